@@ -1,0 +1,380 @@
+"""The contract of a learner, as checks that anyone can run: `rankloop check NAME`, or `check_learner(factory)`.
+
+A check is a function of a factory that makes a fresh learner; its docstring is the rule, and it raises
+`AssertionError` where the rule is broken. Third parties run them on their own learners.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rankloop import codec
+from rankloop.clicks.dependent import DependentClickUser
+from rankloop.errors import InvalidInput, RankloopError
+from rankloop.learner import Learner, clone, params
+from rankloop.metrics import ndcg
+from rankloop.types import Array, Candidates, Feedback, Impression
+
+Factory = Callable[[], Learner]
+Check = Callable[[Factory], None]
+
+WIDTH = 6
+CHECKS: list[Check] = []
+
+
+class Outcome(NamedTuple):
+    """What a check said: its name, its rule, and what is wrong (None: nothing)."""
+
+    name: str
+    rule: str
+    error: str | None
+
+
+def check_learner(factory: Factory, *, learns: bool = True) -> Iterator[Outcome]:
+    """Run every check on the learner that `factory` makes; `learns=False` leaves out that it beats random."""
+    for check in CHECKS:
+        if check is beats_random and not learns:
+            continue
+        try:
+            check(factory)
+            error = None
+        except (AssertionError, RankloopError) as broken:
+            error = str(broken) or type(broken).__name__
+        yield Outcome(check.__name__, (check.__doc__ or "").strip(), error)
+
+
+def _check(function: Check) -> Check:
+    CHECKS.append(function)
+    return function
+
+
+# -- a small world to live in --------------------------------------------------------------------------------------
+
+
+def some_candidates(seed: int, n: int = 12, query: str = "q") -> Candidates:
+    """n items with random features."""
+    return Candidates(query, np.arange(n) + 100, np.random.default_rng(seed).random((n, WIDTH)))
+
+
+def some_feedback(learner: Learner, impression: Impression, seed: int) -> Feedback:
+    """Random clicks or grades for every slot."""
+    values = np.random.default_rng(seed).integers(0, 2, impression.k)
+    return Feedback(learner.feedback, values.astype(np.float64))
+
+
+def taught(factory: Factory, events: int = 15) -> Learner:
+    """A learner that has seen some events."""
+    learner = factory()
+    for t in range(events):
+        _one_round(learner, t)
+    return learner
+
+
+def _one_round(learner: Learner, t: int, n: int = 12) -> None:
+    rng = np.random.default_rng([7, t])
+    shown = learner.rank(some_candidates(t, n, f"q{t % 3}"), 5, rng)
+    learner.learn(shown, some_feedback(learner, shown, t), rng)
+
+
+def _same_state(a: Learner, b: Learner) -> bool:
+    one, other = a.state(), b.state()
+    return one.keys() == other.keys() and all(
+        one[name].dtype == other[name].dtype and one[name].tobytes() == other[name].tobytes() for name in one
+    )
+
+
+def _same_impression(a: Impression, b: Impression) -> bool:
+    return codec.dump_impression(a) == codec.dump_impression(b)
+
+
+# -- the contract --------------------------------------------------------------------------------------------------
+
+
+@_check
+def ranking_is_a_permutation_prefix(factory: Factory) -> None:
+    """A ranking is k different positions of the candidate list, with the ids and rows that stand there."""
+    for learner in (factory(), taught(factory)):
+        for seed in range(5):
+            candidates = some_candidates(seed)
+            shown = learner.rank(candidates, 5, np.random.default_rng(seed))
+            for order in (shown.order, learner.best(candidates, 5)):
+                assert order.shape == (5,), f"order has shape {order.shape}, not (5,)"
+                assert order.dtype.kind == "i", f"order has type {order.dtype}, not integers"
+                assert len(set(order.tolist())) == 5, f"positions repeat in {order.tolist()}"
+                assert 0 <= order.min() and order.max() < candidates.n, f"positions out of range in {order.tolist()}"
+            assert (shown.items == candidates.items[shown.order]).all(), "items are not those at the positions shown"
+            if shown.features is not None and candidates.features is not None:
+                assert (shown.features == candidates.features[shown.order]).all(), "features are not the rows shown"
+
+
+@_check
+def rank_is_pure(factory: Factory) -> None:
+    """rank and best change nothing, so any number of impressions can be open."""
+    for learner in (factory(), taught(factory)):
+        before = {name: value.tobytes() for name, value in learner.state().items()}
+        learner.rank(some_candidates(1), 5, np.random.default_rng(1))
+        learner.best(some_candidates(2), 5)
+        after = {name: value.tobytes() for name, value in learner.state().items()}
+        assert before == after, "the state changed while ranking"
+
+
+@_check
+def inputs_are_untouched(factory: Factory) -> None:
+    """Candidates, impression and feedback are the same after a round as before; read-only arrays are accepted."""
+    learner = taught(factory)
+    candidates = some_candidates(3)
+    for array in (candidates.items, candidates.features):
+        if array is not None:
+            array.flags.writeable = False
+    before = candidates.features.tobytes() if candidates.features is not None else b""
+    shown = learner.rank(candidates, 5, np.random.default_rng(3))
+    frozen = codec.dump_impression(shown)
+    feedback = some_feedback(learner, shown, 3)
+    feedback.values.flags.writeable = False
+    learner.learn(shown, feedback, np.random.default_rng(4))
+    assert candidates.features is None or candidates.features.tobytes() == before, "the candidates' features changed"
+    assert codec.dump_impression(shown) == frozen, "the impression changed while learning from it"
+
+
+@_check
+def same_rng_same_result(factory: Factory) -> None:
+    """The same random numbers give the same list and the same state, bit for bit."""
+    assert _same_state(taught(factory), taught(factory)), "two runs with the same random numbers ended differently"
+    learner = taught(factory)
+    one, other = (learner.rank(some_candidates(5), 5, np.random.default_rng(5)) for _ in range(2))
+    assert _same_impression(one, other), "the same random numbers gave two different lists"
+
+
+@_check
+def cold_start(factory: Factory) -> None:
+    """A learner that has seen nothing ranks."""
+    assert factory().rank(some_candidates(0), 3, np.random.default_rng(0)).k == 3
+    assert factory().best(some_candidates(0), 3).size == 3
+
+
+@_check
+def short_lists(factory: Factory) -> None:
+    """One candidate is enough, and k beyond the list shows it all."""
+    for learner in (factory(), taught(factory)):
+        for n, k in ((1, 1), (1, 10), (3, 10)):
+            shown = learner.rank(some_candidates(1, n), k, np.random.default_rng(1))
+            assert shown.k == n, f"{n} candidates with k = {k} gave {shown.k} positions"
+            assert learner.best(some_candidates(1, n), k).size == n
+            learner.learn(shown, some_feedback(learner, shown, 1), np.random.default_rng(2))
+
+
+@_check
+def feedback_may_be_cut(factory: Factory) -> None:
+    """Feedback on the first m positions only is taken, for every m from 0 to k."""
+    learner = factory()
+    for m in range(6):
+        shown = learner.rank(some_candidates(m), 5, np.random.default_rng(m))
+        whole = some_feedback(learner, shown, m)
+        learner.learn(shown, Feedback(whole.kind, whole.values[:m]), np.random.default_rng(m))
+    _finite(learner)
+
+
+@_check
+def all_or_nothing_clicked(factory: Factory) -> None:
+    """No click, and a click on everything, teach without harm: the state stays finite."""
+    learner = factory()
+    for t in range(20):
+        shown = learner.rank(some_candidates(t), 5, np.random.default_rng(t))
+        learner.learn(shown, Feedback(learner.feedback, np.full(5, float(t % 2))), np.random.default_rng(t))
+    _finite(learner)
+
+
+@_check
+def many_open_out_of_order(factory: Factory) -> None:
+    """Feedback may come long after other lists were shown, in any order, or never."""
+    learner = factory()
+    open_ = [learner.rank(some_candidates(t), 5, np.random.default_rng(t)) for t in range(10)]
+    for t in (7, 2, 9, 0, 4):
+        learner.rank(some_candidates(50 + t), 5, np.random.default_rng(t))
+        learner.learn(open_[t], some_feedback(learner, open_[t], t), np.random.default_rng(t))
+    _finite(learner)
+
+
+@_check
+def impression_survives_the_codec(factory: Factory) -> None:
+    """Learning from an impression that went through bytes gives the same state, bit for bit."""
+    direct, stored = taught(factory), taught(factory)
+    shown = direct.rank(some_candidates(8), 5, np.random.default_rng(8))
+    feedback = some_feedback(direct, shown, 8)
+    direct.learn(shown, feedback, np.random.default_rng(9))
+    stored.learn(codec.load_impression(codec.dump_impression(shown)), feedback, np.random.default_rng(9))
+    assert _same_state(direct, stored), "what learn needs does not all travel with the impression"
+
+
+@_check
+def unseen_queries_and_items(factory: Factory) -> None:
+    """Queries and ids never met before, integers or strings, are ranked and learned from."""
+    learner = taught(factory)
+    new = Candidates("never seen", np.array(["a", "b", "c"]), np.random.default_rng(0).random((3, WIDTH)))
+    shown = learner.rank(new, 2, np.random.default_rng(0))
+    learner.learn(shown, some_feedback(learner, shown, 0), np.random.default_rng(0))
+    assert learner.best(new, 3).size == 3
+
+
+@_check
+def state_is_plain_arrays(factory: Factory) -> None:
+    """The state is numbers, flags and strings in arrays, and a copy: changing it does not change the learner."""
+    learner = taught(factory)
+    state = learner.state()
+    for name, array in state.items():
+        assert isinstance(array, np.ndarray), f"state {name!r} is {type(array).__name__}, not an array"
+        assert array.dtype.kind in "biufU", f"state {name!r} has type {array.dtype}"
+        assert name.endswith("_"), f"state {name!r} must end in _: what is learned does"
+        if array.dtype.kind == "f":
+            array[...] = 1e9
+    fresh = taught(factory)
+    assert _same_state(learner, fresh), "state() handed out the learner's own arrays"
+
+
+@_check
+def restore_is_bit_exact(factory: Factory) -> None:
+    """Save, load and go on ends in the same bits as never having stopped."""
+    unbroken, stopped = taught(factory), taught(factory)
+    arrays, _ = codec.loads(codec.dumps(stopped.state()))
+    resumed = factory()
+    resumed.load(arrays)
+    for t in range(100, 110):
+        _one_round(unbroken, t)
+        _one_round(resumed, t)
+    assert _same_state(unbroken, resumed), "a restored learner went another way than one never interrupted"
+
+
+@_check
+def load_is_all_or_nothing(factory: Factory) -> None:
+    """A state that does not fit is refused and leaves the learner as it was."""
+    learner = taught(factory)
+    good = learner.state()
+    wrong: list[dict[str, Array]] = [{**good, "stranger_": np.zeros(1)}]
+    for name, array in good.items():
+        wrong.append({key: value for key, value in good.items() if key != name})
+        wrong.append({**good, name: np.array(["x"])})
+        wrong.append({**good, name: np.zeros((2, 3, 4), array.dtype)})
+    for state in wrong:
+        try:
+            learner.load(state)
+        except InvalidInput:
+            pass
+        else:
+            raise AssertionError(f"a state with {sorted(state)} was taken, though it does not fit")
+        assert _same_state(learner, taught(factory)), "a refused state still changed the learner"
+
+
+@_check
+def clone_is_fresh(factory: Factory) -> None:
+    """A clone has the same parameters and has learned nothing."""
+    learner = taught(factory)
+    copy = clone(learner)
+    assert params(copy) == params(learner), "the clone has other parameters"
+    assert _same_state(copy, factory()), "the clone has learned something already"
+
+
+@_check
+def parameters_survive_json(factory: Factory) -> None:
+    """Parameters go through JSON and make an equal learner."""
+    learner = factory()
+    again = type(learner)(**json.loads(json.dumps(params(learner))))
+    assert again == learner, f"{again} != {learner}"
+
+
+@_check
+def memory_is_bounded(factory: Factory) -> None:
+    """The state does not grow with the events seen, unless the docstring says that it does (the word is "grow")."""
+    learner = taught(factory, 60)
+    early = sum(array.nbytes for array in learner.state().values())
+    for t in range(60, 180):
+        _one_round(learner, t)
+    late = sum(array.nbytes for array in learner.state().values())
+    told = "grow" in (type(learner).__doc__ or "")
+    assert late <= early or told, f"the state grew from {early} to {late} bytes in 120 events; say so, or bound it"
+
+
+@_check
+def bad_input_is_named(factory: Factory) -> None:
+    """NaN, wrong width, double ids, no items, k = 0, feedback too long, of the wrong kind or not a number: named."""
+    learner = taught(factory)
+    rng = np.random.default_rng(0)
+    good = learner.rank(some_candidates(0), 5, rng)
+    rows = np.random.default_rng(0).random((3, WIDTH))
+    holed = rows.copy()
+    holed[1, 2] = np.nan
+    other = "grades" if learner.feedback == "clicks" else "clicks"
+    kind = learner.feedback
+
+    def teach(feedback: Feedback) -> Callable[[], Any]:
+        return lambda: learner.learn(good, feedback, rng)
+
+    cases: list[tuple[str, str, Callable[[], Any]]] = [
+        ("NaN", "features[1, 2] is nan", lambda: learner.rank(Candidates("q", features=holed), 2, rng)),
+        ("double ids", "twice", lambda: learner.rank(Candidates("q", [1, 1, 2], rows), 2, rng)),
+        ("no items", "at least one", lambda: learner.rank(Candidates("q", []), 2, rng)),
+        ("k = 0", "k is 0", lambda: learner.rank(some_candidates(0), 0, rng)),
+        ("too long", "at most one value a slot", teach(Feedback(kind, np.ones(6)))),
+        ("wrong kind", f"learns from {kind!r}", teach(Feedback(other, np.ones(5)))),  # type: ignore[arg-type]
+        ("NaN feedback", "finite", teach(Feedback(kind, np.array([np.nan])))),
+    ]
+    if learner.contextual:
+        narrow = Candidates("q", features=rows[:, :2])
+        cases.append(("wrong width", f"learned with {WIDTH}", lambda: learner.rank(narrow, 2, rng)))
+        cases.append(("no features", "needs features", lambda: learner.rank(Candidates("q", [1, 2]), 2, rng)))
+    before = {name: value.tobytes() for name, value in learner.state().items()}
+    for what, words, call in cases:
+        try:
+            call()
+        except InvalidInput as error:
+            assert words in str(error), f"{what}: the message {str(error)!r} does not say {words!r}"
+        else:
+            raise AssertionError(f"{what} was accepted")
+    after = {name: value.tobytes() for name, value in learner.state().items()}
+    assert before == after, "bad input changed the learner"
+
+
+@_check
+def it_is_documented(factory: Factory) -> None:
+    """The docstring says what it does, explains every parameter and has a runnable example."""
+    learner = factory()
+    text = type(learner).__doc__ or ""
+    assert ">>>" in text, "the docstring has no example"
+    for name in params(learner):
+        assert name in text, f"the docstring does not explain parameter {name!r}"
+
+
+@_check
+def beats_random(factory: Factory) -> None:
+    """After 300 rounds with perfect users of a linear world, its best lists beat random ones clearly."""
+    rng = np.random.default_rng(11)
+    truth = rng.normal(size=WIDTH)
+    queries = [Candidates(f"q{i}", features=rng.random((10, WIDTH))) for i in range(40)]
+    grades = [_relevant(candidates, truth) for candidates in queries]
+    learner, user = factory(), DependentClickUser.named("perfect", 1)
+    for t in range(300):
+        q = t % 30  # the last ten are held out
+        shown = learner.rank(queries[q], 5, np.random.default_rng([1, t]))
+        seen = grades[q][shown.order]
+        clicks = user.react(seen, np.random.default_rng([2, t]))
+        told = clicks if learner.feedback == "clicks" else Feedback.grades(seen.astype(np.float64))
+        learner.learn(shown, told, np.random.default_rng([3, t]))
+    held_out = range(30, 40) if learner.contextual else range(30)
+    learned = float(np.mean([ndcg(grades[q][learner.best(queries[q], 5)], 5, grades[q]) for q in held_out]))
+    chance = float(np.mean([ndcg(grades[q][rng.permutation(10)[:5]], 5, grades[q]) for q in held_out]))
+    assert learned > chance + 0.15, f"NDCG@5 {learned:.3f} against {chance:.3f} by chance"
+
+
+def _relevant(candidates: Candidates, truth: Array) -> Array:
+    """The three items with the highest true scores have grade 1."""
+    assert candidates.features is not None
+    scores = candidates.features @ truth
+    return (scores >= np.sort(scores)[-3]).astype(np.int64)
+
+
+def _finite(learner: Learner) -> None:
+    for name, array in learner.state().items():
+        assert array.dtype.kind != "f" or np.isfinite(array).all(), f"state {name!r} is no longer finite"

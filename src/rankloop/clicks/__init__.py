@@ -1,0 +1,1 @@
+"""Click models: how users act on a list."""

@@ -1,0 +1,125 @@
+"""Arrays to bytes and back: no pickle, versioned, checksummed.
+
+A file is: 8 bytes of magic, the format version and the header's length (two little-endian uint32), the header as JSON
+(`meta`, and name, type and shape of each array), the arrays' bytes one after the other in C order and little-endian,
+and a BLAKE2b checksum of everything before it. Reading back gives the same bits; a damaged, cut or foreign file is a
+`CodecError` that says which of these it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Mapping
+from hashlib import blake2b
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rankloop.errors import CodecError
+from rankloop.types import Array, Impression
+
+MAGIC = b"RANKLOOP"
+VERSION = 1
+_HEAD = struct.Struct("<8sII")
+_CHECKSUM = 16
+_KINDS = "biufU"  # what a state may hold: numbers, flags, strings; never objects
+
+
+def dumps(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None) -> bytes:
+    """Bytes of named arrays, with `meta` (anything JSON can say) beside them.
+
+    >>> arrays, meta = loads(dumps({"theta_": np.array([0.1, -2.0])}, {"learner": "pdgd"}))
+    >>> arrays["theta_"], meta
+    (array([ 0.1, -2. ]), {'learner': 'pdgd'})
+    """
+    specs, blobs = [], []
+    for name, value in arrays.items():
+        array = np.asarray(value)
+        if array.dtype.kind not in _KINDS:
+            raise CodecError(f"array {name!r} has type {array.dtype}; only numbers, flags and strings can be saved")
+        little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+        specs.append({"name": name, "dtype": little.dtype.str, "shape": list(array.shape)})
+        blobs.append(little.tobytes())
+    header = json.dumps({"meta": dict(meta or {}), "arrays": specs}, allow_nan=False).encode()
+    body = b"".join([_HEAD.pack(MAGIC, VERSION, len(header)), header, *blobs])
+    return body + blake2b(body, digest_size=_CHECKSUM).digest()
+
+
+def loads(data: bytes, name: str = "these bytes") -> tuple[dict[str, Array], dict[str, Any]]:
+    """The arrays and the meta of what `dumps` made; `name` is what an error calls the source."""
+    if len(data) < _HEAD.size or data[:8] != MAGIC:
+        raise CodecError(f"{name}: not a rankloop file (it does not start with {MAGIC.decode()})")
+    _, version, header_length = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise CodecError(
+            f"{name}: format version {version}, but this release reads version {VERSION}; "
+            "read it with the release that wrote it"
+        )
+    body, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
+    if blake2b(body, digest_size=_CHECKSUM).digest() != checksum:
+        raise CodecError(f"{name}: damaged or cut short (the checksum does not match); restore it from a copy")
+    try:
+        header = json.loads(body[_HEAD.size : _HEAD.size + header_length])
+        at = _HEAD.size + header_length
+        arrays: dict[str, Array] = {}
+        for spec in header["arrays"]:
+            dtype, shape = np.dtype(spec["dtype"]), tuple(spec["shape"])
+            if dtype.kind not in _KINDS:
+                raise CodecError(f"{name}: array {spec['name']!r} has type {dtype}, which is never saved")
+            count = prod(shape)
+            array = np.frombuffer(body, dtype, count, at).reshape(shape).astype(dtype.newbyteorder("="))
+            arrays[spec["name"]] = array
+            at += count * dtype.itemsize
+        if at != len(body):
+            raise CodecError(f"{name}: {len(body) - at} bytes more than its header says")
+        return arrays, header["meta"]
+    except (KeyError, TypeError, ValueError) as error:  # a right checksum over a wrong header: written by another hand
+        if isinstance(error, CodecError):
+            raise
+        raise CodecError(f"{name}: its header cannot be read ({error})") from None
+
+
+def write(path: str | os.PathLike[str], data: bytes) -> None:
+    """Put `data` at `path` whole or not at all: a full disk or a killed process leaves what was there before."""
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """What `write` put there."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise CodecError(f"{path}: {error.strerror}; check the path") from None
+
+
+def dump_impression(impression: Impression) -> bytes:
+    """An impression's bytes, so that it can wait for its feedback outside the process."""
+    arrays = {"order": impression.order, "items": impression.items}
+    if impression.features is not None:
+        arrays["features"] = impression.features
+    arrays.update({f"memo/{name}": value for name, value in impression.memo.items()})
+    return dumps(arrays, {"query": impression.query})
+
+
+def load_impression(data: bytes, name: str = "these bytes") -> Impression:
+    """The impression that `dump_impression` wrote, bit for bit."""
+    arrays, meta = loads(data, name)
+    if not {"order", "items"} <= arrays.keys() or "query" not in meta:
+        raise CodecError(f"{name}: a rankloop file, but not an impression")
+    memo = {key.removeprefix("memo/"): value for key, value in arrays.items() if key.startswith("memo/")}
+    return Impression(meta["query"], arrays["order"], arrays["items"], arrays.get("features"), memo)

@@ -1,0 +1,121 @@
+"""Which of two documents is certainly better, and rankings that are random only where it is not.
+
+The certain relation is a matrix C with C[i, j] true iff i certainly goes above j; it implies a strictly higher score,
+so it never has a cycle.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankloop.kernels._jit import jit
+from rankloop.types import Array
+
+
+@jit
+def certain_pairs(scores: Array, gram: Array, alpha: float, logit: bool) -> Array:
+    """(n, n) the certain relation from the Gram matrix G = X M⁻¹ Xᵀ: ‖x_i - x_j‖² = G_ii + G_jj - 2 G_ij.
+
+    With `logit` a pair is certain iff s_i - s_j > α‖x_ij‖, else iff σ(s_i - s_j) - α‖x_ij‖ > 1/2.
+    """
+    n = scores.size
+    certain = np.zeros((n, n), np.bool_)
+    for i in range(n):
+        for j in range(i):
+            gap = scores[i] - scores[j]
+            square = alpha * alpha * max(gram[i, i] + gram[j, j] - 2.0 * gram[i, j], 0.0)
+            if gap == 0.0:
+                continue
+            if logit:
+                sure = gap * gap > square
+            else:
+                excess = 0.5 * np.tanh(0.5 * np.abs(gap))  # σ(|gap|) - 1/2, without cancellation
+                sure = excess * excess > square
+            if sure:
+                if gap > 0.0:
+                    certain[i, j] = True
+                else:
+                    certain[j, i] = True
+    return certain
+
+
+@jit
+def block_ends(certain: Array, order: Array) -> Array:
+    """(b,) where each block ends (one past its last rank) when documents stand in `order` of descending score.
+
+    Cut between ranks p and p+1 iff everything above is certain over everything below: an uncertain pair at ranks
+    a < b merges the interval a … b, and blocks are the connected intervals.
+    """
+    n = order.size
+    reach = np.empty(n, np.int64)  # the furthest rank below that is uncertain against this one
+    for a in range(n):
+        reach[a] = a
+        for b in range(n - 1, a, -1):
+            if not certain[order[a], order[b]]:
+                reach[a] = b
+                break
+    ends = np.empty(n, np.int64)
+    count, furthest = 0, 0
+    for p in range(n):
+        furthest = max(furthest, reach[p])
+        if furthest == p:
+            ends[count] = p + 1
+            count += 1
+    return ends[:count]
+
+
+@jit
+def shuffle_blocks(order: Array, ends: Array, uniforms: Array, k: int) -> Array:
+    """(k,) the first k of `order` with each block shuffled uniformly; `uniforms` (k,) decide, a number a position."""
+    shuffled = order.copy()
+    k = min(k, order.size)
+    block = 0
+    for p in range(k):
+        if p == ends[block]:
+            block += 1
+        pick = p + int(uniforms[p] * (ends[block] - p))
+        shuffled[p], shuffled[pick] = shuffled[pick], shuffled[p]
+    return shuffled[:k]
+
+
+@jit
+def random_topological(certain: Array, uniforms: Array, k: int) -> Array:
+    """(k,) the first k of a random topological order of the certain relation.
+
+    Position by position, one of the documents with no certain predecessor left is picked uniformly. Documents of a
+    later block always have one, so this is at once the order inside each block and across them.
+    """
+    n = certain.shape[0]
+    k = min(k, n)
+    waiting = np.zeros(n, np.int64)  # certain predecessors not placed yet; -1 once placed
+    for i in range(n):
+        for j in range(n):
+            waiting[j] += certain[i, j]
+    order = np.empty(k, np.int64)
+    free = np.empty(n, np.int64)
+    for p in range(k):
+        count = 0
+        for i in range(n):
+            if waiting[i] == 0:
+                free[count] = i
+                count += 1
+        pick = free[int(uniforms[p] * count)]
+        order[p] = pick
+        waiting[pick] = -1
+        for j in range(n):
+            if certain[pick, j]:
+                waiting[j] -= 1
+    return order
+
+
+@jit
+def contenders(scores: Array, norms: Array, alpha: float, k: int) -> Array:
+    """Positions of the documents that can be among the first k, by a bound that needs no pair.
+
+    With the logit rule ‖x_ij‖ ≤ ‖x_i‖ + ‖x_j‖ (any common origin), so i is certain over j whenever
+    s_i - α‖x_i‖ > s_j + α‖x_j‖. A document with k such predecessors never comes up, nor does any it is certain over:
+    the rule is transitive. Leaving them out changes nothing but the time, which long lists need.
+    """
+    lower = np.sort(scores - alpha * norms)
+    bar = lower[max(scores.size - k, 0)]
+    return np.flatnonzero(scores + alpha * norms >= bar)

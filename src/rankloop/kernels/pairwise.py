@@ -1,0 +1,257 @@
+"""Pairs from clicks, and the logistic regression on pairs (linear RankNet) that the pairwise learners share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankloop.kernels._jit import jit
+from rankloop.types import Array
+
+ADJACENT, MATCHED, ALL = 0, 1, 2
+
+
+@jit
+def examined_count(clicks: Array, plus_one: bool) -> int:
+    """Positions the user is taken to have looked at: down to the last click, and one more with `plus_one`."""
+    for p in range(clicks.size - 1, -1, -1):
+        if clicks[p] > 0:
+            return min(p + 1 + plus_one, clicks.size)
+    return 0
+
+
+@jit
+def click_pairs(clicks: Array, plus_one: bool, rule: int, keys: Array) -> Array:
+    """(m, 2) positions (clicked, unclicked) among the examined ones.
+
+    ADJACENT: the disjoint neighbours (0, 1), (2, 3), …; MATCHED: clicked and unclicked matched at random, each used at
+    most once, in the order of the random `keys` (k,); ALL: every clicked against every unclicked one.
+    """
+    seen = examined_count(clicks, plus_one)
+    if rule == ADJACENT:
+        pairs = np.empty((seen // 2, 2), np.int64)
+        count = 0
+        for p in range(0, seen - 1, 2):
+            if (clicks[p] > 0) != (clicks[p + 1] > 0):
+                pairs[count, 0], pairs[count, 1] = (p, p + 1) if clicks[p] > 0 else (p + 1, p)
+                count += 1
+        return pairs[:count]
+    hits = np.flatnonzero(clicks[:seen] > 0)
+    misses = np.flatnonzero(clicks[:seen] <= 0)
+    if rule == MATCHED:
+        hits, misses = hits[np.argsort(keys[hits])], misses[np.argsort(keys[misses])]
+        count = min(hits.size, misses.size)
+        pairs = np.empty((count, 2), np.int64)
+        pairs[:, 0], pairs[:, 1] = hits[:count], misses[:count]
+        return pairs
+    pairs = np.empty((hits.size * misses.size, 2), np.int64)
+    count = 0
+    for i in range(hits.size):
+        for j in range(misses.size):
+            pairs[count, 0], pairs[count, 1] = hits[i], misses[j]
+            count += 1
+    return pairs
+
+
+@jit
+def sigmoid(x: float) -> float:
+    """1 / (1 + e^-x), for any x."""
+    if x >= 0.0:
+        return 1.0 / (1.0 + np.exp(-x))
+    e = np.exp(x)
+    return e / (1.0 + e)
+
+
+@jit
+def rows_times(rows: Array, matrix: Array) -> Array:
+    """(k, d) rows · matrix, four matrix rows at a time; the inner loop has no reduction, so it vectorises as it is."""
+    k, d = rows.shape
+    product = np.zeros((k, matrix.shape[1]))
+    for i in range(k):
+        out = product[i]
+        m = 0
+        while m + 4 <= d:
+            a, b, c, e = rows[i, m], rows[i, m + 1], rows[i, m + 2], rows[i, m + 3]
+            for j in range(out.size):
+                out[j] += (a * matrix[m, j] + b * matrix[m + 1, j]) + (c * matrix[m + 2, j] + e * matrix[m + 3, j])
+            m += 4
+        while m < d:
+            for j in range(out.size):
+                out[j] += rows[i, m] * matrix[m, j]
+            m += 1
+    return product
+
+
+@jit
+def add_scaled(target: Array, scale: Array, rows: Array) -> None:
+    """target (d,) += Σ_i scale_i · rows_i."""
+    for i in range(rows.shape[0]):
+        if scale[i] != 0.0:
+            for j in range(target.size):
+                target[j] += scale[i] * rows[i, j]
+
+
+@jit
+def dot(x: Array, y: Array) -> float:
+    """x·y in four lanes: the order of the sum is fixed, yet it runs at the speed of the vector unit."""
+    a = b = c = e = 0.0
+    j = 0
+    while j + 4 <= x.size:
+        a += x[j] * y[j]
+        b += x[j + 1] * y[j + 1]
+        c += x[j + 2] * y[j + 2]
+        e += x[j + 3] * y[j + 3]
+        j += 4
+    while j < x.size:
+        a += x[j] * y[j]
+        j += 1
+    return (a + b) + (c + e)
+
+
+@jit
+def rank_one_update(inverse: Array, x: Array, weight: float) -> float:
+    """H⁻¹ for H + weight·xxᵀ, in place (Sherman-Morrison); returns what log det H gained."""
+    column = np.zeros(x.size)
+    add_scaled(column, x, inverse)
+    square = dot(column, x)
+    shrink = weight / (1.0 + weight * square)
+    for i in range(x.size):
+        if column[i] != 0.0:
+            for j in range(x.size):
+                inverse[i, j] -= shrink * column[i] * column[j]
+    return np.log1p(weight * square)
+
+
+@jit
+def onepass(theta: Array, inverse: Array, features: Array, pairs: Array, weights: Array, eta: float) -> float:
+    """One Newton-like step a pair, in turn, changing θ and H⁻¹ in place; returns what log det H gained.
+
+    A pair x = x_a - x_b with p = σ(xᵀθ) does: H̃ = H + ηρp(1-p) xxᵀ; θ += ηρ(1-p) H̃⁻¹x; then H += ρσ'(xᵀθ) xxᵀ.
+
+    All pairs come from the same k shown rows X, so the steps are taken in the k-dimensional space they span: with
+    Z = X H⁻¹ of the start, H⁻¹Xᵀ = Zᵀ A and X H⁻¹ Xᵀ = G at every moment, a pair costs O(k²) and θ and H⁻¹ are
+    touched once, in O(k d²), however many pairs there are.
+    """
+    k = features.shape[0]
+    Z = rows_times(features, inverse)
+    scores = np.empty(k)
+    G = np.empty((k, k))
+    for a in range(k):
+        scores[a] = dot(features[a], theta)
+        for b in range(a + 1):
+            G[a, b] = G[b, a] = dot(Z[a], features[b])
+    A = np.eye(k)
+    C = np.zeros((k, k))  # H⁻¹ now = H⁻¹ at the start - Zᵀ C Z
+    move = np.zeros(k)  # θ now = θ at the start + Zᵀ move
+    gained = 0.0
+    for m in range(pairs.shape[0]):
+        a, b, weight = pairs[m, 0], pairs[m, 1], weights[m]
+        g = G[:, a] - G[:, b]
+        along = A[:, a] - A[:, b]
+        square = max(g[a] - g[b], 0.0)
+        margin = scores[a] - scores[b]
+        p = sigmoid(margin)
+        step = eta * weight * (1.0 - p) / (1.0 + eta * weight * p * (1.0 - p) * square)
+        p = sigmoid(margin + step * square)
+        curvature = weight * p * (1.0 - p)
+        shrink = curvature / (1.0 + curvature * square)
+        gained += np.log1p(curvature * square)
+        for i in range(k):
+            move[i] += step * along[i]
+            scores[i] += step * g[i]
+            for j in range(k):
+                C[i, j] += shrink * along[i] * along[j]
+                A[i, j] -= shrink * along[i] * g[j]
+                G[i, j] -= shrink * g[i] * g[j]
+    add_scaled(theta, move, Z)
+    CZ = rows_times(C, Z)
+    for m in range(k):
+        for i in range(theta.size):
+            z = Z[m, i]
+            if z != 0.0:
+                for j in range(theta.size):
+                    inverse[i, j] -= z * CZ[m, j]
+    return gained
+
+
+@jit
+def logistic_gradient(theta: Array, rows: Array, weights: Array, ridge: float) -> tuple[Array, Array]:
+    """Gradient (d,) of Σ ρ log(1 + exp(-xᵀθ)) + ridge/2 ‖θ‖² and each row's curvature ρσ'(xᵀθ) (m,)."""
+    gradient = ridge * theta
+    curvature = np.empty(rows.shape[0])
+    push = np.empty(rows.shape[0])
+    for m in range(rows.shape[0]):
+        p = sigmoid(dot(rows[m], theta))
+        push[m] = -weights[m] * (1.0 - p)
+        curvature[m] = weights[m] * p * (1.0 - p)
+    add_scaled(gradient, push, rows)
+    return gradient, curvature
+
+
+@jit
+def spd_inverse(matrix: Array) -> Array:
+    """Inverse of a symmetric positive definite matrix by Gauss-Jordan, which needs no pivots there."""
+    d = matrix.shape[0]
+    work = matrix.copy()
+    inverse = np.eye(d)
+    for m in range(d):
+        pivot = 1.0 / work[m, m]
+        for j in range(d):
+            work[m, j] *= pivot
+            inverse[m, j] *= pivot
+        for i in range(d):
+            factor = work[i, m]
+            if i != m and factor != 0.0:
+                for j in range(d):
+                    work[i, j] -= factor * work[m, j]
+                    inverse[i, j] -= factor * inverse[m, j]
+    return inverse
+
+
+@jit
+def hessian_inverse(rows: Array, curvature: Array, ridge: float) -> Array:
+    """(ridge·I + Σ curvature·xxᵀ)⁻¹, from scratch."""
+    d = rows.shape[1]
+    hessian = ridge * np.eye(d)
+    for m in range(rows.shape[0]):
+        for i in range(d):
+            scaled = curvature[m] * rows[m, i]
+            if scaled != 0.0:
+                for j in range(d):
+                    hessian[i, j] += scaled * rows[m, j]
+    return spd_inverse(hessian)
+
+
+@jit
+def refit(theta: Array, inverse: Array, rows: Array, weights: Array, ridge: float, tolerance: float) -> int:
+    """Minimise Σ ρ log(1 + exp(-xᵀθ)) + ridge/2 ‖θ‖² from the θ given, in place; returns the steps it took.
+
+    Newton with a Hessian inverse that is kept from event to event (the caller adds the new rows by rank-one updates):
+    it is a little stale, so each step is checked, and it is made anew when steps stop halving the gradient. Done when
+    no entry of the gradient exceeds `tolerance`.
+    """
+    gradient, curvature = logistic_gradient(theta, rows, weights, ridge)
+    size = np.abs(gradient).max()
+    for step in range(100):
+        if size <= tolerance:
+            return step
+        direction = np.zeros(theta.size)
+        add_scaled(direction, gradient, inverse)
+        trial = theta - direction
+        trial_gradient, trial_curvature = logistic_gradient(trial, rows, weights, ridge)
+        trial_size = np.abs(trial_gradient).max()
+        if trial_size > 0.5 * size:
+            inverse[:] = hessian_inverse(rows, curvature, ridge)
+            direction[:] = 0.0
+            add_scaled(direction, gradient, inverse)
+            length = 1.0
+            # a damped Newton step always finds a smaller slope along the direction: the objective is convex
+            for _ in range(30):
+                trial = theta - length * direction
+                trial_gradient, trial_curvature = logistic_gradient(trial, rows, weights, ridge)
+                if dot(trial_gradient, direction) > -0.9 * dot(gradient, direction):
+                    break
+                length *= 0.5
+            trial_size = np.abs(trial_gradient).max()
+        theta[:] = trial
+        gradient, curvature, size = trial_gradient, trial_curvature, trial_size
+    return 100

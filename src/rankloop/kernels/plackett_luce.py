@@ -1,0 +1,78 @@
+"""Plackett-Luce rankings: sampling the first k, and how likely a ranking is with two documents swapped."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankloop.kernels._jit import jit
+from rankloop.kernels.ranking import top_k
+from rankloop.types import Array
+
+TINY = 1e-300  # keeps a denominator that underflowed above zero
+
+
+@jit
+def sample(scores: Array, uniforms: Array, k: int) -> Array:
+    """(k,) positions of the first k of a Plackett-Luce ranking, by the Gumbel trick on `uniforms` in [0, 1)."""
+    noisy = np.empty(scores.size)
+    for i in range(scores.size):
+        noisy[i] = scores[i] - np.log(-np.log(max(uniforms[i], TINY)))
+    return top_k(noisy, uniforms, k)
+
+
+@jit
+def rest_weight(scores: Array, order: Array) -> float:
+    """log Σ exp(score) of the documents that are not in `order`, -inf if all were shown."""
+    shown = np.zeros(scores.size, np.bool_)
+    for p in range(order.size):
+        shown[order[p]] = True
+    highest = scores.max()
+    total = 0.0
+    for i in range(scores.size):
+        if not shown[i]:
+            total += np.exp(scores[i] - highest)
+    return highest + np.log(total)
+
+
+@jit
+def swap_shares(scores: Array, rest: float, pairs: Array) -> Array:
+    """(m,) ρ = P(R*) / (P(R) + P(R*)) for each pair of positions, R* being the shown list R with the two swapped.
+
+    `scores` (k,) are those of the shown documents at display time, `rest` the log weight of the others. Only the
+    denominators between the two positions differ, so a pair costs its distance.
+    """
+    k = scores.size
+    highest = max(scores.max(), rest)
+    weight = np.exp(scores - highest)
+    left = np.empty(k + 1)  # left[p]: weight of all documents not yet placed at position p
+    left[k] = np.exp(rest - highest)
+    for p in range(k - 1, -1, -1):
+        left[p] = left[p + 1] + weight[p]
+    shares = np.empty(pairs.shape[0])
+    for m in range(pairs.shape[0]):
+        upper, lower = min(pairs[m, 0], pairs[m, 1]), max(pairs[m, 0], pairs[m, 1])
+        ratio = 1.0  # P(R) / P(R*)
+        for p in range(upper + 1, lower + 1):
+            swapped = max(left[p] - weight[lower], 0.0) + weight[upper]
+            ratio *= max(swapped, TINY) / max(left[p], TINY)
+        shares[m] = 1.0 / (1.0 + ratio)
+    return shares
+
+
+@jit
+def pdgd_gradient(features: Array, scores: Array, rest: float, pairs: Array) -> Array:
+    """(d,) Σ ρ σ'(s_a - s_b) (x_a - x_b) over the pairs (clicked a, unclicked b) of shown positions."""
+    shares = swap_shares(scores, rest, pairs)
+    pull = np.zeros(features.shape[0])  # summed a document first, so that features are read once
+    for m in range(pairs.shape[0]):
+        a, b = pairs[m, 0], pairs[m, 1]
+        e = np.exp(-np.abs(scores[a] - scores[b]))
+        push = shares[m] * e / ((1.0 + e) * (1.0 + e))
+        pull[a] += push
+        pull[b] -= push
+    gradient = np.zeros(features.shape[1])
+    for p in range(features.shape[0]):
+        if pull[p] != 0.0:
+            for j in range(gradient.size):
+                gradient[j] += pull[p] * features[p, j]
+    return gradient

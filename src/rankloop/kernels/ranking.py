@@ -1,0 +1,74 @@
+"""Scores and the order they give."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankloop.kernels._jit import jit
+from rankloop.types import Array
+
+
+@jit
+def linear_scores(features: Array, theta: Array) -> Array:
+    """(n,) x·θ; a learner that has seen nothing has an empty θ and scores everything 0."""
+    if theta.size == 0:
+        return np.zeros(features.shape[0])
+    return np.dot(features, theta)
+
+
+@jit
+def top_k(scores: Array, ties: Array, k: int) -> Array:
+    """(k,) positions of the k highest scores, best first; among equal scores the smaller of `ties` comes first.
+
+    One pass with a sorted buffer of k: the lists are long and k is short, so this beats sorting them all.
+    """
+    n = scores.size
+    k = min(k, n)
+    order = np.empty(k, np.int64)
+    filled = 0
+    for i in range(n):
+        score, tie = scores[i], ties[i]
+        if filled == k:
+            last = order[k - 1]
+            if score < scores[last] or (score == scores[last] and tie >= ties[last]):
+                continue
+            slot = k - 1
+        else:
+            slot = filled
+            filled += 1
+        while slot > 0:
+            above = order[slot - 1]
+            if scores[above] > score or (scores[above] == score and ties[above] <= tie):
+                break
+            order[slot] = above
+            slot -= 1
+        order[slot] = i
+    return order
+
+
+@jit
+def epsilon_greedy_order(scores: Array, ties: Array, coins: Array, epsilon: float, k: int) -> Array:
+    """(k,) positions: at each, with probability ε a uniformly random document of those left, else the best left.
+
+    `coins` (2, k): the first row decides whether to explore, the second which document.
+    """
+    n = scores.size
+    k = min(k, n)
+    best = top_k(scores, ties, k)  # at most k - 1 of these can be gone when the last position asks for one
+    left = np.arange(n)
+    where = np.arange(n)  # where[i]: i's place in `left`, -1 once shown
+    order = np.empty(k, np.int64)
+    next_best = 0
+    for p in range(k):
+        if coins[0, p] < epsilon:
+            pick = left[int(coins[1, p] * (n - p))]
+        else:
+            while where[best[next_best]] < 0:
+                next_best += 1
+            pick = best[next_best]
+        order[p] = pick
+        last = left[n - p - 1]
+        left[where[pick]] = last
+        where[last] = where[pick]
+        where[pick] = -1
+    return order

@@ -1,0 +1,73 @@
+"""A ranking data set in memory or memory-mapped: the rows of all queries one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from rankloop.errors import DataError
+from rankloop.types import Array, Candidates
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Queries with their candidate documents and graded labels.
+
+    Rows of query q are `offsets[q]` up to `offsets[q + 1]`. Nothing is copied: candidates are views, made when first
+    asked for, so a memory-mapped set costs only the pages that are read.
+
+    Examples
+    --------
+    >>> tiny = Dataset("tiny", np.eye(3), np.array([2, 0, 1]), np.array([0, 2, 3]), np.array(["a", "b"]))
+    >>> len(tiny), tiny.width, tiny.highest_grade, tiny.candidates(0).n, tiny.grades_of(1)
+    (2, 3, 2, 2, array([1]))
+    """
+
+    name: str
+    features: Array  # (N, d) float64
+    grades: Array  # (N,) int64, 0 = not relevant
+    offsets: Array  # (Q + 1,) int64
+    queries: Array  # (Q,) str, the ids of the source
+    normalisation: str = "none"  # or "query-minmax"
+    scale: int = 0  # the highest grade of the whole source, which may be higher than this part's; 0: this part's
+    _candidates: dict[int, Candidates] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.queries) == 0:
+            raise DataError(f"{self.name}: no queries; a data set needs at least one")
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    @property
+    def width(self) -> int:
+        """Features a document."""
+        return int(self.features.shape[1])
+
+    @property
+    def highest_grade(self) -> int:
+        """The top of the grade scale, by which users choose their click table."""
+        return self.scale or int(self.grades.max())
+
+    def candidates(self, q: int) -> Candidates:
+        """Query q's documents in file order; ids are their numbers within the query."""
+        try:
+            return self._candidates[q]
+        except KeyError:
+            rows = self.features[self.offsets[q] : self.offsets[q + 1]]
+            made = self._candidates[q] = Candidates(str(self.queries[q]), np.arange(len(rows)), np.asarray(rows))
+            return made
+
+    def grades_of(self, q: int) -> Array:
+        """(n,) the grades of query q's documents."""
+        return self.grades[self.offsets[q] : self.offsets[q + 1]]
+
+
+class Split(NamedTuple):
+    """A data set as experiments want it: learn on train, choose on vali, report on test."""
+
+    train: Dataset
+    vali: Dataset
+    test: Dataset

@@ -1,0 +1,79 @@
+"""What to measure on a learner while it runs. A probe only looks: the run is the same with it or without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from rankloop.kernels.metrics import dcg, ragged_ideal_dcg
+from rankloop.lab.dataset import Dataset
+from rankloop.learner import Learner
+from rankloop.learners.offline_ranknet import OfflineRankNet
+from rankloop.metrics import Empty, mean_ratio
+from rankloop.types import Array
+
+Probe = Callable[[Learner], dict[str, float]]
+BLOCK_RANKS = (1, 5, 10)  # the ranks of the paper's Figure 6
+
+
+def held_out(dataset: Dataset, k: int = 10, empty: Empty = "skip") -> Probe:
+    """Mean NDCG@k of the learner's best lists; queries with nothing relevant are left out by default."""
+    ideal = ragged_ideal_dcg(dataset.grades, dataset.offsets, k)
+
+    def probe(learner: Learner) -> dict[str, float]:
+        found = np.zeros(len(dataset))
+        for q in range(len(dataset)):
+            if ideal[q] > 0:
+                found[q] = dcg(dataset.grades_of(q)[learner.best(dataset.candidates(q), k)], k)
+        return {f"offline.ndcg@{k}": mean_ratio(found, ideal, empty)}
+
+    return probe
+
+
+@lru_cache(maxsize=8)
+def offline_model(dataset: Dataset) -> OfflineRankNet:
+    """Linear RankNet fitted on the true grades of a data set; kept, since every run on the set asks for the same."""
+    model = OfflineRankNet()
+    model.fit(dataset.features, dataset.grades, dataset.offsets)
+    return model
+
+
+def closeness(dataset: Dataset) -> Probe:
+    """Cosine between the learner's θ and that of the offline model (Figure 5 of PairRank); NaN without a θ."""
+    ideal = offline_model(dataset).theta_
+
+    def probe(learner: Learner) -> dict[str, float]:
+        theta: Array = getattr(learner, "theta_", np.zeros(0))
+        length = float(np.linalg.norm(theta) * np.linalg.norm(ideal)) if theta.size else 0.0
+        return {"cosine": float(theta @ ideal) / length if length else float("nan")}
+
+    return probe
+
+
+def blocks(dataset: Dataset, queries: int = 20) -> Probe:
+    """Mean size of the block at ranks 1, 5 and 10, and number of blocks (Figures 6 and 7), over the first queries.
+
+    Only for learners with `blocks(candidates)`; the others give nothing.
+    """
+    some = [dataset.candidates(q) for q in range(min(queries, len(dataset)))]
+
+    def probe(learner: Learner) -> dict[str, float]:
+        blocks_of: Any = getattr(learner, "blocks", None)
+        if blocks_of is None:
+            return {}
+        sizes_at: dict[int, list[int]] = {rank: [] for rank in BLOCK_RANKS}
+        counts = []
+        for candidates in some:
+            ends = blocks_of(candidates)
+            sizes = np.repeat(np.diff(ends, prepend=0), np.diff(ends, prepend=0))  # the size of the block at each rank
+            counts.append(len(ends))
+            for rank, found in sizes_at.items():
+                if rank <= sizes.size:
+                    found.append(int(sizes[rank - 1]))
+        means = {f"block_size@{rank}": float(np.mean(found)) for rank, found in sizes_at.items() if found}
+        return {**means, "blocks": float(np.mean(counts))}
+
+    return probe

@@ -1,0 +1,179 @@
+"""One run of one learner: what was asked for (`Trial`), and what came out (`Record`)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rankloop.errors import InvalidParameter
+from rankloop.kernels.metrics import dcg
+from rankloop.lab.dataset import Split
+from rankloop.lab.datasets import open_split
+from rankloop.lab.delays import Delays, open_delays
+from rankloop.lab.probes import Probe, blocks, closeness, held_out
+from rankloop.lab.simulate import simulate
+from rankloop.lab.users import open_user
+from rankloop.lab.worlds import Stationary
+from rankloop.learner import Learner, clone
+from rankloop.registry import make
+from rankloop.types import Array
+
+Progress = Callable[[int], None]  # called with the number of rounds done
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run as data: what a sweep lists, a result file holds, and another machine can repeat.
+
+    >>> Trial("pdgd", params={"rate": 0.05}, user="navigational", seed=3).id
+    'pdgd(rate=0.05)|synthetic:mslr|navigational|1000x10|seed=3'
+    """
+
+    learner: str
+    data: str = "synthetic:mslr"
+    user: str = "perfect"
+    params: Mapping[str, Any] = field(default_factory=dict)
+    rounds: int = 1000
+    k: int = 10
+    seed: int = 0
+    gamma: float = 0.9995  # probability that a user goes on, of papers 000 and 001
+    delays: str = "none"
+    evaluate_on: str = "test"  # or "vali", where hyper-parameters are chosen
+    evaluations: int = 20
+    probes: tuple[str, ...] = ()  # beside held-out NDCG: "closeness", "blocks"
+
+    def __post_init__(self) -> None:
+        for name, least in (("rounds", 1), ("k", 1), ("evaluations", 1)):
+            if getattr(self, name) < least:
+                raise InvalidParameter(f"{name} is {getattr(self, name)}; it must be at least {least}")
+        if not 0 < self.gamma <= 1:
+            raise InvalidParameter(f"gamma is {self.gamma}; it must be above 0 and at most 1")
+        if self.evaluate_on not in ("test", "vali"):
+            raise InvalidParameter(f"evaluate_on is {self.evaluate_on!r}; it must be test or vali")
+        unknown = set(self.probes) - {"closeness", "blocks"}
+        if unknown:
+            raise InvalidParameter(f"no probe is called {', '.join(sorted(unknown))}; there are closeness and blocks")
+
+    @property
+    def label(self) -> str:
+        """The learner with what was set of it, as tables and legends show it."""
+        given = ",".join(f"{name}={value}" for name, value in self.params.items())
+        return f"{self.learner}({given})" if given else self.learner
+
+    @property
+    def id(self) -> str:
+        """Readable, and different for different runs."""
+        rest = {f"gamma={self.gamma}": self.gamma != 0.9995, self.delays: self.delays != "none"}
+        extra = "".join(f"|{text}" for text, shown in rest.items() if shown)
+        return f"{self.label}|{self.data}|{self.user}|{self.rounds}x{self.k}|seed={self.seed}{extra}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a run gave: one value of each measure at each checkpoint, and how long it took."""
+
+    trial: Trial
+    at: Array  # (c,) rounds done at each checkpoint
+    measures: dict[str, Array]  # (c,) each: "online.cndcg", "online.ndcg", "offline.ndcg@10", …
+    conventions: dict[str, Any]
+    seconds: float
+    rounds_per_second: float  # the loop alone, without what the probes cost
+
+    def last(self, measure: str) -> float:
+        """The value of a measure at the end of the run."""
+        return float(self.measures[measure][-1])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row a checkpoint, the trial's fields repeated: what goes into a Parquet file."""
+        trial = {**asdict(self.trial), "params": json.dumps(dict(self.trial.params)), "label": self.trial.label}
+        trial["probes"] = ",".join(self.trial.probes)
+        shared = {"run": self.trial.id, **trial, "seconds": self.seconds, "rounds_per_second": self.rounds_per_second}
+        return [
+            {**shared, "round": int(t), **{name: float(values[i]) for name, values in self.measures.items()}}
+            for i, t in enumerate(self.at)
+        ]
+
+
+def checkpoints(rounds: int, count: int) -> Array:
+    """(≤ count,) rounds after which to measure: log-spaced, the first and the last always among them.
+
+    >>> checkpoints(1000, 4)
+    array([   1,   10,  100, 1000])
+    """
+    return np.unique(np.geomspace(1, rounds, count).round().astype(np.int64)) if count > 1 else np.array([rounds])
+
+
+def run(trial: Trial, split: Split | None = None, on_progress: Progress | None = None) -> Record:
+    """Carry out a trial; `split` spares opening the data again when many trials share it."""
+    split = split or open_split(trial.data)
+    learner = make(trial.learner, **trial.params)
+    if hasattr(learner, "fit"):
+        learner.fit(split.train.features, split.train.grades, split.train.offsets)
+    world, user = Stationary(split.train, trial.k), open_user(trial.user, split.train.highest_grade)
+    delays = open_delays(trial.delays)
+    probes = _probes(trial, split)
+    _warm_up(learner, world, user)
+
+    ndcg = np.zeros(trial.rounds)
+    when = checkpoints(trial.rounds, trial.evaluations)
+    found: list[dict[str, float]] = []
+    start, spent_measuring = time.perf_counter(), 0.0
+    for step in simulate(learner, world, user, trial.rounds, trial.seed, delays):
+        if step.round.ideal > 0.0:  # online, a query with nothing relevant counts 0
+            ndcg[step.t] = dcg(step.round.grades[step.impression.order], trial.k) / step.round.ideal
+        if step.t + 1 == when[len(found)]:
+            pause = time.perf_counter()
+            found.append({name: value for probe in probes for name, value in probe(learner).items()})
+            if on_progress:
+                on_progress(step.t + 1)
+            spent_measuring += time.perf_counter() - pause
+    seconds = time.perf_counter() - start
+    measures = {name: np.array([values[name] for values in found]) for name in found[0]}
+    return Record(
+        trial,
+        when,
+        {**_online(ndcg, when, trial.gamma), **measures},
+        conventions(trial, split, user.stop_requires_click),
+        seconds,
+        trial.rounds / (seconds - spent_measuring),
+    )
+
+
+def conventions(trial: Trial, split: Split, stop_requires_click: bool) -> dict[str, Any]:
+    """What the numbers of a run mean, for whoever compares them with others."""
+    return {
+        "ndcg": f"gain 2^grade - 1, discount log2(1 + position), ideal over all candidates cut at {trial.k}",
+        "queries without relevant documents": {"online": "count 0", "held-out": "left out"},
+        "online.cndcg": f"sum over rounds of gamma^(t-1) NDCG of the shown list, gamma = {trial.gamma}",
+        "stop_requires_click": stop_requires_click,
+        "normalisation": split.train.normalisation,
+        "held-out part": trial.evaluate_on,
+    }
+
+
+def _online(ndcg: Array, when: Array, gamma: float) -> dict[str, Array]:
+    discounted = np.cumsum(ndcg * gamma ** np.arange(ndcg.size))
+    return {"online.cndcg": discounted[when - 1], "online.ndcg": np.cumsum(ndcg)[when - 1] / when}
+
+
+def _probes(trial: Trial, split: Split) -> Iterable[Probe]:
+    probes = [held_out(split.test if trial.evaluate_on == "test" else split.vali)]
+    if "closeness" in trial.probes:
+        probes.append(closeness(split.train))
+    if "blocks" in trial.probes:
+        probes.append(blocks(split.train))
+    return probes
+
+
+def _warm_up(learner: Learner, world: Stationary, user: Any) -> None:
+    """Load or compile every kernel the loop will call, on a throw-away copy, so that the run's rate is its own."""
+    twin = clone(learner)
+    twin.load(learner.state())
+    for _ in simulate(twin, world, user, 30):
+        pass
+    dcg(world.dataset.grades_of(0), world.k)

@@ -1,0 +1,50 @@
+"""The loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from rankloop.lab.delays import Delays
+from rankloop.lab.worlds import Round, World
+from rankloop.learner import Learner
+from rankloop.streams import Streams
+from rankloop.types import Array, Feedback, Impression
+
+
+class User(Protocol):
+    """Someone who looks at a list and reacts."""
+
+    def react(self, grades: Array, rng: np.random.Generator) -> Feedback:
+        """What the user does with a list whose documents have these grades, top first."""
+
+
+class Step(NamedTuple):
+    """One round, after the learner has learned."""
+
+    t: int
+    round: Round
+    impression: Impression
+    feedback: Feedback
+
+
+def simulate(
+    learner: Learner, world: World, user: User, rounds: int, seed: int = 0, delays: Delays | None = None
+) -> Iterator[Step]:
+    """Let `learner` serve `user` for `rounds` rounds of `world`; stop between any two steps to look at it.
+
+    Every event has its own random numbers, so looking, evaluating or saving between steps never changes the run.
+    """
+    streams = Streams(seed)
+    for t in range(rounds):
+        query = world.at(t, streams.at("world", t))
+        shown = learner.rank(query.candidates, world.k, streams.at("rank", t))
+        feedback = user.react(query.grades[shown.order], streams.at("user", t))
+        if delays is None:
+            learner.learn(shown, feedback, streams.at("learn", t))
+        else:
+            for letter in delays.exchange(t, shown, feedback, streams.at("delay", t)):
+                learner.learn(*letter, streams.at("learn", t))
+        yield Step(t, query, shown, feedback)

@@ -1,0 +1,155 @@
+"""The protocol every learner follows, and the helpers that keep a learner's own file about its algorithm.
+
+A learner is a dataclass. Its fields are its hyper-parameters; what it learns are arrays whose names end in `_`, made
+in `__post_init__`. There is no base class: the functions here work on any such object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """What the lab, the service and the checks ask of a learner."""
+
+    feedback: ClassVar[FeedbackKind]
+    contextual: ClassVar[bool]
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+        """A list to show, explored where the learner wants to. Changes nothing."""
+
+    def best(self, candidates: Candidates, k: int) -> Array:
+        """(k,) positions of what the learner believes best, top first. No randomness, changes nothing."""
+
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+        """Take in what the user did. The only method that changes the learner."""
+
+    def state(self) -> dict[str, Array]:
+        """Copies of everything learned, as plain arrays."""
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Go on from `state`, bit for bit; all or nothing."""
+
+
+AnyLearner = TypeVar("AnyLearner", bound=Learner)
+
+
+# -- parameters ----------------------------------------------------------------------------------------------------
+
+
+def params(learner: Learner) -> dict[str, Any]:
+    """The hyper-parameters, as JSON would say them."""
+    return {f.name: getattr(learner, f.name) for f in dataclasses.fields(learner) if f.init}  # type: ignore[arg-type]
+
+
+def clone(learner: AnyLearner) -> AnyLearner:
+    """A fresh learner with the same parameters that has learned nothing."""
+    return type(learner)(**params(learner))
+
+
+def require(rule: bool, name: str, value: object, text: str) -> None:
+    """Refuse a parameter: `require(rate > 0, "rate", rate, "must be above 0")`."""
+    if not rule:
+        raise InvalidParameter(f"{name} is {value!r}; it {text}")
+
+
+def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse a parameter that is not one of `choices`."""
+    require(value in choices, name, value, f"must be one of {', '.join(choices)}")
+
+
+# -- candidates, impressions, feedback -----------------------------------------------------------------------------
+
+
+def rows_of(source: Candidates | Impression, width: int) -> Array:
+    """The features of candidates or of what was shown, for a learner that knows `width` of them (0: none yet)."""
+    if source.features is None:
+        raise InvalidInput("this learner needs features, but the candidates have none; give (n, d) numbers")
+    if width and source.features.shape[1] != width:
+        raise InvalidInput(
+            f"candidates have {source.features.shape[1]} features, but this learner has learned with {width}; "
+            "send the same features in the same order, or start a new learner"
+        )
+    return source.features
+
+
+def cut(candidates: Candidates, k: int) -> int:
+    """How many positions to fill: k, or all candidates where there are fewer."""
+    if k < 1:
+        raise InvalidInput(f"k is {k}; at least one position must be shown")
+    return min(int(k), candidates.n)
+
+
+def show(candidates: Candidates, order: Array, memo: Mapping[str, Array] | None = None) -> Impression:
+    """The impression of showing `candidates` in `order`."""
+    features = None if candidates.features is None else candidates.features[order]
+    return Impression(candidates.query, order, candidates.items[order], features, memo or {})
+
+
+def checked_values(learner: Learner, impression: Impression, feedback: Feedback) -> Array:
+    """(k,) the feedback as float64, slots that were not reported filled with 0."""
+    if feedback.kind != learner.feedback:
+        raise InvalidInput(
+            f"feedback is {feedback.kind!r}, but {type(learner).__name__} learns from {learner.feedback!r}; "
+            "send that kind or choose another learner"
+        )
+    reported = np.asarray(feedback.values)
+    if reported.ndim != 1 or reported.size > impression.k:
+        raise InvalidInput(
+            f"feedback has shape {reported.shape} for {impression.k} shown items; give at most one value a slot"
+        )
+    values = np.zeros(impression.k)
+    values[: reported.size] = reported
+    if not (values >= 0).all() or not (values < np.inf).all():
+        raise InvalidInput(f"feedback is {values.tolist()}; every value must be a finite number of at least 0")
+    return values
+
+
+# -- state ---------------------------------------------------------------------------------------------------------
+
+
+def learned_names(learner: Learner) -> list[str]:
+    """The names of what a learner has learned: its attributes that end in `_`."""
+    return sorted(name for name in vars(learner) if name.endswith("_") and not name.startswith("_"))
+
+
+def state_of(learner: Learner) -> dict[str, Array]:
+    """Copies of the learned arrays."""
+    return {name: np.array(getattr(learner, name)) for name in learned_names(learner)}
+
+
+def load_state(learner: Learner, state: Mapping[str, Array], shapes: Mapping[str, tuple[str | int, ...]]) -> None:
+    """Replace the learned arrays by copies of `state`, once all of it has been checked.
+
+    `shapes` says what must fit together: {"theta_": ("d",), "inverse_": ("d", "d")} wants the same d in both.
+    """
+    names = learned_names(learner)
+    if sorted(state) != names:
+        raise InvalidInput(f"state has {sorted(state)}, but {type(learner).__name__} learns {names}")
+    sizes: dict[str, int] = {}
+    fresh: dict[str, Array] = {}
+    for name in names:
+        value = np.array(state[name])
+        dtype = getattr(learner, name).dtype
+        if value.dtype.kind != dtype.kind:
+            raise InvalidInput(f"state {name!r} has type {value.dtype}; it must be {dtype}")
+        shape = shapes[name]
+        fits = value.ndim == len(shape) and all(
+            size == (sizes.setdefault(want, size) if isinstance(want, str) else want)
+            for size, want in zip(value.shape, shape, strict=True)
+        )
+        if not fits:
+            raise InvalidInput(f"state {name!r} has shape {value.shape}; it must be {shape} with the other arrays'")
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise InvalidInput(f"state {name!r} holds a number that is not finite; restore an older version")
+        fresh[name] = value
+    for name, value in fresh.items():
+        setattr(learner, name, value)

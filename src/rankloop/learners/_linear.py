@@ -1,0 +1,44 @@
+"""What the linear learners share: scoring with θ, and the exact logistic refit on all pairs so far."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankloop.kernels import pairwise
+from rankloop.kernels.ranking import linear_scores, top_k
+from rankloop.learner import cut, rows_of
+from rankloop.types import Array, Candidates
+
+GRADIENT_TOLERANCE = 1e-6  # the largest entry of the gradient that counts as zero
+
+
+def scores_of(theta: Array, candidates: Candidates) -> Array:
+    """(n,) x·θ, all 0 while nothing has been learned (θ empty)."""
+    return linear_scores(rows_of(candidates, theta.size), theta)
+
+
+def best_of(theta: Array, candidates: Candidates, k: int) -> Array:
+    """(k,) positions of the highest scores; equal ones keep the base order."""
+    scores = scores_of(theta, candidates)
+    return top_k(scores, np.zeros(scores.size), cut(candidates, k))
+
+
+def refitted(
+    theta: Array, inverse: Array, rows: Array, weights: Array, new_rows: Array, new_weights: Array, ridge: float
+) -> tuple[Array, Array, Array, Array]:
+    """θ, Hessian inverse, rows and weights after the exact refit with `new_rows` added.
+
+    Every event reads all rows again and copies them once: the cost grows with the pairs seen, which is what an exact
+    refit is. The Hessian inverse starts at ridge and takes in each new row at its curvature, so the warm-started
+    Newton steps need no O(m d²) pass in most rounds.
+    """
+    if rows.size == 0:
+        rows = rows.reshape(0, theta.size)
+        inverse = np.eye(theta.size) / ridge
+    theta, inverse = theta.copy(), inverse.copy()
+    _, curvature = pairwise.logistic_gradient(theta, new_rows, new_weights, 0.0)
+    for row, bend in zip(new_rows, curvature, strict=True):
+        pairwise.rank_one_update(inverse, row, bend)
+    rows, weights = np.concatenate([rows, new_rows]), np.concatenate([weights, new_weights])
+    pairwise.refit(theta, inverse, rows, weights, ridge, GRADIENT_TOLERANCE)
+    return theta, inverse, rows, weights

@@ -1,0 +1,26 @@
+"""The production ranker as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rankloop.learner import cut, show
+from rankloop.learners.random_order import RandomOrder
+from rankloop.types import Candidates, Impression
+
+
+@dataclass
+class BaseOrder(RandomOrder):
+    """Keep the order in which the candidates came, learn nothing: what users see today.
+
+    Examples
+    --------
+    >>> BaseOrder().rank(Candidates(items=["a", "b", "c"]), 2, np.random.default_rng(0)).items
+    array(['a', 'b'], dtype='<U1')
+    """
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
+        """The first k as they came."""
+        return show(candidates, np.arange(cut(candidates, k)))

@@ -1,0 +1,104 @@
+"""Greedy RankNet: learn from pairs, always show what looks best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from rankloop.kernels import pairwise
+from rankloop.kernels.ranking import top_k
+from rankloop.learner import checked_values, cut, load_state, require, require_choice, rows_of, show, state_of
+from rankloop.learners._linear import best_of, refitted, scores_of
+from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+
+
+@dataclass
+class Greedy:
+    """Linear RankNet on the click pairs, without exploration beyond random tie-breaks.
+
+    A strong baseline on short lists, where users see most candidates anyway, and the cheapest learner there is with
+    `update="sgd"`. It never looks for what it does not know, so on long lists it can get stuck.
+
+    Parameters
+    ----------
+    update
+        "sgd": one gradient step on the pairs of the round (the paper's SGD RankNet), microseconds an event.
+        "refit": the exact minimiser over all pairs so far. Memory and time an event grow with the pairs seen.
+    rate
+        Step size of "sgd".
+    ridge
+        Weight of ‖θ‖²/2 against the summed loss; only "refit" uses it.
+    plus_one
+        Take the document below the last click as seen.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> learner = Greedy()
+    >>> shoes = Candidates("shoes", ["plain", "liked"], [[1.0, 0.0], [0.0, 1.0]])
+    >>> for _ in range(10):
+    ...     shown = learner.rank(shoes, 2, rng)
+    ...     learner.learn(shown, Feedback.clicked(shown, ["liked"]), rng)
+    >>> shoes.items[learner.rank(shoes, 1, rng).order]
+    array(['liked'], dtype='<U5')
+
+    Notes
+    -----
+    Baseline "SGD RankNet" of Jia et al., PairRank, WWW 2021, section 4.1; pairs are clicked against examined
+    unclicked, all of them. The refit is warm-started Newton to a gradient below 1e-6 (see `kernels.pairwise.refit`).
+    """
+
+    update: Literal["sgd", "refit"] = "sgd"
+    rate: float = 0.1
+    ridge: float = 1.0
+    plus_one: bool = True
+
+    feedback: ClassVar[FeedbackKind] = "clicks"
+    contextual: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require_choice("update", self.update, ("sgd", "refit"))
+        require(self.rate > 0, "rate", self.rate, "must be above 0")
+        require(self.ridge > 0, "ridge", self.ridge, "must be above 0")
+        self.theta_: Array = np.zeros(0)
+        # of "refit" only: its pairs x_clicked - x_unclicked so far, their weights, the running Hessian inverse
+        self.rows_: Array = np.zeros((0, 0))
+        self.weights_: Array = np.zeros(0)
+        self.inverse_: Array = np.zeros((0, 0))
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+        """The k highest scores, ties at random."""
+        scores = scores_of(self.theta_, candidates)
+        return show(candidates, top_k(scores, rng.random(scores.size), cut(candidates, k)))
+
+    def best(self, candidates: Candidates, k: int) -> Array:
+        """The k highest scores."""
+        return best_of(self.theta_, candidates, k)
+
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+        """One step on the round's pairs, or a refit on all of them."""
+        clicks = checked_values(self, impression, feedback)
+        pairs = pairwise.click_pairs(clicks, self.plus_one, pairwise.ALL, clicks)
+        if len(pairs) == 0:
+            return
+        features = rows_of(impression, self.theta_.size)
+        theta = self.theta_ if self.theta_.size else np.zeros(features.shape[1])
+        new, ones = features[pairs[:, 0]] - features[pairs[:, 1]], np.ones(len(pairs))
+        if self.update == "sgd":
+            gradient, _ = pairwise.logistic_gradient(theta, new, ones, 0.0)
+            self.theta_ = theta - self.rate * gradient
+        else:
+            self.theta_, self.inverse_, self.rows_, self.weights_ = refitted(
+                theta, self.inverse_, self.rows_, self.weights_, new, ones, self.ridge
+            )
+
+    def state(self) -> dict[str, Array]:
+        """θ and, with "refit", the pairs so far."""
+        return state_of(self)
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Go on from `state`."""
+        load_state(self, state, {"theta_": ("d",), "rows_": ("m", "w"), "weights_": ("m",), "inverse_": ("w", "w")})

@@ -1,0 +1,96 @@
+"""PDGD: Pairwise Differentiable Gradient Descent, linear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from rankloop.kernels import pairwise, plackett_luce
+from rankloop.learner import checked_values, cut, load_state, require, rows_of, show, state_of
+from rankloop.learners._linear import best_of, scores_of
+from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+
+
+@dataclass
+class PDGD:
+    """Show a sample of the Plackett-Luce model, and follow an unbiased pairwise gradient of the clicks.
+
+    Cheap (microseconds an event), with one step size to choose, and unbiased: the pair weight ρ takes out the
+    preference of the shown order. It explores everywhere for ever, most where scores are close, so early lists are
+    noisy; `pairrank` explores only where it is unsure. Choose it as the baseline to beat, for very wide features, or
+    when nothing is known about the users.
+
+    Parameters
+    ----------
+    rate
+        Step size of the first update.
+    decay
+        Factor on the step size after every round that had a pair.
+    plus_one
+        Take the document below the last click as seen.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> learner = PDGD()
+    >>> shoes = Candidates("shoes", ["plain", "liked"], [[1.0, 0.0], [0.0, 1.0]])
+    >>> for _ in range(50):
+    ...     shown = learner.rank(shoes, 2, rng)
+    ...     learner.learn(shown, Feedback.clicked(shown, ["liked"]), rng)
+    >>> shoes.items[learner.best(shoes, 1)]
+    array(['liked'], dtype='<U5')
+
+    Notes
+    -----
+    Harrie Oosterhuis and Maarten de Rijke. Differentiable Unbiased Online Learning to Rank. CIKM 2018, equations 5-11.
+    Defaults are those of the published code: rate .1, decay .9999977, start at zero. The gradient uses the scores of
+    display time, which travel in the impression's memo, so late feedback stays unbiased. Probabilities are over all
+    candidates, not only the shown ones.
+    """
+
+    rate: float = 0.1
+    decay: float = 0.9999977
+    plus_one: bool = True
+
+    feedback: ClassVar[FeedbackKind] = "clicks"
+    contextual: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(self.rate > 0, "rate", self.rate, "must be above 0")
+        require(0 < self.decay <= 1, "decay", self.decay, "must be above 0 and at most 1")
+        self.theta_: Array = np.zeros(0)
+        self.rate_: Array = np.array([self.rate])
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+        """The first k of a Plackett-Luce ranking."""
+        scores = scores_of(self.theta_, candidates)
+        order = plackett_luce.sample(scores, rng.random(scores.size), cut(candidates, k))
+        memo = {"scores": scores[order], "rest": np.array([plackett_luce.rest_weight(scores, order)])}
+        return show(candidates, order, memo)
+
+    def best(self, candidates: Candidates, k: int) -> Array:
+        """The k highest scores."""
+        return best_of(self.theta_, candidates, k)
+
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+        """One step along Σ ρ σ'(s_a - s_b)(x_a - x_b) over clicked a, examined unclicked b."""
+        clicks = checked_values(self, impression, feedback)
+        pairs = pairwise.click_pairs(clicks, self.plus_one, pairwise.ALL, clicks)
+        if len(pairs) == 0:
+            return
+        features = rows_of(impression, self.theta_.size)
+        scores, rest = impression.memo["scores"], impression.memo["rest"]
+        gradient = plackett_luce.pdgd_gradient(features, scores, rest[0], pairs)
+        self.theta_ = self.rate_[0] * gradient + (self.theta_ if self.theta_.size else 0.0)
+        self.rate_ = self.rate_ * self.decay
+
+    def state(self) -> dict[str, Array]:
+        """θ and the step size."""
+        return state_of(self)
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Go on from `state`."""
+        load_state(self, state, {"theta_": ("d",), "rate_": (1,)})

@@ -1,0 +1,49 @@
+"""Uniformly random rankings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from rankloop.kernels.ranking import top_k
+from rankloop.learner import checked_values, cut, load_state, show, state_of
+from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+
+
+@dataclass
+class RandomOrder:
+    """Show a uniformly random list, learn nothing: the floor that every learner must beat.
+
+    Examples
+    --------
+    >>> learner = RandomOrder()
+    >>> sorted(learner.rank(Candidates(items=["a", "b", "c"]), 3, np.random.default_rng(0)).items.tolist())
+    ['a', 'b', 'c']
+    """
+
+    feedback: ClassVar[FeedbackKind] = "clicks"
+    contextual: ClassVar[bool] = False
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+        """A uniformly random prefix of a permutation."""
+        keys = rng.random(candidates.n)
+        return show(candidates, top_k(keys, keys, cut(candidates, k)))
+
+    def best(self, candidates: Candidates, k: int) -> Array:
+        """The base order: it knows of none better."""
+        return np.arange(cut(candidates, k))
+
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+        """Checks the feedback and forgets it."""
+        checked_values(self, impression, feedback)
+
+    def state(self) -> dict[str, Array]:
+        """Nothing."""
+        return state_of(self)
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Takes only an empty state."""
+        load_state(self, state, {})

@@ -1,0 +1,119 @@
+"""Ranking metrics, checked and ready to call: DCG, NDCG, average precision, precision, AUC, Kendall tau.
+
+Every function takes the grades of a ranked list, best position first. The gain is 2^grade - 1 and the discount
+log2(1 + position). What NDCG says of a list in which nothing is relevant is a convention, so it is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from rankloop.errors import InvalidInput
+from rankloop.kernels import metrics as kernels
+from rankloop.types import Array
+
+Empty = Literal["skip", "0", "1"]
+Grades = Sequence[float] | Array
+
+
+def dcg(grades: Grades, k: int = 10) -> float:
+    """Discounted cumulative gain of the first k.
+
+    >>> dcg([0, 1, 0, 2]) == 1 / np.log2(1 + 2) + 3 / np.log2(1 + 4)
+    True
+    """
+    return float(kernels.dcg(_grades(grades), k))
+
+
+def ndcg(grades: Grades, k: int = 10, candidates: Grades | None = None, empty: Empty = "0") -> float:
+    """DCG over the highest DCG@k possible; `candidates` are the grades of all that could have been shown.
+
+    >>> ndcg([0, 1]) == 1 / np.log2(1 + 2)
+    True
+    >>> ndcg([1, 0], candidates=[0, 0, 2, 1]) == 1 / (3 / np.log2(1 + 1) + 1 / np.log2(1 + 2))
+    True
+    >>> ndcg([0, 0], empty="1"), ndcg([0, 0], empty="skip")
+    (1.0, nan)
+    """
+    ideal = float(kernels.ideal_dcg(_grades(grades if candidates is None else candidates), k))
+    if ideal == 0.0:
+        return {"skip": float("nan"), "0": 0.0, "1": 1.0}[empty]
+    return float(kernels.dcg(_grades(grades), k)) / ideal
+
+
+def average_precision(grades: Grades) -> float:
+    """Mean of the precision at each relevant position of a whole list; grades above 0 are relevant.
+
+    >>> average_precision([1, 0, 2]) == (1 / 1 + 2 / 3) / 2
+    True
+    """
+    return float(kernels.average_precision(_grades(grades)))
+
+
+def precision(grades: Grades, k: int = 10) -> float:
+    """Share of relevant documents in the first k positions.
+
+    >>> precision([1, 0, 2, 0], k=4)
+    0.5
+    """
+    return float(kernels.precision(_grades(grades), k))
+
+
+def auc(grades: Grades) -> float:
+    """Share of (relevant, irrelevant) pairs in the right order; 1 where there is no such pair.
+
+    >>> auc([1, 0, 1, 0]) == 3 / 4
+    True
+    """
+    return float(kernels.auc(_grades(grades)))
+
+
+def misordered_pairs(grades: Grades) -> int:
+    """Pairs in the wrong order, PairRank's regret; documents of equal grade never count.
+
+    >>> misordered_pairs([0, 2, 1, 1])
+    3
+    """
+    return int(kernels.misordered_pairs(_grades(grades)))
+
+
+def kendall_tau(grades: Grades) -> float:
+    """(right - wrong) / (right + wrong) over the pairs of different grades; 1 where there is no such pair.
+
+    >>> kendall_tau([2, 0, 1]) == (2 - 1) / 3
+    True
+    """
+    values = _grades(grades)
+    wrong, right = misordered_pairs(values), misordered_pairs(values[::-1])
+    return (right - wrong) / (right + wrong) if right + wrong else 1.0
+
+
+def mean_ndcg(
+    scores: Array, grades: Array, offsets: Array, k: int = 10, ties: Array | None = None, empty: Empty = "skip"
+) -> float:
+    """Mean NDCG@k over queries whose documents stand one after the other: query q's from offsets[q] to offsets[q+1].
+
+    >>> mean_ndcg(np.array([2.0, 1, 5, 4]), np.array([1, 0, 0, 1]), np.array([0, 2, 4])) == (1 + 1 / np.log2(3)) / 2
+    True
+    """
+    found = kernels.ragged_dcg(scores, np.zeros(scores.size) if ties is None else ties, grades, offsets, k)
+    return mean_ratio(found, kernels.ragged_ideal_dcg(grades, offsets, k), empty)
+
+
+def mean_ratio(found: Array, ideal: Array, empty: Empty) -> float:
+    """Mean of found/ideal over the queries, those with nothing relevant taken as `empty` says."""
+    relevant = ideal > 0
+    ratios = found[relevant] / ideal[relevant]
+    if empty == "skip":
+        return float(ratios.mean()) if ratios.size else float("nan")
+    return float((ratios.sum() + (empty == "1") * (~relevant).sum()) / ideal.size)
+
+
+def _grades(grades: Any) -> Array:
+    values = np.asarray(grades, dtype=np.float64)
+    if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any():
+        raise InvalidInput(f"grades are {grades!r}; give a list of finite numbers of at least 0")
+    return values

@@ -1,0 +1,129 @@
+"""Name -> learner. A new learner is one file in `learners/` and one line here; everything else reads this table."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import os
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from rankloop import codec
+from rankloop.errors import CodecError, InvalidParameter, UnknownName
+from rankloop.learner import Learner, params
+
+
+class Entry(NamedTuple):
+    """A learner as lists show it; its module is imported only when it is made."""
+
+    path: str  # module:class
+    family: str  # the page in docs/ that tells about it
+    summary: str
+    learns: bool = True  # False for those that only set a mark to compare with
+
+
+LEARNERS: dict[str, Entry] = {
+    "pairrank": Entry(
+        "rankloop.learners.pairrank:PairRank", "pairwise", "explores only the pairs it is unsure of; the default"
+    ),
+    "pdgd": Entry("rankloop.learners.pdgd:PDGD", "pairwise", "Plackett-Luce sampling, unbiased pairwise gradient"),
+    "greedy": Entry("rankloop.learners.greedy:Greedy", "pairwise", "RankNet on click pairs, no exploration"),
+    "epsilon-greedy": Entry(
+        "rankloop.learners.epsilon_greedy:EpsilonGreedy", "pairwise", "RankNet, a random document now and then"
+    ),
+    "offline-ranknet": Entry(
+        "rankloop.learners.offline_ranknet:OfflineRankNet", "pairwise", "fitted on true grades: the ceiling", False
+    ),
+    "random": Entry("rankloop.learners.random_order:RandomOrder", "baselines", "uniformly random: the floor", False),
+    "base": Entry("rankloop.learners.base_order:BaseOrder", "baselines", "keeps the order it is given", False),
+}
+
+
+def learner_class(name: str) -> type[Any]:
+    """The class behind a name."""
+    entry = LEARNERS.get(name)
+    if entry is None:
+        close = difflib.get_close_matches(name, LEARNERS, 1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise UnknownName(f"no learner is called {name!r}; {hint}there are {', '.join(LEARNERS)}")
+    module, _, attribute = entry.path.partition(":")
+    found: type[Any] = getattr(import_module(module), attribute)
+    return found
+
+
+def make(name: str, **parameters: Any) -> Learner:
+    """A fresh learner.
+
+    >>> make("pdgd", rate=0.05)
+    PDGD(rate=0.05, decay=0.9999977, plus_one=True)
+    >>> make("pdgd", speed=1)
+    Traceback (most recent call last):
+    ...
+    rankloop.errors.InvalidParameter: learner 'pdgd' has no parameter 'speed'; it has rate, decay, plus_one
+    """
+    cls = learner_class(name)
+    known = [field.name for field in dataclasses.fields(cls) if field.init]
+    for given in parameters:
+        if given not in known:
+            raise InvalidParameter(
+                f"learner {name!r} has no parameter {given!r}; it has {', '.join(known) or 'none'}"
+            )
+    try:
+        learner: Learner = cls(**parameters)
+    except TypeError as error:  # a string where a number belongs: comparisons in __post_init__ stumble over it
+        raise InvalidParameter(f"learner {name!r} with {parameters}: {error}") from None
+    return learner
+
+
+def parse_parameters(name: str, texts: Iterable[str]) -> dict[str, Any]:
+    """Parameters from `name=value` texts, as a command line gives them; values are JSON or plain words.
+
+    >>> parse_parameters("pairrank", ["alpha=0.1", "explore=random", "plus_one=false"])
+    {'alpha': 0.1, 'explore': 'random', 'plus_one': False}
+    """
+    parameters: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InvalidParameter(f"parameter {text!r} of learner {name!r} is not of the form name=value")
+        try:
+            parameters[key] = json.loads(value)
+        except json.JSONDecodeError:
+            parameters[key] = value
+    return parameters
+
+
+def name_of(learner: Learner) -> str:
+    """The registered name of a learner's class."""
+    path = f"{type(learner).__module__}:{type(learner).__qualname__}"
+    for name, entry in LEARNERS.items():
+        if entry.path == path:
+            return name
+    raise UnknownName(f"{path} is not registered; add a line to rankloop.registry.LEARNERS")
+
+
+def dumps(learner: Learner) -> bytes:
+    """Everything a learner is, as bytes: name, parameters, state."""
+    return codec.dumps(learner.state(), {"learner": name_of(learner), "params": params(learner)})
+
+
+def loads(data: bytes, name: str = "these bytes") -> Learner:
+    """The learner that `dumps` wrote; it goes on as if never interrupted, bit for bit."""
+    arrays, meta = codec.loads(data, name)
+    if "learner" not in meta or "params" not in meta:
+        raise CodecError(f"{name}: a rankloop file, but not a learner")
+    learner = make(meta["learner"], **meta["params"])
+    learner.load(arrays)
+    return learner
+
+
+def save(learner: Learner, path: str | os.PathLike[str]) -> None:
+    """Write a learner to a file, whole or not at all."""
+    codec.write(path, dumps(learner))
+
+
+def load(path: str | os.PathLike[str]) -> Learner:
+    """Read a learner from a file."""
+    return loads(codec.read_bytes(path), str(path))

@@ -1,0 +1,95 @@
+"""One fixed round through every kernel; as a program it prints the results, to compare with and without JIT."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+
+from rankloop.kernels import certainty, metrics, pairwise, plackett_luce, ranking
+from tests.kernels.inputs import frozen, pair_rows, positions, spd
+
+Results = dict[str, list[float] | list[int] | list[bool]]
+
+
+def results() -> Results:
+    """Each kernel's output, flat; what it changes in place counts as output."""
+    rng = np.random.default_rng(12)
+    n, d, k = 12, 6, 5
+    features, theta = frozen(rng.random((n, d)).round(1)), frozen(2 * rng.normal(size=d))
+    uniforms, keys, matrix = frozen(rng.random(n)), frozen(rng.random(k)), spd(d, rng)
+    found: Results = {}
+
+    scores = ranking.linear_scores(features, theta)
+    order = ranking.top_k(frozen(scores), uniforms, k)
+    found |= {"linear_scores": scores.tolist(), "top_k": order.tolist()}
+
+    shown, shown_scores = frozen(features[order]), frozen(scores[order])
+    rest = plackett_luce.rest_weight(frozen(scores), positions(order))
+    pairs = pair_rows([(0, 3), (4, 1), (2, 3)])
+    found |= {
+        "sample": plackett_luce.sample(frozen(scores), uniforms, k).tolist(),
+        "rest_weight": [rest],
+        "rest_weight of none": [float(plackett_luce.rest_weight(frozen(scores[:2]), positions([1, 0])) == -np.inf)],
+        "swap_shares": plackett_luce.swap_shares(shown_scores, rest, pairs).tolist(),
+        "swap_shares, huge gaps": plackett_luce.swap_shares(frozen([1e3, -1e3, 0.0, 0.0, 1e3]), rest, pairs).tolist(),
+        "pdgd_gradient": plackett_luce.pdgd_gradient(shown, shown_scores, rest, pairs).tolist(),
+    }
+
+    whole = ranking.top_k(frozen(scores), uniforms, n)
+    gram = frozen(features @ np.linalg.inv(matrix) @ features.T)
+    for logit in (False, True):
+        certain = frozen(certainty.certain_pairs(frozen(scores), gram, 0.3, logit), np.bool_)
+        ends = certainty.block_ends(certain, positions(whole))
+        found |= {
+            f"certain_pairs {logit}": certain.ravel().tolist(),
+            f"block_ends {logit}": ends.tolist(),
+            f"shuffle_blocks {logit}": certainty.shuffle_blocks(positions(whole), positions(ends), keys, k).tolist(),
+            f"random_topological {logit}": certainty.random_topological(certain, keys, k).tolist(),
+        }
+
+    clicks = frozen([0.0, 1.0, 0.0, 1.0, 0.0])
+    for rule in (pairwise.ADJACENT, pairwise.MATCHED, pairwise.ALL):
+        found[f"click_pairs {rule}"] = pairwise.click_pairs(clicks, True, rule, keys).ravel().tolist()
+    rows, weights = frozen(rng.normal(size=(9, d))), frozen(rng.random(9))
+    target = np.zeros(d)
+    pairwise.add_scaled(target, weights, rows)
+    rank_one, one_inverse, one_theta = np.linalg.inv(matrix), np.linalg.inv(matrix), np.array(theta)
+    gains = [
+        pairwise.rank_one_update(rank_one, frozen(rows[0]), 0.2),
+        pairwise.onepass(one_theta, one_inverse, shown, pairs, frozen(weights[:3]), 1.0),
+    ]
+    fitted = np.array(theta)
+    pairwise.refit(fitted, np.eye(d), rows, weights, 0.5, 1e-9)
+    gradient, curvature = pairwise.logistic_gradient(theta, rows, weights, 0.5)
+    found |= {
+        "examined_count": [pairwise.examined_count(clicks, False), pairwise.examined_count(clicks, True)],
+        "sigmoid": [pairwise.sigmoid(-1e3), pairwise.sigmoid(0.3), pairwise.sigmoid(1e3)],
+        "rows_times": pairwise.rows_times(rows, frozen(matrix)).ravel().tolist(),
+        "dot": [pairwise.dot(theta, frozen(rows[0]))],
+        "add_scaled": target.tolist(),
+        "log det gains": gains,
+        "rank_one_update": rank_one.ravel().tolist(),
+        "onepass": [*one_theta.tolist(), *one_inverse.ravel().tolist()],
+        "logistic_gradient": [*gradient.tolist(), *curvature.tolist()],
+        "spd_inverse": pairwise.spd_inverse(frozen(matrix)).ravel().tolist(),
+        "hessian_inverse": pairwise.hessian_inverse(rows, weights, 0.5).ravel().tolist(),
+        "refit": fitted.tolist(),
+    }
+
+    grades = frozen(rng.integers(0, 5, size=n))
+    offsets = positions([0, 0, 1, 7, n])
+    found |= {
+        "dcg": [metrics.dcg(grades, k), metrics.dcg(grades, 2 * n), metrics.ideal_dcg(grades, k)],
+        "shares": [metrics.average_precision(grades), metrics.precision(grades, k), metrics.auc(grades)],
+        "misordered_pairs": [metrics.misordered_pairs(grades)],
+        "ragged_ideal_dcg": metrics.ragged_ideal_dcg(grades, offsets, k).tolist(),
+        "ragged_dcg": metrics.ragged_dcg(frozen(scores), uniforms, grades, offsets, k).tolist(),
+    }
+    return found
+
+
+if __name__ == "__main__":
+    # numpy's numbers, which uncompiled kernels return, are not JSON's.
+    json.dump(results(), sys.stdout, default=lambda number: number.item())

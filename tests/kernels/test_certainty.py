@@ -1,0 +1,159 @@
+"""The certain relation pair by pair, blocks as a graph, and random lists as exact distributions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import combinations, pairwise, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankloop.kernels import certainty
+from rankloop.types import Array
+from tests.kernels.inputs import SEEDS, frozen, positions, spd
+from tests.reference import certainty as naive
+from tests.reference.ranking import linear_scores
+
+
+def law(draw: Callable[[Array], Array], cells: Sequence[int]) -> naive.Distribution:
+    """The exact distribution of a list that uniforms decide, by the midpoints of a grid of `cells` a position.
+
+    A uniform choice among m takes the same number of midpoints for each outcome if m divides the cells, so nothing is
+    estimated here.
+    """
+    axes = [(np.arange(count) + 0.5) / count for count in cells]
+    seen = Counter(tuple(draw(frozen(uniforms)).tolist()) for uniforms in product(*axes))
+    return {ranking: Fraction(count, seen.total()) for ranking, count in seen.items()}
+
+
+def relation(n: int, above: Sequence[tuple[int, int]]) -> Array:
+    certain = np.zeros((n, n), dtype=np.bool_)
+    for i, j in above:
+        certain[i, j] = True
+    return frozen(certain, np.bool_)
+
+
+def blocks(certain: Array, order: Sequence[int]) -> list[set[int]]:
+    ends = certainty.block_ends(frozen(certain, np.bool_), positions(order))
+    return [set(order[start:end]) for start, end in pairwise([0, *ends.tolist()])]
+
+
+# Documents 1 … 5 of the paper's Figure 1 are 0 … 4 here: all pairs are certain but {1,2}, {3,5} and {4,5}.
+FIGURE_1 = relation(5, [pair for pair in combinations(range(5), 2) if pair not in {(0, 1), (2, 4), (3, 4)}])
+
+
+@given(
+    n=st.integers(1, 8),
+    d=st.integers(1, 5),
+    alpha=st.sampled_from([0.0, 0.01, 0.1, 0.5, 2.0]),
+    logit=st.booleans(),
+    seed=SEEDS,
+)
+def test_certain_pairs(n: int, d: int, alpha: float, logit: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    features = rng.random((n, d)).round(1)
+    features[n // 2] = features[0]
+    theta, inverse = 3 * rng.normal(size=d), np.linalg.inv(spd(d, rng))
+    scores = frozen(linear_scores(features, theta))
+    certain = certainty.certain_pairs(scores, frozen(features @ inverse @ features.T), alpha, logit)
+    margins = np.array(naive.margins(features, theta, inverse, alpha, logit))
+    # On the bar itself the two ways to round may fall either way.
+    clear = np.abs(margins) > 1e-7
+    assert (certain == (margins > 0))[clear].all()
+    assert not (certain & ~(scores[:, None] > scores[None, :])).any()
+
+
+@pytest.mark.parametrize("logit", [False, True])
+def test_a_norm_that_rounds_below_zero_is_zero(logit: bool) -> None:
+    """Copies of one document have G_ii + G_jj - 2 G_ij = 0, which floats may miss on either side."""
+    gram = frozen([[0.3, np.nextafter(0.3, 1)], [np.nextafter(0.3, 1), 0.3]])
+    assert certainty.certain_pairs(frozen([1.0, 0.0]), gram, 5.0, logit).tolist() == [[False, True], [False, False]]
+
+
+@pytest.mark.parametrize("logit", [False, True])
+def test_scores_far_apart_stay_finite(logit: bool) -> None:
+    scores, gram = frozen([1e3, -1e3, 0.0]), frozen(np.eye(3))
+    certain = certainty.certain_pairs(scores, gram, 0.1, logit)
+    assert certain.tolist() == [[False, True, True], [False, False, False], [False, True, False]]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (1, 0, 2, 4, 3), (0, 1, 4, 2, 3)])
+def test_figure_1_blocks(order: tuple[int, ...]) -> None:
+    """{1, 2} and {3, 4, 5}, whichever score order stands behind the figure."""
+    assert blocks(FIGURE_1, order) == naive.blocks(FIGURE_1) == [{0, 1}, {2, 3, 4}]
+
+
+def test_figure_1_conservative_lists_keep_3_before_4() -> None:
+    lists = law(lambda uniforms: certainty.random_topological(FIGURE_1, uniforms, 5), cells=(2, 1, 2, 2, 1))
+    assert lists == naive.topological_orders(FIGURE_1, 5)
+    assert all(ranking.index(2) < ranking.index(3) for ranking in lists)
+    assert {frozenset(ranking[:2]) for ranking in lists} == {frozenset({0, 1})}
+
+
+def test_figure_1_random_lists_do_not() -> None:
+    order, ends = positions([0, 1, 2, 3, 4]), positions([2, 5])
+    lists = law(lambda uniforms: certainty.shuffle_blocks(order, ends, uniforms, 5), cells=(2, 1, 3, 2, 1))
+    assert lists == naive.shuffled_blocks([[0, 1], [2, 3, 4]], 5)
+    assert len(lists) == 2 * 6
+
+
+def test_what_is_sandwiched_joins() -> None:
+    """1 and 3 are uncertain, 2 is certainly between them."""
+    certain = relation(3, [(0, 1), (1, 2)])
+    assert blocks(certain, (0, 1, 2)) == naive.blocks(certain) == [{0, 1, 2}]
+
+
+def test_interval_blocks_are_the_blocks_of_definition_2() -> None:
+    """1,500 random relations, transitive or not."""
+    rng = np.random.default_rng(5)
+    sizes: Counter[int] = Counter()
+    for _ in range(1500):
+        certain, order = naive.random_relation(int(rng.integers(1, 9)), rng.choice([0.3, 0.7, 0.9, 0.97]), rng)
+        expected = naive.blocks(certain)
+        assert blocks(certain, order.tolist()) == expected
+        sizes[len(expected)] += 1
+    assert all(sizes[count] > 20 for count in range(1, 7)), "the instances must cover few and many blocks"
+
+
+@given(n=st.integers(1, 9), alpha=st.sampled_from([0.01, 0.05, 0.2]), logit=st.booleans(), seed=SEEDS)
+def test_blocks_of_documents(n: int, alpha: float, logit: bool, seed: int) -> None:
+    """Blocks from features, and conservative lists that go through them in turn."""
+    rng = np.random.default_rng(seed)
+    features, theta = rng.random((n, 3)), 4 * rng.normal(size=3)
+    scores = features @ theta
+    certain = certainty.certain_pairs(frozen(scores), frozen(features @ features.T), alpha, logit)
+    expected = naive.blocks(certain)
+    assert blocks(certain, np.argsort(-scores).tolist()) == expected
+    shown = certainty.random_topological(frozen(certain, np.bool_), frozen(rng.random(n)), n).tolist()
+    assert [sorted(shown[end - len(block) : end]) for block, end in zip(expected, ends_of(expected), strict=True)] == [
+        sorted(block) for block in expected
+    ]
+
+
+def ends_of(parts: Sequence[set[int]]) -> list[int]:
+    return np.cumsum([len(part) for part in parts]).tolist()
+
+
+@pytest.mark.parametrize("sizes", [(1,), (4,), (1, 3), (3, 1), (2, 2), (1, 1, 2), (1, 2, 1), (1, 1, 1, 1)])
+def test_shuffle_blocks_is_uniform(sizes: tuple[int, ...]) -> None:
+    documents = [3, 0, 2, 1][: sum(sizes)]
+    ends = np.cumsum(sizes).tolist()
+    parts = [documents[start:end] for start, end in pairwise([0, *ends])]
+    order, frozen_ends = positions(documents), positions(ends)
+    for k in range(1, len(documents) + 1):
+        lists = law(lambda uniforms: certainty.shuffle_blocks(order, frozen_ends, uniforms, uniforms.size), [12] * k)
+        assert lists == naive.shuffled_blocks(parts, k)
+
+
+def test_random_topological_on_every_relation_of_four() -> None:
+    """All 64 relations that a score order of four documents allows, each over every way its choices can fall."""
+    pairs = list(combinations(range(4), 2))
+    for flags in product([False, True], repeat=len(pairs)):
+        certain = relation(4, [pair for pair, flag in zip(pairs, flags, strict=True) if flag])
+        for cells in ((12, 12), (12, 12, 12, 1)):
+            lists = law(lambda uniforms, c=certain: certainty.random_topological(c, uniforms, uniforms.size), cells)  # type: ignore[misc]
+            assert lists == naive.topological_orders(certain, len(cells))
