@@ -25,7 +25,7 @@ def dcg(grades: Grades, k: int = 10) -> float:
     >>> dcg([0, 1, 0, 2]) == 1 / np.log2(1 + 2) + 3 / np.log2(1 + 4)
     True
     """
-    return float(kernels.dcg(_grades(grades), k))
+    return float(kernels.dcg(_grades(grades), _cut(k)))
 
 
 def ndcg(grades: Grades, k: int = 10, candidates: Grades | None = None, empty: Empty = "0") -> float:
@@ -38,7 +38,7 @@ def ndcg(grades: Grades, k: int = 10, candidates: Grades | None = None, empty: E
     >>> ndcg([0, 0], empty="1"), ndcg([0, 0], empty="skip")
     (1.0, nan)
     """
-    ideal = float(kernels.ideal_dcg(_grades(grades if candidates is None else candidates), k))
+    ideal = float(kernels.ideal_dcg(_grades(grades if candidates is None else candidates), _cut(k)))
     if ideal == 0.0:
         return {"skip": float("nan"), "0": 0.0, "1": 1.0}[empty]
     return float(kernels.dcg(_grades(grades), k)) / ideal
@@ -59,7 +59,7 @@ def precision(grades: Grades, k: int = 10) -> float:
     >>> precision([1, 0, 2, 0], k=4)
     0.5
     """
-    return float(kernels.precision(_grades(grades), k))
+    return float(kernels.precision(_grades(grades), _cut(k)))
 
 
 def auc(grades: Grades) -> float:
@@ -117,3 +117,9 @@ def _grades(grades: Any) -> Array:
     if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any():
         raise InvalidInput(f"grades are {grades!r}; give a list of finite numbers of at least 0")
     return values
+
+
+def _cut(k: int) -> int:
+    if k < 1:
+        raise InvalidInput(f"k is {k}; a list is cut after at least one position")
+    return k

@@ -67,9 +67,7 @@ def make(name: str, **parameters: Any) -> Learner:
     known = [field.name for field in dataclasses.fields(cls) if field.init]
     for given in parameters:
         if given not in known:
-            raise InvalidParameter(
-                f"learner {name!r} has no parameter {given!r}; it has {', '.join(known) or 'none'}"
-            )
+            raise InvalidParameter(f"learner {name!r} has no parameter {given!r}; it has {', '.join(known) or 'none'}")
     try:
         learner: Learner = cls(**parameters)
     except TypeError as error:  # a string where a number belongs: comparisons in __post_init__ stumble over it

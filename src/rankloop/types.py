@@ -6,12 +6,12 @@ may come late, out of order or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rankloop.errors import InvalidInput
 
@@ -19,7 +19,7 @@ Array = NDArray[Any]
 FeedbackKind = Literal["clicks", "grades"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
 class Candidates:
     """What may be shown for one query, in the order the caller would show it (the base order).
 
@@ -44,23 +44,23 @@ class Candidates:
     rankloop.errors.InvalidInput: features[1, 0] is nan; features must be finite numbers: replace or drop it
     """
 
-    query: str = ""
-    items: Array = None  # type: ignore[assignment]  # None is the caller's short form; __post_init__ fills it in
-    features: Array | None = None
+    query: str
+    items: Array
+    features: Array | None
 
-    def __post_init__(self) -> None:
-        features = None if self.features is None else _checked_features(self.features)
-        if self.items is None:
-            if features is None:
-                raise InvalidInput("candidates have neither items nor features; give at least one of them")
-            items: Array = np.arange(len(features))
+    def __init__(self, query: str = "", items: ArrayLike | None = None, features: ArrayLike | None = None) -> None:
+        rows = None if features is None else _checked_features(features)
+        if items is not None:
+            ids = _checked_items(items)
+        elif rows is not None:
+            ids = np.arange(len(rows))
         else:
-            items = _checked_items(self.items)
-        if features is not None and len(features) != len(items):
-            raise InvalidInput(f"{len(items)} items but {len(features)} feature rows; there must be one row an item")
-        object.__setattr__(self, "query", str(self.query))
-        object.__setattr__(self, "items", items)
-        object.__setattr__(self, "features", features)
+            raise InvalidInput("candidates have neither items nor features; give at least one of them")
+        if rows is not None and len(rows) != len(ids):
+            raise InvalidInput(f"{len(ids)} items but {len(rows)} feature rows; there must be one row an item")
+        object.__setattr__(self, "query", str(query))
+        object.__setattr__(self, "items", ids)
+        object.__setattr__(self, "features", rows)
 
     @property
     def n(self) -> int:
@@ -94,7 +94,7 @@ class Feedback(NamedTuple):
     values: Array  # (m,), m <= k
 
     @classmethod
-    def clicks(cls, values: Sequence[float] | Array) -> Feedback:
+    def clicks(cls, values: ArrayLike) -> Feedback:
         """1 for a clicked slot, 0 for the others."""
         return cls("clicks", np.asarray(values))
 
@@ -109,12 +109,12 @@ class Feedback(NamedTuple):
         return cls("clicks", values)
 
     @classmethod
-    def grades(cls, values: Sequence[float] | Array) -> Feedback:
+    def grades(cls, values: ArrayLike) -> Feedback:
         """The grade the user gave to each of the first m items."""
         return cls("grades", np.asarray(values))
 
 
-def _checked_features(features: Any) -> Array:
+def _checked_features(features: ArrayLike) -> Array:
     try:
         rows = np.ascontiguousarray(features, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -123,13 +123,11 @@ def _checked_features(features: Any) -> Array:
         raise InvalidInput(f"features have shape {rows.shape}; they must be (n, d) with at least one row and column")
     if not np.isfinite(rows).all():
         i, j = (int(v) for v in np.argwhere(~np.isfinite(rows))[0])
-        raise InvalidInput(
-            f"features[{i}, {j}] is {rows[i, j]}; features must be finite numbers: replace or drop it"
-        )
+        raise InvalidInput(f"features[{i}, {j}] is {rows[i, j]}; features must be finite numbers: replace or drop it")
     return rows
 
 
-def _checked_items(items: Any) -> Array:
+def _checked_items(items: ArrayLike) -> Array:
     ids = np.asarray(items)
     if ids.ndim != 1 or ids.size == 0:
         raise InvalidInput(f"items have shape {ids.shape}; give a list of at least one id")

@@ -58,7 +58,7 @@ def results() -> Results:
     rank_one, one_inverse, one_theta = np.linalg.inv(matrix), np.linalg.inv(matrix), np.array(theta)
     gains = [
         pairwise.rank_one_update(rank_one, frozen(rows[0]), 0.2),
-        pairwise.onepass(one_theta, one_inverse, shown, pairs, frozen(weights[:3]), 1.0),
+        pairwise.onepass(one_theta, one_inverse, shown, pairs, frozen(weights[:3])),
     ]
     fitted = np.array(theta)
     pairwise.refit(fitted, np.eye(d), rows, weights, 0.5, 1e-9)
@@ -75,6 +75,8 @@ def results() -> Results:
         "logistic_gradient": [*gradient.tolist(), *curvature.tolist()],
         "spd_inverse": pairwise.spd_inverse(frozen(matrix)).ravel().tolist(),
         "hessian_inverse": pairwise.hessian_inverse(rows, weights, 0.5).ravel().tolist(),
+        "longest_pair": [pairwise.longest_pair(shown, pairs)],
+        "forgotten": pairwise.forgotten(frozen(matrix), 0.9, 2.0).ravel().tolist(),
         "refit": fitted.tolist(),
     }
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import combinations, pairwise, product
+from functools import partial
+from itertools import accumulate, combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def test_certain_pairs(n: int, d: int, alpha: float, logit: bool, seed: int) -> 
     features = rng.random((n, d)).round(1)
     features[n // 2] = features[0]
     theta, inverse = 3 * rng.normal(size=d), np.linalg.inv(spd(d, rng))
-    scores = frozen(linear_scores(features, theta))
+    scores = frozen(linear_scores(features.tolist(), theta.tolist()))
     certain = certainty.certain_pairs(scores, frozen(features @ inverse @ features.T), alpha, logit)
     margins = np.array(naive.margins(features, theta, inverse, alpha, logit))
     # On the bar itself the two ways to round may fall either way.
@@ -72,6 +73,7 @@ def test_a_norm_that_rounds_below_zero_is_zero(logit: bool) -> None:
     """Copies of one document have G_ii + G_jj - 2 G_ij = 0, which floats may miss on either side."""
     gram = frozen([[0.3, np.nextafter(0.3, 1)], [np.nextafter(0.3, 1), 0.3]])
     assert certainty.certain_pairs(frozen([1.0, 0.0]), gram, 5.0, logit).tolist() == [[False, True], [False, False]]
+    assert not certainty.certain_pairs(frozen([1.0, 1.0]), gram, 5.0, logit).any()
 
 
 @pytest.mark.parametrize("logit", [False, True])
@@ -129,13 +131,8 @@ def test_blocks_of_documents(n: int, alpha: float, logit: bool, seed: int) -> No
     expected = naive.blocks(certain)
     assert blocks(certain, np.argsort(-scores).tolist()) == expected
     shown = certainty.random_topological(frozen(certain, np.bool_), frozen(rng.random(n)), n).tolist()
-    assert [sorted(shown[end - len(block) : end]) for block, end in zip(expected, ends_of(expected), strict=True)] == [
-        sorted(block) for block in expected
-    ]
-
-
-def ends_of(parts: Sequence[set[int]]) -> list[int]:
-    return np.cumsum([len(part) for part in parts]).tolist()
+    ends = accumulate(len(block) for block in expected)
+    assert [set(shown[end - len(block) : end]) for block, end in zip(expected, ends, strict=True)] == expected
 
 
 @pytest.mark.parametrize("sizes", [(1,), (4,), (1, 3), (3, 1), (2, 2), (1, 1, 2), (1, 2, 1), (1, 1, 1, 1)])
@@ -145,8 +142,9 @@ def test_shuffle_blocks_is_uniform(sizes: tuple[int, ...]) -> None:
     parts = [documents[start:end] for start, end in pairwise([0, *ends])]
     order, frozen_ends = positions(documents), positions(ends)
     for k in range(1, len(documents) + 1):
-        lists = law(lambda uniforms: certainty.shuffle_blocks(order, frozen_ends, uniforms, uniforms.size), [12] * k)
-        assert lists == naive.shuffled_blocks(parts, k)
+        assert law(partial(certainty.shuffle_blocks, order, frozen_ends, k=k), [12] * k) == naive.shuffled_blocks(
+            parts, k
+        )
 
 
 def test_random_topological_on_every_relation_of_four() -> None:
@@ -155,5 +153,11 @@ def test_random_topological_on_every_relation_of_four() -> None:
     for flags in product([False, True], repeat=len(pairs)):
         certain = relation(4, [pair for pair, flag in zip(pairs, flags, strict=True) if flag])
         for cells in ((12, 12), (12, 12, 12, 1)):
-            lists = law(lambda uniforms, c=certain: certainty.random_topological(c, uniforms, uniforms.size), cells)  # type: ignore[misc]
-            assert lists == naive.topological_orders(certain, len(cells))
+            draw = partial(certainty.random_topological, certain, k=len(cells))
+            assert law(draw, cells) == naive.topological_orders(certain, len(cells))
+
+
+def test_a_cut_beyond_the_list_shows_it_all() -> None:
+    uniforms = frozen([0.9, 0.1, 0.5, 0.5, 0.5])
+    assert sorted(certainty.shuffle_blocks(positions([2, 0, 1]), positions([3]), uniforms, 5).tolist()) == [0, 1, 2]
+    assert sorted(certainty.random_topological(relation(3, []), uniforms, 5).tolist()) == [0, 1, 2]

@@ -16,7 +16,8 @@ from tests.reference import ranking as naive
 def test_linear_scores(n: int, d: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     features, theta = frozen(rng.normal(size=(n, d))), frozen(rng.normal(size=d))
-    assert ranking.linear_scores(features, theta) == pytest.approx(naive.linear_scores(features, theta), abs=1e-12)
+    expected = naive.linear_scores(features.tolist(), theta.tolist())
+    assert ranking.linear_scores(features, theta) == pytest.approx(expected, abs=1e-12)
 
 
 def test_nothing_learned_scores_zero() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rankloop.types import Array
 
-Relation = Sequence[Sequence[bool]]
+Relation = Sequence[Sequence[bool]] | Array
 Distribution = dict[tuple[int, ...], Fraction]
 
 

@@ -69,33 +69,40 @@ def sigmoid(x: float) -> float:
 
 
 def onepass(
-    theta: Array, hessian: Array, features: Array, pairs: Sequence[Sequence[int]], weights: Sequence[float], eta: float
+    theta: Array, hessian: Array, features: Array, pairs: Sequence[Sequence[int]], weights: Sequence[float]
 ) -> tuple[Array, Array]:
-    """θ and H after one step a pair, ALGORITHMS.md section 1, each solved with the whole H."""
+    """θ and H after one step a pair, ALGORITHMS.md section 1 with η = 1, each solved with the whole H."""
     for (a, b), rho in zip(pairs, weights, strict=True):
         x = features[a] - features[b]
         p = sigmoid(float(x @ theta))
-        ahead = hessian + eta * rho * p * (1 - p) * np.outer(x, x)
-        theta = theta + eta * rho * (1 - p) * (np.linalg.inv(ahead) @ x)
+        ahead = hessian + rho * p * (1 - p) * np.outer(x, x)
+        theta = theta + rho * (1 - p) * (np.linalg.inv(ahead) @ x)
         p = sigmoid(float(x @ theta))
         hessian = hessian + rho * p * (1 - p) * np.outer(x, x)
     return theta, hessian
 
 
+def longest_pair(features: Array, pairs: Sequence[Sequence[int]]) -> float:
+    """The largest Euclidean distance of a pair, 0 without pairs."""
+    return max((math.dist(features[a], features[b]) for a, b in pairs), default=0.0)
+
+
 def loss(theta: Array, rows: Array, weights: Array, ridge: float) -> float:
-    """Σ ρ log(1 + exp(-xᵀθ)) + ridge/2 ‖θ‖²."""
+    """Σ weight · log(1 + exp(-xᵀθ)) + ridge/2 ‖θ‖²."""
     return float(weights @ np.logaddexp(0.0, -rows @ theta) + ridge / 2 * theta @ theta)
 
 
 def gradient(theta: Array, rows: Array, weights: Array, ridge: float) -> Array:
-    """Of `loss`: -Σ ρ σ(-xᵀθ) x + ridge θ."""
-    return ridge * theta - rows.T @ (weights * expit(-rows @ theta))
+    """Of `loss`: ridge θ - Σ weight · sigmoid(-xᵀθ) x."""
+    slope: Array = ridge * theta - rows.T @ (weights * expit(-rows @ theta))
+    return slope
 
 
 def hessian(theta: Array, rows: Array, weights: Array, ridge: float) -> Array:
-    """Of `loss`: Σ ρ σ(xᵀθ) σ(-xᵀθ) xxᵀ + ridge I."""
+    """Of `loss`: ridge I + Σ weight · sigmoid(xᵀθ) sigmoid(-xᵀθ) xxᵀ."""
     p = expit(rows @ theta)
-    return ridge * np.eye(rows.shape[1]) + (rows.T * (weights * p * (1 - p))) @ rows
+    curvature: Array = ridge * np.eye(rows.shape[1]) + (rows.T * (weights * p * (1 - p))) @ rows
+    return curvature
 
 
 def fit(rows: Array, weights: Array, ridge: float) -> Array:

@@ -58,7 +58,7 @@ def swap_share(scores: Sequence[float], order: Sequence[int], a: int, b: int) ->
 def pdgd_gradient(
     features: Sequence[Sequence[float]], scores: Sequence[float], order: Sequence[int], pairs: Sequence[Sequence[int]]
 ) -> list[float]:
-    """Σ ρ e^{s_a} e^{s_b} / (e^{s_a} + e^{s_b})² (x_a - x_b); features and scores are those of all n documents."""
+    """Σ share · e^{s_a} e^{s_b} / (e^{s_a} + e^{s_b})² (x_a - x_b); features and scores are of all n documents."""
     gradient = [0.0] * len(features[0])
     for a, b in pairs:
         with localcontext(WIDE):

@@ -80,7 +80,11 @@ class DependentClickUser:
         """The clicks on a list whose documents have these grades, top first."""
         try:
             clicks = dependent_clicks(
-                grades, np.array(self.click), np.array(self.stop), rng.random((2, grades.size)), self.stop_requires_click
+                grades,
+                np.array(self.click),
+                np.array(self.stop),
+                rng.random((2, grades.size)),
+                self.stop_requires_click,
             )
         except IndexError:
             raise InvalidInput(f"grades {grades.tolist()}; this user knows 0 to {len(self.click) - 1}") from None

@@ -6,7 +6,7 @@ The machine code is cached beside the package (`NUMBA_CACHE_DIR` puts it elsewhe
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from numba import njit
 
@@ -15,5 +15,4 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def jit(function: Function) -> Function:
     """Compile `function` on first use, cached, releasing the interpreter lock while it runs."""
-    compiled: Function = njit(cache=True, nogil=True, error_model="numpy")(function)
-    return compiled
+    return cast(Function, njit(cache=True, nogil=True, error_model="numpy")(function))

@@ -38,7 +38,7 @@ def average_precision(grades: Array) -> float:
 
 @jit
 def precision(grades: Array, k: int) -> float:
-    """Share of relevant documents (grade > 0) among the first k positions."""
+    """Share of relevant documents (grade > 0) among the first k positions; a list shorter than k misses the rest."""
     hits = 0
     for p in range(min(k, grades.size)):
         hits += grades[p] > 0

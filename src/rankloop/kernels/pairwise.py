@@ -12,7 +12,7 @@ ADJACENT, MATCHED, ALL = 0, 1, 2
 
 @jit
 def examined_count(clicks: Array, plus_one: bool) -> int:
-    """Positions the user is taken to have looked at: down to the last click, and one more with `plus_one`."""
+    """Positions taken as looked at: down to the last click, and one more with `plus_one`; 0 without a click."""
     for p in range(clicks.size - 1, -1, -1):
         if clicks[p] > 0:
             return min(p + 1 + plus_one, clicks.size)
@@ -56,8 +56,8 @@ def click_pairs(clicks: Array, plus_one: bool, rule: int, keys: Array) -> Array:
 def sigmoid(x: float) -> float:
     """1 / (1 + e^-x), for any x."""
     if x >= 0.0:
-        return 1.0 / (1.0 + np.exp(-x))
-    e = np.exp(x)
+        return float(1.0 / (1.0 + np.exp(-x)))
+    e = float(np.exp(x))
     return e / (1.0 + e)
 
 
@@ -118,14 +118,14 @@ def rank_one_update(inverse: Array, x: Array, weight: float) -> float:
         if column[i] != 0.0:
             for j in range(x.size):
                 inverse[i, j] -= shrink * column[i] * column[j]
-    return np.log1p(weight * square)
+    return float(np.log1p(weight * square))
 
 
 @jit
-def onepass(theta: Array, inverse: Array, features: Array, pairs: Array, weights: Array, eta: float) -> float:
+def onepass(theta: Array, inverse: Array, features: Array, pairs: Array, weights: Array) -> float:
     """One Newton-like step a pair, in turn, changing θ and H⁻¹ in place; returns what log det H gained.
 
-    A pair x = x_a - x_b with p = σ(xᵀθ) does: H̃ = H + ηρp(1-p) xxᵀ; θ += ηρ(1-p) H̃⁻¹x; then H += ρσ'(xᵀθ) xxᵀ.
+    A pair x = x_a - x_b with p = σ(xᵀθ) does: H̃ = H + ρp(1-p) xxᵀ; θ += ρ(1-p) H̃⁻¹x; then H += ρσ'(xᵀθ) xxᵀ.
 
     All pairs come from the same k shown rows X, so the steps are taken in the k-dimensional space they span: with
     Z = X H⁻¹ of the start, H⁻¹Xᵀ = Zᵀ A and X H⁻¹ Xᵀ = G at every moment, a pair costs O(k²) and θ and H⁻¹ are
@@ -150,7 +150,7 @@ def onepass(theta: Array, inverse: Array, features: Array, pairs: Array, weights
         square = max(g[a] - g[b], 0.0)
         margin = scores[a] - scores[b]
         p = sigmoid(margin)
-        step = eta * weight * (1.0 - p) / (1.0 + eta * weight * p * (1.0 - p) * square)
+        step = weight * (1.0 - p) / (1.0 + weight * p * (1.0 - p) * square)
         p = sigmoid(margin + step * square)
         curvature = weight * p * (1.0 - p)
         shrink = curvature / (1.0 + curvature * square)
@@ -171,6 +171,25 @@ def onepass(theta: Array, inverse: Array, features: Array, pairs: Array, weights
                 for j in range(theta.size):
                     inverse[i, j] -= z * CZ[m, j]
     return gained
+
+
+@jit
+def longest_pair(features: Array, pairs: Array) -> float:
+    """The largest norm of x_a - x_b over the pairs."""
+    longest = 0.0
+    for m in range(pairs.shape[0]):
+        difference = features[pairs[m, 0]] - features[pairs[m, 1]]
+        longest = max(longest, dot(difference, difference))
+    return float(np.sqrt(longest))
+
+
+@jit
+def forgotten(inverse: Array, keep: float, prior: float) -> Array:
+    """The inverse of keep·H + (1 - keep)·prior·I, from that of H: old evidence fades, the prior does not. O(d³)."""
+    faded = keep * spd_inverse(inverse)
+    for i in range(faded.shape[0]):
+        faded[i, i] += (1.0 - keep) * prior
+    return spd_inverse(faded)
 
 
 @jit

@@ -26,12 +26,17 @@ def rest_weight(scores: Array, order: Array) -> float:
     shown = np.zeros(scores.size, np.bool_)
     for p in range(order.size):
         shown[order[p]] = True
-    highest = scores.max()
+    highest = -np.inf
+    for i in range(scores.size):
+        if not shown[i]:
+            highest = max(highest, scores[i])
+    if highest == -np.inf:
+        return highest
     total = 0.0
     for i in range(scores.size):
         if not shown[i]:
             total += np.exp(scores[i] - highest)
-    return highest + np.log(total)
+    return float(highest + np.log(total))
 
 
 @jit
@@ -39,7 +44,8 @@ def swap_shares(scores: Array, rest: float, pairs: Array) -> Array:
     """(m,) ρ = P(R*) / (P(R) + P(R*)) for each pair of positions, R* being the shown list R with the two swapped.
 
     `scores` (k,) are those of the shown documents at display time, `rest` the log weight of the others. Only the
-    denominators between the two positions differ, so a pair costs its distance.
+    denominators between the two positions differ, so a pair costs its distance. Exact while no score lies more than
+    690 below the highest; beyond that it stays in [0, 1] but documents so far down count as equal.
     """
     k = scores.size
     highest = max(scores.max(), rest)
@@ -52,9 +58,11 @@ def swap_shares(scores: Array, rest: float, pairs: Array) -> Array:
     for m in range(pairs.shape[0]):
         upper, lower = min(pairs[m, 0], pairs[m, 1]), max(pairs[m, 0], pairs[m, 1])
         ratio = 1.0  # P(R) / P(R*)
-        for p in range(upper + 1, lower + 1):
-            swapped = max(left[p] - weight[lower], 0.0) + weight[upper]
-            ratio *= max(swapped, TINY) / max(left[p], TINY)
+        others = left[lower + 1]  # left[p] without the lower document, summed rather than subtracted
+        for p in range(lower, upper, -1):
+            if p < lower:
+                others += weight[p]
+            ratio *= max(others + weight[upper], TINY) / max(left[p], TINY)
         shares[m] = 1.0 / (1.0 + ratio)
     return shares
 

@@ -13,19 +13,24 @@ def linear_scores(features: Array, theta: Array) -> Array:
     """(n,) x·θ; a learner that has seen nothing has an empty θ and scores everything 0."""
     if theta.size == 0:
         return np.zeros(features.shape[0])
-    return np.dot(features, theta)
+    scores: Array = np.dot(features, theta)
+    return scores
 
 
 @jit
 def top_k(scores: Array, ties: Array, k: int) -> Array:
     """(k,) positions of the k highest scores, best first; among equal scores the smaller of `ties` comes first.
 
+    Where those are equal too, the order is that of the list. k may exceed the list.
+
     One pass with a sorted buffer of k: the lists are long and k is short, so this beats sorting them all.
     """
     n = scores.size
     k = min(k, n)
-    order = np.empty(k, np.int64)
+    order = np.empty(max(k, 0), np.int64)
     filled = 0
+    if k < 1:
+        return order
     for i in range(n):
         score, tie = scores[i], ties[i]
         if filled == k:

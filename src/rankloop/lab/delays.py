@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rankloop.errors import InvalidParameter
-from rankloop.lab.specs import Options
+from rankloop.lab.specs import known_name, number, only, parse_spec
 from rankloop.types import Feedback, Impression
 
 
@@ -70,10 +70,7 @@ def open_delays(spec: str) -> Delays | None:
     >>> open_delays("late?mean=5").mean
     5.0
     """
-    options = Options(spec, "delay")
-    if options.name_in(("none", "late")) == "none":
-        options.done()
-        return None
-    numbers = {name: options.number(name, default=0.0) for name in ("mean", "lost", "duplicated")}
-    options.done()
-    return Delays(**numbers)
+    name, options = parse_spec(spec)
+    known_name(name, ("none", "late"), "delay")
+    only(options, () if name == "none" else ("mean", "lost", "duplicated"), f"delay {name!r}")
+    return None if name == "none" else Delays(*(number(options, key, 0.0) for key in ("mean", "lost", "duplicated")))

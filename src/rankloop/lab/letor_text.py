@@ -156,7 +156,7 @@ def _widest(text: bytes) -> int:
     widest = 0
     for line in text.split(b"\n"):
         with suppress(ValueError, IndexError):
-            widest = max(widest, *parse_line(line)[2])
+            widest = max(widest, max(parse_line(line)[2], default=0))
     return widest
 
 

@@ -6,15 +6,16 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from rankloop.errors import InvalidParameter
 from rankloop.kernels.metrics import dcg
-from rankloop.lab.dataset import Split
+from rankloop.lab.dataset import Dataset, Split
 from rankloop.lab.datasets import open_split
-from rankloop.lab.delays import Delays, open_delays
+from rankloop.lab.delays import open_delays
 from rankloop.lab.probes import Probe, blocks, closeness, held_out
 from rankloop.lab.simulate import simulate
 from rankloop.lab.users import open_user
@@ -68,7 +69,13 @@ class Trial:
     @property
     def id(self) -> str:
         """Readable, and different for different runs."""
-        rest = {f"gamma={self.gamma}": self.gamma != 0.9995, self.delays: self.delays != "none"}
+        rest = {
+            f"gamma={self.gamma}": self.gamma != 0.9995,
+            self.delays: self.delays != "none",
+            self.evaluate_on: self.evaluate_on != "test",
+            f"evaluations={self.evaluations}": self.evaluations != 20,
+            "+".join(self.probes): bool(self.probes),
+        }
         extra = "".join(f"|{text}" for text, shown in rest.items() if shown)
         return f"{self.label}|{self.data}|{self.user}|{self.rounds}x{self.k}|seed={self.seed}{extra}"
 
@@ -113,7 +120,7 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
     split = split or open_split(trial.data)
     learner = make(trial.learner, **trial.params)
     if hasattr(learner, "fit"):
-        learner.fit(split.train.features, split.train.grades, split.train.offsets)
+        learner.load(_fitted(trial.learner, json.dumps(dict(trial.params)), split.train))
     world, user = Stationary(split.train, trial.k), open_user(trial.user, split.train.highest_grade)
     delays = open_delays(trial.delays)
     probes = _probes(trial, split)
@@ -154,6 +161,15 @@ def conventions(trial: Trial, split: Split, stop_requires_click: bool) -> dict[s
         "normalisation": split.train.normalisation,
         "held-out part": trial.evaluate_on,
     }
+
+
+@lru_cache(maxsize=8)
+def _fitted(name: str, parameters: str, dataset: Dataset) -> dict[str, Array]:
+    """What a learner that is fitted on grades knows of a data set; kept, since no seed and no user changes it."""
+    learner: Any = make(name, **json.loads(parameters))
+    learner.fit(dataset.features, dataset.grades, dataset.offsets)
+    state: dict[str, Array] = learner.state()
+    return state
 
 
 def _online(ndcg: Array, when: Array, gamma: float) -> dict[str, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankloop.clicks.dependent import TABLES, DependentClickUser
-from rankloop.lab.specs import Options
+from rankloop.lab.specs import flag, known_name, only, parse_spec
 
 
 def open_user(spec: str, highest_grade: int) -> DependentClickUser:
@@ -14,10 +14,9 @@ def open_user(spec: str, highest_grade: int) -> DependentClickUser:
     >>> open_user("navigational?stop_requires_click=false", 4).stop_requires_click
     False
     """
-    options = Options(spec, "user")
-    name = options.name_in(TABLES)
-    user = DependentClickUser.named(
-        name, highest_grade, stop_requires_click=options.flag("stop_requires_click", default=True)
+    name, options = parse_spec(spec)
+    known_name(name, TABLES, "user")
+    only(options, ("stop_requires_click",), f"user {name!r}")
+    return DependentClickUser.named(
+        name, highest_grade, stop_requires_click=flag(options, "stop_requires_click", default=True)
     )
-    options.done()
-    return user

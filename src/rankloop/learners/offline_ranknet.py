@@ -55,7 +55,7 @@ class OfflineRankNet:
         def objective(theta: Array) -> tuple[float, Array]:
             scores = features @ theta
             loss, slopes = ranknet_loss(scores, grades, offsets)
-            return loss + 0.5 * self.ridge * theta @ theta, slopes @ features + self.ridge * theta
+            return loss + 0.5 * self.ridge * float(theta @ theta), slopes @ features + self.ridge * theta
 
         start = np.zeros(features.shape[1])
         found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})

@@ -1,4 +1,4 @@
-"""PairRank."""
+"""PairRank: explore only the pairs of documents whose order is still uncertain."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rankloop.kernels import certainty, pairwise, plackett_luce
-from rankloop.kernels.ranking import linear_scores, top_k
+from rankloop.kernels.ranking import top_k
 from rankloop.learner import checked_values, cut, load_state, require, require_choice, rows_of, show, state_of
+from rankloop.learners._linear import best_of, refitted, scores_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 PAIR_RULES = {"adjacent": pairwise.ADJACENT, "matched": pairwise.MATCHED, "all": pairwise.ALL}
@@ -18,77 +19,172 @@ PAIR_RULES = {"adjacent": pairwise.ADJACENT, "matched": pairwise.MATCHED, "all":
 
 @dataclass
 class PairRank:
-    explore: str = "conservative"
-    certainty: str = "logit"
-    pairs: str = "all"
-    update: str = "onepass"
-    debias: str = "plackett-luce"
-    alpha: float | str = 0.3
-    prior: float = 100.0
-    ridge: float = 0.0
-    eta: float = 1.0
+    """Linear RankNet with confidence: certain pairs keep their order, uncertain ones are shown in a random one.
+
+    DOCSTRING
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> learner = PairRank()
+    >>> shoes = Candidates("shoes", ["plain", "liked"], [[1.0, 0.0], [0.0, 1.0]])
+    >>> for _ in range(100):
+    ...     shown = learner.rank(shoes, 2, rng)
+    ...     learner.learn(shown, Feedback.clicked(shown, ["liked"]), rng)
+    >>> shoes.items[learner.best(shoes, 1)], learner.blocks(shoes)
+    (array(['liked'], dtype='<U5'), array([1, 2]))
+    """
+
+    explore: Literal["conservative", "random"] = "conservative"
+    certainty: Literal["logit", "probability"] = "logit"
+    pairs: Literal["all", "matched", "adjacent"] = "all"
+    update: Literal["onepass", "refit"] = "onepass"
+    debias: Literal["plackett-luce", "none"] = "plackett-luce"
+    alpha: float | Literal["theory"] = 0.3
+    prior: float = 10.0
+    ridge: float = 10.0
+    scale: Literal["data", "one"] = "data"
     forget: float = 1.0
-    temperature: float = 1.0
+    delta: float = 0.1
+    bound: float = 1.0
     plus_one: bool = True
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        require_choice("explore", self.explore, ("conservative", "random"))
+        require_choice("certainty", self.certainty, ("logit", "probability"))
+        require_choice("pairs", self.pairs, tuple(PAIR_RULES))
+        require_choice("update", self.update, ("onepass", "refit"))
+        require_choice("debias", self.debias, ("plackett-luce", "none"))
+        require_choice("scale", self.scale, ("data", "one"))
+        if isinstance(self.alpha, str):
+            require(self.alpha == "theory", "alpha", self.alpha, 'must be a number or "theory"')
+            require(self.certainty == "probability", "alpha", self.alpha, 'needs certainty="probability"')
+        else:
+            require(self.alpha >= 0, "alpha", self.alpha, "must be at least 0")
+        require(self.prior > 0, "prior", self.prior, "must be above 0")
+        require(self.ridge > 0, "ridge", self.ridge, "must be above 0")
+        require(0 < self.forget <= 1, "forget", self.forget, "must be above 0 and at most 1")
+        require(self.forget == 1 or self.update == "onepass", "forget", self.forget, 'needs update="onepass"')
+        require(0 < self.delta < 1, "delta", self.delta, "must lie between 0 and 1")
+        require(self.bound > 0, "bound", self.bound, "must be above 0")
         self.theta_: Array = np.zeros(0)
-        self.inverse_: Array = np.zeros((0, 0))
-        self.log_det_: Array = np.zeros(1)
-        self.events_: Array = np.zeros(1, dtype=np.int64)
+        self.inverse_: Array = np.zeros((0, 0))  # of M (refit) or H (onepass), whose norm says how uncertain a pair is
+        self.unit_: Array = np.ones(1)  # what prior and ridge are multiples of
+        self.log_det_: Array = np.zeros(1)  # log of det M / det λI
+        self.longest_: Array = np.zeros(1)  # the largest norm of a pair so far
+        # of "refit" only: the pairs so far, their weights, the running Hessian inverse
+        self.rows_: Array = np.zeros((0, 0))
+        self.weights_: Array = np.zeros(0)
+        self.hessian_inverse_: Array = np.zeros((0, 0))
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
-        features, k = rows_of(candidates, self.theta_.size), cut(candidates, k)
-        n = len(features)
-        scores = linear_scores(features, self.theta_)
+        """The first k of a random order that respects every certain pair (or block)."""
+        k, n = cut(candidates, k), candidates.n
+        scores = scores_of(self.theta_, candidates)
         if self.theta_.size == 0:
             order = top_k(scores, rng.random(n), k)
+        elif self.explore == "random":
+            ranked = top_k(scores, rng.random(n), n)
+            ends = certainty.block_ends(self._certain(candidates, scores), ranked)
+            order = certainty.shuffle_blocks(ranked, ends, rng.random(k), k)
+        elif self.certainty == "probability":
+            order = certainty.random_topological(self._certain(candidates, scores), rng.random(k), k)
         else:
-            alpha = self.alpha
-            if self.explore == "conservative" and self.certainty == "logit":
-                centred = features - features.mean(0)
-                half = centred @ self.inverse_
-                norms = np.sqrt(np.maximum(np.einsum("ij,ij->i", half, centred), 0.0))
-                running = certainty.contenders(scores, norms, alpha, k)
-                gram = half[running] @ centred[running].T
-                certain = certainty.certain_pairs(scores[running], gram, alpha, True)
-                order = running[certainty.random_topological(certain, rng.random(k), k)]
-            elif self.explore == "conservative":
-                gram = features @ self.inverse_ @ features.T
-                certain = certainty.certain_pairs(scores, gram, alpha, self.certainty == "logit")
-                order = certainty.random_topological(certain, rng.random(k), k)
-            else:
-                full = top_k(scores, rng.random(n), n)
-                order = certainty.shuffle_blocks(full, certainty.block_ends(certain, full), rng.random(k), k)
-        memo = {"scores": scores[order], "rest": np.array([plackett_luce.rest_weight(scores, order)])}
-        return show(candidates, order, memo)
+            order = self._conservative_logit(candidates, scores, rng.random(k), k)
+        # scores and rest give the Plackett-Luce probability of this list with any two of its documents swapped
+        rest = plackett_luce.rest_weight(scores, order)
+        return show(candidates, order, {"scores": scores[order], "rest": np.array([rest])})
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        scores = linear_scores(rows_of(candidates, self.theta_.size), self.theta_)
-        return top_k(scores, np.zeros(scores.size), cut(candidates, k))
+        """The k highest scores."""
+        return best_of(self.theta_, candidates, k)
+
+    def blocks(self, candidates: Candidates) -> Array:
+        """(b,) the rank at which each block ends, of all candidates sorted by score: [2, 5] is two, then three."""
+        scores = scores_of(self.theta_, candidates)
+        if self.theta_.size == 0:
+            return np.array([candidates.n])
+        ranked = top_k(scores, np.zeros(candidates.n), candidates.n)
+        return certainty.block_ends(self._certain(candidates, scores), ranked)
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+        """Turn the clicks into pairs and take them in."""
         clicks = checked_values(self, impression, feedback)
         pairs = pairwise.click_pairs(clicks, self.plus_one, PAIR_RULES[self.pairs], rng.random(clicks.size))
         if len(pairs) == 0:
             return
         features = rows_of(impression, self.theta_.size)
         if self.theta_.size == 0:
-            self.theta_ = np.zeros(features.shape[1])
-            centred = features - features.mean(0)
-            scale = 2.0 * (centred**2).sum() / max(len(features) - 1, 1)  # mean squared distance between two
-            self.inverse_ = np.eye(features.shape[1]) / (self.prior * max(scale, 1e-12))
+            self._start(features)
+        weights = np.ones(len(pairs))
         if self.debias == "plackett-luce":
-            weights = plackett_luce.swap_shares(self.temperature*impression.memo["scores"], impression.memo["rest"][0], pairs)
-        else:
-            weights = np.ones(len(pairs))
-        pairwise.onepass(self.theta_, self.inverse_, features, pairs, weights, self.eta)
+            weights = plackett_luce.swap_shares(impression.memo["scores"], impression.memo["rest"][0], pairs)
+        if self.alpha == "theory":
+            self.longest_ = np.maximum(self.longest_, pairwise.longest_pair(features, pairs))
+        if self.update == "onepass":
+            if self.forget < 1.0:
+                self.inverse_ = pairwise.forgotten(self.inverse_, self.forget, self.prior * self.unit_[0])
+            self.log_det_ += pairwise.onepass(self.theta_, self.inverse_, features, pairs, weights)
+            return
+        new = features[pairs[:, 0]] - features[pairs[:, 1]]
+        for row, weight in zip(new, weights, strict=True):
+            self.log_det_ += pairwise.rank_one_update(self.inverse_, row, weight)
+        self.theta_, self.hessian_inverse_, self.rows_, self.weights_ = refitted(
+            self.theta_, self.hessian_inverse_, self.rows_, self.weights_, new, weights, self.ridge * self.unit_[0]
+        )
 
     def state(self) -> dict[str, Array]:
+        """θ, the confidence matrix and, with "refit", the pairs so far."""
         return state_of(self)
 
     def load(self, state: Mapping[str, Array]) -> None:
-        load_state(self, state, {"theta_": ("d",), "inverse_": ("d", "d")})
+        """Go on from `state`."""
+        shapes: dict[str, tuple[str | int, ...]] = {
+            "theta_": ("d",),
+            "inverse_": ("d", "d"),
+            "unit_": (1,),
+            "log_det_": (1,),
+            "longest_": (1,),
+            "rows_": ("m", "w"),
+            "weights_": ("m",),
+            "hessian_inverse_": ("w", "w"),
+        }
+        load_state(self, state, shapes)
+
+    def _start(self, features: Array) -> None:
+        """Size the state by the first list learned from."""
+        if self.scale == "data":
+            centred = features - features.mean(0)
+            squared_distance = 2.0 * (centred**2).sum() / max(len(features) - 1, 1)
+            self.unit_ = np.array([squared_distance if squared_distance > 0.0 else 1.0])
+        self.theta_ = np.zeros(features.shape[1])
+        self.inverse_ = np.eye(features.shape[1]) / (self.prior * self.unit_[0])
+
+    def _alpha(self) -> float:
+        """The width of the confidence interval in units of the norm: given, or by Lemma 1."""
+        if self.alpha != "theory":
+            return float(self.alpha)
+        noise, k_mu = 0.5, 0.25  # a click difference is 1/2-sub-Gaussian; the sigmoid is 1/4-Lipschitz
+        p = pairwise.sigmoid(self.bound * self.longest_[0])
+        c_mu = p * (1.0 - p)  # its smallest slope over ‖θ‖ ≤ bound and the pairs seen
+        deviation = noise * np.sqrt(self.log_det_[0] - 2.0 * np.log(self.delta))
+        return float(2.0 * k_mu / c_mu * (deviation + np.sqrt(self.prior * self.unit_[0]) * self.bound))
+
+    def _certain(self, candidates: Candidates, scores: Array) -> Array:
+        """(n, n) which document is certainly better than which."""
+        features = rows_of(candidates, self.theta_.size)
+        gram = features @ self.inverse_ @ features.T
+        return certainty.certain_pairs(scores, gram, self._alpha(), self.certainty == "logit")
+
+    def _conservative_logit(self, candidates: Candidates, scores: Array, uniforms: Array, k: int) -> Array:
+        """A random topological order of the certain pairs, worked out for those that can be among the first k only."""
+        features, alpha = rows_of(candidates, self.theta_.size), self._alpha()
+        centred = features - features.mean(0)  # pairs are the same, single norms shorter: fewer contenders
+        half = centred @ self.inverse_
+        norms = np.sqrt(np.maximum(np.einsum("ij,ij->i", half, centred), 0.0))
+        running = certainty.contenders(scores, norms, alpha, k)
+        certain = certainty.certain_pairs(scores[running], half[running] @ centred[running].T, alpha, True)
+        return running[certainty.random_topological(certain, uniforms, k)]

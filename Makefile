@@ -1,0 +1,45 @@
+# Everything a newcomer needs: `make demo`, `make test`. Both set up .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help install demo test check format bench figures clean
+
+help:  ## Say what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: $(STAMP)  ## Set up .venv with every extra
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lab,dev]'
+	@touch $@
+
+demo: install  ## Compare learners live on a generated data set, and draw the curves
+	@mkdir -p results
+	$(BIN)/rankloop compare pairrank pdgd greedy epsilon-greedy random --data 'synthetic:mslr?queries=300' \
+	  --user navigational --rounds 2000 --seeds 2 --processes 2 --figure results/demo.png
+
+test: install  ## Check the code (ruff, mypy, import layers) and run all tests
+	$(MAKE) --no-print-directory check
+	$(BIN)/pytest -n 2 --dist loadfile
+
+check: install  ## Lint, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install  ## Let ruff put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install  ## Measure speed, one table
+	$(BIN)/python -m benchmarks
+
+figures: install  ## Draw the README's figure again
+	$(BIN)/python -m benchmarks.readme_figure
+
+clean:  ## Remove the virtual environment and what was computed
+	rm -rf $(VENV) results .pytest_cache .mypy_cache .ruff_cache .hypothesis

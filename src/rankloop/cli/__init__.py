@@ -1,0 +1,54 @@
+"""The command line: `rankloop --help` tells.
+
+Only here does rankloop print and exit. What programs read goes to standard output, what people watch (progress, notes)
+to standard error. A wrong call or bad input is one line with the remedy and exit code 2.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+# The matrices here are small: BLAS threads would only fight each other, and one thread gives the same bits everywhere.
+# Must be set before numpy is imported, which is why it stands above the commands.
+for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+from cyclopts import App, CycloptsError
+
+from rankloop import __version__
+from rankloop.errors import RankloopError
+
+app = App(
+    name="rankloop",
+    version=__version__,
+    help=(
+        "A ranking that learns from every click.\n\n"
+        "Start with `rankloop learners`, then `rankloop compare pairrank pdgd greedy random`: it lets them serve "
+        "simulated users and prints who did best. No data is needed; `synthetic:mslr` and its kin are generated."
+    ),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the `rankloop` command."""
+    from rankloop.cli import data, lab, learners
+
+    for module in (learners, lab, data):
+        module.add_to(app)
+    try:
+        app(arguments, exit_on_error=False, print_error=False)
+    except (CycloptsError, RankloopError) as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output (head, a pager) went away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def fail(message: str) -> None:
+    """Say what is wrong in one line and exit with 2."""
+    print(f"rankloop: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)

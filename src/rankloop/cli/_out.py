@@ -1,0 +1,68 @@
+"""Tables, progress and notes for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+people = Console(stderr=True)
+output = Console()
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output; numbers that are not finite become null, as JSON wants."""
+    print(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 1) -> None:
+    """A table on standard output, numbers to the right."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i < numbers_from else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    # Piped into a file a table should not be cut at 80 columns.
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Progress]:
+    """Progress on standard error, with the time left; silent where nobody watches."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=people, transient=True) as bars:
+        yield bars
+
+
+def say_when_compiling() -> None:
+    """Tell once, on standard error, when a kernel has to be compiled: the first run takes longer than the others."""
+    from numba.core import event
+
+    class Notice(event.Listener):
+        told = False
+
+        def on_start(self, event: Any) -> None:  # noqa: ARG002
+            if not self.told:
+                people.print("[dim]compiling kernels for this machine; the next run finds them in the cache[/dim]")
+                Notice.told = True
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    event.register("numba:compile", Notice())  # type: ignore[no-untyped-call]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not -float("inf") < value < float("inf"):
+        return None
+    return value

@@ -1,0 +1,72 @@
+"""`rankloop data`: look at data sets, write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from cyclopts import App
+
+from rankloop.cli import _out
+
+
+def add_to(app: App) -> None:
+    """Register the commands."""
+    data = App(name="data", help="Look at a ranking data set, or write it as LETOR text.")
+    data.command(info)
+    data.command(convert)
+    app.command(data)
+
+
+def info(spec: str, /, *, json: bool = False) -> None:
+    """Say what is in a data set: queries, documents, grades, features.
+
+    Parameters
+    ----------
+    spec
+        `synthetic:NAME[?option=value&…]`, or a path to a LETOR file or folder (plain or gzip, with `?fold=2`).
+    json
+        Print JSON.
+    """
+    from rankloop.lab.datasets import describe, open_split
+
+    _out.say_when_compiling()
+    with _out.progress_bars() as bars:
+        task = bars.add_task("reading", total=None)
+        split = open_split(spec, on_progress=lambda done, total: bars.update(task, completed=done, total=total))
+    found = describe(split)
+    if json:
+        _out.print_json(found)
+    else:
+        _out.print_table(spec, ["", ""], [[name, _text(value)] for name, value in found.items()])
+
+
+def convert(spec: str, target: Path, /, *, part: Literal["train", "vali", "test", "all"] = "all") -> None:
+    """Write a data set as LETOR text: a folder with train, vali and test, or one part as one file.
+
+    Parameters
+    ----------
+    spec
+        Where from: see `rankloop data info`.
+    target
+        A folder for all parts, a file (gzip if it ends in .gz) for one.
+    part
+        train, vali, test or all.
+    """
+    from rankloop.lab.datasets import open_split, write_letor
+
+    split = open_split(spec)
+    if part != "all":
+        write_letor(getattr(split, part), target)
+        _out.people.print(f"wrote {target}")
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    for name, dataset in split._asdict().items():
+        write_letor(dataset, target / f"{name}.txt.gz")
+        _out.people.print(f"wrote {target / f'{name}.txt.gz'}")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return "  ".join(f"{key}: {_text(item)}" for key, item in value.items())
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,88 @@
+"""`rankloop learners` and `rankloop check`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from rankloop.cli import _out
+
+
+def add_to(app: App) -> None:
+    """Register the commands."""
+    app.command(learners)
+    app.command(check)
+
+
+def learners(*, json: bool = False) -> None:
+    """List the learners: name, family, what feedback they take, whether they use features.
+
+    Parameters
+    ----------
+    json
+        Print JSON, with the parameters of each and their defaults.
+    """
+    from rankloop.learner import params
+    from rankloop.registry import LEARNERS, learner_class
+
+    listed = [
+        {
+            "name": name,
+            "family": entry.family,
+            "feedback": learner_class(name).feedback,
+            "contextual": learner_class(name).contextual,
+            "summary": entry.summary,
+            "params": params(learner_class(name)()),
+        }
+        for name, entry in LEARNERS.items()
+    ]
+    if json:
+        _out.print_json(listed)
+        return
+    columns = ("name", "family", "feedback", "contextual", "summary")
+    rows = [[_word(learner[column]) for column in columns] for learner in listed]
+    _out.print_table("Learners", ["name", "family", "learns from", "uses features", ""], rows, numbers_from=9)
+
+
+def check(
+    learner: str,
+    *,
+    param: Annotated[list[str] | None, Parameter(negative=())] = None,
+    json: bool = False,
+) -> None:
+    """Run the contract that every learner must keep, rule by rule. Exit code 1 if a rule is broken.
+
+    Parameters
+    ----------
+    learner
+        A name from `rankloop learners`.
+    param
+        A parameter as name=value; may be repeated.
+    json
+        Print JSON.
+    """
+    from rankloop.checks import check_learner
+    from rankloop.registry import LEARNERS, learner_class, make, parse_parameters
+
+    parameters = parse_parameters(learner, param or [])
+    learner_class(learner)
+    _out.say_when_compiling()
+    outcomes = []
+    for outcome in check_learner(lambda: make(learner, **parameters), learns=LEARNERS[learner].learns):
+        outcomes.append(outcome)
+        if not json:
+            mark = "[green]ok[/green]" if outcome.error is None else "[red]BROKEN[/red]"
+            _out.output.print(f"{mark:>6} {outcome.rule}" + (f"\n       {outcome.error}" if outcome.error else ""))
+    broken = [outcome for outcome in outcomes if outcome.error]
+    if json:
+        _out.print_json({"learner": learner, "ok": not broken, "checks": [outcome._asdict() for outcome in outcomes]})
+    else:
+        print(f"{learner}: {len(outcomes) - len(broken)} of {len(outcomes)} rules hold")
+    if broken:
+        sys.exit(1)
+
+
+def _word(value: object) -> str:
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)

@@ -1,0 +1,175 @@
+"""Specs, folders and what is said about a data set."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rankloop.errors import DataError, InvalidParameter, UnknownName
+from rankloop.lab.datasets import describe, open_split, write_letor
+from rankloop.lab.letor import read_letor
+from rankloop.lab.specs import parse_spec
+from tests.reference import letor as naive
+
+SHARED = Path(os.environ.get("RANKLOOP_SHARED", Path(__file__).parents[3] / "shared" / "data"))
+real_data = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data is not there; RANKLOOP_SHARED says where")
+compiled = pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="megabytes of text take the compiler")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKLOOP_CACHE", str(tmp_path / "cache"))
+
+
+def text(*queries: int, width: int = 2, grade: int = 1) -> str:
+    return "".join(f"{grade} qid:{q} {width}:{q}\n0 qid:{q} 1:1\n" for q in queries)
+
+
+def folder(at: Path, **files: str) -> Path:
+    """A folder of files; `train_txt` is train.txt."""
+    at.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (at / name.replace("_", ".")).write_text(content)
+    return at
+
+
+def queries(spec: object) -> list[list[str]]:
+    return [part.queries.tolist() for part in open_split(str(spec))]
+
+
+def test_parse_spec() -> None:
+    assert parse_spec("name") == ("name", {})
+    assert parse_spec("a:b?x=1&y=c=d") == ("a:b", {"x": "1", "y": "c=d"})
+    with pytest.raises(InvalidParameter, match="'x' in 'a\\?x' is not key=value"):
+        parse_spec("a?x")
+    with pytest.raises(InvalidParameter, match="'x' stands twice"):
+        parse_spec("a?x=1&x=2")
+    with pytest.raises(InvalidParameter, match="has no name"):
+        parse_spec("?x=1")
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "message"),
+    [
+        ("synthetic:x", UnknownName, "no synthetic data set 'x'; there are mslr, yahoo, mq2007, mq2008, np2003"),
+        ("no/such/file", UnknownName, "no data set 'no/such/file': no such file or folder; .*synthetic:mslr"),
+        ("synthetic:mslr?querys=3", InvalidParameter, "synthetic:mslr has no option 'querys'; it has queries, vali,"),
+        ("synthetic:mslr?queries=0", InvalidParameter, "queries is '0'; it must be a whole number of at least 1"),
+        ("synthetic:mslr?seed=-1", InvalidParameter, "seed is '-1'; it must be a whole number of at least 0"),
+        ("synthetic:mslr?docs=many", InvalidParameter, "docs is 'many'"),
+        ("synthetic:mslr?relevance=odd", InvalidParameter, "relevance is 'odd'; it must be one of linear, nonlinear"),
+    ],
+)
+def test_what_does_not_exist_is_answered_with_what_does(spec: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        open_split(spec)
+
+
+def test_a_folder_of_three_files_shares_width_and_scale(tmp_path: Path) -> None:
+    at = folder(tmp_path / "set", train_txt=text(1, 2), valid_txt=text(3, width=5), test_txt=text(4, grade=4))
+    split = open_split(f"{at}?normalise=none")
+    assert [part.queries.tolist() for part in split] == [["1", "2"], ["3"], ["4"]]
+    assert [part.width for part in split] == [5, 5, 5]
+    assert [part.highest_grade for part in split] == [4, 4, 4]
+    assert [part.name for part in split] == ["set/train", "set/vali", "set/test"]
+    assert split.train.normalisation == "none"
+    assert open_split(str(at)).train.normalisation == "query-minmax"
+
+
+def test_yahoo_names_and_gzip(tmp_path: Path) -> None:
+    at = folder(tmp_path, set1_train_txt=text(1), set1_test_txt=text(3), set2_train_txt=text(9))
+    (at / "set1.valid.txt.gz").write_bytes(gzip.compress(text(2).encode()))
+    assert queries(at) == [["1"], ["2"], ["3"]]
+
+
+def test_without_vali_a_fifth_of_train(tmp_path: Path) -> None:
+    train, vali, test = queries(folder(tmp_path, train_txt=text(*range(10)), test_txt=text(77)))
+    assert (len(train), len(vali), test) == (8, 2, ["77"])
+    assert sorted(train + vali) == [str(q) for q in range(10)]
+
+
+def test_folds(tmp_path: Path) -> None:
+    for fold in (1, 2):
+        files = {"train_txt": text(fold), "vali_txt": text(fold + 10), "test_txt": text(fold + 20)}
+        folder(tmp_path / f"Fold{fold}", **files)
+    assert queries(tmp_path) == [["1"], ["11"], ["21"]]
+    assert queries(f"{tmp_path}?fold=2") == [["2"], ["12"], ["22"]]
+    with pytest.raises(InvalidParameter, match="fold is 3, but .* has folds 1, 2"):
+        open_split(f"{tmp_path}?fold=3")
+
+
+def test_part_files_rotate(tmp_path: Path) -> None:
+    folder(tmp_path, **{f"part{i}_txt": text(i) for i in range(1, 6)})
+    assert queries(tmp_path) == [["3", "4", "5"], ["2"], ["1"]]
+    assert queries(f"{tmp_path}?fold=5") == [["2", "3", "4"], ["1"], ["5"]]
+
+
+def test_a_single_file_is_cut_and_has_no_folds(tmp_path: Path) -> None:
+    file = folder(tmp_path, all_txt=text(*range(20))) / "all.txt"
+    assert [len(part) for part in queries(file)] == [12, 4, 4]
+    with pytest.raises(InvalidParameter, match="fold is '2', but .* has no folds; leave the option out"):
+        open_split(f"{file}?fold=2")
+    with pytest.raises(InvalidParameter, match="has no option 'seed'; it has fold, normalise"):
+        open_split(f"{file}?seed=2")
+
+
+def test_a_folder_without_data_says_what_it_should_hold(tmp_path: Path) -> None:
+    folder(tmp_path, train_txt=text(1), notes_md="")
+    with pytest.raises(DataError, match=r"found notes\.md, train\.txt; give a folder with train\.txt, vali\.txt"):
+        open_split(str(tmp_path))
+
+
+def test_describe(tmp_path: Path) -> None:
+    at = folder(tmp_path, train_txt=text(1, 2, width=3), vali_txt="0 qid:5 1:1\n", test_txt=text(4))
+    found = describe(open_split(f"{at}?normalise=none"))
+    assert json.loads(json.dumps(found)) == found
+    assert (found["features"], found["constant features"], found["highest grade"]) == (3, 0, 1)
+    assert found["parts"]["train"] == {
+        "queries": 2,
+        "documents": 4,
+        "documents per query": {"mean": 2, "min": 2, "10%": 2, "25%": 2, "50%": 2, "75%": 2, "90%": 2, "max": 2},
+        "grades": [2, 2],
+        "queries without relevant documents": 0.0,
+        "zeros": 8 / 12,
+    }
+    assert found["parts"]["vali"]["queries without relevant documents"] == 1.0
+
+
+def test_a_generated_set_survives_text(tmp_path: Path) -> None:
+    train = open_split("synthetic:mq2008?queries=12&vali=1&test=1").train
+    seen: list[tuple[int, int]] = []
+    write_letor(train, tmp_path / "train.txt.gz", lambda done, total: seen.append((done, total)))
+    again = read_letor(tmp_path / "train.txt.gz", normalise="none")
+    assert again.features.tobytes() == train.features.tobytes()
+    assert again.grades.tolist() == train.grades.tolist()
+    assert seen[-1] == (len(train.grades), len(train.grades))
+
+
+@real_data
+@compiled
+@pytest.mark.parametrize("name", ["clueweb09/part3.txt.gz", "websearch300/test.txt.gz", "querywise50/train.txt.gz"])
+def test_real_files_read_as_the_naive_parser(name: str) -> None:
+    found = read_letor(SHARED / name, normalise="none")
+    with gzip.open(SHARED / name, "rt", newline="\n") as file:
+        features, grades, ids, lengths = naive.parse(file.read())
+    assert found.features.tobytes() == features.tobytes()
+    assert found.grades.tolist() == grades.tolist()
+    assert (found.queries.tolist(), np.diff(found.offsets).tolist()) == (ids, lengths)
+
+
+@real_data
+@compiled
+def test_real_folders() -> None:
+    clueweb = [open_split(f"{SHARED / 'clueweb09'}?fold={fold}") for fold in (1, 5)]
+    for split in clueweb:
+        assert sum(len(part) for part in split) == 61
+        assert sum(len(part.grades) for part in split) == 26646
+        assert (split.train.width, split.test.highest_grade) == (42, 4)
+    assert clueweb[0].vali.queries.tolist() != clueweb[1].vali.queries.tolist()
+    web = open_split(str(SHARED / "websearch300"))
+    assert (len(web.train) + len(web.vali), len(web.test), web.train.width) == (201, 50, 300)

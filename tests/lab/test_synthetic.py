@@ -1,0 +1,126 @@
+"""Generated sets have the shapes they promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rankloop.lab.dataset import Dataset
+from rankloop.lab.datasets import describe, open_split
+from rankloop.lab.synthetic import SHAPES
+from rankloop.types import Array
+
+SMALL = {"mslr": "queries=150&vali=5&test=80", "yahoo": "queries=300&vali=5&test=150", "np2003": "vali=5"}
+
+
+def ndcg(scores: Array, data: Dataset, k: int = 10) -> float:
+    """Mean NDCG@k of the queries that have a relevant document."""
+    found = []
+    for q in range(len(data)):
+        gains = 2.0 ** data.grades_of(q) - 1
+        order = np.argsort(-scores[data.offsets[q] : data.offsets[q + 1]], kind="stable")[:k]
+        discounts = 1 / np.log2(np.arange(2, 2 + len(order)))
+        if gains.any():
+            found.append(gains[order] @ discounts / (np.sort(gains)[::-1][: len(order)] @ discounts))
+    return float(np.mean(found))
+
+
+def ridge(data: Dataset) -> Array:
+    """Linear weights fitted to the grades, centred by query."""
+    lengths = np.diff(data.offsets)
+
+    def centred(values: Array) -> Array:
+        means = np.add.reduceat(values, data.offsets[:-1], axis=0) / lengths[:, None]
+        return values - np.repeat(means, lengths, axis=0)
+
+    x, y = centred(data.features), centred(np.sqrt(2.0 ** data.grades - 1)[:, None])
+    weights: Array = np.linalg.solve(x.T @ x + 10 * np.eye(data.width), x.T @ y)[:, 0]
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("name", "at_random", "linear"),
+    [
+        ("mslr", (0.15, 0.28), (0.36, 0.50)),
+        ("yahoo", (0.45, 0.60), (0.66, 0.80)),
+        ("mq2007", (0.24, 0.36), (0.42, 0.56)),
+        ("mq2008", (0.38, 0.52), (0.56, 0.74)),
+        ("np2003", (0.0, 0.1), (0.55, 0.9)),
+    ],
+)
+def test_a_linear_ranker_learns_but_not_everything(
+    name: str, at_random: tuple[float, float], linear: tuple[float, float]
+) -> None:
+    """Bands around what a linear ranker reaches on the real sets."""
+    split = open_split(f"synthetic:{name}?{SMALL.get(name, '')}")
+    guess = ndcg(np.random.default_rng(0).random(len(split.test.grades)), split.test)
+    fitted = ndcg(split.test.features @ ridge(split.train), split.test)
+    assert at_random[0] <= guess <= at_random[1]
+    assert linear[0] <= fitted <= linear[1]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shape(name: str) -> None:
+    shape = SHAPES[name]
+    split = open_split(f"synthetic:{name}?{SMALL.get(name, '')}")
+    found = describe(split)
+    train = found["parts"]["train"]
+    frequencies = np.array(train["grades"]) / train["documents"]
+    assert frequencies == pytest.approx(shape.grades, abs=0.04)
+    assert train["documents per query"]["mean"] == pytest.approx(shape.docs, rel=0.15)
+    assert (found["features"], found["constant features"]) == (shape.features, shape.constant + shape.per_query)
+    x = split.train.features[:20000]
+    used = x[:, x.std(axis=0) > 0]
+    assert ((used == 0).mean(axis=0) >= 0.58).mean() == pytest.approx(0.5, abs=0.1)  # the rule says 60 %
+    spectrum = np.sort(np.linalg.eigvalsh(np.cov(used.T)))[::-1]
+    assert 0.8 < spectrum[:10].sum() / spectrum.sum() < 0.95
+    assert x.min() == 0.0
+    assert x.max() == 1.0
+
+
+def test_mq2008_has_queries_without_relevant_documents() -> None:
+    train = describe(open_split("synthetic:mq2008?queries=780"))["parts"]["train"]
+    assert train["queries without relevant documents"] == pytest.approx(0.22, abs=0.05)
+    assert train["documents per query"]["50%"] == pytest.approx(8, abs=2)
+
+
+def test_each_np2003_query_has_its_page() -> None:
+    assert describe(open_split("synthetic:np2003"))["parts"]["train"]["queries without relevant documents"] == 0
+
+
+def test_same_seed_same_bits() -> None:
+    first, again = (open_split("synthetic:mslr?queries=30&vali=2&test=2&docs=20&seed=4") for _ in range(2))
+    other = open_split("synthetic:mslr?queries=30&vali=2&test=2&docs=20&seed=5")
+    for a, b in zip(first, again, strict=True):
+        assert a.features.tobytes() == b.features.tobytes()
+        assert a.grades.tobytes() == b.grades.tobytes()
+    assert first.train.features.tobytes() != other.train.features.tobytes()
+
+
+def test_more_queries_keep_the_first_ones() -> None:
+    few, many = (open_split(f"synthetic:mq2007?queries={n}&vali=1&test=1") for n in (13, 41))
+    rows = len(few.train.grades)
+    assert few.train.features.tolist() == many.train.features[:rows].tolist()
+    assert few.train.grades.tolist() == many.train.grades[:rows].tolist()
+    assert few.train.offsets.tolist() == many.train.offsets[:14].tolist()
+
+
+def test_sizes_can_be_fixed_and_features_left_raw() -> None:
+    split = open_split("synthetic:yahoo?queries=7&vali=1&test=1&docs=9&sizes=fixed&features=20&normalise=none")
+    assert np.diff(split.train.offsets).tolist() == [9] * 7
+    assert (split.train.width, split.train.normalisation) == (20, "none")
+    assert split.train.features.max() > 1
+
+
+def test_nonlinear_relevance_holds_more_than_a_linear_ranker_finds() -> None:
+    """Squares and products of the features, fitted the same way, do clearly better on held-out queries."""
+    split = open_split("synthetic:mq2007?queries=400&vali=1&test=150&relevance=nonlinear&features=20")
+
+    def with_products(data: Dataset) -> Dataset:
+        first, second = np.triu_indices(data.width)
+        products = data.features[:, first] * data.features[:, second]
+        return Dataset("", np.hstack([data.features, products]), data.grades, data.offsets, data.queries)
+
+    linear = ndcg(split.test.features @ ridge(split.train), split.test)
+    train, test = with_products(split.train), with_products(split.test)
+    assert ndcg(test.features @ ridge(train), test) > linear + 0.05

@@ -1,0 +1,110 @@
+"""Bytes and back: the same bits, or a clear error."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from rankloop import codec, registry
+from rankloop.errors import CodecError
+from rankloop.types import Array, Candidates, Feedback
+
+arrays = hnp.arrays(
+    dtype=st.sampled_from([np.float64, np.float32, np.int64, np.uint8, np.bool_, np.dtype("<U5")]),
+    shape=hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+)
+
+
+@given(st.dictionaries(st.text(max_size=8), arrays, max_size=4))
+def test_the_same_bits_come_back(named: dict[str, Array]) -> None:
+    back, meta = codec.loads(codec.dumps(named, {"n": 1, "text": "é"}))
+    assert meta == {"n": 1, "text": "é"}
+    assert list(back) == list(named)
+    for name, array in named.items():
+        assert back[name].dtype == array.dtype
+        assert back[name].shape == array.shape
+        assert back[name].tobytes() == array.tobytes()
+        assert back[name].flags.writeable
+
+
+def test_odd_numbers_and_orders_survive() -> None:
+    odd = np.array([np.nan, -0.0, np.inf, 5e-324])
+    back, _ = codec.loads(codec.dumps({"odd": odd, "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3))}))
+    assert back["odd"].tobytes() == odd.tobytes()
+    assert (back["columns"] == np.arange(6.0).reshape(2, 3)).all()
+    big_endian, _ = codec.loads(codec.dumps({"x": np.array([1.5, 2.5], dtype=">f8")}))
+    assert (big_endian["x"] == [1.5, 2.5]).all()
+
+
+@given(st.data())
+def test_any_flipped_bit_or_cut_is_noticed(data: st.DataObject) -> None:
+    whole = codec.dumps({"theta_": np.arange(3.0)}, {"learner": "pdgd"})
+    at = data.draw(st.integers(0, len(whole) - 1))
+    damaged = bytearray(whole)
+    damaged[at] ^= 1 << data.draw(st.integers(0, 7))
+    for bad in (bytes(damaged), whole[:at]):
+        with pytest.raises(CodecError, match=r"not a rankloop file|format version|damaged or cut short"):
+            codec.loads(bad)
+
+
+def test_foreign_newer_and_mislabelled_files_are_told_apart() -> None:
+    with pytest.raises(CodecError, match=r"model\.bin: not a rankloop file"):
+        codec.loads(b"PK\x03\x04 a zip file, say, longer than a header", "model.bin")
+    newer = bytearray(codec.dumps({}))
+    struct.pack_into("<I", newer, 8, 99)
+    with pytest.raises(CodecError, match="format version 99, but this release reads version 1"):
+        codec.loads(bytes(newer))
+    with pytest.raises(CodecError, match="not a learner"):
+        registry.loads(codec.dumps({"x": np.zeros(1)}))
+    with pytest.raises(CodecError, match="not an impression"):
+        codec.load_impression(codec.dumps({"x": np.zeros(1)}))
+
+
+def test_a_header_with_a_right_checksum_can_still_lie() -> None:
+    header = b'{"meta": {}, "arrays": [{"name": "x", "dtype": "<f8", "shape": [1000]}]}'
+    body = struct.pack("<8sII", codec.MAGIC, codec.VERSION, len(header)) + header
+    with pytest.raises(CodecError, match="header cannot be read"):
+        codec.loads(body + blake2b(body, digest_size=16).digest())
+
+
+def test_objects_are_never_written() -> None:
+    with pytest.raises(CodecError, match="array 'x' has type object"):
+        codec.dumps({"x": np.array([{}])})
+
+
+def test_a_learner_goes_through_a_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    learner = registry.make("pairrank", alpha=0.2)
+    shoes = Candidates("shoes", ["a", "b", "c"], rng.random((3, 4)))
+    for _ in range(5):
+        shown = learner.rank(shoes, 3, rng)
+        learner.learn(shown, Feedback.clicked(shown, ["b"]), rng)
+    registry.save(learner, tmp_path / "shoes.rankloop")
+    back = registry.load(tmp_path / "shoes.rankloop")
+    assert back == learner
+    assert registry.dumps(back) == registry.dumps(learner)
+    with pytest.raises(CodecError, match=r"nowhere\.rankloop: No such file"):
+        registry.load(tmp_path / "nowhere.rankloop")
+
+
+def test_a_full_disk_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "state"
+    codec.write(target, b"old")
+
+    def no_space(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(OSError, match="No space left"):
+        codec.write(target, b"new")
+    assert target.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]

@@ -1,0 +1,48 @@
+"""Randomness is a function of seed, purpose and event number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rankloop.errors import InvalidParameter
+from rankloop.streams import Streams
+
+
+def test_an_event_has_the_same_numbers_whatever_was_drawn_before() -> None:
+    fresh = Streams(3).at("rank", 5).random(8)
+    used = Streams(3)
+    used.at("rank", 4).random(1000)
+    used.at("rank", 9).integers(10, size=3, dtype=np.uint32)  # leaves half a word in numpy's buffer
+    assert (used.at("rank", 5).random(8) == fresh).all()
+    assert (used.at("rank", 5).random(8) == fresh).all()
+
+
+def test_seeds_purposes_and_events_have_different_numbers() -> None:
+    draws = {
+        Streams(seed).at(purpose, n).random()
+        for seed in (0, 1, 2**70)
+        for purpose in ("rank", "learn")
+        for n in (0, 1, 2**63 - 1)
+    }
+    assert len(draws) == 18
+
+
+def test_neighbouring_events_do_not_overlap() -> None:
+    streams = Streams(0)
+    first = streams.at("rank", 0).random(5000)
+    second = streams.at("rank", 1).random(5000)
+    assert not set(first.tolist()) & set(second.tolist())
+
+
+def test_numbers_look_uniform() -> None:
+    streams = Streams(12)
+    draws = np.array([streams.at("user", n).random() for n in range(20_000)])
+    counts = np.histogram(draws, bins=20, range=(0, 1))[0]
+    assert ((counts - 1000) ** 2 / 1000).sum() < 43.8  # chi-square, 19 degrees of freedom, p = .001
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "7", True])
+def test_a_bad_seed_is_named(seed: object) -> None:
+    with pytest.raises(InvalidParameter, match=r"seed is .*; it must be an integer"):
+        Streams(seed)  # type: ignore[arg-type]
