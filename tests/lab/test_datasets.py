@@ -99,7 +99,7 @@ def test_folds(tmp_path: Path) -> None:
         folder(tmp_path / f"Fold{fold}", **files)
     assert queries(tmp_path) == [["1"], ["11"], ["21"]]
     assert queries(f"{tmp_path}?fold=2") == [["2"], ["12"], ["22"]]
-    with pytest.raises(InvalidParameter, match="fold is 3, but .* has folds 1, 2"):
+    with pytest.raises(InvalidParameter, match=r"fold is 3, but .* has folds 1, 2"):
         open_split(f"{tmp_path}?fold=3")
 
 
@@ -112,7 +112,7 @@ def test_part_files_rotate(tmp_path: Path) -> None:
 def test_a_single_file_is_cut_and_has_no_folds(tmp_path: Path) -> None:
     file = folder(tmp_path, all_txt=text(*range(20))) / "all.txt"
     assert [len(part) for part in queries(file)] == [12, 4, 4]
-    with pytest.raises(InvalidParameter, match="fold is '2', but .* has no folds; leave the option out"):
+    with pytest.raises(InvalidParameter, match=r"fold is '2', but .* has no folds; leave the option out"):
         open_split(f"{file}?fold=2")
     with pytest.raises(InvalidParameter, match="has no option 'seed'; it has fold, normalise"):
         open_split(f"{file}?seed=2")

@@ -5,8 +5,8 @@ What a path may be, and how it is split:
 - a folder with `train`, `vali` (or `valid`, `validation`) and `test` files (`.txt`, `.txt.gz`; also Yahoo's
   `set1.train.txt` …). Without a vali file, the train queries are cut 80/20 into train and vali;
 - a folder with `Fold1`, `Fold2` … folders of such files; `fold=1` if not given;
-- a folder with `part1`, `part2` … files: fold k tests on part k, validates on part k+1 (the last on part 1) and trains on
-  the others; `fold=1` if not given;
+- a folder with `part1`, `part2` … files: fold k tests on part k, validates on part k+1 (the last on part 1) and trains
+  on the others; `fold=1` if not given;
 - a single file: its queries are cut 60/20/20 into train, vali and test.
 
 Cuts are by a hash of the query id, the same everywhere and always.

@@ -131,7 +131,8 @@ def _cuts(world: _World, streams: Streams) -> Array:
         rng = streams.at("synthetic/cuts", block)
         offsets = _offsets(world, rng)
         sample.append(_relevance(world, _factors(offsets, rng), offsets, rng))
-    return np.quantile(np.concatenate(sample), np.cumsum(world.shape.grades)[:-1])
+    cuts: Array = np.quantile(np.concatenate(sample), np.cumsum(world.shape.grades)[:-1])
+    return cuts
 
 
 def _part(world: _World, streams: Streams, purpose: str, count: int) -> tuple[Array, Array, Array]:
@@ -175,7 +176,8 @@ def _relevance(world: _World, factors: Array, offsets: Array, rng: np.random.Gen
         for k in (0, 2):  # a pair of factors counts when both are high or both low; each alone tells nothing
             own += np.sqrt(noise / 2) * np.sign(factors[:, k] * factors[:, k + 1])
     own += np.sqrt(noise) * rng.normal(size=len(own))
-    relevance = np.sqrt(1 - shape.offset) * own + np.sqrt(shape.offset) * np.repeat(rng.normal(size=_BLOCK), lengths)
+    of_query = np.repeat(rng.normal(size=_BLOCK), lengths)
+    relevance: Array = np.sqrt(1 - shape.offset) * own + np.sqrt(shape.offset) * of_query
     if shape.named_page:
         relevance -= np.repeat(np.maximum.reduceat(relevance, offsets[:-1]), lengths)
     return relevance

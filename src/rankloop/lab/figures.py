@@ -1,0 +1,223 @@
+"""The figures of the online learning-to-rank papers, from the results of a sweep.
+
+Each function returns a matplotlib `Figure` made without any global state; `save` writes it as PNG and SVG, the same
+bytes every time. A row of panels for each data set, a column for each user, and one legend for all of them.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rankloop import codec
+from rankloop.errors import InvalidParameter, RankloopError
+from rankloop.lab.probes import BLOCK_RANKS
+from rankloop.lab.results import Curve, curves
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLES = {
+    "offline.ndcg@10": "held-out NDCG@10",
+    "online.cndcg": "cumulative NDCG",
+    "online.ndcg": "mean NDCG shown",
+    "cosine": "cosine to the offline model",
+    "blocks": "blocks",
+    **{f"block_size@{rank}": f"block size at rank {rank}" for rank in BLOCK_RANKS},
+}
+# Okabe and Ito's colours, told apart with any kind of colour vision, without the yellow that paper swallows
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B4A9E", "#8C564B")
+MARKS = {"offline": ("#333333", (0, (4, 2))), "random": ("#999999", (0, (1, 1.5)))}  # what learners are compared with
+STYLE: dict[str, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#888888",
+    "axes.grid": True,
+    "axes.labelcolor": "#222222",
+    "axes.labelsize": 9,
+    "axes.linewidth": 0.7,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10,
+    "figure.dpi": 100,
+    "font.size": 9,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.7,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "lines.solid_capstyle": "round",
+    "savefig.facecolor": "white",
+    "svg.fonttype": "none",  # text stays text: smaller, searchable, read aloud
+    "svg.hashsalt": "rankloop",  # ids would be random otherwise
+    "xtick.color": "#555555",
+    "xtick.labelsize": 8,
+    "ytick.color": "#555555",
+    "ytick.labelsize": 8,
+}
+_DPI = 160  # of the PNG: sharp at twice the width of a README
+
+Lines = Mapping[tuple[str, str], Mapping[str, Curve]]  # (data, user) -> what the legend says -> curve
+
+
+# -- the papers' figures -------------------------------------------------------------------------------------------
+
+
+def learning_curves(table: pa.Table, measure: str, *, log_x: bool = False) -> Figure:
+    """A measure over the rounds, a line a learner: Figures 3, 4 and 5 of PairRank, by measure.
+
+    `measure` is "offline.ndcg@10", "online.cndcg", "cosine" or any other column of the table.
+    """
+    lines: dict[tuple[str, str], dict[str, Curve]] = {}
+    for (data, user, label), curve in curves(table, measure).items():
+        lines.setdefault((data, user), {})[label] = curve
+    return _grid(lines, TITLES.get(measure, measure), log_x=log_x, nothing=f"no run has a value of {measure!r}")
+
+
+def block_sizes(table: pa.Table, label: str, *, log_x: bool = True) -> Figure:
+    """The size of one learner's blocks at ranks 1, 5 and 10 over the rounds: Figure 6 of PairRank."""
+    lines: dict[tuple[str, str], dict[str, Curve]] = {}
+    for rank in BLOCK_RANKS:
+        for (data, user, found), curve in curves(table, f"block_size@{rank}").items():
+            if found == label:
+                lines.setdefault((data, user), {})[f"rank {rank}"] = curve
+    return _grid(lines, "documents in the block", log_x=log_x, log_y=True, nothing=f"{label!r} has no block sizes")
+
+
+def block_counts(table: pa.Table, label: str, *, log_x: bool = True) -> Figure:
+    """The number of one learner's blocks over the rounds, a line a user: Figure 7b of PairRank."""
+    lines: dict[tuple[str, str], dict[str, Curve]] = {}
+    counted = {key: curve for key, curve in curves(table, "blocks").items() if key[2] == label}
+    users = short_names(user for _, user, _ in counted)
+    for (data, user, _), curve in counted.items():
+        lines.setdefault((data, ""), {})[users[user]] = curve
+    return _grid(lines, "blocks in a list", log_x=log_x, nothing=f"{label!r} has no blocks", across=True)
+
+
+def save(figure: Figure, stem: Path | str) -> tuple[Path, Path]:
+    """Write `stem`.png and `stem`.svg, each whole or not at all, and say where they are."""
+    matplotlib = _matplotlib()
+    written = []
+    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+        buffer = io.BytesIO()
+        with matplotlib.rc_context(STYLE):
+            figure.savefig(buffer, format=kind, dpi=_DPI, metadata=metadata)
+        written.append(Path(f"{stem}.{kind}"))
+        written[-1].parent.mkdir(parents=True, exist_ok=True)
+        codec.write(written[-1], buffer.getvalue())
+    return written[0], written[1]
+
+
+# -- panels --------------------------------------------------------------------------------------------------------
+
+
+def _grid(lines: Lines, title: str, *, nothing: str, log_x: bool, log_y: bool = False, across: bool = False) -> Figure:
+    """Panels for all (data, user), rows by columns; `across` puts the data sets side by side instead."""
+    if not lines:
+        raise InvalidParameter(f"{nothing}; there is nothing to draw")
+    matplotlib = _matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    datas, users = _distinct(key[0] for key in lines), _distinct(key[1] for key in lines)
+    labels = _distinct(label for panel in lines.values() for label in panel)
+    looks, data_names, user_names = _looks(labels), short_names(datas), short_names(users)
+    shape = (1, len(datas)) if across else (len(datas), len(users))
+    columns_of_legend = min(len(labels), max(2, 2 * shape[1]))
+    rows_of_legend = -(-len(labels) // columns_of_legend)
+    size = (max(4.6, 3.1 * shape[1] + 0.5), 2.35 * shape[0] + 0.45 + 0.22 * rows_of_legend)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(*shape, squeeze=False, sharex=True, sharey=False if across else "row")
+        for i, data in enumerate(datas):
+            for j, user in enumerate(users):
+                axes = panels[0, i] if across else panels[i, j]
+                _panel(axes, lines.get((data, user), {}), looks, log_x, log_y)
+                if i == 0 or across:
+                    axes.set_title(data_names[data] if across else user_names[user], loc="left", color="#222222")
+                if across or i == len(datas) - 1:
+                    axes.set_xlabel("rounds")
+                if (i if across else j) == 0:
+                    axes.set_ylabel(title if across or len(datas) == 1 else f"{data_names[data]}\n{title}")
+        handles = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
+        figure.legend(
+            [handles[label] for label in labels],
+            labels,
+            loc="outside lower center",
+            ncols=columns_of_legend,
+            handlelength=2.2,
+            columnspacing=1.6,
+        )
+    return figure
+
+
+def _panel(axes: Axes, panel: Mapping[str, Curve], looks: Mapping[str, Any], log_x: bool, log_y: bool) -> None:
+    from matplotlib.ticker import LogLocator
+
+    for label, curve in panel.items():
+        look = looks[label]
+        axes.plot(curve.rounds, curve.mean, label=label, **look)
+        if curve.seeds > 1:
+            low, high = curve.mean - curve.error, curve.mean + curve.error
+            axes.fill_between(curve.rounds, low, high, color=look["color"], alpha=0.18, linewidth=0)
+    if log_x:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")  # 100, not 10²
+    if log_y:
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=0.9)  # a block has one document at least
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
+    axes.margins(x=0.02)
+
+
+def _looks(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Colour and stroke of each label; what is only a mark to compare with is grey and broken."""
+    looks: dict[str, dict[str, Any]] = {}
+    learners = 0
+    for label in labels:
+        mark = next((look for word, look in MARKS.items() if label.lower().startswith(word)), None)
+        if mark:
+            looks[label] = {"color": mark[0], "linestyle": mark[1], "linewidth": 1.3}
+        else:
+            stroke = ("-", (0, (5, 1.5)), (0, (3, 1.5, 1, 1.5)))[learners // len(COLOURS) % 3]
+            looks[label] = {"color": COLOURS[learners % len(COLOURS)], "linestyle": stroke, "zorder": 3}
+            learners += 1
+    return looks
+
+
+def short_names(specs: Iterable[str]) -> dict[str, str]:
+    """Specs as titles show them: the last folder of a path, without options where that still tells them apart.
+
+    >>> short_names(["synthetic:mslr?queries=50", "data/MSLR-WEB10K?fold=1", "data/MSLR-WEB10K?fold=2"])
+    {'synthetic:mslr?queries=50': 'synthetic:mslr',
+     'data/MSLR-WEB10K?fold=1': 'MSLR-WEB10K?fold=1',
+     'data/MSLR-WEB10K?fold=2': 'MSLR-WEB10K?fold=2'}
+    """
+    specs = _distinct(specs)
+    folders = {spec: spec.partition("?")[0].rstrip("/").rpartition("/")[2] for spec in specs}
+    counts = Counter(folders.values())
+    return {
+        spec: name if counts[name] == 1 else "?".join(filter(None, (name, spec.partition("?")[2])))
+        for spec, name in folders.items()
+    }
+
+
+def _distinct(values: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(values))
+
+
+def _matplotlib() -> Any:
+    """Imported when a figure is drawn: it takes half a second and is not needed to run anything."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise RankloopError("figures need matplotlib; install it with: pip install 'rankloop[lab]'") from None
+    return matplotlib

@@ -1,0 +1,202 @@
+"""PairRank: the facts of the paper and of our resolution of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rankloop.clicks.dependent import DependentClickUser
+from rankloop.errors import InvalidParameter
+from rankloop.kernels import certainty, pairwise
+from rankloop.lab.dataset import Dataset
+from rankloop.lab.run import Trial, run
+from rankloop.lab.simulate import simulate
+from rankloop.lab.worlds import Stationary
+from rankloop.learners.pairrank import PairRank
+from rankloop.metrics import misordered_pairs
+from rankloop.types import Array, Candidates, Feedback
+
+PAPER: dict[str, Any] = {"certainty": "probability", "debias": "none", "scale": "one", "pairs": "adjacent"}
+
+
+def told(learner: PairRank, rounds: int, truth: Array, rng: np.random.Generator, n: int = 8, k: int = 8) -> None:
+    """Rounds with users whose preferences are exactly logistic in a linear truth: Proposition 1 holds."""
+    for _ in range(rounds):
+        shown = learner.rank(Candidates(features=rng.normal(size=(n, truth.size)) / np.sqrt(truth.size)), k, rng)
+        assert shown.features is not None
+        clicks = np.zeros(k)
+        for p in range(0, k - 1, 2):  # one click in each disjoint pair of neighbours, by the true preference
+            better = rng.random() < pairwise.sigmoid(float((shown.features[p] - shown.features[p + 1]) @ truth))
+            clicks[p if better else p + 1] = 1.0
+        learner.learn(shown, Feedback.clicks(clicks), rng)
+
+
+def test_lemma_1_covers() -> None:
+    """|σ(xθ̂) - σ(xθ*)| ≤ α_t ‖x‖ at every round for every pair tried, in at least 1 - δ of the runs."""
+    delta, runs, failures = 0.1, 30, 0
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        truth = rng.normal(size=4)
+        truth /= np.linalg.norm(truth)  # Q = 1 is what the learner is told
+        learner = PairRank(alpha="theory", delta=delta, update="refit", prior=1.0, ridge=1.0, **PAPER)
+        covered = True
+        for _ in range(10):
+            told(learner, 10, truth, rng)
+            pairs = rng.normal(size=(200, 4)) / 2
+            width = learner._alpha() * np.sqrt(np.einsum("ij,jk,ik->i", pairs, learner.inverse_, pairs))
+            gap = [pairwise.sigmoid(float(x @ learner.theta_)) - pairwise.sigmoid(float(x @ truth)) for x in pairs]
+            covered &= bool((np.abs(gap) <= width).all())
+        failures += not covered
+    assert failures <= delta * runs
+
+
+def test_regret_flattens_under_linear_truth_and_full_examination() -> None:
+    """The log-log slope of the mis-ordered pairs goes to 0: under .4 over the last 1,500 rounds, which have few."""
+    rng = np.random.default_rng(5)
+    truth, learner = np.array([3.0, -2.0, 1.0, 0.5]), PairRank()
+    regret = []
+    for _ in range(2000):
+        features = rng.random((8, 4))
+        shown = learner.rank(Candidates(features=features), 8, rng)
+        utilities = features @ truth
+        grades = (np.argsort(np.argsort(utilities)) >= 5).astype(float)  # the three best are relevant, and clicked
+        regret.append(misordered_pairs(grades[shown.order]))
+        learner.learn(shown, Feedback.clicks(grades[shown.order]), rng)
+    total = np.cumsum(regret)
+    late = np.log(total[1999] / total[499]) / np.log(4)
+    assert late < 0.4
+    assert np.mean(regret[-500:]) < 0.1 * np.mean(regret[:10])
+
+
+@pytest.mark.parametrize("user", ["perfect", "navigational", "informational"])
+def test_conservative_beats_random_online_at_alpha_a_tenth(user: str) -> None:
+    """Figure 4: PairRank_C above PairRank_R, the paper's settings."""
+    data = "synthetic:mq2007?queries=100&seed=1"
+    scores = {
+        explore: np.mean(
+            [
+                run(
+                    Trial("pairrank", data, user, {**PAPER, "alpha": 0.1, "explore": explore}, 1000, seed=seed)
+                ).last("online.cndcg")
+                for seed in range(3)
+            ]
+        )
+        for explore in ("conservative", "random")
+    }
+    assert scores["conservative"] > scores["random"]
+
+
+@pytest.mark.parametrize("user", ["perfect", "navigational", "informational"])
+def test_blocks_shrink_fastest_at_the_top(user: str) -> None:
+    """Figures 6 and 7: one block of everything at first, then ever smaller ones, at rank 1 before rank 10."""
+    data = "synthetic:mq2007?queries=100&seed=1"
+    spec = f"{user}?stop_requires_click=false"
+    record = run(Trial("pairrank", data, spec, {**PAPER, "alpha": 0.1}, 2000, probes=("blocks",)))
+    sizes = record.measures["block_size@1"]
+    assert sizes[-1] < 0.5 * sizes[0]
+    assert record.last("blocks") > record.measures["blocks"][0]
+    assert record.last("block_size@1") <= record.last("block_size@10")
+
+
+def _linear_world(seed: int) -> Dataset:
+    rng = np.random.default_rng(seed)
+    features = rng.random((60 * 20, 5))
+    scores = features @ np.array([2.0, -1.0, 1.0, 0.0, 0.5]) + 0.1 * rng.normal(size=len(features))
+    grades = np.digitize(scores, np.quantile(scores, [0.6, 0.9]))
+    return Dataset("linear", features, grades, np.arange(0, 1201, 20), np.arange(60).astype(str))
+
+
+def test_one_pass_ends_close_to_the_exact_refit() -> None:
+    """Same impressions, same clicks: the one-pass θ points where the exact minimiser does."""
+    world, user = Stationary(_linear_world(2)), DependentClickUser.named("navigational", 2)
+    onepass = PairRank(prior=1.0, scale="one")
+    refit = PairRank(prior=1.0, ridge=1.0, scale="one", update="refit")
+    rng = np.random.default_rng(0)
+    for step in simulate(onepass, world, user, 1500, seed=4):
+        refit.learn(step.impression, step.feedback, rng)
+    cosine = onepass.theta_ @ refit.theta_ / (np.linalg.norm(onepass.theta_) * np.linalg.norm(refit.theta_))
+    assert cosine > 0.995
+
+
+def test_refit_is_the_minimiser() -> None:
+    learner = PairRank(update="refit", ridge=0.5, scale="one", debias="none")
+    told(learner, 40, np.array([1.0, -1.0, 0.5]), np.random.default_rng(3))
+    gradient, _ = pairwise.logistic_gradient(learner.theta_, learner.rows_, learner.weights_, 0.5)
+    assert np.abs(gradient).max() <= 1e-6
+    direct = np.linalg.inv(learner.prior * np.eye(3) + learner.rows_.T @ learner.rows_)
+    assert np.abs(learner.inverse_ - direct).max() < 1e-12
+    assert learner.log_det_[0] == pytest.approx(
+        -np.linalg.slogdet(direct)[1] - 3 * np.log(learner.prior), rel=1e-9
+    )
+
+
+def test_leaving_out_hopeless_documents_changes_nothing() -> None:
+    """The bound that spares long lists their Gram matrix gives the very lists that the whole matrix gives."""
+    rng = np.random.default_rng(9)
+    learner = PairRank(prior=1.0)
+    told(learner, 60, rng.normal(size=5) * 3, rng)
+    spared = 0
+    for seed in range(50):
+        candidates = Candidates(features=rng.random((80, 5)))
+        assert candidates.features is not None
+        scores = candidates.features @ learner.theta_
+        uniforms = np.random.default_rng(seed).random(6)
+        whole = certainty.random_topological(learner._certain(candidates, scores), uniforms, 6)
+        shown = learner.rank(candidates, 6, np.random.default_rng(seed))
+        assert shown.order.tolist() == whole.tolist()
+        norms = np.sqrt(np.einsum("ij,jk,ik->i", candidates.features, learner.inverse_, candidates.features))
+        spared += 80 - certainty.contenders(scores, norms, 0.3, 6).size
+    assert spared > 0
+
+
+def test_scale_of_the_features_does_not_matter() -> None:
+    """prior is in units of the data: features a thousand times as large give the same lists."""
+    small, large = PairRank(), PairRank()
+    for t in range(40):
+        features = np.random.default_rng(t).random((8, 3))
+        rngs = [np.random.default_rng(100 + t) for _ in range(2)]
+        one = small.rank(Candidates(features=features), 5, rngs[0])
+        other = large.rank(Candidates(features=1024.0 * features), 5, rngs[1])
+        assert one.order.tolist() == other.order.tolist()
+        clicks = Feedback.clicks((features[one.order, 0] > 0.5).astype(float))
+        small.learn(one, clicks, rngs[0])
+        large.learn(other, clicks, rngs[1])
+
+
+def test_forgetting_follows_a_change_of_taste() -> None:
+    """After the truth turns round, the forgetful learner's lists recover, the other's lag behind."""
+    found = {}
+    for forget in (1.0, 0.98):
+        rng = np.random.default_rng(0)
+        learner = PairRank(forget=forget, prior=1.0)
+        truth = np.array([4.0, 0.0, -4.0])
+        told(learner, 400, truth, rng)
+        told(learner, 60, -truth, rng)
+        found[forget] = float(learner.theta_ @ -truth) / np.linalg.norm(learner.theta_)
+    assert found[0.98] > found[1.0]
+
+
+def test_forgetting_fades_evidence_and_keeps_the_prior() -> None:
+    matrix = np.array([[3.0, 1.0], [1.0, 2.0]])
+    faded = pairwise.forgotten(np.linalg.inv(matrix), 0.9, 5.0)
+    assert faded == pytest.approx(np.linalg.inv(0.9 * matrix + 0.1 * 5.0 * np.eye(2)))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"alpha": -1}, "alpha is -1; it must be at least 0"),
+        ({"alpha": "big"}, 'alpha is \'big\'; it must be a number or "theory"'),
+        ({"alpha": "theory"}, 'needs certainty="probability"'),
+        ({"explore": "wild"}, "explore is 'wild'; it must be one of conservative, random"),
+        ({"prior": 0}, "prior is 0; it must be above 0"),
+        ({"forget": 0.9, "update": "refit"}, 'forget is 0.9; it needs update="onepass"'),
+        ({"delta": 1}, "delta is 1; it must lie between 0 and 1"),
+    ],
+)
+def test_bad_parameters_are_named(parameters: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidParameter) as raised:
+        PairRank(**parameters)
+    assert words in str(raised.value)
