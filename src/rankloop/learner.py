@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.kernels.feedback import filled
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -101,15 +102,14 @@ def checked_values(learner: Learner, impression: Impression, feedback: Feedback)
             f"feedback is {feedback.kind!r}, but {type(learner).__name__} learns from {learner.feedback!r}; "
             "send that kind or choose another learner"
         )
-    reported = np.asarray(feedback.values)
+    reported = np.asarray(feedback.values, dtype=np.float64)
     if reported.ndim != 1 or reported.size > impression.k:
         raise InvalidInput(
             f"feedback has shape {reported.shape} for {impression.k} shown items; give at most one value a slot"
         )
-    values = np.zeros(impression.k)
-    values[: reported.size] = reported
-    if not (values >= 0).all() or not (values < np.inf).all():
-        raise InvalidInput(f"feedback is {values.tolist()}; every value must be a finite number of at least 0")
+    values, fine = filled(reported, impression.k)
+    if not fine:
+        raise InvalidInput(f"feedback is {reported.tolist()}; every value must be a finite number of at least 0")
     return values
 
 

@@ -18,6 +18,8 @@ def dependent_clicks(grades: Array, click: Array, stop: Array, uniforms: Array, 
     clicks = np.zeros(grades.size)
     for p in range(grades.size):
         grade = int(grades[p])
+        if not 0 <= grade < click.size:  # compiled code would read past the table
+            raise IndexError("grade is not in the click table")
         clicked = uniforms[0, p] < click[grade]
         clicks[p] = clicked
         if (clicked or not stop_requires_click) and uniforms[1, p] < stop[grade]:

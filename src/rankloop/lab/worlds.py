@@ -48,5 +48,5 @@ class Stationary:
 
     def at(self, t: int, rng: np.random.Generator) -> Round:  # noqa: ARG002  (the world does not change)
         """A query drawn uniformly."""
-        q = int(rng.integers(len(self.dataset)))
+        q = int(rng.random() * len(self.dataset))
         return Round(self.dataset.candidates(q), self.dataset.grades_of(q), self._ideal[q])

@@ -1,0 +1,42 @@
+"""Learners by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankloop import registry
+from rankloop.errors import InvalidParameter, UnknownName
+
+
+def test_every_entry_makes_a_learner_that_knows_its_name() -> None:
+    for name in registry.LEARNERS:
+        assert registry.name_of(registry.make(name)) == name
+
+
+def test_unknown_names_and_parameters_are_named() -> None:
+    with pytest.raises(UnknownName, match="no learner is called 'pairank'; did you mean 'pairrank'"):
+        registry.make("pairank")
+    with pytest.raises(InvalidParameter, match="learner 'greedy' has no parameter 'speed'; it has update, rate"):
+        registry.make("greedy", speed=3)
+    with pytest.raises(InvalidParameter, match="learner 'greedy' with {'rate': 'fast'}"):
+        registry.make("greedy", rate="fast")
+    with pytest.raises(InvalidParameter, match="rate is 0; it must be above 0"):
+        registry.make("greedy", rate=0)
+
+
+def test_parameters_from_texts() -> None:
+    assert registry.parse_parameters("pairrank", ["alpha=theory", "prior=3", "plus_one=true"]) == {
+        "alpha": "theory",
+        "prior": 3,
+        "plus_one": True,
+    }
+    with pytest.raises(InvalidParameter, match="'alpha' of learner 'pairrank' is not of the form name=value"):
+        registry.parse_parameters("pairrank", ["alpha"])
+
+
+def test_a_stranger_is_not_saved() -> None:
+    class Stranger:
+        pass
+
+    with pytest.raises(UnknownName, match="is not registered"):
+        registry.name_of(Stranger())  # type: ignore[arg-type]

@@ -1,0 +1,57 @@
+"""Candidates and feedback are checked where they enter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rankloop.errors import InvalidInput
+from rankloop.types import Candidates, Feedback, Impression
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "neither items nor features"),
+        ({"items": []}, "give a list of at least one id"),
+        ({"items": [[1, 2]]}, "items have shape (1, 2)"),
+        ({"items": [1.5, 2.5]}, "ids must all be integers or all be strings"),
+        ({"items": ["a", "b", "a"]}, "item 'a' stands twice"),
+        ({"items": [3, 1, 3]}, "item 3 stands twice"),
+        ({"items": [1, 2], "features": [[1.0]]}, "2 items but 1 feature rows"),
+        ({"features": [[1.0, np.nan]]}, "features[0, 1] is nan"),
+        ({"features": [[1.0], [np.inf]]}, "features[1, 0] is inf"),
+        ({"features": [["red"]]}, "features are not a table of numbers"),
+        ({"features": [[1.0], [1.0, 2.0]]}, "features are not a table of numbers"),
+        ({"features": [1.0, 2.0]}, "features have shape (2,)"),
+        ({"features": np.zeros((0, 3))}, "features have shape (0, 3)"),
+        ({"features": np.zeros((3, 0))}, "features have shape (3, 0)"),
+    ],
+)
+def test_bad_candidates_are_named(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Candidates("q", **arguments)
+    assert words in str(raised.value)
+
+
+def test_good_candidates_are_plain() -> None:
+    made = Candidates("q", [7, 8], [[1, 2], [3, 4]])
+    assert made.items.dtype == np.int64
+    assert made.features is not None
+    assert made.features.dtype == np.float64
+    assert made.features.flags.c_contiguous
+    assert made.n == 2
+    rows = np.random.default_rng(0).random((4, 3))
+    assert np.shares_memory(Candidates(features=rows).features, rows)  # no copy where none is needed
+    with pytest.raises(AttributeError):
+        made.query = "other"  # type: ignore[misc]
+
+
+def test_clicks_by_id() -> None:
+    shown = Impression("q", np.array([2, 0]), np.array(["c", "a"]), None, {})
+    assert Feedback.clicked(shown, ["a"]).values.tolist() == [0.0, 1.0]
+    assert Feedback.clicked(shown, []).values.tolist() == [0.0, 0.0]
+    with pytest.raises(InvalidInput, match="clicked but not shown: 'b'"):
+        Feedback.clicked(shown, ["a", "b"])
