@@ -108,8 +108,6 @@ def test_checkpoints_are_log_spaced_and_end_with_the_run() -> None:
     assert checkpoints(7, 1).tolist() == [7]
 
 
-
-
 def _exchange(delays: Delays, rounds: int) -> list[tuple[int, str]]:
     streams, arrived = Streams(0), []
     for t in range(rounds):

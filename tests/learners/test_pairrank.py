@@ -77,9 +77,9 @@ def test_conservative_beats_random_online_at_alpha_a_tenth(user: str) -> None:
     scores = {
         explore: np.mean(
             [
-                run(
-                    Trial("pairrank", data, user, {**PAPER, "alpha": 0.1, "explore": explore}, 1000, seed=seed)
-                ).last("online.cndcg")
+                run(Trial("pairrank", data, user, {**PAPER, "alpha": 0.1, "explore": explore}, 1000, seed=seed)).last(
+                    "online.cndcg"
+                )
                 for seed in range(3)
             ]
         )
@@ -127,9 +127,7 @@ def test_refit_is_the_minimiser() -> None:
     assert np.abs(gradient).max() <= 1e-6
     direct = np.linalg.inv(learner.prior * np.eye(3) + learner.rows_.T @ learner.rows_)
     assert np.abs(learner.inverse_ - direct).max() < 1e-12
-    assert learner.log_det_[0] == pytest.approx(
-        -np.linalg.slogdet(direct)[1] - 3 * np.log(learner.prior), rel=1e-9
-    )
+    assert learner.log_det_[0] == pytest.approx(-np.linalg.slogdet(direct)[1] - 3 * np.log(learner.prior), rel=1e-9)
 
 
 def test_leaving_out_hopeless_documents_changes_nothing() -> None:
@@ -188,7 +186,7 @@ def test_forgetting_fades_evidence_and_keeps_the_prior() -> None:
     ("parameters", "words"),
     [
         ({"alpha": -1}, "alpha is -1; it must be at least 0"),
-        ({"alpha": "big"}, 'alpha is \'big\'; it must be a number or "theory"'),
+        ({"alpha": "big"}, "alpha is 'big'; it must be a number or \"theory\""),
         ({"alpha": "theory"}, 'needs certainty="probability"'),
         ({"explore": "wild"}, "explore is 'wild'; it must be one of conservative, random"),
         ({"prior": 0}, "prior is 0; it must be above 0"),

@@ -15,30 +15,35 @@ from collections.abc import Sequence
 for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 from rankloop import __version__
 from rankloop.errors import RankloopError
 
-app = App(
-    name="rankloop",
-    version=__version__,
-    help=(
-        "A ranking that learns from every click.\n\n"
-        "Start with `rankloop learners`, then `rankloop compare pairrank pdgd greedy random`: it lets them serve "
-        "simulated users and prints who did best. No data is needed; `synthetic:mslr` and its kin are generated."
-    ),
-)
+
+def build() -> App:
+    """The whole command, ready to call."""
+    from rankloop.cli import data, lab, learners
+
+    app = App(
+        name="rankloop",
+        version=__version__,
+        default_parameter=Parameter(negative=()),  # `--json` needs no `--no-json`
+        help=(
+            "A ranking that learns from every click.\n\n"
+            "Start with `rankloop learners`, then `rankloop compare pairrank pdgd greedy random`: it lets them serve "
+            "simulated users and prints who did best. No data is needed; `synthetic:mslr` and its kin are generated."
+        ),
+    )
+    for module in (learners, lab, data):
+        module.add_to(app)
+    return app
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `rankloop` command."""
-    from rankloop.cli import data, lab, learners
-
-    for module in (learners, lab, data):
-        module.add_to(app)
     try:
-        app(arguments, exit_on_error=False, print_error=False)
+        build()(arguments, exit_on_error=False, print_error=False)
     except (CycloptsError, RankloopError) as error:
         fail(str(error))
     except KeyboardInterrupt:

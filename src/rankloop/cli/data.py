@@ -38,7 +38,10 @@ def info(spec: str, /, *, json: bool = False) -> None:
     if json:
         _out.print_json(found)
     else:
-        _out.print_table(spec, ["", ""], [[name, _text(value)] for name, value in found.items()])
+        parts = found.pop("parts")
+        shared = ", ".join(f"{name} {_text(value)}" for name, value in found.items())
+        rows = [[name, *(_text(part[name]) for part in parts.values())] for name in next(iter(parts.values()))]
+        _out.print_table(f"{spec}: {shared}", ["", *parts], rows)
 
 
 def convert(spec: str, target: Path, /, *, part: Literal["train", "vali", "test", "all"] = "all") -> None:
@@ -67,6 +70,9 @@ def convert(spec: str, target: Path, /, *, part: Literal["train", "vali", "test"
 
 
 def _text(value: object) -> str:
-    if isinstance(value, dict):
-        return "  ".join(f"{key}: {_text(item)}" for key, item in value.items())
+    if isinstance(value, dict):  # quantiles, a line each
+        return "\n".join(f"{key} {_text(item)}" for key, item in value.items())
+    if isinstance(value, list):  # a count for each grade
+        total = sum(value) or 1
+        return "\n".join(f"{grade}: {count:,} ({count / total:.1%})" for grade, count in enumerate(value))
     return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

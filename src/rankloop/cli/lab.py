@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,7 @@ from rankloop.cli import _out
 
 if TYPE_CHECKING:
     from rankloop.lab.run import Record, Trial
+    from rankloop.lab.workers import Event, OnEvent
 
 HEADLINES = {
     "online.cndcg": "cumulative NDCG",
@@ -137,9 +139,10 @@ def compare(
         groups.setdefault(record.trial.label, []).append(record)
     summaries = [_summary(group) for group in groups.values()]
     if figure is not None:
-        from rankloop.lab.figures import comparison
+        from rankloop.lab import figures, results
 
-        comparison([row for record in records for row in record.rows()], figure)
+        rows = [row for record in records for row in results.rows_of(record)]
+        figures.save_as(figures.comparison(results.table_of(rows)), figure)
     if json:
         _out.print_json(summaries)
     else:
@@ -177,13 +180,35 @@ def _parsed_learners(specs: Sequence[str], shared: Sequence[str] | None) -> list
 
 
 def _run(trials: Sequence[Trial], processes: int) -> list[Record]:
-    """Carry out trials with a bar over all their rounds."""
-    from rankloop.lab.experiments import run_all
+    """Carry out trials in the order asked for; the first failure ends them all."""
+    from rankloop.errors import RankloopError
+    from rankloop.lab.run import Record
+    from rankloop.lab.workers import outcomes
 
+    found: dict[str, Record] = {}
+    with _watched(trials) as on_event:
+        for trial, outcome in outcomes(trials, processes, on_event):
+            if not isinstance(outcome, Record):
+                raise RankloopError(f"{trial.id}: {outcome.reason}")
+            found[trial.id] = outcome
+    return [found[trial.id] for trial in trials]
+
+
+@contextmanager
+def _watched(trials: Sequence[Trial] = ()) -> Iterator[OnEvent]:
+    """A bar over the rounds of all runs, with the time left; runs that were not announced are added as they start."""
     _out.say_when_compiling()
+    done: dict[str, int] = {}
+    total = {trial.id: trial.rounds for trial in trials}
     with _out.progress_bars() as bars:
-        task = bars.add_task("rounds", total=sum(trial.rounds for trial in trials))
-        return run_all(trials, processes, lambda rounds: bars.advance(task, rounds))
+        task = bars.add_task("rounds", total=sum(total.values()) or None)
+
+        def on_event(event: Event) -> None:
+            total.setdefault(event.trial.id, event.trial.rounds)
+            done[event.trial.id] = event.trial.rounds if event.kind in ("kept", "finished", "failed") else event.rounds
+            bars.update(task, completed=sum(done.values()), total=sum(total.values()), description=event.trial.label)
+
+        yield on_event
 
 
 def _summary(records: Sequence[Record]) -> dict[str, Any]:
@@ -226,11 +251,17 @@ def _print_summaries(title: str, summaries: Sequence[dict[str, Any]]) -> None:
             if not name:
                 cells.append(f"{summary[where]:,.0f}")
                 continue
-            value, error = summary[where][name], summary.get("standard_error", {}).get(where, {}).get(name)
-            digits = 1 if name == "cndcg" else 4
-            cells.append(f"{value:.{digits}f}" + (f" ± {error:.{digits}f}" if error is not None else ""))
+            error = summary.get("standard_error", {}).get(where, {}).get(name)
+            cells.append(_plus_minus(summary[where][name], error, measure))
         rows.append(cells)
     _out.print_table(title, ["learner", *HEADLINES.values()], rows)
+
+
+def _plus_minus(value: float | None, error: float | None, measure: str) -> str:
+    digits = 1 if measure == "online.cndcg" else 4
+    if value is None:
+        return ""
+    return f"{value:.{digits}f}" + (f" ± {error:.{digits}f}" if error is not None else "")
 
 
 def _label(summary: dict[str, Any]) -> str:
@@ -239,39 +270,59 @@ def _label(summary: dict[str, Any]) -> str:
 
 
 def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2) -> None:
-    """Carry out a sweep of runs written down in a TOML file; interrupted, it goes on where it stopped.
+    """Carry out the runs written down in a TOML file; interrupted, it goes on where it stopped.
 
     Parameters
     ----------
     file
         The sweep: [shared] settings, [vary] lists, [[learners]]. docs/lab.md shows one.
     out
-        Folder for the results: NAME.parquet and its figures.
+        Folder for NAME.parquet and the figures.
     processes
         Runs at the same time.
     """
-    from rankloop.lab.experiments import load_sweep
-    from rankloop.lab.reproduce import carry_out_and_draw
+    from rankloop.lab import figures, results
+    from rankloop.lab.experiments import carry_out, load_sweep
 
-    raise SystemExit((load_sweep, carry_out_and_draw, file, out, processes) and 0)
+    asked = load_sweep(file)
+    with _watched(asked.trials) as on_event:
+        table = carry_out(asked.trials, out / f"{asked.name}.parquet", processes, on_event)
+    table = results.relabelled(table, asked.names)
+    measures = ["online.cndcg", "offline.ndcg@10"]
+    cells = [
+        [row["data"], row["user"], row["label"], *(_plus_minus(row[m], row[f"{m} ±"], m) for m in measures)]
+        for row in results.summarise(table, measures)
+    ]
+    _out.print_table(asked.name, ["data", "user", "learner", *(HEADLINES[m] for m in measures)], cells, numbers_from=3)
+    for measure, name in zip(measures, ("online", "offline"), strict=True):
+        for path in figures.save(figures.learning_curves(table, measure), out / f"{asked.name}-{name}"):
+            _out.people.print(f"wrote {path}")
+    _out.people.print(f"wrote {out / asked.name}.parquet")
 
 
 def reproduce_pairrank(
-    *, quick: bool = False, data: list[str] | None = None, out: Path = Path("results/pairrank"), processes: int = 2
+    *,
+    quick: bool = False,
+    data: Annotated[list[str] | None, Parameter(negative=())] = None,
+    out: Path = Path("results/pairrank"),
+    processes: int = 2,
 ) -> None:
-    """PairRank (Jia et al., WWW 2021): Figures 3 to 7 and the claims made from them.
+    """PairRank (Jia et al., WWW 2021): Figures 3 to 7, and the claims made from them.
 
     Parameters
     ----------
     quick
-        Smaller: a few minutes instead of an hour.
+        A look in minutes: smaller data, fewer rounds and seeds.
     data
-        LETOR folders (MSLR-WEB10K, Yahoo) or data specs; generated look-alikes of both if not given.
+        LETOR folders (MSLR-WEB10K, Yahoo) or data specs, may be repeated; generated look-alikes of both if not given.
     out
-        Folder for report.html, figures and results.
+        Folder for report.html, claims.md, figures and results; a second call goes on with what is there.
     processes
         Runs at the same time.
     """
-    from rankloop.lab.reproduce.pairrank import reproduce
+    from rankloop.lab.reproduce import reproduction
 
-    raise SystemExit((reproduce, quick, data, out, processes) and 0)
+    with _watched() as on_event:
+        report = reproduction("pairrank")(out, data, quick, processes, on_event)
+    _out.people.print(f"wrote {report}")
+    print((out / "claims.md").read_text("utf-8"))

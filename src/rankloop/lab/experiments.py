@@ -23,7 +23,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -197,9 +197,10 @@ def carry_out(
     """
     if processes < 1:
         raise InvalidParameter(f"processes is {processes}; it must be at least 1")
-    out, tell = Path(out), on_event or _nothing
+    out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     asked = {trial.id: trial for trial in trials}
+    tell = _Teller(on_event, asked)
     runs = {run: rows for run, rows in results.finished_runs(out).items() if run in asked}
     for run in runs:
         tell(Event("kept", asked[run], asked[run].rounds))
@@ -231,5 +232,19 @@ def _told(failures: Sequence[Failure], runs: int, out: Path) -> RankloopError:
     return error
 
 
-def _nothing(event: Event) -> None:
-    """For sweeps that nobody watches."""
+class _Teller:
+    """Tells who watches what happened, and how far the sweep is."""
+
+    def __init__(self, on_event: OnEvent | None, asked: Mapping[str, Trial]) -> None:
+        self.on_event, self.runs = on_event, len(asked)
+        self.total = sum(trial.rounds for trial in asked.values())
+        self.rounds: dict[str, int] = {}  # done of each run
+        self.done = 0
+
+    def __call__(self, event: Event) -> None:
+        ended = event.kind in ("kept", "finished", "failed")
+        self.done += ended
+        self.rounds[event.trial.id] = event.trial.rounds if ended else event.rounds
+        if self.on_event:
+            share = sum(self.rounds.values()) / self.total
+            self.on_event(replace(event, done=self.done, runs=self.runs, share=share))

@@ -62,6 +62,8 @@ STYLE: dict[str, Any] = {
 }
 _DPI = 160  # of the PNG: sharp at twice the width of a README
 
+_METADATA = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}  # the same bytes on every day
+
 Lines = Mapping[tuple[str, str], Mapping[str, Curve]]  # (data, user) -> what the legend says -> curve
 
 
@@ -77,6 +79,15 @@ def learning_curves(table: pa.Table, measure: str, *, log_x: bool = False) -> Fi
     for (data, user, label), curve in curves(table, measure).items():
         lines.setdefault((data, user), {})[label] = curve
     return _grid(lines, TITLES.get(measure, measure), log_x=log_x, nothing=f"no run has a value of {measure!r}")
+
+
+def comparison(table: pa.Table) -> Figure:
+    """Held-out and cumulative NDCG side by side, for one data set and one user: what `rankloop compare` draws."""
+    lines: dict[tuple[str, str], dict[str, Curve]] = {}
+    for measure in ("offline.ndcg@10", "online.cndcg"):
+        for (_, _, label), curve in curves(table, measure).items():
+            lines.setdefault((TITLES[measure], ""), {})[label] = curve
+    return _grid(lines, "", log_x=False, nothing="no run has any NDCG", across=True)
 
 
 def block_sizes(table: pa.Table, label: str, *, log_x: bool = True) -> Figure:
@@ -101,16 +112,22 @@ def block_counts(table: pa.Table, label: str, *, log_x: bool = True) -> Figure:
 
 def save(figure: Figure, stem: Path | str) -> tuple[Path, Path]:
     """Write `stem`.png and `stem`.svg, each whole or not at all, and say where they are."""
-    matplotlib = _matplotlib()
-    written = []
-    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
-        buffer = io.BytesIO()
-        with matplotlib.rc_context(STYLE):
-            figure.savefig(buffer, format=kind, dpi=_DPI, metadata=metadata)
-        written.append(Path(f"{stem}.{kind}"))
-        written[-1].parent.mkdir(parents=True, exist_ok=True)
-        codec.write(written[-1], buffer.getvalue())
-    return written[0], written[1]
+    written = Path(f"{stem}.png"), Path(f"{stem}.svg")
+    for path in written:
+        save_as(figure, path)
+    return written
+
+
+def save_as(figure: Figure, path: Path) -> None:
+    """Write one file, whole or not at all, of the kind that its name ends in."""
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in _METADATA:
+        raise InvalidParameter(f"{path} ends in {path.suffix!r}; figures are written as .png or .svg")
+    buffer = io.BytesIO()
+    with _matplotlib().rc_context(STYLE):
+        figure.savefig(buffer, format=kind, dpi=_DPI, metadata=_METADATA[kind])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    codec.write(path, buffer.getvalue())
 
 
 # -- panels --------------------------------------------------------------------------------------------------------
@@ -128,8 +145,8 @@ def _grid(lines: Lines, title: str, *, nothing: str, log_x: bool, log_y: bool = 
     labels = _distinct(label for panel in lines.values() for label in panel)
     looks, data_names, user_names = _looks(labels), short_names(datas), short_names(users)
     shape = (1, len(datas)) if across else (len(datas), len(users))
-    columns_of_legend = min(len(labels), max(2, 2 * shape[1]))
-    rows_of_legend = -(-len(labels) // columns_of_legend)
+    rows_of_legend = -(-len(labels) // max(2, 2 * shape[1]))
+    columns_of_legend = -(-len(labels) // rows_of_legend)
     size = (max(4.6, 3.1 * shape[1] + 0.5), 2.35 * shape[0] + 0.45 + 0.22 * rows_of_legend)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
@@ -145,6 +162,9 @@ def _grid(lines: Lines, title: str, *, nothing: str, log_x: bool, log_y: bool = 
                     axes.set_xlabel("rounds")
                 if (i if across else j) == 0:
                     axes.set_ylabel(title if across or len(datas) == 1 else f"{data_names[data]}\n{title}")
+        for row in panels if log_y else ():
+            top = max(axes.dataLim.y1 for axes in row)
+            row[0].set_ylim(0.9, 1.2 * top)  # a block has one document at least
         handles = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
         figure.legend(
             [handles[label] for label in labels],
@@ -171,7 +191,6 @@ def _panel(axes: Axes, panel: Mapping[str, Curve], looks: Mapping[str, Any], log
         axes.xaxis.set_major_formatter("{x:g}")  # 100, not 10²
     if log_y:
         axes.set_yscale("log")
-        axes.set_ylim(bottom=0.9)  # a block has one document at least
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()

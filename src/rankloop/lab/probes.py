@@ -54,7 +54,9 @@ def closeness(dataset: Dataset) -> Probe:
 
 
 def blocks(dataset: Dataset, queries: int = 20) -> Probe:
-    """Mean size of the block at ranks 1, 5 and 10, and number of blocks (Figures 6 and 7), over the first queries.
+    """Mean size of the block at ranks 1, 5, 10, the middle and the last, and number of blocks (Figures 6 and 7).
+
+    Over the first queries of the data set.
 
     Only for learners with `blocks(candidates)`; the others give nothing.
     """
@@ -65,15 +67,18 @@ def blocks(dataset: Dataset, queries: int = 20) -> Probe:
         if blocks_of is None:
             return {}
         sizes_at: dict[int, list[int]] = {rank: [] for rank in BLOCK_RANKS}
-        counts = []
+        counts, middle, last = [], [], []
         for candidates in some:
             ends = blocks_of(candidates)
             sizes = np.repeat(np.diff(ends, prepend=0), np.diff(ends, prepend=0))  # the size of the block at each rank
             counts.append(len(ends))
+            middle.append(sizes[sizes.size // 2])
+            last.append(sizes[-1])
             for rank, found in sizes_at.items():
                 if rank <= sizes.size:
                     found.append(int(sizes[rank - 1]))
         means = {f"block_size@{rank}": float(np.mean(found)) for rank, found in sizes_at.items() if found}
-        return {**means, "blocks": float(np.mean(counts))}
+        further = {"block_size@middle": float(np.mean(middle)), "block_size@last": float(np.mean(last))}
+        return {**means, **further, "blocks": float(np.mean(counts))}
 
     return probe

@@ -143,10 +143,10 @@ def write_report(path: Path | str, title: str, sections: Sequence[Section], subt
 def render(title: str, sections: Sequence[Section], subtitle: str = "") -> str:
     """The page as HTML."""
     inside = ["".join(block.html() for block in section.blocks) for section in sections]
-    body = "".join(
-        f'<section id="s{i}"><h2>{escape(section.title)}</h2>{inside[i]}</section>' for i, section in enumerate(sections)
-    )
-    links = "".join(f'<li><a href="#s{i}">{escape(section.title)}</a></li>' for i, section in enumerate(sections))
+    titles = [escape(section.title) for section in sections]
+    parts = enumerate(zip(titles, inside, strict=True))
+    body = "".join(f'<section id="s{i}"><h2>{title}</h2>{content}</section>' for i, (title, content) in parts)
+    links = "".join(f'<li><a href="#s{i}">{title}</a></li>' for i, title in enumerate(titles))
     below = f"<p class='subtitle'>{escape(subtitle)}</p>" if subtitle else ""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -40,7 +40,7 @@ _TEXT = (
     "conventions",
 )
 _WHOLE = ("rounds", "k", "seed", "evaluations", "round")
-_BLOCKS = (*(f"block_size@{rank}" for rank in BLOCK_RANKS), "blocks")
+_BLOCKS = (*(f"block_size@{rank}" for rank in (*BLOCK_RANKS, "middle", "last")), "blocks")
 # every file has these columns, whichever probes ran; other measures come after them
 _MEASURES = ("online.cndcg", "online.ndcg", "offline.ndcg@10", "cosine", *_BLOCKS)
 _SETTINGS = ("rounds", "k", "gamma", "delays", "evaluate_on")  # what may tell two runs of one label apart
@@ -98,7 +98,7 @@ def table_of(rows: Iterable[Row]) -> pa.Table:
     fields = [pa.field(name, pa.string()) for name in _TEXT] + [pa.field(name, pa.int64()) for name in _WHOLE]
     numbers = ["gamma", "seconds", "rounds_per_second", *_MEASURES, *others]
     fields += [pa.field(name, pa.float64()) for name in numbers]
-    conventions = sorted({row["conventions"] for row in rows if "conventions" in row})
+    conventions = sorted({row["conventions"] for row in rows if row.get("conventions")})
     about = {"rankloop.version": __version__, "rankloop.conventions": f"[{', '.join(conventions)}]"}
     return pa.Table.from_pylist(rows, schema=pa.schema(fields, metadata=about))
 

@@ -32,13 +32,16 @@ class Event:
     """Something that happened in a sweep, for whoever watches.
 
     `kept`: the run is there from before. `started`, `progress` (with the rounds done), and at the end `finished` or
-    `failed` (with the reason).
+    `failed` (with the reason). The last three fields tell how far the whole sweep is.
     """
 
     kind: Literal["kept", "started", "progress", "finished", "failed"]
     trial: Trial
     rounds: int = 0
     reason: str = ""
+    done: int = 0  # runs kept, finished or failed
+    runs: int = 0  # of so many
+    share: float = 0.0  # of all rounds that are done: what a progress bar shows
 
 
 @dataclass(frozen=True)

@@ -70,18 +70,24 @@ def at(curve: Curve, share: float) -> int:
 
 
 def claim_higher(expected: str, source: str, measure: str, found: Sequence[Gap], more: str = "") -> Claim:
-    """A claim that all of these differences are above zero."""
-    return judged(expected, source, found, lambda gap: gap.sure, f"surely higher in {TITLES[measure]}{more}")
+    """A claim that differences are above zero: seen if more than half surely are and none is surely below."""
+    higher, lower = sum(gap.sure for gap in found), sum(gap._replace(value=-gap.value).sure for gap in found)
+    what = f"{TITLES[measure]}{more}: surely higher in {higher}, surely lower in {lower}"
+    return _told(expected, source, found, what, 2 * higher > len(found) and lower == 0)
 
 
-def judged(expected: str, source: str, found: Sequence[Gap], holds: Callable[[Gap], bool], what: str) -> Claim:
+def claim_all(expected: str, source: str, found: Sequence[Gap], holds: Callable[[Gap], bool], what: str) -> Claim:
     """A claim that `holds` for every one of these differences; seen only if it does for all of them."""
+    good = sum(holds(gap) for gap in found)
+    return _told(expected, source, found, f"{what} in {good}", good == len(found))
+
+
+def _told(expected: str, source: str, found: Sequence[Gap], what: str, seen: bool) -> Claim:
     if not found:
         return Claim(expected, "no run of this report measures it", "not tested", source)
-    good = sum(holds(gap) for gap in found)
     least, most = min(found, key=lambda gap: gap.value), max(found, key=lambda gap: gap.value)
-    verdict: Verdict = "seen" if good == len(found) else "not seen"
-    return Claim(expected, f"{what} in {good} of {len(found)} comparisons; from {least} to {most}", verdict, source)
+    verdict: Verdict = "seen" if seen else "not seen"
+    return Claim(expected, f"{what} of {len(found)} comparisons; from {least} to {most}", verdict, source)
 
 
 def _gap(setting: str, pair: str, high: Curve, low: Curve, share: float) -> Gap:

@@ -1,0 +1,374 @@
+"""Sweeps: read from TOML, carried out once, stopped and gone on with, alone and in parallel."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import rankloop
+from rankloop.errors import DataError, InvalidParameter, RankloopError, UnknownName
+from rankloop.lab.experiments import carry_out, load_sweep
+from rankloop.lab.results import curves, finished_runs, journal_of, read_results, relabelled, summarise, table_of
+from rankloop.lab.run import Record, Trial, run
+from rankloop.lab.workers import Event
+
+TINY = "synthetic:mq2008?queries=20&vali=4&test=6&features=6"
+OTHER = "synthetic:mq2007?queries=15&vali=4&test=6&features=6&docs=12"
+
+SWEEP = f"""
+name = "small"
+[shared]
+rounds = 40
+seeds = 2
+evaluations = 3
+[vary]
+data = ["{TINY}", "{OTHER}"]
+user = ["perfect", "navigational"]
+[[learners]]
+name = "pdgd"
+label = "PDGD"
+params = {{ rate = 0.05 }}
+[[learners]]
+name = "random"
+"""
+
+
+def small(count: int = 4, **settings: Any) -> list[Trial]:
+    return [Trial("pdgd", TINY, rounds=30, evaluations=3, seed=seed, **settings) for seed in range(count)]
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, "utf-8")
+    return path
+
+
+def bits(table: pa.Table) -> list[str]:
+    """All that a run determines, which leaves out how long it took; as texts, in which NaN equals NaN."""
+    return [repr(row) for row in table.drop_columns(["seconds", "rounds_per_second"]).to_pylist()]
+
+
+@pytest.fixture
+def count_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the runs that are really carried out in this process."""
+    ran: list[str] = []
+
+    def counted(trial: Trial, *rest: Any) -> Record:
+        ran.append(trial.id)
+        return run(trial, *rest)
+
+    monkeypatch.setattr("rankloop.lab.workers.run", counted)
+    return ran
+
+
+# -- sweeps as data ------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_is_the_product_of_what_varies(tmp_path: Path) -> None:
+    sweep = load_sweep(written(tmp_path / "any.toml", SWEEP))
+    assert sweep.name == "small"
+    assert len(sweep.trials) == 2 * 2 * 2 * 2  # data, users, learners, seeds
+    assert len({trial.id for trial in sweep.trials}) == len(sweep.trials)
+    assert {trial.seed for trial in sweep.trials} == {0, 1}
+    assert {trial.rounds for trial in sweep.trials} == {40}
+    assert sweep.names == {"pdgd(rate=0.05)": "PDGD"}
+
+
+def test_seeds_may_be_listed_and_the_file_names_the_sweep(tmp_path: Path) -> None:
+    text = SWEEP.replace("seeds = 2", "seeds = [7, 3]\nprobes = ['closeness']").replace('name = "small"', "", 1)
+    sweep = load_sweep(written(tmp_path / "mine.toml", text))
+    assert sweep.name == "mine"
+    assert {trial.seed for trial in sweep.trials} == {3, 7}
+    assert sweep.trials[0].probes == ("closeness",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "words"),
+    [
+        ("rounds = 40", "round = 40", InvalidParameter, ["round", "rounds", "seeds"]),
+        ("rounds = 40", "rounds = 'many'", InvalidParameter, ["rounds", "many", "whole number"]),
+        ("rounds = 40", "rounds = true", InvalidParameter, ["rounds", "True"]),
+        ("rounds = 40", "rounds = 0", InvalidParameter, ["rounds", "0"]),
+        ("rounds = 40", "probes = [1]", InvalidParameter, ["probes", "list of texts"]),
+        ("rounds = 40", "probes = ['colour']", InvalidParameter, ["colour", "closeness"]),
+        ("seeds = 2", "seeds = 0", InvalidParameter, ["seeds", "0"]),
+        ("seeds = 2", "seeds = [1, 1]", InvalidParameter, ["seeds", "different"]),
+        ("seeds = 2", "seeds = 2\nseed = 1", InvalidParameter, ["seed", "seeds"]),
+        ("seeds = 2", "seeds = 2\nuser = 'perfect'", InvalidParameter, ["user", "[shared]", "[vary]"]),
+        ('"perfect", "nav', '"prefect", "nav', UnknownName, ["prefect", "perfect"]),
+        ('user = ["perfect", "navigational"]', 'user = "perfect"', InvalidParameter, ["user", "list"]),
+        ('name = "pdgd"', 'name = "pdgt"', UnknownName, ["pdgt", "pdgd"]),
+        ("rate = 0.05", "speed = 1", InvalidParameter, ["speed", "rate"]),
+        ('name = "random"', 'name = "pdgd"\nparams = { rate = 0.05 }', InvalidParameter, ["twice"]),
+        ('label = "PDGD"', "colour = 1", InvalidParameter, ["colour", "label"]),
+        ("[vary]", "[varied]", InvalidParameter, ["varied", "vary"]),
+        ("[shared]", "[shared", DataError, ["TOML"]),
+    ],
+)
+def test_a_wrong_sweep_is_told_before_anything_runs(
+    tmp_path: Path, old: str, new: str, error: type[RankloopError], words: list[str]
+) -> None:
+    path = written(tmp_path / "wrong.toml", SWEEP.replace(old, new))
+    assert path.read_text() != SWEEP
+    with pytest.raises(error) as caught:
+        load_sweep(path)
+    for word in [*words, "wrong.toml"]:
+        assert word in str(caught.value)
+
+
+def test_a_sweep_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.toml: No such file"):
+        load_sweep(tmp_path / "none.toml")
+
+
+# -- carrying them out ---------------------------------------------------------------------------------------------
+
+
+def test_results_are_one_file_with_a_row_for_each_run_and_checkpoint(tmp_path: Path) -> None:
+    trials = [*small(2, probes=("closeness",)), Trial("random", TINY, rounds=30, evaluations=3)]
+    out = tmp_path / "new" / "folder" / "some.parquet"
+    table = carry_out(trials, out)
+    assert bits(read_results(out)) == bits(table)
+    assert table.num_rows == 3 * 3
+    rows = table.to_pylist()
+    assert [row["run"] for row in rows[::3]] == [trial.id for trial in trials]
+    assert np.isfinite(rows[2]["cosine"])
+    assert rows[-1]["cosine"] is None  # not measured, which is not the same as not a number
+    metadata = pq.read_schema(out).metadata
+    assert metadata[b"rankloop.version"] == rankloop.__version__.encode()
+    assert "gain 2^grade - 1" in json.loads(metadata[b"rankloop.conventions"])[0]["ndcg"]
+
+
+def test_columns_do_not_depend_on_the_probes() -> None:
+    rows = [{"run": "a", "round": 1}]
+    assert table_of(rows).schema.equals(table_of([{**rows[0], "cosine": 0.5, "blocks": 2.0}]).schema)
+
+
+def test_nothing_is_run_twice(tmp_path: Path, count_runs: list[str]) -> None:
+    out = tmp_path / "some.parquet"
+    first = carry_out(small(2), out)
+    events: list[Event] = []
+    second = carry_out(small(4), out, on_event=events.append)
+    assert count_runs == [trial.id for trial in small(4)]
+    assert second.slice(0, first.num_rows).equals(first)
+    assert [event.kind for event in events[:3]] == ["kept", "kept", "started"]
+    assert (events[1].done, events[1].runs, events[1].share) == (2, 4, 0.5)
+    shares = [event.share for event in events]
+    assert shares == sorted(shares)
+    assert (events[-1].done, shares[-1]) == (4, 1.0)
+    carry_out(small(4), out)
+    assert len(count_runs) == 4
+
+
+@pytest.mark.parametrize(
+    "changed", [{"evaluations": 4}, {"probes": ("closeness",)}, {"evaluate_on": "vali"}, {"gamma": 0.9}, {"k": 5}]
+)
+def test_a_changed_trial_is_another_run(changed: dict[str, Any]) -> None:
+    assert Trial("pdgd", **changed).id != Trial("pdgd").id
+
+
+def test_what_is_no_longer_asked_for_leaves_the_file_but_is_not_forgotten(
+    tmp_path: Path, count_runs: list[str]
+) -> None:
+    out = tmp_path / "some.parquet"
+    carry_out(small(3), out)
+    assert set(carry_out(small(1), out)["seed"].to_pylist()) == {0}
+    assert set(carry_out(small(3), out)["seed"].to_pylist()) == {0, 1, 2}
+    assert len(count_runs) == 3
+
+
+def test_the_parquet_file_alone_is_enough_to_go_on(tmp_path: Path, count_runs: list[str]) -> None:
+    out = tmp_path / "some.parquet"
+    first = carry_out(small(2), out)
+    journal_of(out).unlink()
+    assert carry_out(small(3), out).slice(0, first.num_rows).equals(first)
+    assert len(count_runs) == 3
+
+
+def test_a_run_that_was_being_written_when_the_machine_died_is_repeated(tmp_path: Path, count_runs: list[str]) -> None:
+    out = tmp_path / "some.parquet"
+    whole = carry_out(small(2), out)
+    content = journal_of(out).read_bytes()
+    out.unlink()
+    journal_of(out).write_bytes(content[:-40])
+    again = carry_out(small(2), out)
+    assert count_runs[2:] == [small(2)[1].id]
+    assert again["offline.ndcg@10"].equals(whole["offline.ndcg@10"])
+    assert len(finished_runs(out)) == 2
+
+
+def test_runs_of_another_version_are_repeated(
+    tmp_path: Path, count_runs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "some.parquet"
+    carry_out(small(1), out)
+    monkeypatch.setattr("rankloop.lab.results.__version__", "99.0")
+    assert carry_out(small(1), out)["version"].to_pylist() == ["99.0"] * 3
+    assert len(count_runs) == 2
+
+
+def test_ctrl_c_leaves_what_is_done(tmp_path: Path, count_runs: list[str]) -> None:
+    out = tmp_path / "some.parquet"
+
+    def impatient(event: Event) -> None:
+        if event.kind == "progress" and event.trial.seed == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(small(4), out, on_event=impatient)
+    assert set(read_results(out)["seed"].to_pylist()) == {0, 1}
+    carry_out(small(4), out)
+    assert count_runs == [trial.id for trial in (*small(3), *small(4)[2:])]
+
+
+def test_a_failing_run_does_not_lose_the_others(tmp_path: Path) -> None:
+    trials = [
+        *small(1),
+        Trial("pdgd", "synthetic:none", rounds=30),
+        Trial("pdgd", TINY, rounds=30, params={"rate": "x"}),
+    ]
+    events: list[Event] = []
+    with pytest.raises(RankloopError) as caught:
+        carry_out([*trials, *small(2)], tmp_path / "some.parquet", on_event=events.append)
+    said = str(caught.value)
+    assert "2 of 4 runs failed" in said
+    assert all(trial.id in said for trial in trials[1:])
+    assert "some.parquet" in said
+    assert set(read_results(tmp_path / "some.parquet")["seed"].to_pylist()) == {0, 1}
+    assert [event.kind for event in events].count("failed") == 2
+    assert all(event.reason for event in events if event.kind == "failed")
+
+
+def test_an_error_that_is_ours_brings_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Record:
+        raise ZeroDivisionError("by accident")
+
+    monkeypatch.setattr("rankloop.lab.workers.run", broken)
+    with pytest.raises(RankloopError, match="ZeroDivisionError: by accident") as caught:
+        carry_out(small(1), tmp_path / "some.parquet")
+    assert "in broken" in caught.value.__notes__[0]
+
+
+def test_processes_must_be_some(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameter, match="processes is 0"):
+        carry_out([], tmp_path / "some.parquet", processes=0)
+
+
+# -- several processes ---------------------------------------------------------------------------------------------
+
+
+def test_processes_give_the_same_bits_and_survive_a_failing_run(tmp_path: Path) -> None:
+    trials = [
+        Trial(learner, data, rounds=40, evaluations=3, seed=seed, probes=("closeness",))
+        for data in (TINY, OTHER)
+        for learner in ("pdgd", "greedy")
+        for seed in range(2)
+    ]
+    before = dict(os.environ)
+    events: list[Event] = []
+    one = carry_out(trials, tmp_path / "one.parquet")
+    with pytest.raises(RankloopError, match=r"1 of 9 runs failed.*\n.*synthetic:none"):
+        carry_out([Trial("pdgd", "synthetic:none"), *trials], tmp_path / "two.parquet", 2, events.append)
+    assert bits(one) == bits(read_results(tmp_path / "two.parquet"))
+    assert dict(os.environ) == before
+    for trial in trials:
+        told = [event for event in events if event.trial == trial]
+        assert [event.kind for event in told] == ["started", *["progress"] * 3, "finished"]
+        assert [event.rounds for event in told[1:]] == [1, 6, 40, 40]
+
+
+def test_a_process_that_dies_costs_its_run_only(tmp_path: Path) -> None:
+    long = [Trial("pdgd", TINY, rounds=100_000_000, seed=seed) for seed in range(2)]
+
+    def murderer(event: Event) -> None:
+        if event.kind == "progress" and event.trial == long[0] and event.rounds == 1:
+            for child in multiprocessing.active_children():
+                child.kill()  # as the kernel does when memory runs out
+
+    with pytest.raises(RankloopError, match="2 of 5 runs failed") as caught:
+        carry_out([*long, *small(3)], tmp_path / "some.parquet", 2, murderer)
+    assert str(caught.value).count("the process died (exit code -9)") == 2
+    assert set(read_results(tmp_path / "some.parquet")["seed"].to_pylist()) == {0, 1, 2}
+
+
+def test_ctrl_c_stops_the_processes(tmp_path: Path) -> None:
+    long = [Trial("pdgd", TINY, rounds=100_000_000, seed=seed) for seed in range(2)]
+
+    def impatient(event: Event) -> None:
+        if event.kind == "progress":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        carry_out([*small(1), *long], tmp_path / "some.parquet", 2, impatient)
+    assert multiprocessing.active_children() == []
+    assert read_results(tmp_path / "some.parquet").num_rows == 0
+
+
+# -- means over seeds ----------------------------------------------------------------------------------------------
+
+
+def rows(label: str, values: dict[int, list[float | None]], **more: Any) -> list[dict[str, Any]]:
+    """A row for each seed and round 1, 2, …"""
+    return [
+        {
+            "run": f"{label}{seed}",
+            "data": "d",
+            "user": "u",
+            "label": label,
+            "seed": seed,
+            "round": i + 1,
+            "cosine": v,
+            **more,
+        }
+        for seed, series in values.items()
+        for i, v in enumerate(series)
+    ]
+
+
+def test_means_and_standard_errors() -> None:
+    table = table_of(rows("a", {0: [0.0, 1.0], 1: [0.0, 2.0], 2: [0.0, 6.0]}) + rows("b", {0: [0.5, 0.7]}))
+    a, b = summarise(table, ["cosine", "blocks"])
+    assert (a["label"], a["seeds"], a["round"], a["cosine"]) == ("a", 3, 2, 3.0)
+    # deviations -2, -1, 3: variance 14 / 2, standard error √(7 / 3)
+    assert a["cosine ±"] == pytest.approx((7 / 3) ** 0.5)
+    assert (b["cosine"], b["cosine ±"], b["blocks"]) == (0.7, None, None)
+
+
+def test_a_seed_without_a_value_does_not_count() -> None:
+    table = table_of(rows("a", {0: [float("nan"), 1.0], 1: [0.5, 2.0], 2: [None, 3.0]}) + rows("b", {0: [None, None]}))
+    found = curves(table, "cosine")
+    assert list(found) == [("d", "u", "a")]
+    assert found["d", "u", "a"].mean.tolist() == [0.5, 2.0]
+    assert np.isnan(found["d", "u", "a"].error[0])
+    assert found["d", "u", "a"].error[1] == pytest.approx(1 / 3**0.5)
+
+
+def test_runs_that_differ_in_a_setting_are_not_mixed() -> None:
+    table = table_of(rows("a", {0: [1.0]}, k=5) + rows("a", {0: [3.0]}, k=10))
+    assert [(row["label"], row["cosine"]) for row in summarise(table, ["cosine"])] == [
+        ("a [k=5]", 1.0),
+        ("a [k=10]", 3.0),
+    ]
+
+
+def test_new_names_keep_rows_and_give_the_order() -> None:
+    table = table_of(rows("a", {0: [1.0]}) + rows("b", {0: [2.0]}) + rows("c", {0: [3.0]}))
+    named = relabelled(table, {"c": "C", "a": "A"})
+    assert named["label"].to_pylist() == ["C", "A", "b"]
+    assert named["cosine"].to_pylist() == [3.0, 1.0, 2.0]
+
+
+def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"text.parquet: not a Parquet file"):
+        read_results(written(tmp_path / "text.parquet", "no"))
+    pq.write_table(table_of([]).select(["run"]), tmp_path / "other.parquet")
+    with pytest.raises(DataError, match="no column data, label"):
+        read_results(tmp_path / "other.parquet")
