@@ -1,8 +1,8 @@
 """Rounds per second of each learner, one core: the whole loop with a simulated user, without evaluation.
 
-`synthetic:mslr` with 100 documents of 136 features, 10 shown, navigational users. The published code's figures are those
-of ALGORITHMS.md section 8 (100 documents x 136 features, one core, over 500 rounds), measured elsewhere on a like
-machine; they are for the size of the difference, not for its digits.
+`synthetic:mslr` with 100 documents of 136 features, 10 shown, navigational users. The published code's figures (same
+shape, one core, over 500 rounds) were measured at another time on a like machine: they show the size of the difference,
+not its digits.
 """
 
 from __future__ import annotations
@@ -38,10 +38,9 @@ def run(split: Split | None = None) -> list[dict[str, Any]]:
     for name, params, rounds, published in CASES:
         for _ in simulate(make(name, **params), world, user, 50):  # loads or compiles the kernels
             pass
-        marks = [perf_counter()]
-        for step in simulate(make(name, **params), world, user, rounds):
-            if (step.t + 1) % WINDOW == 0 or step.t + 1 == rounds:
-                marks.append(perf_counter())
+        start = perf_counter()
+        steps = simulate(make(name, **params), world, user, rounds)
+        marks = [start, *(perf_counter() for step in steps if (step.t + 1) % WINDOW == 0 or step.t + 1 == rounds)]
         label = name + "".join(f" {key}={value}" for key, value in params.items())
         row: dict[str, Any] = {"learner": label, "rounds": rounds, "rounds/s": round(rounds / (marks[-1] - marks[0]))}
         if len(marks) > 2:

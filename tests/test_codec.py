@@ -18,8 +18,9 @@ from rankloop import codec, registry
 from rankloop.errors import CodecError
 from rankloop.types import Array, Candidates, Feedback
 
-arrays = hnp.arrays(
-    dtype=st.sampled_from([np.float64, np.float32, np.int64, np.uint8, np.bool_, np.dtype("<U5")]),
+DTYPES = [np.dtype(name) for name in ("f8", "f4", "i8", "u1", "?", "<U5")]
+arrays: st.SearchStrategy[Array] = hnp.arrays(
+    dtype=st.sampled_from(DTYPES),
     shape=hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
 )
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-
 from docs import generate
+
 from rankloop.learner import params
 from rankloop.registry import LEARNERS, make
 

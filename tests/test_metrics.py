@@ -38,7 +38,7 @@ def test_bad_grades_are_named(grades: list[float]) -> None:
 def test_k_of_zero_is_named() -> None:
     for metric in (metrics.dcg, metrics.ndcg, metrics.precision):
         with pytest.raises(InvalidInput, match="k is 0"):
-            metric([1, 0], k=0)  # type: ignore[operator]
+            metric([1, 0], k=0)
 
 
 def test_mean_over_ragged_lists() -> None:

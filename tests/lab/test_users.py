@@ -16,7 +16,8 @@ ROUNDS = 20_000
 
 def click_rates(user: DependentClickUser, grades: Array) -> Array:
     streams = Streams(1)
-    return np.mean([user.react(grades, streams.at("user", t)).values for t in range(ROUNDS)], axis=0)
+    clicks = [user.react(grades, streams.at("user", t)).values for t in range(ROUNDS)]
+    return np.asarray(np.mean(clicks, axis=0))
 
 
 def expected_rates(user: DependentClickUser, grades: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def test_no_pair_no_step() -> None:
 
 def test_the_document_below_the_last_click_counts_as_seen() -> None:
     shown = PDGD().rank(Candidates(features=np.eye(3)), 3, np.random.default_rng(0))
-    moved = {}
+    moved: dict[bool, Any] = {}
     for plus_one in (True, False):
         learner = PDGD(plus_one=plus_one)
         learner.learn(shown, Feedback.clicks([1, 0, 0]), np.random.default_rng(0))

@@ -59,8 +59,7 @@ class Delays:
             self._posted += 1  # breaks ties in arrival: first posted, first delivered
         arrived = []
         while self._waiting and self._waiting[0][0] <= t:
-            _, _, *letter = heapq.heappop(self._waiting)
-            arrived.append((letter[0], letter[1]))
+            arrived.append(heapq.heappop(self._waiting)[2:])
         return arrived
 
 

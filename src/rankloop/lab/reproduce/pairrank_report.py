@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,19 @@ import pyarrow as pa
 from rankloop import __version__
 from rankloop.lab import figures, report
 from rankloop.lab.reproduce import PAPERS
-from rankloop.lab.reproduce.pairrank_claims import CONSERVATIVE, claims
-from rankloop.lab.reproduce.pairrank_settings import CONTENDERS, FULL, QUICK, USERS, Chosen, Params, Scale
+from rankloop.lab.reproduce.pairrank_claims import CONSERVATIVE, EPSILON, SGD, claims
+from rankloop.lab.reproduce.pairrank_settings import (
+    ALPHAS,
+    CONTENDERS,
+    FULL,
+    PRIORS,
+    QUICK,
+    RATES,
+    USERS,
+    Chosen,
+    Params,
+    Scale,
+)
 from rankloop.lab.results import summarise
 
 _RULE = (
@@ -136,10 +148,16 @@ def _how(scale: Scale, chosen: Chosen, table: pa.Table) -> list[report.Block]:
         report.Text(
             f"{scale.rounds} rounds, {seeds}, users {', '.join(USERS)}; the same command goes on with what is missing. "
             f"Settings were chosen by held-out NDCG@10 on the validation part after {scale.choice_rounds} rounds, mean "
-            "over the users. All results are in pairrank.parquet, a row for each run and checkpoint."
+            "over the users, with one seed; verdicts can change with what there was to choose from. Each learner has "
+            "its own choice, so PairRank_C and PairRank_R may differ in α and λ too. All results are in "
+            "pairrank.parquet, a row for each run and checkpoint."
         ),
         report.Code(f"{command}\n\n# {versions}"),
         report.Table("Settings", ("name", "data", "learner", "parameters (the others as they are)"), settings, words=4),
+        report.Text(
+            f"There was to choose from: α {_listed(ALPHAS)} and λ (prior) {_listed(PRIORS)} for {CONSERVATIVE} and "
+            f"PairRank_R, rate {_listed(RATES)} for {SGD} and {EPSILON}."
+        ),
         report.Text("What the numbers mean:"),
         report.Code(conventions),
     ]
@@ -147,3 +165,7 @@ def _how(scale: Scale, chosen: Chosen, table: pa.Table) -> list[report.Block]:
 
 def _said(settings: Params) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items()) or "defaults"
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
