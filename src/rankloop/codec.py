@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import struct
-import tempfile
 from collections.abc import Mapping
 from hashlib import blake2b
 from math import prod
@@ -87,15 +87,15 @@ def loads(data: bytes, name: str = "these bytes") -> tuple[dict[str, Array], dic
 def write(path: str | os.PathLike[str], data: bytes) -> None:
     """Put `data` at `path` whole or not at all: a full disk or a killed process leaves what was there before."""
     target = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(target)
+        temporary.replace(target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

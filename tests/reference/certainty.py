@@ -98,3 +98,15 @@ def random_relation(n: int, certain_share: float, rng: np.random.Generator) -> t
         for below in range(above + 1, n):
             certain[order[above], order[below]] = rng.random() < certain_share
     return certain, order
+
+
+def list_probability(certain: Relation, order: Sequence[int]) -> float:
+    """P of a list when each position takes one of the documents without a certain predecessor left, uniformly."""
+    left, probability = set(range(len(certain))), 1.0
+    for document in order:
+        free = [j for j in left if not any(certain[i][j] for i in left)]
+        if document not in free:
+            return 0.0
+        probability /= len(free)
+        left.remove(document)
+    return probability

@@ -119,3 +119,56 @@ def contenders(scores: Array, norms: Array, alpha: float, k: int) -> Array:
     lower = np.sort(scores - alpha * norms)
     bar = lower[max(scores.size - k, 0)]
     return np.flatnonzero(scores + alpha * norms >= bar)
+
+
+@jit
+def topological_swap_shares(certain: Array, order: Array) -> Array:
+    """(k, k) P(R*) / (P(R) + P(R*)) for every two positions, under `random_topological`.
+
+    R is the shown list, R* the same with the documents of the two positions swapped. A list's probability is the
+    product over its positions of 1 / (documents free to be picked there), so only the counts between the two positions
+    differ. 0 where R* could not have been shown, because a certain order forbids it.
+    """
+    n, k = certain.shape[0], order.size
+    waiting = np.zeros((k + 1, n), np.int64)  # before each position: certain predecessors not placed yet; -1: placed
+    for i in range(n):
+        for j in range(n):
+            waiting[0, j] += certain[i, j]
+    free = np.zeros(k, np.int64)
+    for p in range(k):
+        for j in range(n):
+            free[p] += waiting[p, j] == 0
+            waiting[p + 1, j] = waiting[p, j] - certain[order[p], j]
+        waiting[p + 1, order[p]] = -1
+    shares = np.zeros((k, k))
+    for p in range(k):
+        a = order[p]
+        for q in range(p + 1, k):
+            b = order[q]
+            if waiting[p, b] != 0:
+                continue
+            ratio = 1.0  # P(R*) / P(R)
+            for r in range(p + 1, q + 1):
+                if r < q and certain[a, order[r]]:
+                    ratio = 0.0
+                    break
+                count = 1  # a, which now waits for position q
+                for j in range(n):
+                    if waiting[r, j] >= 0 and j != b:
+                        count += waiting[r, j] + certain[a, j] - certain[b, j] == 0
+                ratio *= free[r] / count
+            shares[p, q] = shares[q, p] = ratio / (1.0 + ratio)
+    return shares
+
+
+@jit
+def block_swap_shares(ends: Array, k: int) -> Array:
+    """(k, k) the same under `shuffle_blocks`: 1/2 within a block, where all orders are equally likely, 0 across."""
+    shares = np.zeros((k, k))
+    first = 0
+    for block in range(ends.size):
+        for p in range(first, min(ends[block], k)):
+            for q in range(p + 1, min(ends[block], k)):
+                shares[p, q] = shares[q, p] = 0.5
+        first = ends[block]
+    return shares

@@ -39,8 +39,8 @@ class PairRank:
     certainty: Literal["logit", "probability"] = "logit"
     pairs: Literal["all", "matched", "adjacent"] = "all"
     update: Literal["onepass", "refit"] = "onepass"
-    debias: Literal["plackett-luce", "none"] = "plackett-luce"
-    alpha: float | Literal["theory"] = 0.3
+    debias: Literal["propensity", "plackett-luce", "none"] = "propensity"
+    alpha: float | Literal["theory"] = 1.0
     prior: float = 10.0
     ridge: float = 10.0
     scale: Literal["data", "one"] = "data"
@@ -57,7 +57,7 @@ class PairRank:
         require_choice("certainty", self.certainty, ("logit", "probability"))
         require_choice("pairs", self.pairs, tuple(PAIR_RULES))
         require_choice("update", self.update, ("onepass", "refit"))
-        require_choice("debias", self.debias, ("plackett-luce", "none"))
+        require_choice("debias", self.debias, ("propensity", "plackett-luce", "none"))
         require_choice("scale", self.scale, ("data", "one"))
         if isinstance(self.alpha, str):
             require(self.alpha == "theory", "alpha", self.alpha, 'must be a number or "theory"')
@@ -85,18 +85,20 @@ class PairRank:
         k, n = cut(candidates, k), candidates.n
         scores = scores_of(self.theta_, candidates)
         if self.theta_.size == 0:
-            order = top_k(scores, rng.random(n), k)
+            order, shares = top_k(scores, rng.random(n), k), certainty.block_swap_shares(np.array([k]), k)
         elif self.explore == "random":
             ranked = top_k(scores, rng.random(n), n)
             ends = certainty.block_ends(self._certain(candidates, scores), ranked)
             order = certainty.shuffle_blocks(ranked, ends, rng.random(k), k)
-        elif self.certainty == "probability":
-            order = certainty.random_topological(self._certain(candidates, scores), rng.random(k), k)
+            shares = certainty.block_swap_shares(ends, k)
         else:
-            order = self._conservative_logit(candidates, scores, rng.random(k), k)
-        # scores and rest give the Plackett-Luce probability of this list with any two of its documents swapped
-        rest = plackett_luce.rest_weight(scores, order)
-        return show(candidates, order, {"scores": scores[order], "rest": np.array([rest])})
+            running, certain = self._contenders(candidates, scores, k)
+            picked = certainty.random_topological(certain, rng.random(k), k)
+            order, shares = running[picked], certainty.topological_swap_shares(certain, picked)
+        if self.debias == "plackett-luce":
+            rest = plackett_luce.rest_weight(scores, order)
+            return show(candidates, order, {"scores": scores[order], "rest": np.array([rest])})
+        return show(candidates, order, {"shares": shares})
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores."""
@@ -117,11 +119,12 @@ class PairRank:
         if len(pairs) == 0:
             return
         features = rows_of(impression, self.theta_.size)
+        weights = self._weights(impression, pairs)
+        pairs, weights = pairs[weights > 0.0], weights[weights > 0.0]
+        if len(pairs) == 0:
+            return
         if self.theta_.size == 0:
             self._start(features)
-        weights = np.ones(len(pairs))
-        if self.debias == "plackett-luce":
-            weights = plackett_luce.swap_shares(impression.memo["scores"], impression.memo["rest"][0], pairs)
         if self.alpha == "theory":
             self.longest_ = np.maximum(self.longest_, pairwise.longest_pair(features, pairs))
         if self.update == "onepass":
@@ -179,12 +182,21 @@ class PairRank:
         gram = features @ self.inverse_ @ features.T
         return certainty.certain_pairs(scores, gram, self._alpha(), self.certainty == "logit")
 
-    def _conservative_logit(self, candidates: Candidates, scores: Array, uniforms: Array, k: int) -> Array:
-        """A random topological order of the certain pairs, worked out for those that can be among the first k only."""
+    def _contenders(self, candidates: Candidates, scores: Array, k: int) -> tuple[Array, Array]:
+        """The documents that can be among the first k, and the certain relation between them."""
+        if self.certainty == "probability":
+            return np.arange(candidates.n), self._certain(candidates, scores)
         features, alpha = rows_of(candidates, self.theta_.size), self._alpha()
         centred = features - features.mean(0)  # pairs are the same, single norms shorter: fewer contenders
         half = centred @ self.inverse_
         norms = np.sqrt(np.maximum(np.einsum("ij,ij->i", half, centred), 0.0))
         running = certainty.contenders(scores, norms, alpha, k)
-        certain = certainty.certain_pairs(scores[running], half[running] @ centred[running].T, alpha, True)
-        return running[certainty.random_topological(certain, uniforms, k)]
+        return running, certainty.certain_pairs(scores[running], half[running] @ centred[running].T, alpha, True)
+
+    def _weights(self, impression: Impression, pairs: Array) -> Array:
+        """How much each pair counts: its share ρ = P(R*) / (P(R) + P(R*)), or 1 without debiasing."""
+        if self.debias == "propensity":
+            return np.ascontiguousarray(impression.memo["shares"][pairs[:, 0], pairs[:, 1]])
+        if self.debias == "plackett-luce":
+            return plackett_luce.swap_shares(impression.memo["scores"], impression.memo["rest"][0], pairs)
+        return np.ones(len(pairs))

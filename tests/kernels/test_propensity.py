@@ -1,0 +1,92 @@
+"""Swap shares of PairRank's own lists: exact, and what makes learning from them unbiased."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankloop.kernels import certainty, pairwise
+from rankloop.types import Array
+from tests.kernels.inputs import SEEDS, frozen, positions
+from tests.reference import certainty as naive
+
+
+def random_relation(n: int, density: float, rng: np.random.Generator) -> Array:
+    """Documents in a random score order; a better one is certain over a worse one with probability `density`."""
+    ranks, certain = rng.permutation(n), np.zeros((n, n), np.bool_)
+    for i, j in permutations(range(n), 2):
+        certain[i, j] = ranks[i] < ranks[j] and rng.random() < density
+    return frozen(certain, np.bool_)
+
+
+def swapped(order: list[int], p: int, q: int) -> list[int]:
+    other = list(order)
+    other[p], other[q] = other[q], other[p]
+    return other
+
+
+@given(n=st.integers(1, 7), k=st.integers(1, 7), density=st.sampled_from([0.0, 0.2, 0.5, 0.9]), seed=SEEDS)
+def test_topological_swap_shares(n: int, k: int, density: float, seed: int) -> None:
+    """Every two positions, against the two lists' probabilities multiplied out in full."""
+    rng = np.random.default_rng(seed)
+    certain = random_relation(n, density, rng)
+    order = certainty.random_topological(certain, frozen(rng.random(min(k, n))), k).tolist()
+    shares = certainty.topological_swap_shares(certain, positions(order))
+    shown = naive.list_probability(certain, order)
+    assert shown > 0
+    for p, q in permutations(range(len(order)), 2):
+        other = naive.list_probability(certain, swapped(order, p, q))
+        assert shares[p, q] == pytest.approx(other / (shown + other))
+
+
+def test_block_swap_shares() -> None:
+    """Blocks {0, 1}, {2}, {3, 4, 5} cut after four positions: one half inside a block, nothing across."""
+    shares = certainty.block_swap_shares(positions([2, 3, 6]), 5)
+    half = {(0, 1), (1, 0), (3, 4), (4, 3)}
+    assert {(p, q) for p, q in product(range(5), range(5)) if shares[p, q] == 0.5} == half
+    assert shares.sum() == 0.5 * len(half)
+
+
+@pytest.mark.parametrize("stop", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("density", [0.0, 0.3, 0.7])
+def test_equally_liked_documents_are_not_pulled_apart(stop: float, density: float) -> None:
+    """Σ over all lists and all clicks of P · Σ pairs ρ (clicked - unclicked) = 0 where all are liked alike.
+
+    Users read from the top, click with probability .4 and may stop after it, and pairs are taken down to one below the
+    last click: position bias and a lopsided choice of pairs, and still nothing is learned from nothing.
+    """
+    n, k = 5, 4
+    certain = random_relation(n, density, np.random.default_rng(3))
+    pull, plain = np.zeros(n), np.zeros(n)
+    for order in permutations(range(n), k):
+        probability = naive.list_probability(certain, order)
+        if probability == 0:
+            continue
+        shares = certainty.topological_swap_shares(certain, positions(order))
+        for clicks, chance in click_patterns(k, 0.4, stop):
+            for a, b in pairwise.click_pairs(frozen(clicks), True, pairwise.ALL, frozen(clicks)):
+                pull[order[a]] += probability * chance * shares[a, b]
+                pull[order[b]] -= probability * chance * shares[a, b]
+                plain[order[a]] += probability * chance
+                plain[order[b]] -= probability * chance
+    assert pull == pytest.approx(np.zeros(n), abs=1e-15)
+    if density > 0:
+        assert np.abs(plain).max() > 0.01  # without the shares they would be
+
+
+def click_patterns(k: int, click: float, stop: float) -> list[tuple[list[float], float]]:
+    """Every click pattern of that user on k positions, with its probability."""
+    done, reading = [], [([0.0] * k, 1.0)]
+    for p in range(k):
+        going = []
+        for clicks, chance in reading:
+            going.append((clicks, chance * (1 - click)))
+            hit = [*clicks[:p], 1.0, *clicks[p + 1 :]]
+            going.append((hit, chance * click * (1 - stop)))
+            done.append((hit, chance * click * stop))
+        reading = going
+    return done + reading
