@@ -90,3 +90,31 @@ def click_patterns(k: int, click: float, stop: float) -> list[tuple[list[float],
             done.append((hit, chance * click * stop))
         reading = going
     return done + reading
+
+
+def test_propensity_weights() -> None:
+    """Random pairs keep their share; fixed ones count one half above a further click, else what is left to doubt."""
+    shares = np.zeros((4, 4))
+    shares[0, 1] = shares[1, 0] = 0.3
+    pairs = pairwise.click_pairs(frozen([1, 0, 0, 1]), True, pairwise.ALL, frozen(np.zeros(4)))
+    assert pairs.tolist() == [[0, 1], [0, 2], [3, 1], [3, 2]]
+    doubtful = frozen([0.11, 0.12, 0.13, 0.14])
+    weights = pairwise.propensity_weights(frozen(shares), doubtful, frozen([1, 0, 0, 1]), pairs)
+    assert weights.tolist() == [0.3, 0.5, 0.13, 0.14]
+
+
+@pytest.mark.parametrize("stop", [0.0, 0.5])
+def test_fixed_pairs_of_equally_liked_documents_are_not_pulled_apart_either(stop: float) -> None:
+    """One list, always shown: given a click below both, upper and lower are clicked alone equally often.
+
+    (With no weight for doubtful pairs; what weight they have pulls against the order, which keeps it revisable.)
+    """
+    k, shares = 4, frozen(np.zeros((4, 4)))
+    pull = np.zeros(k)
+    for clicks, chance in click_patterns(k, 0.4, stop):
+        pairs = pairwise.click_pairs(frozen(clicks), True, pairwise.ALL, frozen(clicks))
+        weights = pairwise.propensity_weights(shares, frozen(np.zeros(len(pairs))), frozen(clicks), pairs)
+        for (a, b), weight in zip(pairs, weights, strict=True):
+            pull[a] += chance * weight
+            pull[b] -= chance * weight
+    assert pull == pytest.approx(np.zeros(k), abs=1e-15)

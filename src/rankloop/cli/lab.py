@@ -196,7 +196,7 @@ def _run(trials: Sequence[Trial], processes: int) -> list[Record]:
 
 @contextmanager
 def _watched(trials: Sequence[Trial] = ()) -> Iterator[OnEvent]:
-    """A bar over the rounds of all runs, with the time left; runs that were not announced are added as they start."""
+    """A bar over the rounds of all runs, with the time left."""
     _out.say_when_compiling()
     done: dict[str, int] = {}
     total = {trial.id: trial.rounds for trial in trials}
@@ -204,9 +204,12 @@ def _watched(trials: Sequence[Trial] = ()) -> Iterator[OnEvent]:
         task = bars.add_task("rounds", total=sum(total.values()) or None)
 
         def on_event(event: Event) -> None:
-            total.setdefault(event.trial.id, event.trial.rounds)
-            done[event.trial.id] = event.trial.rounds if event.kind in ("kept", "finished", "failed") else event.rounds
-            bars.update(task, completed=sum(done.values()), total=sum(total.values()), description=event.trial.label)
+            if event.runs:  # part of a sweep, which knows how far it is
+                everything = event.runs * event.trial.rounds
+                bars.update(task, completed=round(event.share * everything), total=everything)
+                return
+            done[event.trial.id] = event.trial.rounds if event.kind in ("finished", "failed") else event.rounds
+            bars.update(task, completed=sum(done.values()))
 
         yield on_event
 

@@ -53,6 +53,25 @@ def click_pairs(clicks: Array, plus_one: bool, rule: int, keys: Array) -> Array:
 
 
 @jit
+def propensity_weights(shares: Array, doubtful: Array, clicks: Array, pairs: Array) -> Array:
+    """(m,) the weight of each pair: its swap share where the order was random; where it was not, 1/2 if both documents
+    were surely seen, else the pair's `doubtful` weight (m,).
+
+    A pair in a fixed order is noticed whenever its lower document is clicked, but often not when only the upper one is:
+    nobody knows then whether the lower was looked at. Counting it in full would pull against the order. A click below
+    both says that both were seen, whichever of them was clicked.
+    """
+    weights = np.empty(pairs.shape[0])
+    last = examined_count(clicks, False) - 1
+    for m in range(pairs.shape[0]):
+        a, b = pairs[m, 0], pairs[m, 1]
+        weights[m] = shares[a, b]
+        if weights[m] == 0.0:
+            weights[m] = 0.5 if max(a, b) < last else doubtful[m]
+    return weights
+
+
+@jit
 def sigmoid(x: float) -> float:
     """1 / (1 + e^-x), for any x."""
     if x >= 0.0:

@@ -1,9 +1,9 @@
 """The experiment of the PairRank paper (Jia et al., WWW 2021, section 4), and which of its claims were seen.
 
-PairRank runs with the paper's rules (certainty of probabilities, disjoint adjacent pairs, no debiasing) but with the
-one-pass update; a smaller comparison shows what the paper's exact refit changes. As in the paper, α and λ of PairRank
-and the step sizes of the RankNet baselines are chosen on the validation part of each data set, PDGD keeps its authors'
-settings, and an offline RankNet is the ceiling. DBGD and MGD are not there yet.
+PairRank runs with the paper's rules (certainty of probabilities, disjoint adjacent pairs, no debiasing, exact refits); a
+smaller comparison shows what the one-pass update changes. As in the paper, α and λ of PairRank and the step sizes of the
+RankNet baselines are chosen on the validation part of each data set; PairRank_C and PairRank_R share theirs. PDGD keeps
+its authors' settings, and an offline RankNet is the ceiling. DBGD and MGD are not there yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from rankloop.lab.experiments import carry_out
 from rankloop.lab.reproduce.pairrank_claims import CONSERVATIVE
 from rankloop.lab.reproduce.pairrank_report import write
-from rankloop.lab.reproduce.pairrank_settings import CONTENDERS, FULL, PROBES, QUICK, USERS, Chosen, Scale
+from rankloop.lab.reproduce.pairrank_settings import CONTENDERS, FULL, PROBES, QUICK, USERS, Chosen, Params, Scale
 from rankloop.lab.results import relabelled
 from rankloop.lab.run import Trial
 from rankloop.lab.workers import OnEvent
@@ -62,7 +62,7 @@ def _choose(scale: Scale, out: Path, processes: int, on_event: OnEvent | None) -
     }
     table = carry_out(list(trials.values()), out / "choice.parquet", processes, on_event)
     quality = dict(zip(table["run"].to_pylist(), table["offline.ndcg@10"].to_pylist(), strict=True))
-    chosen = {}
+    chosen: dict[tuple[str, str], Params] = {}
     for data in scale.data:
         for contender in CONTENDERS:
             best = 0
@@ -71,7 +71,8 @@ def _choose(scale: Scale, out: Path, processes: int, on_event: OnEvent | None) -
                     [trials[data, contender.name, i, user].id for user in USERS] for i in range(len(contender.settings))
                 ]
                 best = int(np.argmax([np.mean([quality[run] for run in ids]) for ids in runs]))
-            chosen[data, contender.name] = contender.settings[best]
+            like = chosen[data, contender.like] if contender.like else {}
+            chosen[data, contender.name] = {**like, **contender.settings[best]}
     return chosen
 
 
@@ -103,7 +104,7 @@ def _refit(
     settings = chosen[data, CONSERVATIVE]
     trials, names = [], {}
     for update in ("onepass", "refit"):
-        both = {**settings, "update": update, "ridge": settings["prior"]}  # the paper has one λ for θ and M
+        both = {**settings, "update": update}
         made = [
             Trial("pairrank", data, user, both, scale.refit_rounds, seed=seed)
             for user in USERS

@@ -1,0 +1,92 @@
+"""How well learners serve and learn, over fixed worlds and seeds: `python -m benchmarks.quality [DATA …]`.
+
+5,000 rounds of three users, with the stop rule of the published code. A row a data set and user: held-out NDCG@10 and
+cumulative NDCG (γ = .9995), means over seeds with standard errors, and the difference to the first learner named, paired
+by seed. DATA are data specs; the generated worlds if none is given. A folder of parts or folds counts once a fold given.
+Interrupted, it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+from benchmarks.__main__ import machine, print_rows
+from rankloop.lab.experiments import carry_out
+from rankloop.lab.figures import short_names
+from rankloop.lab.results import Curve, curves
+from rankloop.lab.run import Trial
+from rankloop.registry import parse_parameters
+
+WORLDS = ["mslr", "yahoo?features=200", "mq2007", "mq2008", "np2003", "mslr?relevance=nonlinear"]
+LEARNERS = ["pdgd", "pairrank", "greedy"]
+USERS = ["perfect", "navigational", "informational"]
+MEASURES = ["offline.ndcg@10", "online.cndcg"]
+
+
+def main() -> None:
+    """Parse, run, print."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("data", nargs="*", default=[f"synthetic:{world}" for world in WORLDS])
+    parser.add_argument(
+        "--learners", nargs="+", default=LEARNERS, help="the first is what the others are compared with"
+    )
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5000)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("results/quality.parquet"))
+    asked = parser.parse_args()
+    trials = [
+        Trial(name, data, f"{user}?stop_requires_click=false", parameters, asked.rounds, seed=seed, evaluations=2)
+        for data in asked.data
+        for user in USERS
+        for name, parameters in map(_learner, asked.learners)
+        for seed in range(asked.seeds)
+    ]
+    table = carry_out(trials, asked.out, asked.processes)
+    found = {measure: curves(table, measure) for measure in MEASURES}
+    names, labels = short_names(asked.data), list(dict.fromkeys(trial.label for trial in trials))
+    print(f"Machine: {machine()}; {asked.rounds} rounds, {asked.seeds} seeds\n")
+    print_rows(
+        [
+            {
+                "data": names[data],
+                "user": user,
+                **{
+                    f"{label}: {measure}": _cell(
+                        found[measure][data, f"{user}?stop_requires_click=false", label],
+                        found[measure][data, f"{user}?stop_requires_click=false", labels[0]],
+                        4 if measure.startswith("offline") else 1,
+                    )
+                    for label in labels
+                    for measure in MEASURES
+                },
+            }
+            for data in asked.data
+            for user in USERS
+        ]
+    )
+
+
+def _learner(spec: str) -> tuple[str, dict[str, object]]:
+    name, _, own = spec.partition("?")
+    return name, parse_parameters(name, filter(None, own.split("&")))
+
+
+def _cell(curve: Curve, base: Curve, digits: int) -> str:
+    """Mean ± standard error, and the paired difference to the base where there is one."""
+    text = f"{curve.mean[-1]:.{digits}f}" + (f" ± {curve.error[-1]:.{digits}f}" if curve.seeds > 1 else "")
+    if curve is base:
+        return text
+    gaps = np.array([curve.values[seed][-1] - base.values[seed][-1] for seed in curve.values])
+    error = f" ± {gaps.std(ddof=1) / np.sqrt(gaps.size):.{digits}f}" if gaps.size > 1 else ""
+    return f"{text} ({gaps.mean():+.{digits}f}{error})"
+
+
+if __name__ == "__main__":
+    main()
