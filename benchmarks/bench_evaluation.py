@@ -32,7 +32,7 @@ run(Trial("pairrank", "synthetic:mslr?queries=5&docs=20&sizes=fixed&vali=1&test=
 before = peak()
 split = open_split(sys.argv[1])
 run(Trial("pairrank", sys.argv[1], "navigational", rounds=2000, evaluations=3), split)
-size = sum(part.features.nbytes for part in split)
+size = sum(part.features.nbytes for part in split.parts.values())
 print((peak() - before) / size, size / 1e6)
 """
 

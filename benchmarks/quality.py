@@ -1,9 +1,9 @@
 """How well learners serve and learn, over fixed worlds and seeds: `python -m benchmarks.quality [DATA …]`.
 
 5,000 rounds of three users, with the stop rule of the published code. A row a data set and user: held-out NDCG@10 and
-cumulative NDCG (γ = .9995), means over seeds with standard errors, and the difference to the first learner named, paired
-by seed. DATA are data specs; the generated worlds if none is given. A folder of parts or folds counts once a fold given.
-Interrupted, it goes on where it stopped.
+cumulative NDCG (γ = .9995), means over seeds with standard errors, and in brackets the difference to the first learner
+named, paired by seed. DATA are data specs (`folder?fold=2` is one); the generated worlds if none is given. Interrupted,
+it goes on where it stopped.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import pytest
 from rankloop.errors import DataError, InvalidParameter, UnknownName
 from rankloop.lab.datasets import describe, open_split, write_letor
 from rankloop.lab.letor import read_letor
+from rankloop.lab.run import Trial, run
 from rankloop.lab.specs import parse_spec
 from tests.reference import letor as naive
 
@@ -39,7 +40,7 @@ def folder(at: Path, **files: str) -> Path:
 
 
 def queries(spec: object) -> list[list[str]]:
-    return [part.queries.tolist() for part in open_split(str(spec))]
+    return [part.queries.tolist() for part in open_split(str(spec)).parts.values()]
 
 
 def test_parse_spec() -> None:
@@ -73,10 +74,11 @@ def test_what_does_not_exist_is_answered_with_what_does(spec: str, error: type[E
 def test_a_folder_of_three_files_shares_width_and_scale(tmp_path: Path) -> None:
     at = folder(tmp_path / "set", train_txt=text(1, 2), valid_txt=text(3, width=5), test_txt=text(4, grade=4))
     split = open_split(f"{at}?normalise=none")
-    assert [part.queries.tolist() for part in split] == [["1", "2"], ["3"], ["4"]]
-    assert [part.width for part in split] == [5, 5, 5]
-    assert [part.highest_grade for part in split] == [4, 4, 4]
-    assert [part.name for part in split] == ["set/train", "set/vali", "set/test"]
+    parts = split.parts.values()
+    assert [part.queries.tolist() for part in parts] == [["1", "2"], ["3"], ["4"]]
+    assert [part.width for part in parts] == [5, 5, 5]
+    assert [part.highest_grade for part in parts] == [4, 4, 4]
+    assert [part.name for part in parts] == ["set/train", "set/vali", "set/test"]
     assert split.train.normalisation == "none"
     assert open_split(str(at)).train.normalisation == "query-minmax"
 
@@ -87,10 +89,17 @@ def test_yahoo_names_and_gzip(tmp_path: Path) -> None:
     assert queries(at) == [["1"], ["2"], ["3"]]
 
 
-def test_without_vali_a_fifth_of_train(tmp_path: Path) -> None:
-    train, vali, test = queries(folder(tmp_path, train_txt=text(*range(10)), test_txt=text(77)))
+def test_without_vali_train_stays_whole_unless_a_share_is_asked_for(tmp_path: Path) -> None:
+    at = folder(tmp_path, train_txt=text(*range(10)), test_txt=text(77))
+    whole = open_split(str(at))
+    assert (len(whole.train), whole.vali, len(whole.test)) == (10, None, 1)
+    train, vali, test = queries(f"{at}?vali=0.2")
     assert (len(train), len(vali), test) == (8, 2, ["77"])
     assert sorted(train + vali) == [str(q) for q in range(10)]
+    with pytest.raises(InvalidParameter, match=r"vali is 2\.0; it is a share of the train queries"):
+        open_split(f"{at}?vali=2")
+    with pytest.raises(InvalidParameter, match=r"has no vali part; add vali=0\.2"):
+        run(Trial("pdgd", str(at), rounds=1, evaluate_on="vali"))
 
 
 def test_folds(tmp_path: Path) -> None:
@@ -114,7 +123,7 @@ def test_a_single_file_is_cut_and_has_no_folds(tmp_path: Path) -> None:
     assert [len(part) for part in queries(file)] == [12, 4, 4]
     with pytest.raises(InvalidParameter, match=r"fold is '2', but .* has no folds; leave the option out"):
         open_split(f"{file}?fold=2")
-    with pytest.raises(InvalidParameter, match="has no option 'seed'; it has fold, normalise"):
+    with pytest.raises(InvalidParameter, match="has no option 'seed'; it has fold, vali, normalise"):
         open_split(f"{file}?seed=2")
 
 
@@ -167,9 +176,9 @@ def test_real_files_read_as_the_naive_parser(name: str) -> None:
 def test_real_folders() -> None:
     clueweb = [open_split(f"{SHARED / 'clueweb09'}?fold={fold}") for fold in (1, 5)]
     for split in clueweb:
-        assert sum(len(part) for part in split) == 61
-        assert sum(len(part.grades) for part in split) == 26646
+        assert sum(len(part) for part in split.parts.values()) == 61
+        assert sum(len(part.grades) for part in split.parts.values()) == 26646
         assert (split.train.width, split.test.highest_grade) == (42, 4)
-    assert clueweb[0].vali.queries.tolist() != clueweb[1].vali.queries.tolist()
+    assert clueweb[0].test.queries.tolist() != clueweb[1].test.queries.tolist()
     web = open_split(str(SHARED / "websearch300"))
-    assert (len(web.train) + len(web.vali), len(web.test), web.train.width) == (201, 50, 300)
+    assert (len(web.train), web.vali, len(web.test), web.train.width) == (201, None, 50, 300)

@@ -56,15 +56,18 @@ def convert(spec: str, target: Path, /, *, part: Literal["train", "vali", "test"
     part
         train, vali, test or all.
     """
+    from rankloop.errors import InvalidParameter
     from rankloop.lab.datasets import open_split, write_letor
 
-    split = open_split(spec)
+    parts = open_split(spec).parts
     if part != "all":
-        write_letor(getattr(split, part), target)
+        if part not in parts:
+            raise InvalidParameter(f"{spec} has no {part} part; it has {', '.join(parts)}")
+        write_letor(parts[part], target)
         _out.people.print(f"wrote {target}")
         return
     target.mkdir(parents=True, exist_ok=True)
-    for name, dataset in split._asdict().items():
+    for name, dataset in parts.items():
         write_letor(dataset, target / f"{name}.txt.gz")
         _out.people.print(f"wrote {target / f'{name}.txt.gz'}")
 

@@ -66,8 +66,13 @@ class Dataset:
 
 
 class Split(NamedTuple):
-    """A data set as experiments want it: learn on train, choose on vali, report on test."""
+    """A data set as experiments want it: learn on train, choose on vali (where there is one), report on test."""
 
     train: Dataset
-    vali: Dataset
+    vali: Dataset | None
     test: Dataset
+
+    @property
+    def parts(self) -> dict[str, Dataset]:
+        """The parts there are, by name."""
+        return {name: part for name, part in self._asdict().items() if part is not None}

@@ -3,7 +3,8 @@
 What a path may be, and how it is split:
 
 - a folder with `train`, `vali` (or `valid`, `validation`) and `test` files (`.txt`, `.txt.gz`; also Yahoo's
-  `set1.train.txt` …). Without a vali file, the train queries are cut 80/20 into train and vali;
+  `set1.train.txt` …). Without a vali file there is no vali part, unless `vali=0.2` says to cut that share off the train
+  queries;
 - a folder with `Fold1`, `Fold2` … folders of such files; `fold=1` if not given;
 - a folder with `part1`, `part2` … files: fold k tests on part k, validates on part k+1 (the last on part 1) and trains
   on the others; `fold=1` if not given;
@@ -26,7 +27,7 @@ from rankloop.errors import DataError, InvalidParameter, UnknownName
 from rankloop.lab import synthetic
 from rankloop.lab.dataset import Dataset, Split
 from rankloop.lab.letor import NORMALISATIONS, Progress, read_parts, write_letor
-from rankloop.lab.specs import choice, integer, only, parse_spec
+from rankloop.lab.specs import choice, integer, number, only, parse_spec
 from rankloop.types import Array
 
 __all__ = ["describe", "open_split", "write_letor"]
@@ -58,7 +59,7 @@ def open_split(spec: str, on_progress: Progress | None = None) -> Split:
     if not Path(name).exists():
         known = ", ".join(f"synthetic:{known}" for known in synthetic.SHAPES)
         raise UnknownName(f"no data set {name!r}: no such file or folder; to try things without data there are {known}")
-    only(options, ("fold", "normalise"), name)
+    only(options, ("fold", "vali", "normalise"), name)
     sources = _sources(Path(name), options)
     normalise = choice(options, "normalise", NORMALISATIONS)
     parts = _read(sources, normalise, 0, on_progress)
@@ -67,8 +68,9 @@ def open_split(spec: str, on_progress: Progress | None = None) -> Split:
         parts = _read(sources, normalise, width, on_progress)
     scale = max(int(part.grades.max()) for part in parts)
     title = Path(name).resolve().name
-    named = zip(("train", "vali", "test"), parts, strict=True)
-    return Split(*(replace(part, name=f"{title}/{role}", scale=scale, _candidates={}) for role, part in named))
+    named = zip(("train", "vali", "test") if len(parts) == 3 else ("train", "test"), parts, strict=True)
+    found = {role: replace(part, name=f"{title}/{role}", scale=scale, _candidates={}) for role, part in named}
+    return Split(found["train"], found.get("vali"), found["test"])
 
 
 def describe(split: Split) -> dict[str, Any]:
@@ -77,13 +79,13 @@ def describe(split: Split) -> dict[str, Any]:
     >>> describe(open_split("synthetic:np2003?queries=3&vali=1&test=1"))["constant features"]
     5
     """
-    lows, highs = zip(*(_ranges(part) for part in split), strict=True)
+    lows, highs = zip(*(_ranges(part) for part in split.parts.values()), strict=True)
     return {
         "features": split.train.width,
         "constant features": int((np.min(lows, axis=0) == np.max(highs, axis=0)).sum()),
         "highest grade": split.train.highest_grade,
         "normalisation": split.train.normalisation,
-        "parts": {role: _describe_part(part) for role, part in split._asdict().items()},
+        "parts": {role: _describe_part(part) for role, part in split.parts.items()},
     }
 
 
@@ -150,7 +152,7 @@ def _sources(path: Path, options: Mapping[str, str]) -> list[Source]:
     inside = sorted(path.iterdir())
     folds = _numbered(inside, _FOLD)
     if folds:
-        return _roles(folds[_fold(path, options, folds)])
+        return _roles(folds[_fold(path, options, folds)], options)
     parts = _numbered(inside, _PART)
     if len(parts) >= 3:
         numbers = sorted(parts)
@@ -159,10 +161,10 @@ def _sources(path: Path, options: Mapping[str, str]) -> list[Source]:
         train = [parts[number] for number in numbers if number not in (test, vali)]
         return [(train, (1.0,)), ([parts[vali]], (1.0,)), ([parts[test]], (1.0,))]
     _no_folds(path, options)
-    return _roles(path)
+    return _roles(path, options)
 
 
-def _roles(folder: Path) -> list[Source]:
+def _roles(folder: Path, options: Mapping[str, str]) -> list[Source]:
     """The sources of a folder with train, vali and test files."""
     sets: dict[str, dict[str, Path]] = {}  # by Yahoo's "set1." or nothing
     for file in sorted(folder.iterdir()):
@@ -174,7 +176,10 @@ def _roles(folder: Path) -> list[Source]:
             test: Source = ([roles["test"]], (1.0,))
             if "vali" in roles:
                 return [([roles["train"]], (1.0,)), ([roles["vali"]], (1.0,)), test]
-            return [([roles["train"]], (0.8, 0.2)), test]
+            share = number(options, "vali", 0.0)
+            if not 0 <= share < 1:
+                raise InvalidParameter(f"vali is {share}; it is a share of the train queries, at least 0 and below 1")
+            return [([roles["train"]], (1.0 - share, share) if share else (1.0,)), test]
     found = ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
     raise DataError(
         f"{folder}: no train and test files in it, found {found}; "

@@ -178,7 +178,10 @@ def _online(ndcg: Array, when: Array, gamma: float) -> dict[str, Array]:
 
 
 def _probes(trial: Trial, split: Split) -> Iterable[Probe]:
-    probes = [held_out(split.test if trial.evaluate_on == "test" else split.vali)]
+    part = split.test if trial.evaluate_on == "test" else split.vali
+    if part is None:
+        raise InvalidParameter(f"{trial.data} has no vali part; add vali=0.2 to hold out a fifth of the train queries")
+    probes = [held_out(part)]
     if "closeness" in trial.probes:
         probes.append(closeness(split.train))
     if "blocks" in trial.probes:

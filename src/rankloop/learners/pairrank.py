@@ -41,8 +41,8 @@ class PairRank:
         "refit": the paper's exact minimiser over all pairs so far; memory and time an event grow with the pairs seen.
     debias
         What a pair counts, so that the order shown does not confirm itself. "propensity": ρ = P(R*) / (P(R) + P(R*)),
-        how likely this learner was to show the list with the two swapped, exactly; a pair in a fixed order counts only
-        where a click below shows that both were seen. "plackett-luce": PDGD's ρ. "none": 1, the paper.
+        how likely this learner was to show the list with the two swapped, exactly; pairs in a fixed order as the notes
+        say. "plackett-luce": PDGD's ρ, as if scores had drawn the list. "none": 1, the paper.
     alpha
         Width of the confidence interval; 0 is greedy. "theory" is Lemma 1's α_t, which needs certainty="probability".
     prior
@@ -78,8 +78,9 @@ class PairRank:
     Where we differ, by default: one-pass update, all pairs, logit certainty (a strict partial order, which lets long
     lists be cut to the documents that can come up at all), and the weights ρ. PDGD proves that with ρ documents liked
     alike are not pulled apart, whatever the position bias, if P is the probability of the list shown. PairRank's is
-    known: a product of 1 / (documents free to be picked). Pairs in a fixed order need care, since "clicked below, skipped
-    above" is always seen and its opposite only sometimes.
+    known: a product of 1 / (documents free to be picked). Pairs in a fixed order need care, since "clicked below,
+    skipped above" is always noticed and its opposite only sometimes: they count 1/2 where a click below shows that both
+    were seen, else .3 of PDGD's ρ, which keeps a wrong certainty revisable where users click only once.
 
     MEASURED
     """

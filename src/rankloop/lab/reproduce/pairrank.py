@@ -1,9 +1,9 @@
 """The experiment of the PairRank paper (Jia et al., WWW 2021, section 4), and which of its claims were seen.
 
-PairRank runs with the paper's rules (certainty of probabilities, disjoint adjacent pairs, no debiasing, exact refits); a
-smaller comparison shows what the one-pass update changes. As in the paper, α and λ of PairRank and the step sizes of the
-RankNet baselines are chosen on the validation part of each data set; PairRank_C and PairRank_R share theirs. PDGD keeps
-its authors' settings, and an offline RankNet is the ceiling. DBGD and MGD are not there yet.
+PairRank runs with the paper's rules (certainty of probabilities, disjoint adjacent pairs, no debiasing, exact refits);
+a smaller comparison shows what the one-pass update changes. As in the paper, α and λ of PairRank and the step sizes of
+the RankNet baselines are chosen on the validation part of each data set; PairRank_C and PairRank_R share theirs. PDGD
+keeps its authors' settings, and an offline RankNet is the ceiling. DBGD and MGD are not there yet.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from rankloop.lab.reproduce.pairrank_settings import (
     ALPHAS,
     CONTENDERS,
     FULL,
-    PRIORS,
+    LAMBDAS,
     QUICK,
     RATES,
     USERS,
@@ -36,8 +36,10 @@ _RULE = (
     "so and none surely says the opposite; other claims must hold in every comparison."
 )
 _REFIT = (
-    "The paper minimises the loss over all pairs again after every round, which takes ever longer. The runs above "
-    "use one Newton step for each pair instead. Here both start from the same settings on the first data set."
+    "The paper, and PairRank_C and PairRank_R above, minimise the loss over all pairs again after every round, which "
+    "takes ever longer. The one-pass update takes one Newton step for each pair instead; here both run with the same "
+    "settings on the first data set. Its confidence matrix counts a pair by its curvature, at most 1/4, so the same α "
+    "is more cautious with it."
 )
 _MEASURES = ("offline.ndcg@10", "online.cndcg", "cosine")
 
@@ -148,15 +150,15 @@ def _how(scale: Scale, chosen: Chosen, table: pa.Table) -> list[report.Block]:
         report.Text(
             f"{scale.rounds} rounds, {seeds}, users {', '.join(USERS)}; the same command goes on with what is missing. "
             f"Settings were chosen by held-out NDCG@10 on the validation part after {scale.choice_rounds} rounds, mean "
-            "over the users, with one seed; verdicts can change with what there was to choose from. Each learner has "
-            "its own choice, so PairRank_C and PairRank_R may differ in α and λ too. All results are in "
-            "pairrank.parquet, a row for each run and checkpoint."
+            "over the users, with one seed; verdicts can change with what there was to choose from. PairRank_R runs "
+            "with what was chosen for PairRank_C. All results are in pairrank.parquet, a row for each run and "
+            "checkpoint."
         ),
         report.Code(f"{command}\n\n# {versions}"),
         report.Table("Settings", ("name", "data", "learner", "parameters (the others as they are)"), settings, words=4),
         report.Text(
-            f"There was to choose from: α {_listed(ALPHAS)} and λ (prior) {_listed(PRIORS)} for {CONSERVATIVE} and "
-            f"PairRank_R, rate {_listed(RATES)} for {SGD} and {EPSILON}."
+            f"There was to choose from: α {_listed(ALPHAS)} and λ {_listed(LAMBDAS)} for {CONSERVATIVE}, "
+            f"rate {_listed(RATES)} for {SGD} and {EPSILON}."
         ),
         report.Text("What the numbers mean:"),
         report.Code(conventions),
