@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -41,15 +42,23 @@ def progress_bars() -> Iterator[Progress]:
 
 
 def say_when_compiling() -> None:
-    """Tell once, on standard error, when a kernel has to be compiled: the first run takes longer than the others."""
+    """Tell once, on standard error, when kernels have to be compiled: the first run takes longer than the others."""
+    from numba import config
     from numba.core import event
+
+    from rankloop import kernels
+
+    note = "[dim]compiling kernels for this machine; the next run finds them in the cache[/dim]"
+    if not config.CACHE_DIR and not any(Path(kernels.__path__[0]).glob("__pycache__/*.nbi")):
+        people.print(note)  # said here because worker processes, which would compile, do not speak
+        return
 
     class Notice(event.Listener):
         told = False
 
         def on_start(self, event: Any) -> None:  # noqa: ARG002
             if not self.told:
-                people.print("[dim]compiling kernels for this machine; the next run finds them in the cache[/dim]")
+                people.print(note)
                 Notice.told = True
 
         def on_end(self, event: Any) -> None:
