@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,13 +44,12 @@ def progress_bars() -> Iterator[Progress]:
 
 def say_when_compiling() -> None:
     """Tell once, on standard error, when kernels have to be compiled: the first run takes longer than the others."""
-    from numba import config
     from numba.core import event
 
     from rankloop import kernels
 
     note = "[dim]compiling kernels for this machine; the next run finds them in the cache[/dim]"
-    if not config.CACHE_DIR and not any(Path(kernels.__path__[0]).glob("__pycache__/*.nbi")):
+    if "NUMBA_CACHE_DIR" not in os.environ and not any(Path(kernels.__path__[0]).glob("__pycache__/*.nbi")):
         people.print(note)  # said here because worker processes, which would compile, do not speak
         return
 
