@@ -14,7 +14,10 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("pairrank", {"explore": "random"}),
     ("pairrank", {"update": "refit", "pairs": "matched"}),
     ("pairrank", {"certainty": "probability", "alpha": 0.1, "pairs": "adjacent", "debias": "none", "scale": "one"}),
-    ("pairrank", {"certainty": "probability", "alpha": "theory", "update": "refit", "explore": "random"}),
+    (
+        "pairrank",
+        {"certainty": "probability", "alpha": "theory", "update": "refit", "debias": "none", "explore": "random"},
+    ),
     ("pairrank", {"forget": 0.99}),
     ("greedy", {"update": "refit"}),
     ("epsilon-greedy", {"update": "refit", "epsilon": 0.5}),

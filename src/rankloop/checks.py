@@ -264,13 +264,18 @@ def load_is_all_or_nothing(factory: Factory) -> None:
         wrong.append({key: value for key, value in good.items() if key != name})
         wrong.append({**good, name: np.array(["x"])})
         wrong.append({**good, name: np.zeros((2, 3, 4), array.dtype)})
+        if array.dtype == np.float64:
+            wrong.append({**good, name: array.astype(np.float32)})
+        if array.dtype.kind == "f" and array.size:
+            wrong.append({**good, name: np.full(array.shape, np.nan)})
     for state in wrong:
         try:
             learner.load(state)
         except InvalidInput:
             pass
         else:
-            raise AssertionError(f"a state with {sorted(state)} was taken, though it does not fit")
+            told = {name: (value.dtype.str, value.shape) for name, value in state.items()}
+            raise AssertionError(f"a state of {told} was taken, though it does not fit")
         assert _same_state(learner, taught(factory)), "a refused state still changed the learner"
 
 
@@ -343,6 +348,32 @@ def bad_input_is_named(factory: Factory) -> None:
         assert words in message, f"{what}: the message {message!r} does not say {words!r}"
     after = {name: value.tobytes() for name, value in learner.state().items()}
     assert before == after, "bad input changed the learner"
+
+
+@_check
+def a_broken_impression_is_refused(factory: Factory) -> None:
+    """An impression that is not whole (rows missing, NaN, a memo cut or lost) is named and changes nothing."""
+    learner = taught(factory)
+    shown = learner.rank(some_candidates(4), 5, np.random.default_rng(4))
+    feedback = Feedback(learner.feedback, np.array([0.0, 1.0, 0.0, 1.0, 0.0]))
+    assert shown.features is not None
+    broken = [
+        shown._replace(items=shown.items[:3]),
+        shown._replace(features=shown.features[:2]),
+        shown._replace(features=np.full_like(shown.features, np.nan)),
+    ]
+    for name, array in shown.memo.items():
+        broken.append(shown._replace(memo={key: value for key, value in shown.memo.items() if key != name}))
+        broken.append(shown._replace(memo={**shown.memo, name: array[:0]}))
+    before = {name: value.tobytes() for name, value in learner.state().items()}
+    for impression in broken:
+        try:
+            learner.learn(impression, feedback, np.random.default_rng(5))
+        except InvalidInput:
+            continue
+        raise AssertionError(f"learned from an impression that is not whole: {impression}")
+    after = {name: value.tobytes() for name, value in learner.state().items()}
+    assert before == after, "a broken impression changed the learner"
 
 
 @_check

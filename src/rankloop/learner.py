@@ -62,6 +62,21 @@ def require(rule: bool, name: str, value: object, text: str) -> None:
         raise InvalidParameter(f"{name} is {value!r}; it {text}")
 
 
+def require_number(name: str, value: object, least: float = -np.inf, *, above: bool = False) -> None:
+    """Refuse a parameter that is not a finite number of at least (or `above`) `least`."""
+    number = isinstance(value, int | float) and not isinstance(value, bool) and -np.inf < value < np.inf
+    require(number, name, value, "must be a finite number")
+    if above:
+        require(value > least, name, value, f"must be above {least:g}")  # type: ignore[operator]
+    else:
+        require(value >= least, name, value, f"must be at least {least:g}")  # type: ignore[operator]
+
+
+def require_flag(name: str, value: object) -> None:
+    """Refuse a parameter that is not true or false."""
+    require(isinstance(value, bool), name, value, "must be true or false")
+
+
 def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Refuse a parameter that is not one of `choices`."""
     require(value in choices, name, value, f"must be one of {', '.join(choices)}")
@@ -82,10 +97,22 @@ def rows_of(source: Candidates | Impression, width: int) -> Array:
     return source.features
 
 
+def memo_of(impression: Impression, name: str, *shape: int) -> Array:
+    """An array of the impression's memo, which must have this shape: kernels do not look whether it has."""
+    value = impression.memo.get(name)
+    if value is None or value.shape != shape or value.dtype != np.float64:
+        found = "nothing" if value is None else f"{value.dtype} of shape {value.shape}"
+        raise InvalidInput(
+            f"the impression's memo has {found} as {name!r}, not float64 of shape {shape}; "
+            "learn from what this kind of learner has ranked"
+        )
+    return value
+
+
 def cut(candidates: Candidates, k: int) -> int:
     """How many positions to fill: k, or all candidates where there are fewer."""
-    if k < 1:
-        raise InvalidInput(f"k is {k}; at least one position must be shown")
+    if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
+        raise InvalidInput(f"k is {k!r}; it must be a whole number, and at least one position must be shown")
     return min(int(k), candidates.n)
 
 
@@ -102,7 +129,19 @@ def checked_values(learner: Learner, impression: Impression, feedback: Feedback)
             f"feedback is {feedback.kind!r}, but {type(learner).__name__} learns from {learner.feedback!r}; "
             "send that kind or choose another learner"
         )
-    reported = np.asarray(feedback.values, dtype=np.float64)
+    if len(impression.items) != impression.k:
+        raise InvalidInput(f"the impression has {impression.k} positions but {len(impression.items)} items")
+    if impression.features is not None:
+        shape = impression.features.shape
+        if len(shape) != 2 or shape[0] != impression.k or not np.isfinite(impression.features).all():
+            raise InvalidInput(
+                f"the impression's features have shape {shape} for {impression.k} positions, or are not finite; "
+                "pass on the impression as rank made it"
+            )
+    try:
+        reported = np.asarray(feedback.values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"feedback is {feedback.values!r}; give a number for each slot") from None
     if reported.ndim != 1 or reported.size > impression.k:
         raise InvalidInput(
             f"feedback has shape {reported.shape} for {impression.k} shown items; give at most one value a slot"
@@ -137,9 +176,9 @@ def load_state(learner: Learner, state: Mapping[str, Array], shapes: Mapping[str
     sizes: dict[str, int] = {}
     fresh: dict[str, Array] = {}
     for name in names:
-        value = np.array(state[name])
+        value = np.array(state[name], order="C")
         dtype = getattr(learner, name).dtype
-        if value.dtype.kind != dtype.kind:
+        if value.dtype != dtype and not (dtype.kind == "U" == value.dtype.kind):
             raise InvalidInput(f"state {name!r} has type {value.dtype}; it must be {dtype}")
         shape = shapes[name]
         fits = value.ndim == len(shape) and all(

@@ -40,6 +40,7 @@ def ndcg(grades: Grades, k: int = 10, candidates: Grades | None = None, empty: E
     >>> ndcg([0, 0], empty="1"), ndcg([0, 0], empty="skip")
     (1.0, nan)
     """
+    _check_empty(empty)
     ideal = float(kernels.ideal_dcg(_grades(grades if candidates is None else candidates), _cut(k)))
     if ideal == 0.0:
         return {"skip": float("nan"), "0": 0.0, "1": 1.0}[empty]
@@ -108,6 +109,7 @@ def mean_ndcg(
 
 def mean_ratio(found: Array, ideal: Array, empty: Empty) -> float:
     """Mean of found/ideal over the queries, those with nothing relevant taken as `empty` says."""
+    _check_empty(empty)
     relevant = ideal > 0
     ratios = found[relevant] / ideal[relevant]
     if empty == "skip":
@@ -120,6 +122,11 @@ def _grades(grades: Any) -> Array:
     if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any():
         raise InvalidInput(f"grades are {grades!r}; give a list of finite numbers of at least 0")
     return values
+
+
+def _check_empty(empty: str) -> None:
+    if empty not in ("skip", "0", "1"):
+        raise InvalidInput(f"empty is {empty!r}; queries with nothing relevant can be 'skip', '0' or '1'")
 
 
 def _cut(k: int) -> int:

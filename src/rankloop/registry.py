@@ -86,6 +86,8 @@ def parse_parameters(name: str, texts: Iterable[str]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise InvalidParameter(f"parameter {text!r} of learner {name!r} is not of the form name=value")
+        if key in parameters:
+            raise InvalidParameter(f"parameter {key!r} of learner {name!r} stands twice; give it once")
         try:
             parameters[key] = json.loads(value)
         except json.JSONDecodeError:
@@ -119,7 +121,11 @@ def loads(data: bytes, name: str = "these bytes") -> Learner:
 
 def save(learner: Learner, path: str | os.PathLike[str]) -> None:
     """Write a learner to a file, whole or not at all."""
-    codec.write(path, dumps(learner))
+    data = dumps(learner)
+    try:
+        codec.write(path, data)
+    except FileNotFoundError:
+        raise CodecError(f"{path}: there is no such folder; make it first") from None
 
 
 def load(path: str | os.PathLike[str]) -> Learner:

@@ -17,6 +17,7 @@ from rankloop.errors import InvalidInput
 
 Array = NDArray[Any]
 FeedbackKind = Literal["clicks", "grades"]
+LARGEST = 1e100  # a feature beyond it would overflow when squared and summed
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
@@ -124,11 +125,22 @@ def _checked_features(features: ArrayLike) -> Array:
     if not np.isfinite(rows).all():
         i, j = (int(v) for v in np.argwhere(~np.isfinite(rows))[0])
         raise InvalidInput(f"features[{i}, {j}] is {rows[i, j]}; features must be finite numbers: replace or drop it")
+    if np.abs(rows).max() > LARGEST:
+        i, j = (int(v) for v in np.argwhere(np.abs(rows) > LARGEST)[0])
+        raise InvalidInput(
+            f"features[{i}, {j}] is {rows[i, j]}; features must lie within ±{LARGEST:g}: scale it, or mark it missing"
+        )
     return rows
 
 
 def _checked_items(items: ArrayLike) -> Array:
-    ids = np.asarray(items)
+    try:
+        ids = np.asarray(items)
+    except ValueError:
+        raise InvalidInput("items are lists of different lengths; give a list of ids") from None
+    mixed = ids.dtype.kind == "U" and not isinstance(items, np.ndarray) and not all(isinstance(i, str) for i in items)  # type: ignore[union-attr]
+    if mixed or (ids.dtype.kind == "u" and ids.size and ids.max() > np.iinfo(np.int64).max):
+        raise InvalidInput(f"items are {items!r}; ids must all be integers of 64 bits or all be strings")
     if ids.ndim != 1 or ids.size == 0:
         raise InvalidInput(f"items have shape {ids.shape}; give a list of at least one id")
     if ids.dtype.kind in "iu":

@@ -281,15 +281,15 @@ def test_processes_give_the_same_bits_and_survive_a_failing_run(tmp_path: Path) 
     assert dict(os.environ) == before
     for trial in trials:
         told = [event for event in events if event.trial == trial]
-        assert [event.kind for event in told] == ["started", *["progress"] * 3, "finished"]
-        assert [event.rounds for event in told[1:]] == [1, 6, 40, 40]
+        assert [event.kind for event in told] == ["started", *["progress"] * trial.rounds, "finished"]
+        assert [event.rounds for event in told[1:]] == [*range(1, 41), 40]
 
 
 def test_a_process_that_dies_costs_its_run_only(tmp_path: Path) -> None:
     long = [Trial("pdgd", TINY, rounds=100_000_000, seed=seed) for seed in range(2)]
 
     def murderer(event: Event) -> None:
-        if event.kind == "progress" and event.trial == long[0] and event.rounds == 1:
+        if event.kind == "progress" and event.trial == long[0] and event.rounds == 1000:
             for child in multiprocessing.active_children():
                 child.kill()  # as the kernel does when memory runs out
 

@@ -193,7 +193,9 @@ def test_forgetting_fades_evidence_and_keeps_the_prior() -> None:
         ({"explore": "wild"}, "explore is 'wild'; it must be one of conservative, random"),
         ({"prior": 0}, "prior is 0; it must be above 0"),
         ({"forget": 0.9, "update": "refit"}, 'forget is 0.9; it needs update="onepass"'),
-        ({"delta": 1}, "delta is 1; it must lie between 0 and 1"),
+        ({"delta": 1}, "delta is 1; it is a probability and must be below 1"),
+        ({"prior": float("inf")}, "prior is inf; it must be a finite number"),
+        ({"plus_one": "maybe"}, "plus_one is 'maybe'; it must be true or false"),
     ],
 )
 def test_bad_parameters_are_named(parameters: dict[str, Any], words: str) -> None:

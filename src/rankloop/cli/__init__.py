@@ -47,10 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (CycloptsError, RankloopError) as error:
         fail(str(error))
     except KeyboardInterrupt:
+        print("rankloop: stopped; a sweep keeps its finished runs, and the same command goes on", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output (head, a pager) went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        fail(f"{error.filename or 'a file'}: {error.strerror}; check the path and its rights")
 
 
 def fail(message: str) -> None:

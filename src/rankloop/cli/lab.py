@@ -130,6 +130,8 @@ def compare(
 
     if not learners:
         raise InvalidParameter("no learners to compare; try: rankloop compare pairrank pdgd greedy random")
+    if figure is not None and figure.suffix.lower() not in (".png", ".svg"):
+        raise InvalidParameter(f"figure {figure} ends in {figure.suffix!r}; figures are written as .png or .svg")
     trials = []
     for name, params in _parsed_learners(learners, param):
         trials += setting.trials(name, params)
@@ -182,14 +184,18 @@ def _parsed_learners(specs: Sequence[str], shared: Sequence[str] | None) -> list
 def _run(trials: Sequence[Trial], processes: int) -> list[Record]:
     """Carry out trials in the order asked for; the first failure ends them all."""
     from rankloop.errors import RankloopError
+    from rankloop.lab.experiments import check_trials
     from rankloop.lab.run import Record
     from rankloop.lab.workers import outcomes
 
+    check_trials(trials)
     found: dict[str, Record] = {}
     with _watched(trials) as on_event:
         for trial, outcome in outcomes(trials, processes, on_event):
             if not isinstance(outcome, Record):
-                raise RankloopError(f"{trial.id}: {outcome.reason}")
+                if outcome.details:  # not an error of the caller's: whoever mends it needs to see where
+                    _out.people.print(outcome.details, markup=False, highlight=False)
+                raise RankloopError(outcome.reason)
             found[trial.id] = outcome
     return [found[trial.id] for trial in trials]
 
@@ -218,6 +224,9 @@ def _summary(records: Sequence[Record]) -> dict[str, Any]:
     """One learner's runs as one object: means over seeds, and standard errors where there are several."""
     import numpy as np
 
+    from rankloop.learner import params
+    from rankloop.registry import make
+
     first = records[0]
     seeds = [record.trial.seed for record in records]
     found: dict[str, dict[str, float]] = {"online": {}, "offline": {}}
@@ -231,7 +240,8 @@ def _summary(records: Sequence[Record]) -> dict[str, Any]:
     trial = first.trial
     return {
         "learner": trial.learner,
-        "params": dict(trial.params),
+        "params": params(make(trial.learner, **trial.params)),
+        "label": trial.label,
         "data": trial.data,
         "user": trial.user,
         "rounds": trial.rounds,
@@ -248,7 +258,7 @@ def _summary(records: Sequence[Record]) -> dict[str, Any]:
 def _print_summaries(title: str, summaries: Sequence[dict[str, Any]]) -> None:
     rows = []
     for summary in sorted(summaries, key=lambda s: -s["online"]["cndcg"]):
-        cells = [_label(summary)]
+        cells = [summary["label"]]
         for measure in HEADLINES:
             where, _, name = measure.partition(".")
             if not name:
@@ -265,11 +275,6 @@ def _plus_minus(value: float | None, error: float | None, measure: str) -> str:
     if value is None:
         return ""
     return f"{value:.{digits}f}" + (f" ± {error:.{digits}f}" if error is not None else "")
-
-
-def _label(summary: dict[str, Any]) -> str:
-    given = ", ".join(f"{name}={value}" for name, value in summary["params"].items())
-    return f"{summary['learner']} ({given})" if given else str(summary["learner"])
 
 
 def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2) -> None:

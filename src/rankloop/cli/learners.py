@@ -6,6 +6,7 @@ import sys
 from typing import Annotated
 
 from cyclopts import App, Parameter
+from rich.markup import escape
 
 from rankloop.cli import _out
 
@@ -64,17 +65,17 @@ def check(
         Print JSON.
     """
     from rankloop.checks import check_learner
-    from rankloop.registry import LEARNERS, learner_class, make, parse_parameters
+    from rankloop.registry import LEARNERS, make, parse_parameters
 
     parameters = parse_parameters(learner, param or [])
-    learner_class(learner)
+    make(learner, **parameters)  # a wrong call is told as such, not as twenty broken rules
     _out.say_when_compiling()
     outcomes = []
     for outcome in check_learner(lambda: make(learner, **parameters), learns=LEARNERS[learner].learns):
         outcomes.append(outcome)
         if not json:
-            mark = "[green]ok[/green]" if outcome.error is None else "[red]BROKEN[/red]"
-            _out.output.print(f"{mark:>6} {outcome.rule}" + (f"\n       {outcome.error}" if outcome.error else ""))
+            mark = "[green]    ok[/green]" if outcome.error is None else "[red]BROKEN[/red]"
+            _out.output.print(mark, escape(outcome.rule), *([escape(outcome.error)] if outcome.error else []))
     broken = [outcome for outcome in outcomes if outcome.error]
     if json:
         _out.print_json({"learner": learner, "ok": not broken, "checks": [outcome._asdict() for outcome in outcomes]})

@@ -193,6 +193,18 @@ def onepass(theta: Array, inverse: Array, features: Array, pairs: Array, weights
 
 
 @jit
+def mean_squared_distance(features: Array) -> float:
+    """Mean of ‖x_i - x_j‖² over the pairs of rows; 1 where there is none or all rows are the same."""
+    total = 0.0
+    for i in range(features.shape[0]):
+        for j in range(i):
+            difference = features[i] - features[j]
+            total += dot(difference, difference)
+    pairs = features.shape[0] * (features.shape[0] - 1) / 2.0
+    return total / pairs if total > 0.0 else 1.0
+
+
+@jit
 def longest_pair(features: Array, pairs: Array) -> float:
     """The largest norm of x_a - x_b over the pairs."""
     longest = 0.0

@@ -37,6 +37,7 @@ Source = tuple[list[Path], tuple[float, ...]]  # files, and the shares of the pa
 _ROLE = re.compile(r"(set\d\.)?(train|vali|valid|validation|test)(\.txt)?(\.gz)?")
 _PART = re.compile(r"part(\d+)(\.txt)?(\.gz)?")
 _FOLD = re.compile(r"fold(\d+)", re.IGNORECASE)
+_LARGEST = 16  # gigabytes that a generated set may take: it is made in memory
 _BATCH = 4096  # rows looked at together
 
 
@@ -124,13 +125,22 @@ def _generated(name: str, options: Mapping[str, str]) -> Split:
         raise UnknownName(f"no synthetic data set {name!r}; there are {', '.join(synthetic.SHAPES)}")
     known = ("queries", "vali", "test", "docs", "sizes", "features", "seed", "relevance", "normalise")
     only(options, known, f"synthetic:{name}")
-    counts = zip(("queries", "vali", "test"), shape.queries, strict=True)
+    defaults = zip(("queries", "vali", "test"), shape.queries, strict=True)
+    queries = tuple(integer(options, key, default, at_least=1) for key, default in defaults)
+    docs = integer(options, "docs", shape.docs, at_least=1)
+    features = integer(options, "features", shape.features, at_least=1)
+    gigabytes = 8e-9 * sum(queries) * docs * features
+    if gigabytes > _LARGEST:
+        raise InvalidParameter(
+            f"synthetic:{name} with these options takes {gigabytes:,.0f} GB; ask for at most {_LARGEST} GB: fewer "
+            "queries, docs or features"
+        )
     return synthetic.generate(
         name,
-        queries=tuple(integer(options, key, default, at_least=1) for key, default in counts),
-        docs=integer(options, "docs", shape.docs, at_least=1),
+        queries=queries,
+        docs=docs,
         sizes=choice(options, "sizes", synthetic.SIZES),
-        features=integer(options, "features", shape.features, at_least=1),
+        features=features,
         seed=integer(options, "seed", 0),
         relevance=choice(options, "relevance", synthetic.RELEVANCES),
         normalise=choice(options, "normalise", NORMALISATIONS),

@@ -39,8 +39,8 @@ class Delays:
     _posted: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.mean < 0:
-            raise InvalidParameter(f"mean is {self.mean!r}; a delay cannot be negative")
+        if not 0 <= self.mean < float("inf"):
+            raise InvalidParameter(f"mean is {self.mean!r}; a delay is a finite number of rounds, at least 0")
         for name in ("lost", "duplicated"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidParameter(

@@ -37,6 +37,7 @@ from rankloop.lab.run import Record, Trial
 from rankloop.lab.users import open_user
 from rankloop.lab.workers import Event, Failure, OnEvent, outcomes
 from rankloop.registry import make
+from rankloop.streams import Streams
 
 # -- sweeps as data ------------------------------------------------------------------------------------------------
 
@@ -102,10 +103,10 @@ def _sweep(content: Mapping[str, Any], stem: str) -> Sweep:
                     settings["seed"] = seed
                 if "probes" in settings:
                     settings["probes"] = tuple(settings["probes"])
-                trials.append(_trial(learner, params, settings))
+                trials.append(Trial(learner, params=params, **settings))
                 if label:
                     names[trials[-1].label] = label
-    _refuse_twins(trials)
+    check_trials(trials)
     return Sweep(name, trials, names)
 
 
@@ -125,13 +126,6 @@ def _learners(content: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], str
         make(str(name), **params)  # an unknown name or parameter is told now and not after hours
         found.append((str(name), params, str(label)))
     return found
-
-
-def _trial(learner: str, params: Mapping[str, Any], settings: Mapping[str, Any]) -> Trial:
-    trial = Trial(learner, params=params, **settings)
-    open_user(trial.user, highest_grade=4)
-    open_delays(trial.delays)
-    return trial
 
 
 def _seeds(shared: dict[str, Any]) -> list[int | None]:
@@ -172,11 +166,15 @@ def _only(content: Mapping[str, Any], known: Sequence[str], what: str) -> None:
             raise InvalidParameter(f"{what} has no key {key!r}; it takes {', '.join(known)}")
 
 
-def _refuse_twins(trials: Sequence[Trial]) -> None:
+def check_trials(trials: Sequence[Trial]) -> None:
+    """Refuse what can be known to be wrong before any data is opened: users, delays, seeds, the same run twice."""
     seen = set()
     for trial in trials:
+        open_user(trial.user, highest_grade=4)
+        open_delays(trial.delays)
+        Streams(trial.seed)
         if trial.id in seen:
-            raise InvalidParameter(f"{trial.id} is asked for twice; remove one of the [[learners]] or values")
+            raise InvalidParameter(f"{trial.id} is asked for twice; name each learner with the same parameters once")
         seen.add(trial.id)
 
 
@@ -195,8 +193,6 @@ def carry_out(
     Runs are the same bit for bit with any number of processes, as long as this process too has one BLAS thread, as
     under the `rankloop` command (`OPENBLAS_NUM_THREADS=1`).
     """
-    if processes < 1:
-        raise InvalidParameter(f"processes is {processes}; it must be at least 1")
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     asked = {trial.id: trial for trial in trials}

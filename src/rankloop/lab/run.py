@@ -128,6 +128,7 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
 
     ndcg = np.zeros(trial.rounds)
     when = checkpoints(trial.rounds, trial.evaluations)
+    tick = min(max(1, trial.rounds // 100), 1000)
     found: list[dict[str, float]] = []
     start, spent_measuring = time.perf_counter(), 0.0
     for step in simulate(learner, world, user, trial.rounds, trial.seed, delays):
@@ -136,9 +137,9 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
         if step.t + 1 == when[len(found)]:
             pause = time.perf_counter()
             found.append({name: value for probe in probes for name, value in probe(learner).items()})
-            if on_progress:
-                on_progress(step.t + 1)
             spent_measuring += time.perf_counter() - pause
+        if on_progress and (step.t + 1) % tick == 0:
+            on_progress(step.t + 1)
     seconds = time.perf_counter() - start
     measures = {name: np.array([values[name] for values in found]) for name in found[0]}
     return Record(
@@ -163,7 +164,7 @@ def conventions(trial: Trial, split: Split, stop_requires_click: bool) -> dict[s
     }
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=2)
 def _fitted(name: str, parameters: str, dataset: Dataset) -> dict[str, Array]:
     """What a learner that is fitted on grades knows of a data set; kept, since no seed and no user changes it."""
     learner: Any = make(name, **json.loads(parameters))

@@ -37,7 +37,7 @@ def simulate(
 
     Every event has its own random numbers, so looking, evaluating or saving between steps never changes the run.
     """
-    streams = Streams(seed)
+    streams, learned = Streams(seed), 0
     for t in range(rounds):
         query = world.at(t, streams.at("world", t))
         shown = learner.rank(query.candidates, world.k, streams.at("rank", t))
@@ -46,5 +46,6 @@ def simulate(
             learner.learn(shown, feedback, streams.at("learn", t))
         else:
             for letter in delays.exchange(t, shown, feedback, streams.at("delay", t)):
-                learner.learn(*letter, streams.at("learn", t))
+                learner.learn(*letter, streams.at("learn", learned))
+                learned += 1  # several letters may come in one round, each with its own random numbers
         yield Step(t, query, shown, feedback)

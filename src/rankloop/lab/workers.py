@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Literal
 
-from rankloop.errors import RankloopError
+from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.lab.dataset import Split
 from rankloop.lab.datasets import open_split
 from rankloop.lab.run import Record, Trial, run
@@ -60,6 +60,8 @@ OnEvent = Callable[[Event], None]
 
 def outcomes(trials: Sequence[Trial], processes: int, on_event: OnEvent) -> Outcomes:
     """Carry out trials; yields each as soon as it is done. Close it to stop what is under way."""
+    if processes < 1:
+        raise InvalidParameter(f"processes is {processes}; it must be at least 1")
     if processes == 1 or len(trials) <= 1:
         yield from _here(trials, on_event)
     else:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from rankloop.errors import InvalidInput
 from rankloop.kernels import pairwise
 from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.learner import cut, rows_of
@@ -21,6 +24,16 @@ def best_of(theta: Array, candidates: Candidates, k: int) -> Array:
     """(k,) positions of the highest scores; equal ones keep the base order."""
     scores = scores_of(theta, candidates)
     return top_k(scores, np.zeros(scores.size), cut(candidates, k))
+
+
+HISTORY: dict[str, tuple[str | int, ...]] = {"rows_": ("m", "w"), "weights_": ("m",), "hessian_inverse_": ("w", "w")}
+
+
+def check_history(state: Mapping[str, Array]) -> None:
+    """Refuse a state whose pairs are not as wide as its θ."""
+    rows, theta = np.asarray(state.get("rows_")), np.asarray(state.get("theta_"))
+    if rows.ndim == 2 and rows.shape[0] and rows.shape[1:] != theta.shape:
+        raise InvalidInput(f"state 'rows_' has shape {rows.shape}; its rows must be as wide as 'theta_' {theta.shape}")
 
 
 def refitted(

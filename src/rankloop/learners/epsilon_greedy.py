@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rankloop.kernels.ranking import epsilon_greedy_order
-from rankloop.learner import cut, require, show
+from rankloop.learner import cut, require, require_number, show
 from rankloop.learners._linear import scores_of
 from rankloop.learners.greedy import Greedy
 from rankloop.types import Candidates, Impression
@@ -43,7 +43,8 @@ class EpsilonGreedy(Greedy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(0 <= self.epsilon <= 1, "epsilon", self.epsilon, "is a probability and must lie between 0 and 1")
+        require_number("epsilon", self.epsilon, 0)
+        require(self.epsilon <= 1, "epsilon", self.epsilon, "is a probability and must be at most 1")
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The best left, or now and then any."""

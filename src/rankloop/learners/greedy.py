@@ -10,8 +10,18 @@ import numpy as np
 
 from rankloop.kernels import pairwise
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_values, cut, load_state, require, require_choice, rows_of, show, state_of
-from rankloop.learners._linear import best_of, refitted, scores_of
+from rankloop.learner import (
+    checked_values,
+    cut,
+    load_state,
+    require_choice,
+    require_flag,
+    require_number,
+    rows_of,
+    show,
+    state_of,
+)
+from rankloop.learners._linear import HISTORY, best_of, check_history, refitted, scores_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -62,13 +72,14 @@ class Greedy:
 
     def __post_init__(self) -> None:
         require_choice("update", self.update, ("sgd", "refit"))
-        require(self.rate > 0, "rate", self.rate, "must be above 0")
-        require(self.ridge > 0, "ridge", self.ridge, "must be above 0")
+        require_number("rate", self.rate, 0, above=True)
+        require_number("ridge", self.ridge, 0, above=True)
+        require_flag("plus_one", self.plus_one)
         self.theta_: Array = np.zeros(0)
         # of "refit" only: its pairs x_clicked - x_unclicked so far, their weights, the running Hessian inverse
         self.rows_: Array = np.zeros((0, 0))
         self.weights_: Array = np.zeros(0)
-        self.inverse_: Array = np.zeros((0, 0))
+        self.hessian_inverse_: Array = np.zeros((0, 0))
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The k highest scores, ties at random."""
@@ -92,8 +103,8 @@ class Greedy:
             gradient, _ = pairwise.logistic_gradient(theta, new, ones, 0.0)
             self.theta_ = theta - self.rate * gradient
         else:
-            self.theta_, self.inverse_, self.rows_, self.weights_ = refitted(
-                theta, self.inverse_, self.rows_, self.weights_, new, ones, self.ridge
+            self.theta_, self.hessian_inverse_, self.rows_, self.weights_ = refitted(
+                theta, self.hessian_inverse_, self.rows_, self.weights_, new, ones, self.ridge
             )
 
     def state(self) -> dict[str, Array]:
@@ -102,4 +113,5 @@ class Greedy:
 
     def load(self, state: Mapping[str, Array]) -> None:
         """Go on from `state`."""
-        load_state(self, state, {"theta_": ("d",), "rows_": ("m", "w"), "weights_": ("m",), "inverse_": ("w", "w")})
+        check_history(state)
+        load_state(self, state, {"theta_": ("d",), **HISTORY})

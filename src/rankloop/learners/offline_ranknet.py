@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.kernels.offline import ranknet_loss
-from rankloop.learner import checked_values, cut, load_state, require, show, state_of
+from rankloop.learner import checked_values, cut, load_state, require_number, show, state_of
 from rankloop.learners._linear import best_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
@@ -45,7 +45,7 @@ class OfflineRankNet:
     contextual: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require(self.ridge > 0, "ridge", self.ridge, "must be above 0")
+        require_number("ridge", self.ridge, 0, above=True)
         self.theta_: Array = np.zeros(0)
 
     def fit(self, features: Array, grades: Array, offsets: Array) -> None:

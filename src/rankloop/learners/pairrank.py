@@ -10,8 +10,20 @@ import numpy as np
 
 from rankloop.kernels import certainty, pairwise, plackett_luce
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_values, cut, load_state, require, require_choice, rows_of, show, state_of
-from rankloop.learners._linear import best_of, refitted, scores_of
+from rankloop.learner import (
+    checked_values,
+    cut,
+    load_state,
+    memo_of,
+    require,
+    require_choice,
+    require_flag,
+    require_number,
+    rows_of,
+    show,
+    state_of,
+)
+from rankloop.learners._linear import HISTORY, best_of, check_history, refitted, scores_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 DOUBT = 0.3  # what is left of the weight of a pair in a fixed order whose lower document may not have been seen
@@ -44,7 +56,8 @@ class PairRank:
         how likely this learner was to show the list with the two swapped, exactly; pairs in a fixed order as the notes
         say. "plackett-luce": PDGD's ρ, as if scores had drawn the list. "none": 1, the paper.
     alpha
-        Width of the confidence interval; 0 is greedy. "theory" is Lemma 1's α_t, which needs certainty="probability".
+        Width of the confidence interval; 0 is greedy. "theory" is Lemma 1's α_t, which needs the paper's
+        certainty="probability", update="refit" and debias="none".
     prior
         λ: how sure to be at first that no feature matters.
     ridge
@@ -111,15 +124,16 @@ class PairRank:
         require_choice("scale", self.scale, ("data", "one"))
         if isinstance(self.alpha, str):
             require(self.alpha == "theory", "alpha", self.alpha, 'must be a number or "theory"')
-            require(self.certainty == "probability", "alpha", self.alpha, 'needs certainty="probability"')
+            lemma_1 = self.certainty == "probability" and self.update == "refit" and self.debias == "none"
+            require(lemma_1, "alpha", self.alpha, 'needs certainty="probability", update="refit" and debias="none"')
         else:
-            require(self.alpha >= 0, "alpha", self.alpha, "must be at least 0")
-        require(self.prior > 0, "prior", self.prior, "must be above 0")
-        require(self.ridge > 0, "ridge", self.ridge, "must be above 0")
-        require(0 < self.forget <= 1, "forget", self.forget, "must be above 0 and at most 1")
+            require_number("alpha", self.alpha, 0)
+        for name in ("prior", "ridge", "forget", "delta", "bound"):
+            require_number(name, getattr(self, name), 0, above=True)
+        require(self.forget <= 1, "forget", self.forget, "must be at most 1")
         require(self.forget == 1 or self.update == "onepass", "forget", self.forget, 'needs update="onepass"')
-        require(0 < self.delta < 1, "delta", self.delta, "must lie between 0 and 1")
-        require(self.bound > 0, "bound", self.bound, "must be above 0")
+        require(self.delta < 1, "delta", self.delta, "is a probability and must be below 1")
+        require_flag("plus_one", self.plus_one)
         self.theta_: Array = np.zeros(0)
         self.inverse_: Array = np.zeros((0, 0))  # of M (refit) or H (onepass), whose norm says how uncertain a pair is
         self.unit_: Array = np.ones(1)  # what prior and ridge are multiples of
@@ -134,19 +148,26 @@ class PairRank:
         """The first k of a random order that respects every certain pair (or block)."""
         k, n = cut(candidates, k), candidates.n
         scores = scores_of(self.theta_, candidates)
+        certain, ends = np.zeros((k, k), np.bool_), np.array([n])  # nothing is certain while nothing is learned
         if self.theta_.size == 0:
-            order, shares = top_k(scores, rng.random(n), k), certainty.block_swap_shares(np.array([k]), k)
+            order = top_k(scores, rng.random(n), k)
+            picked = np.arange(k)
         elif self.explore == "random":
             ranked = top_k(scores, rng.random(n), n)
             ends = certainty.block_ends(self._certain(candidates, scores), ranked)
             order = certainty.shuffle_blocks(ranked, ends, rng.random(k), k)
-            shares = certainty.block_swap_shares(ends, k)
         else:
             running, certain = self._contenders(candidates, scores, k)
             picked = certainty.random_topological(certain, rng.random(k), k)
-            order, shares = running[picked], certainty.topological_swap_shares(certain, picked)
-        rest = plackett_luce.rest_weight(scores, order)
-        return show(candidates, order, {"shares": shares, "scores": scores[order], "rest": np.array([rest])})
+            order = running[picked]
+        if self.debias == "none":
+            return show(candidates, order)
+        memo = {"scores": scores[order], "rest": np.array([plackett_luce.rest_weight(scores, order)])}
+        if self.debias == "propensity" and self.explore == "random":
+            memo["shares"] = certainty.block_swap_shares(ends, k)
+        elif self.debias == "propensity":
+            memo["shares"] = certainty.topological_swap_shares(certain, picked)
+        return show(candidates, order, memo)
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores."""
@@ -181,11 +202,11 @@ class PairRank:
             self.log_det_ += pairwise.onepass(self.theta_, self.inverse_, features, pairs, weights)
             return
         new = features[pairs[:, 0]] - features[pairs[:, 1]]
-        for row, weight in zip(new, weights, strict=True):
-            self.log_det_ += pairwise.rank_one_update(self.inverse_, row, weight)
         self.theta_, self.hessian_inverse_, self.rows_, self.weights_ = refitted(
             self.theta_, self.hessian_inverse_, self.rows_, self.weights_, new, weights, self.ridge * self.unit_[0]
         )
+        for row, weight in zip(new, weights, strict=True):
+            self.log_det_ += pairwise.rank_one_update(self.inverse_, row, weight)
 
     def state(self) -> dict[str, Array]:
         """θ, the confidence matrix and, with "refit", the pairs so far."""
@@ -199,20 +220,16 @@ class PairRank:
             "unit_": (1,),
             "log_det_": (1,),
             "longest_": (1,),
-            "rows_": ("m", "w"),
-            "weights_": ("m",),
-            "hessian_inverse_": ("w", "w"),
+            **HISTORY,
         }
+        check_history(state)
         load_state(self, state, shapes)
 
     def _start(self, features: Array) -> None:
         """Size the state by the first list learned from."""
-        if self.scale == "data":
-            centred = features - features.mean(0)
-            squared_distance = 2.0 * (centred**2).sum() / max(len(features) - 1, 1)
-            self.unit_ = np.array([squared_distance if squared_distance > 0.0 else 1.0])
-        self.theta_ = np.zeros(features.shape[1])
-        self.inverse_ = np.eye(features.shape[1]) / (self.prior * self.unit_[0])
+        unit = pairwise.mean_squared_distance(features) if self.scale == "data" else 1.0
+        inverse = np.eye(features.shape[1]) / (self.prior * unit)  # the large one first: it may not fit into memory
+        self.theta_, self.inverse_, self.unit_ = np.zeros(features.shape[1]), inverse, np.array([unit])
 
     def _alpha(self) -> float:
         """The width of the confidence interval in units of the norm: given, or by Lemma 1."""
@@ -245,7 +262,8 @@ class PairRank:
         """How much each pair counts: its share ρ = P(R*) / (P(R) + P(R*)), or 1 without debiasing."""
         if self.debias == "none":
             return np.ones(len(pairs))
-        soft = plackett_luce.swap_shares(impression.memo["scores"], impression.memo["rest"][0], pairs)
+        k = impression.k
+        soft = plackett_luce.swap_shares(memo_of(impression, "scores", k), memo_of(impression, "rest", 1)[0], pairs)
         if self.debias == "plackett-luce":
             return soft
-        return pairwise.propensity_weights(impression.memo["shares"], DOUBT * soft, clicks, pairs)
+        return pairwise.propensity_weights(memo_of(impression, "shares", k, k), DOUBT * soft, clicks, pairs)

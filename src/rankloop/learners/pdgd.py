@@ -9,7 +9,18 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.kernels import pairwise, plackett_luce
-from rankloop.learner import checked_values, cut, load_state, require, rows_of, show, state_of
+from rankloop.learner import (
+    checked_values,
+    cut,
+    load_state,
+    memo_of,
+    require,
+    require_flag,
+    require_number,
+    rows_of,
+    show,
+    state_of,
+)
 from rankloop.learners._linear import best_of, scores_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
@@ -59,8 +70,10 @@ class PDGD:
     contextual: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require(self.rate > 0, "rate", self.rate, "must be above 0")
-        require(0 < self.decay <= 1, "decay", self.decay, "must be above 0 and at most 1")
+        require_number("rate", self.rate, 0, above=True)
+        require_number("decay", self.decay, 0, above=True)
+        require(self.decay <= 1, "decay", self.decay, "must be at most 1")
+        require_flag("plus_one", self.plus_one)
         self.theta_: Array = np.zeros(0)
         self.rate_: Array = np.array([self.rate])
 
@@ -82,7 +95,7 @@ class PDGD:
         if len(pairs) == 0:
             return
         features = rows_of(impression, self.theta_.size)
-        scores, rest = impression.memo["scores"], impression.memo["rest"]
+        scores, rest = memo_of(impression, "scores", impression.k), memo_of(impression, "rest", 1)
         gradient = plackett_luce.pdgd_gradient(features, scores, rest[0], pairs)
         self.theta_ = self.rate_[0] * gradient + (self.theta_ if self.theta_.size else 0.0)
         self.rate_ = self.rate_ * self.decay
