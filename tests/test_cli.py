@@ -48,7 +48,7 @@ def test_simulate_prints_one_object(capsys: pytest.CaptureFixture[str]) -> None:
         capsys, "simulate", "pdgd", *SMALL, "--user", "navigational?stop_requires_click=false", "--param", "rate=0.05"
     )
     assert result["learner"] == "pdgd"
-    assert result["params"] == {"rate": 0.05}
+    assert result["params"] == {"rate": 0.05, "decay": 0.9999977, "plus_one": True}
     assert result["user"] == "navigational?stop_requires_click=false"
     assert result["rounds"] == 60
     assert result["seed"] == 0
@@ -74,7 +74,7 @@ def test_compare_prints_a_table_and_draws(capsys: pytest.CaptureFixture[str], tm
     learners = ["pairrank", "pairrank?explore=random", "random"]
     assert run("compare", *learners, *SMALL, "--seeds", "2", "--figure", str(figure)) == 0
     out = capsys.readouterr().out
-    assert "pairrank (explore=random)" in out
+    assert "pairrank(explore=random)" in out
     assert "±" in out
     drawing = figure.read_text()
     assert "explore=random" in drawing
@@ -91,7 +91,8 @@ def test_processes_do_not_change_results(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_compare_shares_parameters_with_those_that_have_them(capsys: pytest.CaptureFixture[str]) -> None:
     results = printed_json(capsys, "compare", "pdgd", "greedy", "random", *SMALL, "--param", "rate=0.3")
-    assert [result["params"] for result in results] == [{"rate": 0.3}, {"rate": 0.3}, {}]
+    assert [result["params"].get("rate") for result in results] == [0.3, 0.3, None]
+    assert [result["label"] for result in results] == ["pdgd(rate=0.3)", "greedy(rate=0.3)", "random"]
 
 
 def test_sweep(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -145,6 +146,13 @@ def test_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
         (["simulate", "pdgd", "--seeds", "0"], "seeds is 0; it must be at least 1"),
         (["simulate", "pdgd", "--delays", "late?lost=3"], "lost is 3.0; it is a probability"),
         (["simulate", "pdgd", "--rounds", "many"], "many"),
+        (["simulate", "pdgd", "--seed", "-1"], "seed is -1; it must be an integer of at least 0"),
+        (["simulate", "pdgd", "--processes", "0", "--seeds", "2"], "processes is 0; it must be at least 1"),
+        (["simulate", "pdgd", "--param", "rate=1", "--param", "rate=2"], "'rate' of learner 'pdgd' stands twice"),
+        (["simulate", "pdgd", "--data", "synthetic:mslr?queries=9999999999"], "ask for at most 16 GB"),
+        (["compare", "pdgd", "pdgd"], "is asked for twice"),
+        (["compare", "pdgd", "--figure", "x.bmp"], "figures are written as .png or .svg"),
+        (["check", "pdgd", "--param", "rate=-1"], "rate is -1; it must be above 0"),
         (["compare"], "no learners to compare; try: rankloop compare"),
         (["compare", "pdgd", "--param", "epsilon=1"], "has the parameter of 'epsilon=1'"),
         (["sweep", "nowhere.toml"], "nowhere.toml: No such file"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import log2
 
 import numpy as np
@@ -47,3 +48,30 @@ def test_mean_over_ragged_lists() -> None:
     assert metrics.mean_ndcg(scores, grades, offsets) == pytest.approx((1 / log2(3) + 1) / 2)
     assert metrics.mean_ndcg(scores, grades, offsets, empty="0") == pytest.approx((1 / log2(3) + 1) / 3)
     assert metrics.mean_ndcg(scores, grades, offsets, empty="1") == pytest.approx((1 / log2(3) + 2) / 3)
+
+
+def test_evaluate_is_the_mean_of_the_single_lists() -> None:
+    rng = np.random.default_rng(3)
+    sizes = np.array([4, 1, 9, 6])
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    scores, grades = rng.permutation(20).astype(float), rng.integers(0, 3, 20)
+    lists = [grades[a:b][np.argsort(-scores[a:b])] for a, b in pairwise(offsets)]
+    found = metrics.evaluate(scores, grades, offsets, k=3)
+    some = [ranked for ranked in lists if ranked.any()]
+    assert found["ndcg@3"] == pytest.approx(np.mean([metrics.ndcg(ranked, 3) for ranked in some]))
+    assert found["dcg@3"] == pytest.approx(np.mean([metrics.dcg(ranked, 3) for ranked in lists]))
+    assert found["ap"] == pytest.approx(np.mean([metrics.average_precision(ranked) for ranked in some]))
+    assert found["precision@3"] == pytest.approx(np.mean([metrics.precision(ranked, 3) for ranked in lists]))
+    assert found["auc"] == pytest.approx(np.mean([metrics.auc(ranked) for ranked in some]))
+    wrong = sum(metrics.misordered_pairs(ranked) for ranked in lists)
+    right = sum(metrics.misordered_pairs(ranked[::-1]) for ranked in lists)
+    assert found["misordered"] == wrong
+    assert found["tau"] == pytest.approx((right - wrong) / (right + wrong))
+
+
+def test_lengths_that_disagree_are_named() -> None:
+    for function in (metrics.evaluate, metrics.mean_ndcg):
+        with pytest.raises(InvalidInput, match="3 scores, 2 grades and offsets up to 2"):
+            function(np.zeros(3), np.zeros(2, np.int64), np.array([0, 2]))
+    with pytest.raises(InvalidInput, match="empty is 'none'"):
+        metrics.ndcg([0], empty="none")  # type: ignore[arg-type]

@@ -103,8 +103,45 @@ def mean_ndcg(
     >>> mean_ndcg(np.array([2.0, 1, 5, 4]), np.array([1, 0, 0, 1]), np.array([0, 2, 4])) == (1 + 1 / log2(3)) / 2
     True
     """
+    if not len(scores) == len(grades) == offsets[-1]:
+        raise InvalidInput(
+            f"{len(scores)} scores, {len(grades)} grades and offsets up to {offsets[-1]}; all must agree"
+        )
     found = kernels.ragged_dcg(scores, np.zeros(scores.size) if ties is None else ties, grades, offsets, k)
     return mean_ratio(found, kernels.ragged_ideal_dcg(grades, offsets, k), empty)
+
+
+def evaluate(
+    scores: Array, grades: Array, offsets: Array, k: int = 10, ties: Array | None = None, empty: Empty = "skip"
+) -> dict[str, float]:
+    """Every metric of this module, the mean over queries; the last two tell the pairs of all queries together.
+
+    NDCG, average precision and AUC leave out queries with nothing relevant, or count them as `empty` says.
+
+    >>> found = evaluate(np.array([2.0, 1, 5, 4]), np.array([1, 0, 0, 1]), np.array([0, 2, 4]), k=1)
+    >>> found["ndcg@1"], found["ap"], found["precision@1"], found["auc"], found["misordered"], found["tau"]
+    (0.5, 0.75, 0.5, 0.5, 1.0, 0.0)
+    """
+    if not len(scores) == len(grades) == offsets[-1]:
+        raise InvalidInput(
+            f"{len(scores)} scores, {len(grades)} grades and offsets up to {offsets[-1]}; all must agree"
+        )
+    ties = np.zeros(len(scores)) if ties is None else ties
+    ranked = kernels.ranked_grades(scores, ties, grades, offsets)
+    lists = kernels.ragged_list_metrics(ranked, offsets, _cut(k))
+    backwards = kernels.ragged_list_metrics(kernels.ranked_grades(-scores, -ties, grades, offsets), offsets, k)
+    ideal = kernels.ragged_ideal_dcg(grades, offsets, k)
+    relevant = np.where(ideal > 0, 1.0, 0.0)
+    wrong, right = float(lists[:, 4].sum()), float(backwards[:, 4].sum())
+    return {
+        f"ndcg@{k}": mean_ratio(lists[:, 0], ideal, empty),
+        f"dcg@{k}": float(lists[:, 0].mean()),
+        "ap": mean_ratio(lists[:, 1], relevant, empty),
+        f"precision@{k}": float(lists[:, 2].mean()),
+        "auc": mean_ratio(lists[:, 3], relevant, empty),
+        "misordered": wrong,
+        "tau": (right - wrong) / (right + wrong) if right + wrong else 1.0,
+    }
 
 
 def mean_ratio(found: Array, ideal: Array, empty: Empty) -> float:

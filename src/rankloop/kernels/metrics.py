@@ -87,3 +87,29 @@ def ragged_dcg(scores: Array, ties: Array, grades: Array, offsets: Array, k: int
         order = top_k(scores[first:last], ties[first:last], k)
         found[q] = dcg(grades[first:last][order], k)
     return found
+
+
+@jit
+def ranked_grades(scores: Array, ties: Array, grades: Array, offsets: Array) -> Array:
+    """(N,) the grades with each query's documents sorted by score, equal scores by `ties`."""
+    ranked = np.empty(grades.size, grades.dtype)
+    for q in range(offsets.size - 1):
+        first, last = offsets[q], offsets[q + 1]
+        order = top_k(scores[first:last], ties[first:last], last - first)
+        for p in range(last - first):
+            ranked[first + p] = grades[first + order[p]]
+    return ranked
+
+
+@jit
+def ragged_list_metrics(ranked: Array, offsets: Array, k: int) -> Array:
+    """(Q, 5) of each query's ranked grades: DCG@k, average precision, precision@k, AUC, mis-ordered pairs."""
+    found = np.empty((offsets.size - 1, 5))
+    for q in range(offsets.size - 1):
+        grades = ranked[offsets[q] : offsets[q + 1]]
+        found[q, 0] = dcg(grades, k)
+        found[q, 1] = average_precision(grades)
+        found[q, 2] = precision(grades, k)
+        found[q, 3] = auc(grades)
+        found[q, 4] = misordered_pairs(grades)
+    return found
