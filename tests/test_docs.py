@@ -35,6 +35,13 @@ def test_every_learner_has_a_place_on_its_familys_page(name: str) -> None:
         assert f"`{parameter}`" in page, f"{name}'s {parameter} is not on the page"
 
 
+def test_nothing_is_left_to_fill_in() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    for page in pages:
+        left = re.findall(r"^\s*[A-Z_]{5,}$|\b(?:TODO|FIXME)\b", page.read_text("utf-8"), re.MULTILINE)
+        assert not left, f"{page.name}: {left}"
+
+
 def python_blocks(path: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", path.read_text("utf-8"), flags=re.DOTALL)
 
