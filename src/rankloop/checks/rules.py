@@ -1,105 +1,44 @@
-"""The contract of a learner, as checks that anyone can run: `rankloop check NAME`, or `check_learner(factory)`.
-
-A check is a function of a factory that makes a fresh learner; its docstring is the rule, and it raises
-`AssertionError` where the rule is broken. Third parties run them on their own learners.
-"""
+"""The contract of a learner, rule by rule. The docstring is the rule; a broken one raises `AssertionError`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from rankloop import codec
+from rankloop.checks.world import (
+    WIDTH,
+    Factory,
+    assert_finite,
+    docstrings,
+    one_round,
+    relevant_items,
+    same_impression,
+    same_state,
+    some_candidates,
+    some_feedback,
+    taught,
+)
 from rankloop.clicks.dependent import DependentClickUser
 from rankloop.errors import InvalidInput
-from rankloop.learner import Learner, clone, params
+from rankloop.learner import clone, params
 from rankloop.metrics import ndcg
-from rankloop.types import Array, Candidates, Feedback, Impression
+from rankloop.types import Array, Candidates, Feedback
 
-Factory = Callable[[], Learner]
 Check = Callable[[Factory], None]
-
-WIDTH = 6
 CHECKS: list[Check] = []
 
 
-class Outcome(NamedTuple):
-    """What a check said: its name, its rule, and what is wrong (None: nothing)."""
-
-    name: str
-    rule: str
-    error: str | None
-
-
-def check_learner(factory: Factory, *, learns: bool = True) -> Iterator[Outcome]:
-    """Run every check on the learner that `factory` makes; `learns=False` leaves out that it beats random."""
-    for check in CHECKS:
-        if check is beats_random and not learns:
-            continue
-        try:
-            check(factory)
-            error: str | None = None
-        except AssertionError as broken:
-            error = str(broken)
-        except Exception as broken:  # a learner that falls over breaks the rule it was asked to keep
-            error = f"{type(broken).__name__}: {broken}"
-        yield Outcome(check.__name__, (check.__doc__ or "").strip(), error)
-
-
-def _check(function: Check) -> Check:
+def rule(function: Check) -> Check:
+    """Make a function one of the checks."""
     CHECKS.append(function)
     return function
 
 
-# -- a small world to live in --------------------------------------------------------------------------------------
-
-
-def some_candidates(seed: int, n: int = 12, query: str = "q") -> Candidates:
-    """n items with random features."""
-    return Candidates(query, np.arange(n) + 100, np.random.default_rng(seed).random((n, WIDTH)))
-
-
-def some_feedback(learner: Learner, impression: Impression, seed: int) -> Feedback:
-    """Random clicks or grades for every slot."""
-    values = np.random.default_rng(seed).integers(0, 2, impression.k)
-    return Feedback(learner.feedback, values.astype(np.float64))
-
-
-def taught(factory: Factory, events: int = 15) -> Learner:
-    """A learner that has seen some events (and some grades, if it is fitted on those)."""
-    learner = factory()
-    if hasattr(learner, "fit"):
-        rng = np.random.default_rng(0)
-        learner.fit(rng.random((12, WIDTH)), rng.integers(0, 3, 12), np.array([0, 6, 12]))
-    for t in range(events):
-        _one_round(learner, t)
-    return learner
-
-
-def _one_round(learner: Learner, t: int, n: int = 12) -> None:
-    rng = np.random.default_rng([7, t])
-    shown = learner.rank(some_candidates(t, n, f"q{t % 3}"), 5, rng)
-    learner.learn(shown, some_feedback(learner, shown, t), rng)
-
-
-def _same_state(a: Learner, b: Learner) -> bool:
-    one, other = a.state(), b.state()
-    return one.keys() == other.keys() and all(
-        one[name].dtype == other[name].dtype and one[name].tobytes() == other[name].tobytes() for name in one
-    )
-
-
-def _same_impression(a: Impression, b: Impression) -> bool:
-    return codec.dump_impression(a) == codec.dump_impression(b)
-
-
-# -- the contract --------------------------------------------------------------------------------------------------
-
-
-@_check
+@rule
 def ranking_is_a_permutation_prefix(factory: Factory) -> None:
     """A ranking is k different positions of the candidate list, with the ids and rows that stand there."""
     for learner in (factory(), taught(factory)):
@@ -117,7 +56,7 @@ def ranking_is_a_permutation_prefix(factory: Factory) -> None:
                 assert (shown.features == candidates.features[shown.order]).all(), "features are not the rows shown"
 
 
-@_check
+@rule
 def rank_is_pure(factory: Factory) -> None:
     """rank and best change nothing, so any number of impressions can be open."""
     for learner in (factory(), taught(factory)):
@@ -128,7 +67,7 @@ def rank_is_pure(factory: Factory) -> None:
         assert before == after, "the state changed while ranking"
 
 
-@_check
+@rule
 def inputs_are_untouched(factory: Factory) -> None:
     """Candidates, impression and feedback are the same after a round as before; read-only arrays are accepted."""
     learner = taught(factory)
@@ -146,23 +85,23 @@ def inputs_are_untouched(factory: Factory) -> None:
     assert codec.dump_impression(shown) == frozen, "the impression changed while learning from it"
 
 
-@_check
+@rule
 def same_rng_same_result(factory: Factory) -> None:
     """The same random numbers give the same list and the same state, bit for bit."""
-    assert _same_state(taught(factory), taught(factory)), "two runs with the same random numbers ended differently"
+    assert same_state(taught(factory), taught(factory)), "two runs with the same random numbers ended differently"
     learner = taught(factory)
     one, other = (learner.rank(some_candidates(5), 5, np.random.default_rng(5)) for _ in range(2))
-    assert _same_impression(one, other), "the same random numbers gave two different lists"
+    assert same_impression(one, other), "the same random numbers gave two different lists"
 
 
-@_check
+@rule
 def cold_start(factory: Factory) -> None:
     """A learner that has seen nothing ranks."""
     assert factory().rank(some_candidates(0), 3, np.random.default_rng(0)).k == 3
     assert factory().best(some_candidates(0), 3).size == 3
 
 
-@_check
+@rule
 def short_lists(factory: Factory) -> None:
     """One candidate is enough, and k beyond the list shows it all."""
     for learner in (factory(), taught(factory)):
@@ -173,7 +112,7 @@ def short_lists(factory: Factory) -> None:
             learner.learn(shown, some_feedback(learner, shown, 1), np.random.default_rng(2))
 
 
-@_check
+@rule
 def feedback_may_be_cut(factory: Factory) -> None:
     """Feedback on the first m positions only is taken, for every m from 0 to k."""
     learner = factory()
@@ -181,20 +120,20 @@ def feedback_may_be_cut(factory: Factory) -> None:
         shown = learner.rank(some_candidates(m), 5, np.random.default_rng(m))
         whole = some_feedback(learner, shown, m)
         learner.learn(shown, Feedback(whole.kind, whole.values[:m]), np.random.default_rng(m))
-    _finite(learner)
+    assert_finite(learner)
 
 
-@_check
+@rule
 def all_or_nothing_clicked(factory: Factory) -> None:
     """No click, and a click on everything, teach without harm: the state stays finite."""
     learner = factory()
     for t in range(20):
         shown = learner.rank(some_candidates(t), 5, np.random.default_rng(t))
         learner.learn(shown, Feedback(learner.feedback, np.full(5, float(t % 2))), np.random.default_rng(t))
-    _finite(learner)
+    assert_finite(learner)
 
 
-@_check
+@rule
 def many_open_out_of_order(factory: Factory) -> None:
     """Feedback may come long after other lists were shown, in any order, or never."""
     learner = factory()
@@ -202,10 +141,10 @@ def many_open_out_of_order(factory: Factory) -> None:
     for t in (7, 2, 9, 0, 4):
         learner.rank(some_candidates(50 + t), 5, np.random.default_rng(t))
         learner.learn(open_[t], some_feedback(learner, open_[t], t), np.random.default_rng(t))
-    _finite(learner)
+    assert_finite(learner)
 
 
-@_check
+@rule
 def impression_survives_the_codec(factory: Factory) -> None:
     """Learning from an impression that went through bytes gives the same state, bit for bit."""
     direct, stored = taught(factory), taught(factory)
@@ -213,10 +152,10 @@ def impression_survives_the_codec(factory: Factory) -> None:
     feedback = some_feedback(direct, shown, 8)
     direct.learn(shown, feedback, np.random.default_rng(9))
     stored.learn(codec.load_impression(codec.dump_impression(shown)), feedback, np.random.default_rng(9))
-    assert _same_state(direct, stored), "what learn needs does not all travel with the impression"
+    assert same_state(direct, stored), "what learn needs does not all travel with the impression"
 
 
-@_check
+@rule
 def unseen_queries_and_items(factory: Factory) -> None:
     """Queries and ids never met before, integers or strings, are ranked and learned from."""
     learner = taught(factory)
@@ -226,7 +165,7 @@ def unseen_queries_and_items(factory: Factory) -> None:
     assert learner.best(new, 3).size == 3
 
 
-@_check
+@rule
 def state_is_plain_arrays(factory: Factory) -> None:
     """The state is numbers, flags and strings in arrays, and a copy: changing it does not change the learner."""
     learner = taught(factory)
@@ -238,10 +177,10 @@ def state_is_plain_arrays(factory: Factory) -> None:
         if array.dtype.kind == "f":
             array[...] = 1e9
     fresh = taught(factory)
-    assert _same_state(learner, fresh), "state() handed out the learner's own arrays"
+    assert same_state(learner, fresh), "state() handed out the learner's own arrays"
 
 
-@_check
+@rule
 def restore_is_bit_exact(factory: Factory) -> None:
     """Save, load and go on ends in the same bits as never having stopped."""
     unbroken, stopped = taught(factory), taught(factory)
@@ -249,12 +188,12 @@ def restore_is_bit_exact(factory: Factory) -> None:
     resumed = factory()
     resumed.load(arrays)
     for t in range(100, 110):
-        _one_round(unbroken, t)
-        _one_round(resumed, t)
-    assert _same_state(unbroken, resumed), "a restored learner went another way than one never interrupted"
+        one_round(unbroken, t)
+        one_round(resumed, t)
+    assert same_state(unbroken, resumed), "a restored learner went another way than one never interrupted"
 
 
-@_check
+@rule
 def load_is_all_or_nothing(factory: Factory) -> None:
     """A state that does not fit is refused and leaves the learner as it was."""
     learner = taught(factory)
@@ -276,19 +215,19 @@ def load_is_all_or_nothing(factory: Factory) -> None:
         else:
             told = {name: (value.dtype.str, value.shape) for name, value in state.items()}
             raise AssertionError(f"a state of {told} was taken, though it does not fit")
-        assert _same_state(learner, taught(factory)), "a refused state still changed the learner"
+        assert same_state(learner, taught(factory)), "a refused state still changed the learner"
 
 
-@_check
+@rule
 def clone_is_fresh(factory: Factory) -> None:
     """A clone has the same parameters and has learned nothing."""
     learner = taught(factory)
     copy = clone(learner)
     assert params(copy) == params(learner), "the clone has other parameters"
-    assert _same_state(copy, factory()), "the clone has learned something already"
+    assert same_state(copy, factory()), "the clone has learned something already"
 
 
-@_check
+@rule
 def parameters_survive_json(factory: Factory) -> None:
     """Parameters go through JSON and make an equal learner."""
     learner = factory()
@@ -296,20 +235,20 @@ def parameters_survive_json(factory: Factory) -> None:
     assert again == learner, f"{again} != {learner}"
 
 
-@_check
+@rule
 def memory_is_bounded(factory: Factory) -> None:
     """The state does not grow with the events seen, unless the docstring says that it does (the word is "grow")."""
     learner = taught(factory, 60)
     early = sum(array.nbytes for array in learner.state().values())
     for t in range(60, 180):
-        _one_round(learner, t)
+        one_round(learner, t)
     late = sum(array.nbytes for array in learner.state().values())
-    assert late <= early or "grow" in _told(learner), (
+    assert late <= early or "grow" in docstrings(learner), (
         f"the state grew from {early} to {late} bytes in 120 events; say so, or bound it"
     )
 
 
-@_check
+@rule
 def bad_input_is_named(factory: Factory) -> None:
     """NaN, wrong width, double ids, no items, k = 0, feedback too long, of the wrong kind or not a number: named."""
     learner = taught(factory)
@@ -350,7 +289,7 @@ def bad_input_is_named(factory: Factory) -> None:
     assert before == after, "bad input changed the learner"
 
 
-@_check
+@rule
 def a_broken_impression_is_refused(factory: Factory) -> None:
     """An impression that is not whole (rows missing, NaN, a memo cut or lost) is named and changes nothing."""
     learner = taught(factory)
@@ -376,23 +315,23 @@ def a_broken_impression_is_refused(factory: Factory) -> None:
     assert before == after, "a broken impression changed the learner"
 
 
-@_check
+@rule
 def it_is_documented(factory: Factory) -> None:
     """The docstring says what it does, explains every parameter and has a runnable example."""
     learner = factory()
-    text = _told(learner)
+    text = docstrings(learner)
     assert ">>>" in text, "the docstring has no example"
     for name in params(learner):
         assert name in text, f"the docstring does not explain parameter {name!r}"
 
 
-@_check
+@rule
 def beats_random(factory: Factory) -> None:
     """After 300 rounds with perfect users of a linear world, its best lists beat random ones clearly."""
     rng = np.random.default_rng(11)
     truth = rng.normal(size=WIDTH)
     queries = [Candidates(f"q{i}", features=rng.random((10, WIDTH))) for i in range(40)]
-    grades = [_relevant(candidates, truth) for candidates in queries]
+    grades = [relevant_items(candidates, truth) for candidates in queries]
     learner, user = factory(), DependentClickUser.named("perfect", 1)
     for t in range(300):
         q = t % 30  # the last ten are held out
@@ -405,20 +344,3 @@ def beats_random(factory: Factory) -> None:
     learned = float(np.mean([ndcg(grades[q][learner.best(queries[q], 5)], 5, grades[q]) for q in held_out]))
     chance = float(np.mean([ndcg(grades[q][rng.permutation(10)[:5]], 5, grades[q]) for q in held_out]))
     assert learned > chance + 0.15, f"NDCG@5 {learned:.3f} against {chance:.3f} by chance"
-
-
-def _relevant(candidates: Candidates, truth: Array) -> Array:
-    """The three items with the highest true scores have grade 1."""
-    assert candidates.features is not None
-    scores = candidates.features @ truth
-    return np.asarray(scores >= np.sort(scores)[-3], dtype=np.int64)
-
-
-def _told(learner: Learner) -> str:
-    """What the docstrings of a learner's class and of those it builds on say."""
-    return "\n".join(cls.__doc__ or "" for cls in type(learner).__mro__[:-1])
-
-
-def _finite(learner: Learner) -> None:
-    for name, array in learner.state().items():
-        assert array.dtype.kind != "f" or np.isfinite(array).all(), f"state {name!r} is no longer finite"

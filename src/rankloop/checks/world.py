@@ -1,0 +1,70 @@
+"""A small world for the checks to live in: candidates, feedback, a learner that has seen some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from rankloop import codec
+from rankloop.learner import Learner
+from rankloop.types import Array, Candidates, Feedback, Impression
+
+Factory = Callable[[], Learner]
+WIDTH = 6
+
+
+def some_candidates(seed: int, n: int = 12, query: str = "q") -> Candidates:
+    """n items with random features."""
+    return Candidates(query, np.arange(n) + 100, np.random.default_rng(seed).random((n, WIDTH)))
+
+
+def some_feedback(learner: Learner, impression: Impression, seed: int) -> Feedback:
+    """Random clicks or grades for every slot."""
+    values = np.random.default_rng(seed).integers(0, 2, impression.k)
+    return Feedback(learner.feedback, values.astype(np.float64))
+
+
+def taught(factory: Factory, events: int = 15) -> Learner:
+    """A learner that has seen some events (and some grades, if it is fitted on those)."""
+    learner = factory()
+    if hasattr(learner, "fit"):
+        rng = np.random.default_rng(0)
+        learner.fit(rng.random((12, WIDTH)), rng.integers(0, 3, 12), np.array([0, 6, 12]))
+    for t in range(events):
+        one_round(learner, t)
+    return learner
+
+
+def one_round(learner: Learner, t: int, n: int = 12) -> None:
+    rng = np.random.default_rng([7, t])
+    shown = learner.rank(some_candidates(t, n, f"q{t % 3}"), 5, rng)
+    learner.learn(shown, some_feedback(learner, shown, t), rng)
+
+
+def same_state(a: Learner, b: Learner) -> bool:
+    one, other = a.state(), b.state()
+    return one.keys() == other.keys() and all(
+        one[name].dtype == other[name].dtype and one[name].tobytes() == other[name].tobytes() for name in one
+    )
+
+
+def same_impression(a: Impression, b: Impression) -> bool:
+    return codec.dump_impression(a) == codec.dump_impression(b)
+
+
+def relevant_items(candidates: Candidates, truth: Array) -> Array:
+    """The three items with the highest true scores have grade 1."""
+    assert candidates.features is not None
+    scores = candidates.features @ truth
+    return np.asarray(scores >= np.sort(scores)[-3], dtype=np.int64)
+
+
+def docstrings(learner: Learner) -> str:
+    """What the docstrings of a learner's class and of those it builds on say."""
+    return "\n".join(cls.__doc__ or "" for cls in type(learner).__mro__[:-1])
+
+
+def assert_finite(learner: Learner) -> None:
+    for name, array in learner.state().items():
+        assert array.dtype.kind != "f" or np.isfinite(array).all(), f"state {name!r} is no longer finite"
