@@ -204,17 +204,20 @@ class PairRank:
             self._start(features)
         if self.alpha == "theory":
             self.longest_ = np.maximum(self.longest_, pairwise.longest_pair(features, pairs))
+        inverse = self.inverse_.copy()  # kernels let other threads run: whoever ranks meanwhile keeps whole arrays
         if self.update == "onepass":
+            theta = self.theta_.copy()
             if self.forget < 1.0:
-                self.inverse_ = pairwise.forgotten(self.inverse_, self.forget, self.prior * self.unit_[0])
-            self.log_det_ += pairwise.onepass(self.theta_, self.inverse_, features, pairs, weights)
-            return
-        new = features[pairs[:, 0]] - features[pairs[:, 1]]
-        self.theta_, self.hessian_inverse_, self.rows_, self.weights_ = refitted(
-            self.theta_, self.hessian_inverse_, self.rows_, self.weights_, new, weights, self.ridge * self.unit_[0]
-        )
-        for row, weight in zip(new, weights, strict=True):
-            self.log_det_ += pairwise.rank_one_update(self.inverse_, row, weight)
+                inverse = pairwise.forgotten(inverse, self.forget, self.prior * self.unit_[0])
+            gained = pairwise.onepass(theta, inverse, features, pairs, weights)
+            self.theta_ = theta
+        else:
+            new = features[pairs[:, 0]] - features[pairs[:, 1]]
+            gained = sum(pairwise.rank_one_update(inverse, row, w) for row, w in zip(new, weights, strict=True))
+            self.theta_, self.hessian_inverse_, self.rows_, self.weights_ = refitted(
+                self.theta_, self.hessian_inverse_, self.rows_, self.weights_, new, weights, self.ridge * self.unit_[0]
+            )
+        self.inverse_, self.log_det_ = inverse, self.log_det_ + gained
 
     def state(self) -> dict[str, Array]:
         """θ, the confidence matrix and, with "refit", the pairs so far."""
