@@ -60,6 +60,21 @@ def test_simulate_prints_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert result["conventions"]["stop_requires_click"] is False
 
 
+def test_parameters_may_follow_the_name(capsys: pytest.CaptureFixture[str]) -> None:
+    result = printed_json(capsys, "simulate", "pdgd?rate=0.2", *SMALL, "--param", "decay=0.9")
+    assert (result["learner"], result["params"]["rate"], result["params"]["decay"]) == ("pdgd", 0.2, 0.9)
+    assert printed_json(capsys, "check", "base")["ok"]
+
+
+def test_ctrl_c_says_what_is_kept(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rankloop.cli._out.print_table", interrupted)
+    assert run("learners") == 130
+    assert "keeps its finished runs" in capsys.readouterr().err
+
+
 def test_several_seeds_give_means_and_standard_errors(capsys: pytest.CaptureFixture[str]) -> None:
     single = [printed_json(capsys, "simulate", "pdgd", *SMALL, "--seed", str(seed)) for seed in (3, 4)]
     both = printed_json(capsys, "simulate", "pdgd", *SMALL, "--seed", "3", "--seeds", "2")
@@ -155,6 +170,7 @@ def test_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
         (["check", "pdgd", "--param", "rate=-1"], "rate is -1; it must be above 0"),
         (["compare"], "no learners to compare; try: rankloop compare"),
         (["compare", "pdgd", "--param", "epsilon=1"], "has the parameter of 'epsilon=1'"),
+        (["data", "convert", "synthetic:mslr", "x.txt"], "looks like a file, but all parts go into a folder"),
         (["sweep", "nowhere.toml"], "nowhere.toml: No such file"),
         (["fly"], "fly"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from rankloop.checks.world import (
     Factory,
     assert_finite,
     docstrings,
+    everything,
     one_round,
     relevant_items,
     same_impression,
@@ -60,11 +62,11 @@ def ranking_is_a_permutation_prefix(factory: Factory) -> None:
 def rank_is_pure(factory: Factory) -> None:
     """rank and best change nothing, so any number of impressions can be open."""
     for learner in (factory(), taught(factory)):
-        before = {name: value.tobytes() for name, value in learner.state().items()}
+        before = everything(learner)
         learner.rank(some_candidates(1), 5, np.random.default_rng(1))
         learner.best(some_candidates(2), 5)
-        after = {name: value.tobytes() for name, value in learner.state().items()}
-        assert before == after, "the state changed while ranking"
+        changed = [name for name, value in everything(learner).items() if before.get(name) != value]
+        assert not changed, f"{', '.join(changed)} changed while ranking"
 
 
 @rule
@@ -322,7 +324,8 @@ def it_is_documented(factory: Factory) -> None:
     text = docstrings(learner)
     assert ">>>" in text, "the docstring has no example"
     for name in params(learner):
-        assert name in text, f"the docstring does not explain parameter {name!r}"
+        entry = re.search(rf"^[\w, ]*\b{name}\b[\w, ]*$", text, re.MULTILINE)
+        assert entry, f"the docstring does not explain parameter {name!r} under Parameters"
 
 
 @rule

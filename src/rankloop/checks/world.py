@@ -42,6 +42,13 @@ def one_round(learner: Learner, t: int, n: int = 12) -> None:
     learner.learn(shown, some_feedback(learner, shown, t), rng)
 
 
+def everything(learner: Learner) -> dict[str, bytes | str]:
+    """All that an object holds, learned or hidden, as values that can be compared."""
+    return {
+        name: value.tobytes() if isinstance(value, np.ndarray) else repr(value) for name, value in vars(learner).items()
+    }
+
+
 def same_state(a: Learner, b: Learner) -> bool:
     one, other = a.state(), b.state()
     return one.keys() == other.keys() and all(

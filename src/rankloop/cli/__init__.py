@@ -28,6 +28,7 @@ def build() -> App:
     app = App(
         name="rankloop",
         version=__version__,
+        suppress_keyboard_interrupt=False,  # main() says what is kept
         default_parameter=Parameter(negative=()),  # `--json` needs no `--no-json`
         help=(
             "A ranking that learns from every click.\n\n"

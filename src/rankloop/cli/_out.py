@@ -38,7 +38,14 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 def progress_bars() -> Iterator[Progress]:
     """Progress on standard error, with the time left; silent where nobody watches."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=people, transient=True) as bars:
+    with Progress(
+        *columns,
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=people,
+        transient=True,
+        disable=not people.is_terminal,
+    ) as bars:
         yield bars
 
 

@@ -45,7 +45,7 @@ def info(spec: str, /, *, json: bool = False) -> None:
 
 
 def convert(spec: str, target: Path, /, *, part: Literal["train", "vali", "test", "all"] = "all") -> None:
-    """Write a data set as LETOR text: a folder with train, vali and test, or one part as one file.
+    """Write a data set as LETOR text, values as they are: a folder with train, vali and test, or one part as one file.
 
     Parameters
     ----------
@@ -59,6 +59,10 @@ def convert(spec: str, target: Path, /, *, part: Literal["train", "vali", "test"
     from rankloop.errors import InvalidParameter
     from rankloop.lab.datasets import open_split, write_letor
 
+    if part == "all" and target.suffix in (".txt", ".gz"):
+        raise InvalidParameter(f"{target} looks like a file, but all parts go into a folder; say --part train, say")
+    if "normalise=" not in spec:  # what is written should be what was read; whoever reads it normalises
+        spec += "&normalise=none" if "?" in spec else "?normalise=none"
     parts = open_split(spec).parts
     if part != "all":
         if part not in parts:

@@ -86,7 +86,7 @@ def simulate(learner: str, /, *, setting: Setting = Setting(), param: Params = N
     Parameters
     ----------
     learner
-        A name from `rankloop learners`.
+        A name from `rankloop learners`, with parameters if wanted: `pairrank?alpha=0.1`.
     setting
         What, for whom, how long.
     param
@@ -94,7 +94,8 @@ def simulate(learner: str, /, *, setting: Setting = Setting(), param: Params = N
     json
         Print one JSON object instead of a table.
     """
-    records = _run(setting.trials(learner, _params(learner, param)), setting.processes)
+    ((name, params),) = parsed_learners([learner], param)
+    records = _run(setting.trials(name, params), setting.processes)
     summary = _summary(records)
     if json:
         _out.print_json(summary)
@@ -133,7 +134,7 @@ def compare(
     if figure is not None and figure.suffix.lower() not in (".png", ".svg"):
         raise InvalidParameter(f"figure {figure} ends in {figure.suffix!r}; figures are written as .png or .svg")
     trials = []
-    for name, params in _parsed_learners(learners, param):
+    for name, params in parsed_learners(learners, param):
         trials += setting.trials(name, params)
     records = _run(trials, setting.processes)
     groups: dict[str, list[Record]] = {}
@@ -161,7 +162,7 @@ def _params(learner: str, texts: Sequence[str] | None) -> dict[str, Any]:
     return params
 
 
-def _parsed_learners(specs: Sequence[str], shared: Sequence[str] | None) -> list[tuple[str, dict[str, Any]]]:
+def parsed_learners(specs: Sequence[str], shared: Sequence[str] | None) -> list[tuple[str, dict[str, Any]]]:
     """Names and parameters of `name?key=value` specs, with the shared ones for those learners that have them."""
     from dataclasses import fields
 
@@ -172,7 +173,7 @@ def _parsed_learners(specs: Sequence[str], shared: Sequence[str] | None) -> list
     for spec in specs:
         name, _, own = spec.partition("?")
         has = {field.name for field in fields(learner_class(name))}
-        fitting = [text for text in shared or () if text.partition("=")[0] in has]
+        fitting = [text for text in shared or () if len(specs) == 1 or text.partition("=")[0] in has]
         used.update(fitting)
         parsed.append((name, _params(name, [*fitting, *filter(None, own.split("&"))])))
     for text in shared or ():

@@ -58,24 +58,27 @@ def check(
     Parameters
     ----------
     learner
-        A name from `rankloop learners`.
+        A name from `rankloop learners`, with parameters if wanted: `pairrank?alpha=0.1`.
     param
         A parameter as name=value; may be repeated.
     json
         Print JSON.
     """
     from rankloop.checks import check_learner
-    from rankloop.registry import LEARNERS, make, parse_parameters
+    from rankloop.cli.lab import parsed_learners
+    from rankloop.registry import LEARNERS, make
 
-    parameters = parse_parameters(learner, param or [])
-    make(learner, **parameters)  # a wrong call is told as such, not as twenty broken rules
+    # a wrong name or value is told as such here, not as twenty broken rules below
+    ((learner, parameters),) = parsed_learners([learner], param)
     _out.say_when_compiling()
     outcomes = []
     for outcome in check_learner(lambda: make(learner, **parameters), learns=LEARNERS[learner].learns):
         outcomes.append(outcome)
         if not json:
             mark = "[green]    ok[/green]" if outcome.error is None else "[red]BROKEN[/red]"
-            _out.output.print(mark, escape(outcome.rule), *([escape(outcome.error)] if outcome.error else []))
+            _out.output.print(mark, escape(outcome.rule), soft_wrap=True)
+            if outcome.error:
+                _out.output.print("      ", escape(outcome.error), soft_wrap=True)
     broken = [outcome for outcome in outcomes if outcome.error]
     if json:
         _out.print_json({"learner": learner, "ok": not broken, "checks": [outcome._asdict() for outcome in outcomes]})

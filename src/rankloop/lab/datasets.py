@@ -54,13 +54,10 @@ def open_split(spec: str, on_progress: Progress | None = None) -> Split:
     ...
     rankloop.errors.UnknownName: no synthetic data set 'msrl'; there are mslr, yahoo, mq2007, mq2008, np2003
     """
+    check_spec(spec)
     name, options = parse_spec(spec)
     if name.startswith("synthetic:"):
-        return _generated(name.removeprefix("synthetic:"), options)
-    if not Path(name).exists():
-        known = ", ".join(f"synthetic:{known}" for known in synthetic.SHAPES)
-        raise UnknownName(f"no data set {name!r}: no such file or folder; to try things without data there are {known}")
-    only(options, ("fold", "vali", "normalise"), name)
+        return synthetic.generate(**_generator_options(name.removeprefix("synthetic:"), options))
     sources = _sources(Path(name), options)
     normalise = choice(options, "normalise", NORMALISATIONS)
     parts = _read(sources, normalise, 0, on_progress)
@@ -72,6 +69,18 @@ def open_split(spec: str, on_progress: Progress | None = None) -> Split:
     named = zip(("train", "vali", "test") if len(parts) == 3 else ("train", "test"), parts, strict=True)
     found = {role: replace(part, name=f"{title}/{role}", scale=scale, _candidates={}) for role, part in named}
     return Split(found["train"], found.get("vali"), found["test"])
+
+
+def check_spec(spec: str) -> None:
+    """Refuse a spec that names nothing there is, without opening anything."""
+    name, options = parse_spec(spec)
+    if name.startswith("synthetic:"):
+        _generator_options(name.removeprefix("synthetic:"), options)
+        return
+    if not Path(name).exists():
+        known = ", ".join(f"synthetic:{known}" for known in synthetic.SHAPES)
+        raise UnknownName(f"no data set {name!r}: no such file or folder; to try things without data there are {known}")
+    only(options, ("fold", "vali", "normalise"), name)
 
 
 def describe(split: Split) -> dict[str, Any]:
@@ -119,7 +128,7 @@ def _batches(features: Array) -> list[Array]:
     return [features[i : i + _BATCH] for i in range(0, len(features), _BATCH)]
 
 
-def _generated(name: str, options: Mapping[str, str]) -> Split:
+def _generator_options(name: str, options: Mapping[str, str]) -> dict[str, Any]:
     shape = synthetic.SHAPES.get(name)
     if shape is None:
         raise UnknownName(f"no synthetic data set {name!r}; there are {', '.join(synthetic.SHAPES)}")
@@ -135,16 +144,16 @@ def _generated(name: str, options: Mapping[str, str]) -> Split:
             f"synthetic:{name} with these options takes {gigabytes:,.0f} GB; ask for at most {_LARGEST} GB: fewer "
             "queries, docs or features"
         )
-    return synthetic.generate(
-        name,
-        queries=queries,
-        docs=docs,
-        sizes=choice(options, "sizes", synthetic.SIZES),
-        features=features,
-        seed=integer(options, "seed", 0),
-        relevance=choice(options, "relevance", synthetic.RELEVANCES),
-        normalise=choice(options, "normalise", NORMALISATIONS),
-    )
+    return {
+        "name": name,
+        "queries": queries,
+        "docs": docs,
+        "sizes": choice(options, "sizes", synthetic.SIZES),
+        "features": features,
+        "seed": integer(options, "seed", 0),
+        "relevance": choice(options, "relevance", synthetic.RELEVANCES),
+        "normalise": choice(options, "normalise", NORMALISATIONS),
+    }
 
 
 def _read(sources: list[Source], normalise: str, width: int, on_progress: Progress | None) -> list[Dataset]:

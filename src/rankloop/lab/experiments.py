@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from rankloop.errors import DataError, InvalidParameter, RankloopError
 from rankloop.lab import results
+from rankloop.lab.datasets import check_spec
 from rankloop.lab.delays import open_delays
 from rankloop.lab.run import Record, Trial
 from rankloop.lab.users import open_user
@@ -62,7 +63,8 @@ _LEARNER_KEYS = ("name", "label", "params")
 
 
 def load_sweep(path: Path | str) -> Sweep:
-    """The sweep that a TOML file describes. Everything in it is checked before anything runs, but for the data."""
+    """The sweep that a TOML file describes. Everything in it is checked before anything runs, but for what
+    is inside data files."""
     try:
         content = tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:
@@ -167,9 +169,10 @@ def _only(content: Mapping[str, Any], known: Sequence[str], what: str) -> None:
 
 
 def check_trials(trials: Sequence[Trial]) -> None:
-    """Refuse what can be known to be wrong before any data is opened: users, delays, seeds, the same run twice."""
+    """Refuse what is known to be wrong before any data is opened: data specs, users, delays, seeds, a run twice."""
     seen = set()
     for trial in trials:
+        check_spec(trial.data)
         open_user(trial.user, highest_grade=4)
         open_delays(trial.delays)
         Streams(trial.seed)

@@ -156,16 +156,16 @@ def render(title: str, sections: Sequence[Section], subtitle: str = "") -> str:
     )
 
 
-def write_claims(path: Path | str, title: str, claims: Sequence[Claim]) -> Path:
+def write_claims(path: Path | str, title: str, claims: Sequence[Claim], note: str = "") -> Path:
     """Write the claims alone as Markdown, for a README or a review."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    codec.write(path, claims_markdown(title, claims).encode())
+    codec.write(path, claims_markdown(title, claims, note).encode())
     return path
 
 
-def claims_markdown(title: str, claims: Sequence[Claim]) -> str:
-    """The claims as a Markdown table.
+def claims_markdown(title: str, claims: Sequence[Claim], note: str = "") -> str:
+    """The claims as a Markdown table, under a note on how much they can say.
 
     >>> print(claims_markdown("Paper", [Claim("A | B", "0.7 and 0.6", "seen", "4.2")]))
     # Paper
@@ -182,7 +182,7 @@ def claims_markdown(title: str, claims: Sequence[Claim]) -> str:
         for claim in claims
     ]
     head = "| what the paper says | where | what was seen here | verdict |\n| --- | --- | --- | --- |"
-    return "\n".join([f"# {title}", "", tally(claims), "", head, *rows, ""])
+    return "\n".join([f"# {title}", "", " ".join(filter(None, (tally(claims), note))), "", head, *rows, ""])
 
 
 def tally(claims: Sequence[Claim]) -> str:

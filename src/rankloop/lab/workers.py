@@ -84,7 +84,7 @@ def _attempt(trial: Trial, opened: Callable[[str], Split], on_progress: Callable
     try:
         return run(trial, opened(trial.data), on_progress)
     except RankloopError as error:  # its message says all there is to say
-        return Failure(trial, f"{type(error).__name__}: {error}")
+        return Failure(trial, str(error))
     except Exception as error:
         return Failure(trial, f"{type(error).__name__}: {error}", traceback.format_exc())
 

@@ -48,7 +48,7 @@ def write(out: Path, scale: Scale, chosen: Chosen, table: pa.Table, refit: pa.Ta
     """Figures, claims.md and report.html in the folder `out`; the report's path."""
     found = claims(table)
     title = "PairRank, the experiment repeated"
-    report.write_claims(out / "claims.md", title, found)
+    report.write_claims(out / "claims.md", title, found, _few(scale))
     sections = [
         report.Section("Claims", [report.Claims(found), report.Text(_RULE), report.Text(_few(scale))]),
         report.Section("Figures", _pictures(table, out / "figures")),
@@ -62,7 +62,9 @@ def write(out: Path, scale: Scale, chosen: Chosen, table: pa.Table, refit: pa.Ta
 def _few(scale: Scale) -> str:
     smaller = scale.seeds < FULL.seeds or scale.rounds < FULL.rounds
     paper = "The paper ran 5000 rounds and 20 seeds on MSLR-WEB10K and Yahoo's set 1"
-    return f"{paper}; this is {scale.rounds} and {scale.seeds}" + (": a quick look, not a verdict." if smaller else ".")
+    return f"{paper}; this is {scale.rounds} and {scale.seeds}" + (
+        ": a quick look, too small to decide most claims; not seen is not refuted." if smaller else "."
+    )
 
 
 def _pictures(table: pa.Table, folder: Path) -> list[report.Block]:
