@@ -169,7 +169,7 @@ def test_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
         (["compare", "pdgd", "--figure", "x.bmp"], "figures are written as .png or .svg"),
         (["check", "pdgd", "--param", "rate=-1"], "rate is -1; it must be above 0"),
         (["compare"], "no learners to compare; try: rankloop compare"),
-        (["compare", "pdgd", "--param", "epsilon=1"], "has the parameter of 'epsilon=1'"),
+        (["compare", "pdgd", "greedy", "--param", "epsilon=1"], "has the parameter of 'epsilon=1'"),
         (["data", "convert", "synthetic:mslr", "x.txt"], "looks like a file, but all parts go into a folder"),
         (["sweep", "nowhere.toml"], "nowhere.toml: No such file"),
         (["fly"], "fly"),
