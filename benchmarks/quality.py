@@ -21,7 +21,7 @@ from rankloop.lab.experiments import carry_out
 from rankloop.lab.figures import short_names
 from rankloop.lab.results import Curve, curves
 from rankloop.lab.run import Trial
-from rankloop.registry import parse_parameters
+from rankloop.registry import parse_learner
 
 WORLDS = ["mslr", "yahoo?features=200", "mq2007", "mq2008", "np2003", "mslr?relevance=nonlinear"]
 LEARNERS = ["pdgd", "pairrank", "greedy"]
@@ -45,7 +45,7 @@ def main() -> None:
         Trial(name, data, f"{user}?stop_requires_click=false", parameters, asked.rounds, seed=seed, evaluations=2)
         for data in asked.data
         for user in USERS
-        for name, parameters in map(_learner, asked.learners)
+        for name, parameters in map(parse_learner, asked.learners)
         for seed in range(asked.seeds)
     ]
     table = carry_out(trials, asked.out, asked.processes)
@@ -71,11 +71,6 @@ def main() -> None:
             for user in USERS
         ]
     )
-
-
-def _learner(spec: str) -> tuple[str, dict[str, object]]:
-    name, _, own = spec.partition("?")
-    return name, parse_parameters(name, filter(None, own.split("&")))
 
 
 def _cell(curve: Curve, base: Curve, digits: int) -> str:

@@ -4,6 +4,11 @@ Every message names the value, the rule it breaks and what to do about it. All o
 `except` catches what rankloop says and nothing else; those about values are also `ValueError`.
 """
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
 
 class RankloopError(Exception):
     """The root of everything rankloop raises on purpose."""
@@ -19,6 +24,18 @@ class InvalidParameter(RankloopError, ValueError):
 
 class UnknownName(RankloopError, LookupError):
     """No learner, user or data set has that name. The message lists the ones there are."""
+
+    @classmethod
+    def among(cls, noun: str, name: str, known: Iterable[str]) -> UnknownName:
+        """The error for a `noun` called `name` that is none of the `known` ones.
+
+        >>> str(UnknownName.among("user", "prefect", ["perfect", "navigational"]))
+        "no user is called 'prefect'; did you mean 'perfect'? there are perfect, navigational"
+        """
+        names = list(known)
+        close = difflib.get_close_matches(name, names, 1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        return cls(f"no {noun} is called {name!r}; {hint}there are {', '.join(names)}")
 
 
 class DataError(RankloopError, ValueError):

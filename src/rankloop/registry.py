@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import os
 from collections.abc import Iterable
@@ -45,9 +44,7 @@ def learner_class(name: str) -> type[Any]:
     """The class behind a name."""
     entry = LEARNERS.get(name)
     if entry is None:
-        close = difflib.get_close_matches(name, LEARNERS, 1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise UnknownName(f"no learner is called {name!r}; {hint}there are {', '.join(LEARNERS)}")
+        raise UnknownName.among("learner", name, LEARNERS)
     module, _, attribute = entry.path.partition(":")
     found: type[Any] = getattr(import_module(module), attribute)
     return found
@@ -93,6 +90,16 @@ def parse_parameters(name: str, texts: Iterable[str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             parameters[key] = value
     return parameters
+
+
+def parse_learner(spec: str, more: Iterable[str] = ()) -> tuple[str, dict[str, Any]]:
+    """Name and parameters of `name?parameter=value&parameter=value`, with `more` parameter=value texts.
+
+    >>> parse_learner("pairrank?alpha=0.1", ["prior=3"])
+    ('pairrank', {'prior': 3, 'alpha': 0.1})
+    """
+    name, _, own = spec.partition("?")
+    return name, parse_parameters(name, [*more, *filter(None, own.split("&"))])
 
 
 def name_of(learner: Learner) -> str:

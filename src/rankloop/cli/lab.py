@@ -154,28 +154,21 @@ def compare(
             _out.people.print(f"wrote {figure}")
 
 
-def _params(learner: str, texts: Sequence[str] | None) -> dict[str, Any]:
-    from rankloop.registry import make, parse_parameters
-
-    params = parse_parameters(learner, texts or ())
-    make(learner, **params)  # a wrong name or value is told before the data is opened
-    return params
-
-
 def parsed_learners(specs: Sequence[str], shared: Sequence[str] | None) -> list[tuple[str, dict[str, Any]]]:
     """Names and parameters of `name?key=value` specs, with the shared ones for those learners that have them."""
     from dataclasses import fields
 
     from rankloop.errors import InvalidParameter
-    from rankloop.registry import learner_class
+    from rankloop.registry import learner_class, make, parse_learner
 
     parsed, used = [], set()
     for spec in specs:
-        name, _, own = spec.partition("?")
-        has = {field.name for field in fields(learner_class(name))}
+        has = {field.name for field in fields(learner_class(spec.partition("?")[0]))}
         fitting = [text for text in shared or () if len(specs) == 1 or text.partition("=")[0] in has]
         used.update(fitting)
-        parsed.append((name, _params(name, [*fitting, *filter(None, own.split("&"))])))
+        name, parameters = parse_learner(spec, fitting)
+        make(name, **parameters)  # a wrong value is told before any data is opened
+        parsed.append((name, parameters))
     for text in shared or ():
         if text not in used:
             raise InvalidParameter(f"no learner of {', '.join(specs)} has the parameter of {text!r}")
@@ -272,10 +265,9 @@ def _print_summaries(title: str, summaries: Sequence[dict[str, Any]]) -> None:
 
 
 def _plus_minus(value: float | None, error: float | None, measure: str) -> str:
-    digits = 1 if measure == "online.cndcg" else 4
-    if value is None:
-        return ""
-    return f"{value:.{digits}f}" + (f" ± {error:.{digits}f}" if error is not None else "")
+    from rankloop.lab.report import plus_minus
+
+    return plus_minus(value, error, 1 if measure == "online.cndcg" else 4)
 
 
 def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2) -> None:

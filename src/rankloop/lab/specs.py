@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 
 from rankloop.errors import InvalidParameter, UnknownName
@@ -75,15 +74,7 @@ def flag(options: Mapping[str, str], key: str, default: bool) -> bool:
 
 
 def known_name(name: str, known: Iterable[str], noun: str) -> None:
-    """Refuse a name that is not known.
-
-    >>> known_name("prefect", ["perfect", "navigational"], "user")
-    Traceback (most recent call last):
-    ...
-    rankloop.errors.UnknownName: no user is called 'prefect'; did you mean 'perfect'? there are perfect, navigational
-    """
+    """Refuse a name that is not known."""
     names = list(known)
     if name not in names:
-        close = difflib.get_close_matches(name, names, 1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise UnknownName(f"no {noun} is called {name!r}; {hint}there are {', '.join(names)}")
+        raise UnknownName.among(noun, name, names)
