@@ -1,0 +1,125 @@
+"""The checks can fail: learners broken on purpose are caught by the rule they break."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from rankloop.checks import check_learner
+from rankloop.learners.pdgd import PDGD
+from rankloop.types import Array, Candidates, Feedback, Impression
+
+
+@dataclass
+class Counts(PDGD):
+    """Keeps a number of its own while ranking."""
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+        self.calls = getattr(self, "calls", 0) + 1
+        return super().rank(candidates, k, rng)
+
+
+@dataclass
+class OwnChance(PDGD):
+    """Draws from a generator that nobody gave it."""
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
+        return super().rank(candidates, k, np.random.default_rng())
+
+
+@dataclass
+class Twice(PDGD):
+    """Shows its best item twice."""
+
+    def best(self, candidates: Candidates, k: int) -> Array:
+        order = super().best(candidates, k)
+        order[-1] = order[0]
+        return order
+
+
+@dataclass
+class Scribbles(PDGD):
+    """Writes into the impression it learns from."""
+
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+        super().learn(impression, feedback, rng)
+        impression.memo["scores"][:] = 0.0
+
+
+@dataclass
+class Forgets(PDGD):
+    """Does not save its step size."""
+
+    def state(self) -> dict[str, Array]:
+        return {"theta_": self.theta_.copy()}
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        super().load({**state, "rate_": np.array([self.rate])})
+
+
+@dataclass
+class HandsOut(PDGD):
+    """Gives away its own arrays."""
+
+    def state(self) -> dict[str, Array]:
+        return {"theta_": self.theta_, "rate_": self.rate_}
+
+
+@dataclass
+class Hoards(PDGD):
+    """Keeps everything it is told."""
+
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+        super().learn(impression, feedback, rng)
+        self.rate_ = np.append(self.rate_, 0.0)
+
+
+@dataclass
+class Mute(PDGD):
+    """Has a parameter that it says nothing about, though a sentence may hold the word volume."""
+
+    volume: float = 1.0
+
+
+@dataclass
+class Backwards(PDGD):
+    """Believes the worst to be best."""
+
+    def best(self, candidates: Candidates, k: int) -> Array:
+        return super().best(candidates, candidates.n)[::-1][:k]
+
+
+@dataclass
+class Trusts(PDGD):
+    """Does not look at what it is told."""
+
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule"),
+    [
+        (Counts, "rank_is_pure"),
+        (OwnChance, "same_rng_same_result"),
+        (Twice, "ranking_is_a_permutation_prefix"),
+        (Scribbles, "inputs_are_untouched"),
+        (Forgets, "restore_is_bit_exact"),
+        (HandsOut, "state_is_plain_arrays"),
+        (Hoards, "memory_is_bounded"),
+        (Mute, "it_is_documented"),
+        (Backwards, "beats_random"),
+        (Trusts, "bad_input_is_named"),
+        (Trusts, "a_broken_impression_is_refused"),
+    ],
+)
+def test_a_broken_learner_is_caught(broken: type[PDGD], rule: str) -> None:
+    failed = {outcome.name for outcome in check_learner(broken) if outcome.error is not None}
+    assert rule in failed
+
+
+def test_a_good_learner_passes() -> None:
+    assert [outcome.name for outcome in check_learner(PDGD) if outcome.error is not None] == []
