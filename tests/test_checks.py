@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rankloop.checks import check_learner
+from rankloop.learner import show
 from rankloop.learners.pdgd import PDGD
 from rankloop.types import Array, Candidates, Feedback, Impression
 
@@ -100,6 +101,56 @@ class Trusts(PDGD):
         pass
 
 
+@dataclass
+class KnowsBetter(PDGD):
+    """Shows its own best where it was told what to show."""
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        return super().adopt(candidates, self.best(candidates, len(order)))
+
+
+@dataclass
+class Tallies(PDGD):
+    """Keeps a number of its own while adopting."""
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        self.calls = getattr(self, "calls", 0) + 1
+        return super().adopt(candidates, order)
+
+
+@dataclass
+class Dices(PDGD):
+    """Makes up what it would have scored."""
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        shown = super().adopt(candidates, order)
+        return shown._replace(memo={**shown.memo, "scores": np.random.default_rng().random(shown.k)})
+
+
+@dataclass
+class Bare(PDGD):
+    """Adopts without writing down what it will need."""
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        return super().adopt(candidates, order)._replace(memo={})
+
+
+@dataclass
+class AllOrNothing(PDGD):
+    """Adopts only lists of all candidates, which its own are not."""
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        return super().adopt(candidates, np.array(order).reshape(candidates.n))
+
+
+@dataclass
+class Credulous(PDGD):
+    """Adopts whatever numpy can index with."""
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        return show(candidates, np.array(order), super().adopt(candidates, np.arange(len(order))).memo)
+
+
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [
@@ -114,6 +165,13 @@ class Trusts(PDGD):
         (Backwards, "beats_random"),
         (Trusts, "bad_input_is_named"),
         (Trusts, "a_broken_impression_is_refused"),
+        (KnowsBetter, "adopt_shows_what_it_is_told"),
+        (Tallies, "adopt_is_pure"),
+        (Dices, "adopt_is_pure"),
+        (Dices, "adopted_lists_repeat"),
+        (Bare, "adopted_lists_teach"),
+        (AllOrNothing, "its_own_list_can_be_adopted"),
+        (Credulous, "a_bad_order_is_named"),
     ],
 )
 def test_a_broken_learner_is_caught(broken: type[PDGD], rule: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.kernels.feedback import filled
@@ -26,6 +27,13 @@ class Learner(Protocol):
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """A list to show, explored where the learner wants to. Changes nothing."""
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        """The impression of showing `order` (positions in the candidate list, top first), which someone else chose.
+
+        The base order in shadow mode, a list whose moves were bounded, an interleaved list: `learn` takes it like one
+        of its own. No randomness, changes nothing.
+        """
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """(k,) positions of what the learner believes best, top first. No randomness, changes nothing."""
@@ -114,6 +122,31 @@ def cut(candidates: Candidates, k: int) -> int:
     if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
         raise InvalidInput(f"k is {k!r}; it must be a whole number, and at least one position must be shown")
     return min(int(k), candidates.n)
+
+
+def checked_order(candidates: Candidates, order: ArrayLike) -> Array:
+    """(k,) a copy of an order that someone else chose: different positions of the candidate list, as int64."""
+    try:
+        given = np.asarray(order)
+    except ValueError:
+        raise InvalidInput("order holds lists of different lengths; give a list of positions, top first") from None
+    if given.ndim != 1 or given.size == 0:
+        raise InvalidInput(f"order has shape {given.shape}; give a list of at least one position, top first")
+    if given.dtype.kind not in "iu":
+        raise InvalidInput(f"order is of type {given.dtype}; positions must be whole numbers: give integers")
+    if given.size > candidates.n:
+        raise InvalidInput(f"order has {given.size} positions for {candidates.n} candidates; show each at most once")
+    outside = np.flatnonzero((given < 0) | (given >= candidates.n))
+    if outside.size:
+        raise InvalidInput(
+            f"order[{outside[0]}] is {given[outside[0]]}; positions count from 0 and must be below {candidates.n}, "
+            "the number of candidates"
+        )
+    positions = given.astype(np.int64)
+    times = np.bincount(positions)
+    if times.max() > 1:
+        raise InvalidInput(f"position {times.argmax()} stands twice in the order; show each candidate at most once")
+    return positions
 
 
 def show(candidates: Candidates, order: Array, memo: Mapping[str, Array] | None = None) -> Impression:

@@ -68,6 +68,14 @@ class Candidates:
         """How many there are, at least 1."""
         return len(self.items)
 
+    def head(self, m: int) -> Candidates:
+        """The first m of them; views, nothing is checked again."""
+        part = object.__new__(Candidates)
+        object.__setattr__(part, "query", self.query)
+        object.__setattr__(part, "items", self.items[:m])
+        object.__setattr__(part, "features", None if self.features is None else self.features[:m])
+        return part
+
 
 class Impression(NamedTuple):
     """What was shown, and all that `learn` may look at beside the learner's own state."""

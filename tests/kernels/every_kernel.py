@@ -23,7 +23,10 @@ def results() -> Results:
 
     scores = ranking.linear_scores(features, theta)
     order = ranking.top_k(frozen(scores), uniforms, k)
+    wanted = positions(ranking.top_k(frozen(scores), uniforms, n))
     found |= {"linear_scores": scores.tolist(), "top_k": order.tolist()}
+    for displacement in (0, 2, n):
+        found[f"bounded_order {displacement}"] = ranking.bounded_order(wanted, displacement, k).tolist()
 
     shown, shown_scores = frozen(features[order]), frozen(scores[order])
     rest = plackett_luce.rest_weight(frozen(scores), positions(order))

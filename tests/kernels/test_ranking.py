@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankloop.kernels import ranking
-from tests.kernels.inputs import SCORES, SEEDS, frozen
+from tests.kernels.inputs import SCORES, SEEDS, frozen, positions
 from tests.reference import ranking as naive
 
 
@@ -34,3 +34,41 @@ def test_top_k(data: st.DataObject, scores: list[float], k: int) -> None:
 def test_top_k_keeps_the_base_order_where_nothing_decides(scores: list[float], k: int) -> None:
     ties = [0.0] * len(scores)
     assert ranking.top_k(frozen(scores), frozen(ties), k).tolist() == naive.top_k(scores, ties, k)
+
+
+@given(data=st.data(), n=st.integers(1, 12), displacement=st.integers(0, 14), k=st.integers(1, 14))
+def test_bounded_order(data: st.DataObject, n: int, displacement: int, k: int) -> None:
+    """As its definition, k different positions, none moved too far, and nobody left out who would have to be shown."""
+    preferred = data.draw(st.permutations(range(n)))
+    order = ranking.bounded_order(positions(preferred), displacement, k).tolist()
+    assert order == naive.bounded_order(preferred, displacement, k)
+    assert len(order) == len(set(order)) == min(k, n)
+    assert all(0 <= item < n and abs(place - item) <= displacement for place, item in enumerate(order))
+    assert set(range(min(k, n) - displacement)) <= set(order)
+
+
+@given(data=st.data(), n=st.integers(1, 12), displacement=st.integers(0, 14), k=st.integers(1, 14))
+def test_a_list_within_bounds_is_shown_as_preferred(data: st.DataObject, n: int, displacement: int, k: int) -> None:
+    """Preferences drawn near the base order, so that many keep the bound: those are taken as they are."""
+    noise = data.draw(st.lists(st.sampled_from([0.0, 0.0, 0.6, 1.6, 2.6]), min_size=n, max_size=n))
+    preferred = sorted(range(n), key=lambda item: item + noise[item])
+    wanted = preferred[:k]
+    within = all(abs(place - item) <= displacement for place, item in enumerate(wanted))
+    order = ranking.bounded_order(positions(preferred), displacement, k).tolist()
+    if within and set(range(len(wanted) - displacement)) <= set(wanted):
+        assert order == wanted
+    else:
+        assert order != wanted
+
+
+@given(data=st.data(), n=st.integers(1, 12), beyond=st.integers(0, 3), k=st.integers(1, 14))
+def test_no_bound_and_no_freedom(data: st.DataObject, n: int, beyond: int, k: int) -> None:
+    """As many moves as documents: the preferred list. None: the base order."""
+    preferred = data.draw(st.permutations(range(n)))
+    assert ranking.bounded_order(positions(preferred), n + beyond, k).tolist() == preferred[:k]
+    assert ranking.bounded_order(positions(preferred), 0, k).tolist() == list(range(min(k, n)))
+
+
+def test_bounded_order_by_hand() -> None:
+    """One step at most: 3 is wanted first but may come third at best, and 0 cannot wait beyond the second place."""
+    assert ranking.bounded_order(positions([3, 1, 2, 0]), 1, 4).tolist() == [1, 0, 3, 2]

@@ -15,3 +15,15 @@ def linear_scores(features: Sequence[Sequence[float]], theta: Sequence[float]) -
 def top_k(scores: Sequence[float], ties: Sequence[float], k: int) -> list[int]:
     """Sort everything, by score descending, then by tie ascending, and cut."""
     return sorted(range(len(scores)), key=lambda i: (-scores[i], ties[i]))[:k]
+
+
+def bounded_order(preferred: Sequence[int], displacement: int, k: int) -> list[int]:
+    """Position by position: who would come too late next time goes first, else the most wanted who is not too early."""
+    left, order = list(preferred), []
+    for position in range(min(k, len(preferred))):
+        due = [item for item in left if item + displacement <= position]
+        allowed = [item for item in left if item - displacement <= position]
+        chosen = (due + allowed)[0]
+        order.append(chosen)
+        left.remove(chosen)
+    return order

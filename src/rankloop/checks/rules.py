@@ -1,4 +1,7 @@
-"""The contract of a learner, rule by rule. The docstring is the rule; a broken one raises `AssertionError`."""
+"""The contract of a learner, rule by rule. The docstring is the rule; a broken one raises `AssertionError`.
+
+The rules of `adopt` have a file of their own, `adoption.py`.
+"""
 
 from __future__ import annotations
 

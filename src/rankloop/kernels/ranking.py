@@ -52,6 +52,33 @@ def top_k(scores: Array, ties: Array, k: int) -> Array:
 
 
 @jit
+def bounded_order(preferred: Array, displacement: int, k: int) -> Array:
+    """(k,) positions of the base order, as `preferred` as can be while none moves by more than `displacement`.
+
+    `preferred` (n,) is a permutation of 0 … n-1, most wanted first. A document that could not be shown any lower takes
+    its place now; else the most preferred of those left that may stand so high does. So what is not shown need not be.
+    """
+    n = preferred.size
+    k = max(min(k, n), 0)
+    displacement = max(min(displacement, n), 0)
+    placed = np.zeros(n, np.bool_)
+    order = np.empty(k, np.int64)
+    first = 0  # where those left begin in `preferred`
+    for p in range(k):
+        pick = p - displacement
+        if pick < 0 or placed[pick]:
+            while placed[preferred[first]]:
+                first += 1
+            i = first
+            while placed[preferred[i]] or preferred[i] > p + displacement:
+                i += 1
+            pick = preferred[i]
+        order[p] = pick
+        placed[pick] = True
+    return order
+
+
+@jit
 def epsilon_greedy_order(scores: Array, ties: Array, coins: Array, epsilon: float, k: int) -> Array:
     """(k,) positions: at each, with probability ε a uniformly random document of those left, else the best left.
 

@@ -9,8 +9,8 @@ import numpy as np
 from rankloop.errors import InvalidInput
 from rankloop.kernels import pairwise
 from rankloop.kernels.ranking import linear_scores, top_k
-from rankloop.learner import cut, rows_of
-from rankloop.types import Array, Candidates
+from rankloop.learner import checked_order, cut, rows_of, show
+from rankloop.types import Array, Candidates, Impression
 
 GRADIENT_TOLERANCE = 1e-6  # the largest entry of the gradient that counts as zero
 
@@ -24,6 +24,12 @@ def best_of(theta: Array, candidates: Candidates, k: int) -> Array:
     """(k,) positions of the highest scores; equal ones keep the base order."""
     scores = scores_of(theta, candidates)
     return top_k(scores, np.zeros(scores.size), cut(candidates, k))
+
+
+def adopted(theta: Array, candidates: Candidates, order: Array) -> Impression:
+    """The impression of a list that someone else ordered, for learners that need nothing but its rows."""
+    rows_of(candidates, theta.size)  # features that do not fit are refused here, not when the clicks come
+    return show(candidates, checked_order(candidates, order))
 
 
 HISTORY: dict[str, tuple[str | int, ...]] = {"rows_": ("m", "w"), "weights_": ("m",), "hessian_inverse_": ("w", "w")}

@@ -21,7 +21,7 @@ from rankloop.learner import (
     show,
     state_of,
 )
-from rankloop.learners._linear import HISTORY, best_of, check_history, refitted, scores_of
+from rankloop.learners._linear import HISTORY, adopted, best_of, check_history, refitted, scores_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -85,6 +85,10 @@ class Greedy:
         """The k highest scores, ties at random."""
         scores = scores_of(self.theta_, candidates)
         return show(candidates, top_k(scores, rng.random(scores.size), cut(candidates, k)))
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        """The list as told."""
+        return adopted(self.theta_, candidates, order)
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores."""

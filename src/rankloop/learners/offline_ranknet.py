@@ -10,7 +10,7 @@ import numpy as np
 
 from rankloop.kernels.offline import ranknet_loss
 from rankloop.learner import checked_values, cut, load_state, require_number, show, state_of
-from rankloop.learners._linear import best_of
+from rankloop.learners._linear import adopted, best_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -64,6 +64,10 @@ class OfflineRankNet:
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
         """What it knows to be best."""
         return show(candidates, best_of(self.theta_, candidates, cut(candidates, k)))
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        """The list as told."""
+        return adopted(self.theta_, candidates, order)
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores."""

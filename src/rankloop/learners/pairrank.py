@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from rankloop.kernels import certainty, pairwise, plackett_luce
 from rankloop.kernels.ranking import top_k
 from rankloop.learner import (
+    checked_order,
     checked_values,
     cut,
     load_state,
@@ -156,26 +158,31 @@ class PairRank:
         """The first k of a random order that respects every certain pair (or block)."""
         k, n = cut(candidates, k), candidates.n
         scores = scores_of(self.theta_, candidates)
-        certain, ends = np.zeros((k, k), np.bool_), np.array([n])  # nothing is certain while nothing is learned
-        if self.theta_.size == 0:
+        if self.theta_.size == 0:  # nothing is certain while nothing is learned: one block
             order = top_k(scores, rng.random(n), k)
-            picked = np.arange(k)
+            shares = partial(certainty.block_swap_shares, np.array([n]), k)
         elif self.explore == "random":
             ranked = top_k(scores, rng.random(n), n)
             ends = certainty.block_ends(self._certain(candidates, scores), ranked)
             order = certainty.shuffle_blocks(ranked, ends, rng.random(k), k)
+            shares = partial(certainty.block_swap_shares, ends, k)
         else:
             running, certain = self._contenders(candidates, scores, k)
             picked = certainty.random_topological(certain, rng.random(k), k)
             order = running[picked]
-        if self.debias == "none":
-            return show(candidates, order)
-        memo = {"scores": scores[order], "rest": np.array([plackett_luce.rest_weight(scores, order)])}
-        if self.debias == "propensity" and self.explore == "random":
-            memo["shares"] = certainty.block_swap_shares(ends, k)
-        elif self.debias == "propensity":
-            memo["shares"] = certainty.topological_swap_shares(certain, picked)
-        return show(candidates, order, memo)
+            shares = partial(certainty.topological_swap_shares, certain, picked)
+        return self._shown(candidates, scores, order, shares)
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        """The list as told; it was not drawn, so its pairs count as those in a fixed order.
+
+        Without the doubtful ones: they pull against the order, which is good where it is the learner's own certainty
+        that must stay revisable, and harm where all lists come from one hand. Neighbours are not doubtful: with
+        `plus_one` the one below a last click counts as seen, so both ways to prefer one of two are noticed.
+        """
+        order = checked_order(candidates, order)
+        near = 0.5 * (np.eye(order.size, k=1) + np.eye(order.size, k=-1)) * self.plus_one
+        return self._shown(candidates, scores_of(self.theta_, candidates), order, lambda: near, doubt=0.0)
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores."""
@@ -269,6 +276,17 @@ class PairRank:
         running = certainty.contenders(scores, norms, alpha, k)
         return running, certainty.certain_pairs(scores[running], half[running] @ centred[running].T, alpha, True)
 
+    def _shown(
+        self, candidates: Candidates, scores: Array, order: Array, shares: Callable[[], Array], doubt: float = DOUBT
+    ) -> Impression:
+        """The impression with what `_weights` needs; `shares` is asked only where it is."""
+        if self.debias == "none":
+            return show(candidates, order)
+        memo = {"scores": scores[order], "rest": np.array([plackett_luce.rest_weight(scores, order)])}
+        if self.debias == "propensity":
+            memo |= {"shares": shares(), "doubt": np.array([doubt])}
+        return show(candidates, order, memo)
+
     def _weights(self, impression: Impression, clicks: Array, pairs: Array) -> Array:
         """How much each pair counts: its share ρ = P(R*) / (P(R) + P(R*)), or 1 without debiasing."""
         if self.debias == "none":
@@ -277,4 +295,5 @@ class PairRank:
         soft = plackett_luce.swap_shares(memo_of(impression, "scores", k), memo_of(impression, "rest", 1)[0], pairs)
         if self.debias == "plackett-luce":
             return soft
-        return pairwise.propensity_weights(memo_of(impression, "shares", k, k), DOUBT * soft, clicks, pairs)
+        doubtful = memo_of(impression, "doubt", 1)[0] * soft
+        return pairwise.propensity_weights(memo_of(impression, "shares", k, k), doubtful, clicks, pairs)

@@ -10,6 +10,7 @@ import numpy as np
 
 from rankloop.kernels import pairwise, plackett_luce
 from rankloop.learner import (
+    checked_order,
     checked_values,
     cut,
     load_state,
@@ -81,8 +82,11 @@ class PDGD:
         """The first k of a Plackett-Luce ranking."""
         scores = scores_of(self.theta_, candidates)
         order = plackett_luce.sample(scores, rng.random(scores.size), cut(candidates, k))
-        memo = {"scores": scores[order], "rest": np.array([plackett_luce.rest_weight(scores, order)])}
-        return show(candidates, order, memo)
+        return _shown(candidates, scores, order)
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        """The list as told; its pairs count as if the present scores had drawn it."""
+        return _shown(candidates, scores_of(self.theta_, candidates), checked_order(candidates, order))
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores."""
@@ -107,3 +111,9 @@ class PDGD:
     def load(self, state: Mapping[str, Array]) -> None:
         """Go on from `state`."""
         load_state(self, state, {"theta_": ("d",), "rate_": (1,)})
+
+
+def _shown(candidates: Candidates, scores: Array, order: Array) -> Impression:
+    """The impression with what ρ is computed from: the scores of the shown, and the weight of the others."""
+    memo = {"scores": scores[order], "rest": np.array([plackett_luce.rest_weight(scores, order)])}
+    return show(candidates, order, memo)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_values, cut, load_state, show, state_of
+from rankloop.learner import checked_order, checked_values, cut, load_state, show, state_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -31,6 +31,10 @@ class RandomOrder:
         """A uniformly random prefix of a permutation."""
         keys = rng.random(candidates.n)
         return show(candidates, top_k(keys, keys, cut(candidates, k)))
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        """The list as told."""
+        return show(candidates, checked_order(candidates, order))
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The base order: it knows of none better."""

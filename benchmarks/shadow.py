@@ -1,0 +1,108 @@
+"""What is learned from lists that someone else ordered: `python -m benchmarks.shadow [DATA …]`.
+
+Live, users see the learner's own lists. In shadow, they see only the production order, which the learner adopts. Both
+meet the same queries of the same three users, with the stop rule of the published code. A row a data set and user:
+held-out NDCG@10 of the production order and of each learner's best lists, means over seeds with standard errors, and in
+brackets the difference between shadow and live, paired by seed.
+
+The production order sorts by the one feature (or its negative) that ranks the training queries best, with noise added
+once to every document, `--noise` times the feature's standard deviation: a decent ranker that has its own opinions.
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser
+from collections.abc import Sequence
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+from benchmarks.__main__ import machine, print_rows
+from rankloop.lab.dataset import Dataset, Split
+from rankloop.lab.datasets import open_split
+from rankloop.lab.figures import short_names
+from rankloop.lab.probes import held_out
+from rankloop.lab.simulate import User
+from rankloop.lab.users import open_user
+from rankloop.lab.worlds import Stationary, World
+from rankloop.learner import Learner
+from rankloop.metrics import mean_ndcg
+from rankloop.registry import make, parse_learner
+from rankloop.streams import Streams
+from rankloop.types import Array
+
+DATA = ["synthetic:mslr", "synthetic:mq2007"]
+LEARNERS = ["pairrank", "pdgd"]
+USERS = ["perfect", "navigational", "informational"]
+
+
+def in_production_order(split: Split, noise: float) -> Split:
+    """The same data with each query's documents sorted as the production ranker would."""
+    train, streams = split.train, Streams(0)
+    signals = [(feature, sign) for feature in range(train.width) for sign in (1.0, -1.0)]
+    worth = [mean_ndcg(sign * train.features[:, j], train.grades, train.offsets) for j, sign in signals]
+    feature, sign = signals[int(np.argmax(worth))]
+    spread = noise * float(train.features[:, feature].std())
+
+    def sorted_part(part: Dataset, number: int) -> Dataset:
+        scores = sign * part.features[:, feature]
+        scores = scores + spread * streams.at("production", number).normal(size=scores.size)
+        order = np.lexsort((-scores, np.repeat(np.arange(len(part)), np.diff(part.offsets))))
+        features, grades = part.features[order], part.grades[order]
+        return Dataset(part.name, features, grades, part.offsets, part.queries, part.normalisation, part.scale)
+
+    return Split(sorted_part(train, 0), None, sorted_part(split.test, 1))
+
+
+def teach(learner: Learner, world: World, user: User, rounds: int, seed: int, shadow: bool) -> None:
+    """`rounds` rounds of what `rankloop.lab.simulate` does; in shadow the list is not the learner's but the first k."""
+    streams = Streams(seed)
+    for t in range(rounds):
+        query = world.at(t, streams.at("world", t))
+        if shadow:
+            shown = learner.adopt(query.candidates, np.arange(min(world.k, query.candidates.n)))
+        else:
+            shown = learner.rank(query.candidates, world.k, streams.at("rank", t))
+        learner.learn(shown, user.react(query.grades[shown.order], streams.at("user", t)), streams.at("learn", t))
+
+
+def main() -> None:
+    """Parse, run, print."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("data", nargs="*", default=DATA)
+    parser.add_argument("--learners", nargs="+", default=LEARNERS)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--noise", type=float, default=1.0)
+    asked = parser.parse_args()
+    rows, names = [], short_names(asked.data)
+    for data in asked.data:
+        split = in_production_order(open_split(data), asked.noise)
+        world, probe = Stationary(split.train), held_out(split.test)
+        for name in USERS:
+            user = open_user(f"{name}?stop_requires_click=false", split.train.highest_grade)
+            row = {"data": names[data], "user": name, "production": _cell(list(probe(make("base")).values()))}
+            for spec in asked.learners:
+                found: dict[bool, list[float]] = {False: [], True: []}
+                for shadow, seed in ((shadow, seed) for shadow in found for seed in range(asked.seeds)):
+                    kind, parameters = parse_learner(spec)
+                    learner = make(kind, **parameters)
+                    teach(learner, world, user, asked.rounds, seed, shadow)
+                    found[shadow] += probe(learner).values()
+                row[f"{spec} live"] = _cell(found[False])
+                row[f"{spec} shadow"] = f"{_cell(found[True])} ({_cell(np.subtract(found[True], found[False]), '+')})"
+            rows.append(row)
+    print(f"Machine: {machine()}; {asked.rounds} rounds, {asked.seeds} seeds, noise {asked.noise:g}\n")
+    print_rows(rows)
+
+
+def _cell(values: Sequence[float] | Array, sign: str = "") -> str:
+    """Mean ± standard error."""
+    error = f" ± {np.std(values, ddof=1) / np.sqrt(len(values)):.4f}" if len(values) > 1 else ""
+    return f"{np.mean(values):{sign}.4f}{error}"
+
+
+if __name__ == "__main__":
+    main()
