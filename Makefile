@@ -1,10 +1,12 @@
-# Everything a newcomer needs: `make demo`, `make test`. Both set up .venv first.
+# Everything a newcomer needs: `make serve`, `make test`. Both set up .venv first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SERVING := $(VENV)/.serving
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo test check format bench figures clean
+.PHONY: help install serve demo test check format bench figures clean
 
 help:  ## Say what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -13,8 +15,16 @@ install: $(STAMP)  ## Set up .venv with every extra
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lab,dev]'
+	$(PIP) -e '.[lab,service,postgres,dev]'
+	@touch $@ $(SERVING)
+
+$(SERVING): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[service]'
 	@touch $@
+
+serve: $(SERVING)  ## Start the service on 127.0.0.1:8080 with an example ranker; installs only what serving needs
+	$(BIN)/rankloop serve --example
 
 demo: install  ## Compare learners live on a generated data set, and draw the curves
 	@mkdir -p results

@@ -23,7 +23,7 @@ from rankloop.errors import RankloopError
 
 def build() -> App:
     """The whole command, ready to call."""
-    from rankloop.cli import data, lab, learners
+    from rankloop.cli import data, lab, learners, load, service
 
     app = App(
         name="rankloop",
@@ -32,11 +32,13 @@ def build() -> App:
         default_parameter=Parameter(negative=()),  # `--json` needs no `--no-json`
         help=(
             "A ranking that learns from every click.\n\n"
-            "Start with `rankloop learners`, then `rankloop compare pairrank pdgd greedy random`: it lets them serve "
-            "simulated users and prints who did best. No data is needed; `synthetic:mslr` and its kin are generated."
+            "`rankloop serve --example` starts the service: it ranks over HTTP and learns from clicks.\n\n"
+            "To compare learners, start with `rankloop learners`, then `rankloop compare pairrank pdgd greedy random`: "
+            "it lets them serve simulated users and prints who did best. No data is needed; `synthetic:mslr` and its "
+            "kin are generated."
         ),
     )
-    for module in (learners, lab, data):
+    for module in (service, load, learners, lab, data):
         module.add_to(app)
     return app
 
@@ -48,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (CycloptsError, RankloopError) as error:
         fail(str(error))
     except KeyboardInterrupt:
-        print("rankloop: stopped; a sweep keeps its finished runs, and the same command goes on", file=sys.stderr)
+        print("rankloop: stopped; what was finished is kept, and the same command goes on", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output (head, a pager) went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

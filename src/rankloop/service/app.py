@@ -1,0 +1,93 @@
+"""The application: routes, error handlers, documents, and the engine's life around them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from litestar import Litestar
+from litestar.datastructures import State
+from litestar.enums import ScopeType
+from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.spec import Components, SecurityScheme
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from rankloop import __version__
+from rankloop.service import docs_page
+from rankloop.service.engine import Engine
+from rankloop.service.failures import HANDLERS
+from rankloop.service.routes import ROUTES
+from rankloop.service.settings import Settings, from_environment
+from rankloop.service.wire import FeedbackEvent
+
+
+class CountRequests:
+    """Counts requests by route and status."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self.app(scope, receive, send)
+            return
+
+        async def counted(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                route = scope.get("path_template") or "other"
+                scope["app"].state.engine.metrics.count("http_requests_total", route=route, status=message["status"])
+            await send(message)
+
+        await self.app(scope, receive, counted)
+
+
+def document(app: Litestar) -> dict[str, Any]:
+    """The OpenAPI document, with the body that the feedback route reads by itself."""
+    made: dict[str, Any] = app.openapi_schema.to_schema()
+    _, components = msgspec.json.schema_components([FeedbackEvent], ref_template="#/components/schemas/{name}")
+    made["components"]["schemas"].update(components)
+    event = {"$ref": "#/components/schemas/FeedbackEvent"}
+    schema = {"anyOf": [event, {"type": "array", "items": event, "minItems": 1}]}
+    made["paths"]["/v1/feedback"]["post"]["requestBody"] = {
+        "required": True,
+        "content": {"application/json": {"schema": schema}},
+    }
+    return made
+
+
+def create_app(settings: Settings | None = None, engine: Engine | None = None) -> Litestar:
+    """The application; settings from the environment unless given."""
+    settings = settings or (engine.settings if engine else from_environment())
+    running = engine or Engine(settings)
+
+    @asynccontextmanager
+    async def life(app: Litestar) -> AsyncIterator[None]:
+        app.state.document = document(app)
+        app.state.docs = docs_page.page(app.state.document)
+        await asyncio.to_thread(running.start)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(running.stop)
+
+    return Litestar(
+        ROUTES,
+        lifespan=[life],
+        state=State({"engine": running}),
+        middleware=[CountRequests],
+        exception_handlers=HANDLERS,
+        request_max_body_size=settings.max_body_bytes,
+        logging_config=None,
+        openapi_config=OpenAPIConfig(
+            title="rankloop",
+            version=__version__,
+            summary="A ranking that learns from every click.",
+            path="/schema",
+            render_plugins=[],
+            components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
+            security=[{"key": []}],
+        ),
+    )

@@ -1,0 +1,397 @@
+"""The engine: ranks, takes feedback, and keeps what others learn in step. Knows nothing of HTTP.
+
+A request to rank is: candidates -> array -> the learner in a thread, with a deadline -> impression appended and
+committed -> answer. A feedback is: events joined and committed -> answer; learning happens behind it, in the one
+process that holds the ranker's lease (`learning.py`), with leases and refreshing in `keeper.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from rankloop import codec, registry
+from rankloop.errors import InvalidInput, RankloopError, UnknownName
+from rankloop.service import model as models
+from rankloop.service.auth import Keys
+from rankloop.service.exposure import base_choice
+from rankloop.service.ids import new_id
+from rankloop.service.keeper import Keeper
+from rankloop.service.learning import Learning
+from rankloop.service.metrics import Metrics, process_memory
+from rankloop.service.pool import Pool
+from rankloop.service.ranker import HANGING, LiveRanker
+from rankloop.service.settings import Settings
+from rankloop.service.store import NewEvent, NewImpression, StoreUnavailable, Writer, admin, log, open_database, schema
+from rankloop.service.store.log import Closing, Receipts
+from rankloop.service.wire import RankAnswer, RankedItem, RankRequest
+from rankloop.types import Candidates
+
+T = TypeVar("T")
+NUMBERS = 1024  # impression numbers a process reserves at a time
+logger = logging.getLogger("rankloop")
+
+
+class UnknownRanker(UnknownName):
+    """No ranker has that name."""
+
+
+class OverLimit(RankloopError):
+    """A request is larger than a limit; the message says which."""
+
+
+class Conflict(RankloopError):
+    """What is asked for contradicts what is there."""
+
+
+class Engine:
+    """One process's share of the service.
+
+    Parameters
+    ----------
+    settings
+        Where the store is, and the limits.
+    clock
+        Time of day; tests move it.
+    """
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self.settings, self.clock = settings, clock
+        self.worker = f"{_machine()}:{os.getpid()}:{new_id()[-6:]}"
+        self.machine = _machine()
+        self.metrics = Metrics()
+        self.keys = Keys(settings)
+        self.rankers: dict[str, LiveRanker] = {}
+        self.database = open_database(settings.store)
+        self.pool = Pool(4)
+        self.draining = False
+        self.warm = threading.Event()
+        self._loading = threading.RLock()
+        self._warmed: set[bytes] = set()
+        self._reserving: dict[str, asyncio.Lock] = {}
+        self.writer: Writer
+        self.learning: Learning
+        self.keeper: Keeper
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Bring the store up to date, load every ranker, take leases, begin to learn; kernels warm up behind."""
+        schema.migrate(self.database)
+        self.metrics.gauge("process_start_time_seconds", time.time())
+        self.writer = Writer(self.database, _kinds(), self._committed, self._store_error, self.clock)
+        self.learning, self.keeper = Learning(self), Keeper(self)
+        self.keeper.cycle()
+        self.learning.start()
+        self.keeper.start()
+        threading.Thread(target=self._warm_up, name="rankloop-warm-up", daemon=True).start()
+
+    def stop(self) -> None:
+        """Learn what is logged, save it, give the leases back."""
+        self.draining = True
+        self.keeper.stop()
+        self.learning.stop()
+        try:
+            self.writer.do(lambda connection: admin.release(connection, self.worker))
+        except (RankloopError, TimeoutError) as error:
+            logger.warning("leases could not be given back: %s", error)
+        self.writer.close()
+        self.pool.close()
+        self.database.forget()
+
+    @property
+    def ready(self) -> str | None:
+        """None if requests are welcome, else why not."""
+        if self.draining:
+            return "stopping"
+        return None if self.warm.is_set() else "warming up: kernels are being compiled or loaded"
+
+    def _warm_up(self) -> None:
+        for live in list(self.rankers.values()):
+            self.warm_ranker(live)
+        self.warm.set()
+
+    def warm_ranker(self, live: LiveRanker) -> None:
+        """Make sure that no request waits for a compiler."""
+        key = msgspec.json.encode([live.row.spec.learner, live.row.spec.parameters, bool(live.row.spec.features)])
+        if key not in self._warmed:
+            try:
+                models.warm(live.row.spec)
+            except Exception:  # a learner that fails gives fallbacks, which say so; the service stands
+                logger.exception("ranker %s: its learner failed while warming up", live.row.name)
+            self._warmed.add(key)
+        live.warm = True
+
+    # -- loading ---------------------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Load rankers that are new or have changed in the store, drop those that are gone."""
+        with self._loading:
+            wanted = self.database.read(admin.revisions)
+            for name in set(self.rankers).difference(wanted):
+                del self.rankers[name]
+            for name, revision in wanted.items():
+                live = self.rankers.get(name)
+                if live is None or live.row.revision != revision:
+                    self.load(name)
+
+    def load(self, name: str) -> LiveRanker | None:
+        """Read a ranker and, if it has another state than the one in memory, its snapshot."""
+        with self._loading:
+            row, snapshot, version = self.database.read(lambda connection: _stored(connection, name))
+            if row is None or snapshot is None:
+                self.rankers.pop(name, None)
+                return None
+            live = self.rankers.get(name)
+            fixed = models.fixed_part(row.spec)
+            same = live is not None and live.model.generation == snapshot.generation
+            if live is None or not same or models.fixed_part(live.row.spec) != fixed or live.row.created != row.created:
+                what = f"ranker {name!r}, snapshot {snapshot.seq}"
+                model = models.load_model(row.spec, snapshot.generation, snapshot.seq, snapshot.state, what)
+                fresh = LiveRanker(row, model)
+                if live is not None:
+                    fresh.held, fresh.counts, fresh.warm = live.held, live.counts, live.warm
+                live = fresh
+            if row.serving is None:
+                live.pinned = None
+            elif version is not None and (live.pinned is None or live.row.serving != row.serving):
+                live.pinned = models.load_model(row.spec, -1, version[0], version[1], f"{name!r}, v{row.serving}")
+            live.row = row
+            self.rankers[name] = live
+        if self.warm.is_set() and not live.warm:
+            self.warm_ranker(live)
+        return live
+
+    async def find(self, name: str) -> LiveRanker:
+        """The ranker called `name`, looked up in the store if this process does not know it yet."""
+        live = self.rankers.get(name)
+        if live is None:
+            live = await asyncio.to_thread(self.load, name)
+        if live is None:
+            raise UnknownRanker.among("ranker", name, sorted(self.rankers) or ["none yet; make one with PUT"])
+        return live
+
+    # -- ranking ---------------------------------------------------------------------------------------------------
+
+    async def rank(self, name: str, request: RankRequest, explain: bool = False) -> bytes:
+        """The answer to a request, as JSON: stored before it is returned."""
+        start = time.perf_counter()
+        live = await self.find(name)
+        spec, row = live.row.spec, live.row
+        if len(request.candidates) > self.settings.max_candidates:
+            raise OverLimit(
+                f"{len(request.candidates)} candidates; the limit max_candidates is {self.settings.max_candidates}: "
+                "send the best of them"
+            )
+        for what in (request.query, request.user or "", request.request_id or ""):
+            if "\0" in what:
+                raise InvalidInput("query, user and request_id are text; one has the character NUL in it")
+        candidates = live.schema.read(request.query, request.candidates)
+        k = min(request.k or spec.k, candidates.n)
+        ranked, reason = await self._ranked(live, candidates, k, live.schema.names if explain else None)
+        now, number, choice = self.clock(), ranked[0], ranked[1].choice
+        items = choice.impression.items.tolist()
+        scores: Sequence[float | None] = ranked[1].scores or [None] * k
+        answer = RankAnswer(
+            impression_id=new_id(now),
+            ranker=name,
+            version=live.version(ranked[1].learned),
+            exposure=spec.exposure,
+            fallback=reason is not None,
+            items=[RankedItem(item, i + 1, score) for i, (item, score) in enumerate(zip(items, scores, strict=True))],
+            reason=reason,
+            request_id=request.request_id,
+        )
+        for item, shares in zip(answer.items, ranked[1].contributions or [], strict=False):
+            item.features = shares
+        encoded = msgspec.json.encode(answer)
+        if number is None:  # not even a number could be had: the store is down
+            return self._unstored(live, candidates, k, answer)
+        new = NewImpression(
+            id=str(answer.impression_id),
+            ranker=name,
+            epoch=row.epoch,
+            number=number,
+            created=now,
+            closes=now + spec.window_seconds,
+            person=request.user,
+            request_id=request.request_id,
+            digest=_digest(candidates, k) if request.request_id is not None else b"",
+            learn=reason is None,
+            body=ranked[1].body,
+            answer=encoded,
+            shown=msgspec.json.encode(items),
+        )
+        write = self.writer.impression(new)
+        try:
+            stored = await asyncio.wait_for(asyncio.wrap_future(write.future), self.settings.store_timeout_ms / 1e3)
+        except (TimeoutError, StoreUnavailable):
+            write.abandoned = True
+            return self._unstored(live, candidates, k, answer)
+        if not stored.fresh:
+            if not stored.same_request:
+                raise Conflict(
+                    f"request_id {request.request_id!r} was used for another query, k or candidates; "
+                    "give every request its own"
+                )
+            return stored.answer
+        self._count_ranked(live, choice.explored, k, reason, time.perf_counter() - start)
+        return encoded
+
+    async def _ranked(
+        self, live: LiveRanker, candidates: Candidates, k: int, names: list[str] | None
+    ) -> tuple[tuple[int | None, models.Ranked], str | None]:
+        """A ranking with its number, and the reason if it is a fallback."""
+        number = live.number()
+        if number is None:
+            number = await self._reserve(live)
+        reason = "store" if number is None else None if live.warm else "warming-up"
+        if live.hanging >= HANGING:
+            reason = "hanging"
+        if reason is None and number is not None:
+            served, spec, expired = live.serving, live.row.spec, threading.Event()
+            at = number
+
+            def work() -> models.Ranked:
+                try:
+                    return served.rank(candidates, k, at, spec, names)
+                finally:
+                    if expired.is_set():
+                        live.hanging -= 1
+
+            try:
+                return (number, await self.pool.run(work, spec.timeout_ms / 1e3)), None
+            except (TimeoutError, models.TooSlow):
+                reason = "timeout"
+                live.hanging += 1
+                expired.set()
+                served.abandon()
+            except Exception as error:
+                reason = "error"
+                logger.warning("ranker %s: the learner failed to rank: %s", live.row.name, error)
+        choice = base_choice(candidates, k)
+        body = codec.dump_impression(choice.impression)
+        return (number, models.Ranked(choice, body, None, None, live.serving.learned)), reason
+
+    async def _reserve(self, live: LiveRanker) -> int | None:
+        """Reserve impression numbers: one caller asks the store, the others wait for it."""
+        name = live.row.name
+        async with self._reserving.setdefault(name, asyncio.Lock()):
+            number = live.number()
+            if number is not None:
+                return number
+            write = self.writer.run(lambda connection: log.reserve_numbers(connection, name, NUMBERS))
+            try:
+                first = await asyncio.wait_for(asyncio.wrap_future(write.future), self.settings.store_timeout_ms / 1e3)
+            except (TimeoutError, StoreUnavailable):
+                return None
+            if first is None:
+                raise UnknownRanker(f"ranker {name!r} has been deleted")
+            live.refill(first, NUMBERS)
+            return live.number()
+
+    def _unstored(self, live: LiveRanker, candidates: Candidates, k: int, answer: RankAnswer) -> bytes:
+        """The base order, for showing only: the store is down, so there is no impression to report on."""
+        items = candidates.items[:k].tolist()
+        answer.items = [RankedItem(item, i + 1, None) for i, item in enumerate(items)]
+        answer.impression_id, answer.fallback, answer.reason = None, True, "store"
+        live.counts["fallbacks"] += 1
+        self.metrics.count("rank_requests_total", ranker=live.row.name, exposure=live.row.spec.exposure)
+        self.metrics.count("rank_fallbacks_total", ranker=live.row.name, reason="store")
+        return msgspec.json.encode(answer)
+
+    def _count_ranked(self, live: LiveRanker, explored: int, k: int, reason: str | None, seconds: float) -> None:
+        name, metrics = live.row.name, self.metrics
+        live.counts["ranked"] += 1
+        metrics.count("rank_requests_total", ranker=name, exposure=live.row.spec.exposure)
+        metrics.observe("rank_seconds", seconds, ranker=name)
+        metrics.count("ranked_positions_total", k, ranker=name)
+        metrics.count("explored_positions_total", explored, ranker=name)
+        if reason is not None:
+            live.counts["fallbacks"] += 1
+            metrics.count("rank_fallbacks_total", ranker=name, reason=reason)
+
+    # -- feedback --------------------------------------------------------------------------------------------------
+
+    async def feedback(self, events: Sequence[NewEvent]) -> Receipts:
+        """Join events to their impressions; when this returns they are durable."""
+        start = time.perf_counter()
+        found = await asyncio.wrap_future(self.writer.events(events).future)
+        for receipt, name in zip(found.receipts, found.rankers, strict=True):
+            self.metrics.count("feedback_events_total", ranker=name, status=receipt.status)
+            if name in self.rankers:
+                self.rankers[name].counts[receipt.status] += 1
+        self.closed(found.closings)
+        self.metrics.observe("feedback_seconds", time.perf_counter() - start)
+        return found
+
+    def closed(self, closings: Sequence[Closing]) -> None:
+        """Count outcomes and wake the learner."""
+        for name, kind, values, length in closings:
+            self.metrics.count("outcomes_total", ranker=name, kind=kind)
+            for slot in range(length):
+                self.metrics.count("shown_positions_total", ranker=name, position=slot + 1)
+                if slot < len(values) and values[slot] > 0:
+                    self.metrics.count("clicked_positions_total", ranker=name, position=slot + 1)
+        if closings:
+            self.learning.wake.set()
+
+    # -- metrics ---------------------------------------------------------------------------------------------------
+
+    def report(self) -> bytes:
+        """This process's metrics."""
+        self.metrics.gauge("process_resident_memory_bytes", process_memory())
+        return self.metrics.report()
+
+    def _committed(self, count: int, seconds: float) -> None:
+        self.metrics.observe("store_commit_seconds", seconds)
+        self.metrics.observe("store_batch_size", count)
+
+    def _store_error(self, kind: str) -> None:
+        self.metrics.count("store_errors_total", kind=kind)
+
+
+def _stored(connection: Any, name: str) -> tuple[admin.Ranker | None, admin.Snapshot | None, tuple[int, bytes] | None]:
+    row = admin.ranker(connection, name)
+    if row is None:
+        return None, None, None
+    version = None if row.serving is None else admin.version_state(connection, name, row.serving)
+    return row, admin.snapshot(connection, name), version
+
+
+def _kinds() -> dict[str, str]:
+    """Learner -> the kind of feedback it takes; one whose library is not installed cannot be served anyway."""
+    found: dict[str, str] = {}
+    for name in registry.LEARNERS:
+        try:
+            found[name] = registry.learner_class(name).feedback
+        except (ImportError, RankloopError):
+            continue
+    return found
+
+
+def _digest(candidates: Candidates, k: int) -> bytes:
+    """What makes two requests the same: query, k, ids and features."""
+    digest = blake2b(msgspec.json.encode([candidates.query, k, candidates.items.tolist()]), digest_size=16)
+    if candidates.features is not None:
+        digest.update(candidates.features.data)
+    return digest.digest()
+
+
+def _machine() -> str:
+    """This machine since it was started: process numbers mean something only within it."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")[:8]
+    except OSError:
+        boot = "0"
+    return f"{socket.gethostname()}/{boot}"

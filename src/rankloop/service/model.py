@@ -1,0 +1,167 @@
+"""A learner in service: its place in the log, the lock that one thread at a time ranks or learns under, its bytes."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from rankloop import codec, registry
+from rankloop.errors import InvalidParameter, RankloopError
+from rankloop.learner import Learner
+from rankloop.service.exposure import Choice, choose
+from rankloop.service.features import Schema
+from rankloop.service.store.log import Outcome
+from rankloop.service.wire import Candidate, Contribution, Spec
+from rankloop.streams import Streams
+from rankloop.types import Candidates, Feedback
+
+WARM_ROUNDS = 6  # of a throw-away learner: enough to meet every kernel, cold and after learning
+
+
+class TooSlow(RankloopError):
+    """A learner did not answer in time."""
+
+
+class Ranked(NamedTuple):
+    """A choice, ready to be stored and answered."""
+
+    choice: Choice
+    body: bytes
+    scores: list[float] | None
+    contributions: list[dict[str, Contribution]] | None
+    learned: int
+
+
+class Model:
+    """A learner and how far in the log it has come.
+
+    The lock, not copying, keeps a list from being ranked with half-learned arrays: learning takes a fraction of a
+    millisecond, copying a state of a million queries would not.
+    """
+
+    def __init__(self, learner: Learner, spec: Spec, generation: int, learned: int) -> None:
+        self.learner, self.spec = learner, spec
+        self.generation, self.learned = generation, learned
+        self.lock = threading.Lock()
+        self._ranking = False  # whether it is a ranking thread that holds the lock
+        self._rank_streams, self._learn_streams = Streams(spec.seed), Streams(spec.seed)
+
+    def rank(self, candidates: Candidates, k: int, number: int, spec: Spec, names: list[str] | None) -> Ranked:
+        """Rank for impression `number`; `names` of features asks for contributions."""
+        lock, streams = self.lock, self._rank_streams
+        if not lock.acquire(timeout=spec.timeout_ms / 1e3):
+            raise TooSlow("the learner is busy")
+        self._ranking = True
+        try:
+            choice = choose(self.learner, candidates, k, streams.at("rank", number), spec)
+            weights, learned = weights_of(self.learner), self.learned
+        finally:
+            if lock is self.lock:
+                self._ranking = False
+            lock.release()
+        rows = choice.impression.features
+        scores = contributions = None
+        if weights is not None and rows is not None and weights.size in (0, rows.shape[1]):
+            weights = weights if weights.size else np.zeros(rows.shape[1])
+            products = rows * weights
+            scores = products.sum(axis=1).tolist()
+            if names:
+                contributions = [
+                    {
+                        n: Contribution(*v)
+                        for n, *v in zip(names, row.tolist(), weights.tolist(), part.tolist(), strict=True)
+                    }
+                    for row, part in zip(rows, products, strict=True)
+                ]
+        return Ranked(choice, codec.dump_impression(choice.impression), scores, contributions, learned)
+
+    def abandon(self) -> None:
+        """If a thread hangs in `rank` and holds the lock: ranking changes nothing, so the others go on without it."""
+        if not self._ranking:
+            return
+        self._ranking = False
+        self.lock = threading.Lock()
+        self._rank_streams = Streams(self.spec.seed)
+
+    def learn(self, outcome: Outcome, epoch: int) -> bool:
+        """The next step of the fold; whether something was learned. An outcome that cannot be learned is passed over,
+        now as in any replay: `learn` is all or nothing."""
+        if outcome.seq != self.learned:
+            raise RankloopError(f"outcome {outcome.seq} came where {self.learned} was due; the log has a gap")
+        try:
+            if not outcome.learn or outcome.body is None or outcome.epoch != epoch:
+                return False
+            impression = codec.load_impression(outcome.body)
+            feedback = Feedback(self.learner.feedback, np.array(outcome.values, dtype=np.float64))
+            with self.lock:
+                self.learner.learn(impression, feedback, self._learn_streams.at("learn", outcome.seq))
+            return True
+        finally:
+            self.learned = outcome.seq + 1
+
+    def state(self) -> tuple[int, bytes]:
+        """How far it has come, and its bytes there."""
+        with self.lock:
+            learned, arrays = self.learned, self.learner.state()
+        return learned, state_bytes(self.spec, arrays)
+
+
+def weights_of(learner: Learner) -> Any:
+    """(d,) weights of a linear learner (empty while nothing is learned), else None."""
+    return getattr(learner, "theta_", None) if learner.contextual else None
+
+
+def make_learner(spec: Spec) -> Learner:
+    """A fresh learner of a spec; errors name what is wrong with it."""
+    learner = registry.make(spec.learner, **spec.parameters)
+    if learner.contextual and not spec.features:
+        raise InvalidParameter(f"features is empty, but learner {spec.learner!r} ranks by features; name them")
+    if len(set(spec.features)) != len(spec.features):
+        double = next(name for name in spec.features if spec.features.count(name) > 1)
+        raise InvalidParameter(f"feature {double!r} stands twice in features; names must be unique")
+    return learner
+
+
+def state_bytes(spec: Spec, arrays: dict[str, Any]) -> bytes:
+    """A state with the parts of the spec it is a state of."""
+    return codec.dumps(arrays, {"learner": spec.learner, "fixed": msgspec.to_builtins(fixed_part(spec))})
+
+
+def fresh_state(spec: Spec) -> bytes:
+    """The state of a learner that has learned nothing."""
+    return state_bytes(spec, make_learner(spec).state())
+
+
+def fixed_part(spec: Spec) -> dict[str, Any]:
+    """What a learned state hangs on: change it and the state means nothing."""
+    return {name: getattr(spec, name) for name in ("learner", "parameters", "features", "normalisation", "seed")}
+
+
+def load_model(spec: Spec, generation: int, learned: int, state: bytes, name: str) -> Model:
+    """A model that goes on from stored bytes, bit for bit."""
+    arrays, meta = codec.loads(state, name)
+    if meta.get("fixed") != msgspec.to_builtins(fixed_part(spec)):
+        raise InvalidParameter(f"{name} belongs to another spec (learner, parameters, features, normalisation or seed)")
+    learner = make_learner(spec)
+    learner.load(arrays)
+    return Model(learner, spec, generation, learned)
+
+
+def warm(spec: Spec) -> None:
+    """Compile or load every kernel that requests of this spec will need, on a throw-away learner."""
+    schema, rng = Schema(spec), np.random.default_rng(0)
+    n = min(spec.k, 20) + spec.displacement % 20 + 2
+    for exposure in ("full", "bounded", "shadow"):
+        tried = msgspec.structs.replace(spec, exposure=exposure, timeout_ms=60_000.0)
+        model = Model(make_learner(tried), tried, 0, 0)
+        for t in range(WARM_ROUNDS):
+            rows = rng.random((n, len(spec.features))).tolist() if spec.features else [None] * n
+            candidates = schema.read("warm", [Candidate(str(i), row) for i, row in enumerate(rows)])
+            ranked = model.rank(candidates, spec.k, t, tried, None)
+            values = [0.0] * len(ranked.choice.impression.order)
+            values[min(t % 4, len(values) - 1)] = 1.0
+            model.learn(Outcome(t, True, 0, ranked.body, values), 0)
+        model.state()

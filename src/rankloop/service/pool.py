@@ -1,0 +1,92 @@
+"""Threads that can be given up on: a call that does not come back in time is left behind and its thread replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Job(Generic[T]):
+    def __init__(self, work: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
+        self.work, self.loop = work, loop
+        self.future: asyncio.Future[T] = loop.create_future()
+        self.state = "queued"  # then running, then done or left
+
+
+class Pool:
+    """Daemon threads for work that may hang.
+
+    `concurrent.futures` would wait for a hanging thread when the process ends; these are left behind.
+    """
+
+    def __init__(self, size: int, name: str = "rankloop-rank") -> None:
+        self._size, self._name = size, name
+        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self.lost = 0  # threads that hang in a job whose caller has gone
+        for _ in range(size):
+            self._start()
+
+    async def run(self, work: Callable[[], T], timeout: float) -> T:
+        """`work()` in a thread; TimeoutError if it takes longer than `timeout` seconds, waiting included."""
+        job = _Job(work, asyncio.get_running_loop())
+        self._jobs.put(job)
+        watch = job.loop.call_later(timeout, self._expire, job)
+        result = await job.future  # on cancellation the watch stays: the thread may hang all the same
+        watch.cancel()
+        return result
+
+    def close(self) -> None:
+        """Let idle threads end."""
+        for _ in range(self._size):
+            self._jobs.put(None)
+
+    def _start(self) -> None:
+        threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            with self._lock:
+                if job.state == "left":
+                    continue
+                job.state = "running"
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = job.work()
+            except BaseException as caught:
+                error = caught
+            with self._lock:
+                replaced = job.state == "left"
+                self.lost -= replaced
+                job.state = "done"
+            try:
+                job.loop.call_soon_threadsafe(_settle, job.future, result, error)
+            except RuntimeError:  # the loop has closed
+                return
+            if replaced:  # another thread has taken this one's place
+                return
+
+    def _expire(self, job: _Job[Any]) -> None:
+        with self._lock:
+            if job.state == "done":
+                return  # its result is on the way
+            hangs, job.state = job.state == "running", "left"
+            self.lost += hangs
+        if hangs:
+            self._start()
+        _settle(job.future, None, TimeoutError())
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

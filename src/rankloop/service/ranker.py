@@ -1,0 +1,52 @@
+"""A ranker as one process knows it: its row in the store, the model that learns, the one that is served."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rankloop import registry
+from rankloop.service.features import Schema
+from rankloop.service.model import Model
+from rankloop.service.store.admin import Ranker
+
+HANGING = 3  # threads that may hang in a ranker's learner before it is not asked any more
+
+
+class LiveRanker:
+    """What is needed to answer for a ranker without asking the store."""
+
+    def __init__(self, row: Ranker, model: Model) -> None:
+        self.row, self.model = row, model
+        self.schema = Schema(row.spec)
+        self.kind: str = registry.learner_class(row.spec.learner).feedback
+        self.pinned: Model | None = None  # the promoted version, if one is served
+        self.held = False  # whether this process holds the lease and learns
+        self.warm = False
+        self.hanging = 0
+        self.counts: Counter[str] = Counter()
+        self.snapshot_seq = model.learned
+        self.last_snapshot = self.last_version = 0.0  # monotonic seconds
+        self.version_seq = model.learned
+        self.snapshot_cost = 0.0
+        self._numbers: range = range(0)
+        self._next = 0
+
+    @property
+    def serving(self) -> Model:
+        """The model that ranks."""
+        return self.pinned or self.model
+
+    def version(self, learned: int) -> str:
+        """What ranked, as answers say it."""
+        return f"live@{learned}" if self.row.serving is None else f"v{self.row.serving}"
+
+    def number(self) -> int | None:
+        """The next impression's number, None if a new block must be reserved."""
+        if self._next >= len(self._numbers):
+            return None
+        self._next += 1
+        return self._numbers[self._next - 1]
+
+    def refill(self, first: int, count: int) -> None:
+        """Numbers `first` … belong to this process."""
+        self._numbers, self._next = range(first, first + count), 0

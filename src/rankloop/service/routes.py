@@ -1,0 +1,332 @@
+"""The routes. Handlers are thin: they read the request, ask the engine, and say what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Annotated, Any, Literal
+
+import msgspec
+from litestar import MediaType, Request, Response, delete, get, post, put
+from litestar.connection import ASGIConnection
+from litestar.datastructures import State
+from litestar.handlers.base import BaseRouteHandler
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import Parameter
+
+from rankloop import __version__
+from rankloop.errors import InvalidInput
+from rankloop.service import operations
+from rankloop.service.engine import Engine, OverLimit
+from rankloop.service.failures import problem
+from rankloop.service.metrics import exposition
+from rankloop.service.store import NewEvent, admin
+from rankloop.service.wire import (
+    Erased,
+    FeedbackAnswer,
+    FeedbackEvent,
+    Name,
+    Problem,
+    RankAnswer,
+    RankerStatus,
+    RankRequest,
+    Receipt,
+    Spec,
+    VersionInfo,
+    VersionRequest,
+)
+
+RankerName = Annotated[str, Parameter(pattern=Name.__metadata__[0].pattern, description="the ranker", max_length=64)]
+User = Annotated[str, Parameter(min_length=1, max_length=512, description="as sent with rank requests")]
+Explain = Annotated[bool, Parameter(description="add each feature's share of the score (linear learners)")]
+_decode_event = msgspec.json.Decoder(FeedbackEvent).decode
+_decode_events = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def _problems(*codes: int) -> dict[int, ResponseSpec]:
+    texts = {
+        400: "not JSON, or not of the shape described here",
+        401: "no key, or an unknown one",
+        403: "a key without the scope this needs",
+        404: "no such ranker or version",
+        409: "contradicts what is there; the message says the remedy",
+        413: "larger than a limit; the message says which",
+        422: "well formed, but a value breaks a rule",
+        503: "the store is down or the service is stopping; try again with the same ids",
+    }
+    return {
+        code: ResponseSpec(Problem, description=texts[code], generate_examples=False)
+        for code in (*codes, 401, 403, 503)
+    }
+
+
+def needs(scope: str | None) -> Any:
+    """A guard that asks for a key with `scope`."""
+
+    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        engine: Engine = connection.app.state.engine
+        engine.keys.check(connection.headers.get("authorization"), scope)
+
+    return guard
+
+
+# -- rank and feedback ---------------------------------------------------------------------------------------------
+
+
+@post(
+    "/v1/rankers/{name:str}/rank",
+    guards=[needs("rank")],
+    status_code=200,
+    tags=["rank"],
+    summary="Rank candidates",
+    responses={200: ResponseSpec(RankAnswer, generate_examples=False), **_problems(400, 404, 409, 413, 422)},
+)
+async def rank(state: State, name: RankerName, data: RankRequest, explain: Explain = False) -> Response[bytes]:
+    """Send candidates in the order you would show them; show the items of the answer, and report what was clicked.
+
+    The impression is stored before the answer is sent. A learner that fails or takes too long gives your own order with
+    `fallback: true`: this call does not fail because of a model.
+    """
+    engine: Engine = state.engine
+    return Response(await engine.rank(name, data, explain), media_type=MediaType.JSON)
+
+
+@post(
+    "/v1/feedback",
+    guards=[needs("feedback")],
+    status_code=200,
+    tags=["feedback"],
+    summary="Report clicks or grades",
+    responses={200: ResponseSpec(FeedbackAnswer, generate_examples=False), **_problems(400, 413)},
+)
+async def feedback(request: Request[Any, Any, Any]) -> FeedbackAnswer:
+    """One event or an array of them. Every event is answered for itself, and is durable when it is.
+
+    accepted: joined to its impression. duplicate: this event_id was here before, nothing happened. late: the impression
+    is closed; kept, not learned. orphan: there is no such impression. rejected: it breaks a rule, see the reason.
+    """
+    engine: Engine = request.app.state.engine
+    body = await request.body()
+    raw = _decode_events(body) if body.lstrip()[:1] == b"[" else [msgspec.Raw(body)]
+    if not raw:
+        raise InvalidInput("the array of events is empty; send at least one")
+    if len(raw) > engine.settings.max_events:
+        raise OverLimit(f"{len(raw)} events; the limit max_events is {engine.settings.max_events}: send several calls")
+    results: list[Receipt | None] = []
+    events: list[NewEvent] = []
+    for one in raw:
+        try:
+            event = _decode_event(one)
+            if "\0" in event.event_id or "\0" in event.impression_id:
+                raise msgspec.ValidationError("ids are text; one has the character NUL in it")
+            events.append(NewEvent(event, bytes(one)))
+            results.append(None)
+        except msgspec.ValidationError as error:
+            if len(raw) == 1:
+                raise
+            results.append(Receipt(None, "rejected", str(error)))
+    if events:
+        receipts = iter((await engine.feedback(events)).receipts)
+        results = [next(receipts) if one is None else one for one in results]
+    final = [one for one in results if one is not None]
+    return FeedbackAnswer(final, dict(Counter(one.status for one in final)))
+
+
+# -- rankers -------------------------------------------------------------------------------------------------------
+
+
+@put(
+    "/v1/rankers/{name:str}",
+    guards=[needs("admin")],
+    tags=["rankers"],
+    summary="Make or change a ranker",
+    responses={
+        200: ResponseSpec(RankerStatus, description="it was there; changed", generate_examples=False),
+        201: ResponseSpec(RankerStatus, description="new", generate_examples=False),
+        **_problems(400, 409, 413, 422),
+    },
+)
+async def put_ranker(state: State, name: RankerName, data: Spec) -> Response[RankerStatus]:
+    """What hangs on what was learned (learner, parameters, features, normalisation, seed) can only change while nothing
+    has been learned; k, exposure, displacement, window, silence and time-out can change at any time."""
+    status, created = await asyncio.to_thread(operations.put, state.engine, name, data)
+    return Response(status, status_code=201 if created else 200)
+
+
+@get("/v1/rankers", guards=[needs("admin")], tags=["rankers"], summary="All rankers", responses=_problems())
+async def list_rankers(state: State) -> list[RankerStatus]:
+    """Every ranker with its status."""
+    return await asyncio.to_thread(operations.statuses, state.engine)
+
+
+@get(
+    "/v1/rankers/{name:str}",
+    guards=[needs("admin")],
+    tags=["rankers"],
+    summary="One ranker",
+    responses=_problems(400, 404),
+)
+async def get_ranker(state: State, name: RankerName) -> RankerStatus:
+    """Its spec, how much it has learned, how far learning is behind, who learns."""
+    return await asyncio.to_thread(operations.status, state.engine, name)
+
+
+@delete(
+    "/v1/rankers/{name:str}",
+    guards=[needs("admin")],
+    tags=["rankers"],
+    summary="Delete a ranker",
+    responses=_problems(400, 404),
+)
+async def delete_ranker(state: State, name: RankerName) -> None:
+    """And all its impressions, feedback and versions."""
+    await asyncio.to_thread(operations.delete, state.engine, name)
+
+
+# -- versions ------------------------------------------------------------------------------------------------------
+
+
+@get(
+    "/v1/rankers/{name:str}/versions",
+    guards=[needs("admin")],
+    tags=["versions"],
+    summary="Kept versions",
+    responses=_problems(400, 404),
+)
+async def list_versions(state: State, name: RankerName) -> list[VersionInfo]:
+    """The newest first. One an hour is kept by itself while the ranker learns."""
+    return await asyncio.to_thread(operations.versions, state.engine, name)
+
+
+@post(
+    "/v1/rankers/{name:str}/versions",
+    guards=[needs("admin")],
+    tags=["versions"],
+    summary="Keep a version",
+    responses=_problems(400, 404, 422),
+)
+async def keep_version(state: State, name: RankerName, data: VersionRequest | None = None) -> VersionInfo:
+    """An immutable copy of what is learned now, with a note."""
+    return await asyncio.to_thread(operations.keep, state.engine, name, data.note if data else "")
+
+
+Action = Literal["promote", "rollback", "reset", "pause", "resume"]
+
+
+def _action(action: Action, summary: str, text: str) -> Any:
+    async def handler(state: State, name: RankerName, data: VersionRequest | None = None) -> RankerStatus:
+        wanted = data or VersionRequest()
+        engine: Engine = state.engine
+        if action == "promote":
+            return await asyncio.to_thread(operations.promote, engine, name, wanted.version, wanted.note)
+        if action == "rollback":
+            return await asyncio.to_thread(operations.rollback, engine, name, wanted.version, wanted.note)
+        if action == "reset":
+            return await asyncio.to_thread(operations.reset, engine, name, wanted.note)
+        return await asyncio.to_thread(operations.set_learning, engine, name, action == "resume")
+
+    handler.__doc__, handler.__name__ = text, action
+    tag = "rankers" if action in ("pause", "resume") else "versions"
+    return post(
+        f"/v1/rankers/{{name:str}}/{action}",
+        guards=[needs("admin")],
+        status_code=200,
+        tags=[tag],
+        summary=summary,
+        responses=_problems(400, 404, 409, 422),
+    )(handler)
+
+
+ACTIONS = [
+    _action(
+        "promote",
+        "Serve a version",
+        'A number, "live" for what is being learned, or nothing: then what is learned now is kept and served. '
+        "Learning goes on behind a promoted version.",
+    ),
+    _action(
+        "rollback",
+        "Go back to a version",
+        "Serving and learning go back to it; the state until now is kept as a version first. Without a number: the "
+        "newest, so a second rollback undoes the first.",
+    ),
+    _action(
+        "reset",
+        "Forget what was learned",
+        "It is kept as a version. Feedback to lists shown before is late from now on.",
+    ),
+    _action(
+        "pause", "Pause learning", "Feedback is still joined and kept, but what comes while paused is not learned."
+    ),
+    _action("resume", "Resume learning", "What comes from now on is learned."),
+]
+
+
+@delete(
+    "/v1/users/{user:str}",
+    guards=[needs("admin")],
+    status_code=200,
+    tags=["users"],
+    summary="Forget a user",
+    responses=_problems(400, 422),
+)
+async def erase_user(state: State, user: User) -> Erased:
+    """Delete all impressions and events of a user. Weights that were learned stay: they hold no one's data."""
+    return await asyncio.to_thread(operations.erase_user, state.engine, user)
+
+
+# -- operations ----------------------------------------------------------------------------------------------------
+
+
+@get("/healthz", tags=["operations"], summary="Is the process alive?", sync_to_thread=False)
+def healthz() -> dict[str, str]:
+    """Always yes, if it answers."""
+    return {"status": "ok", "version": __version__}
+
+
+@get("/readyz", tags=["operations"], summary="May requests come?", sync_to_thread=False, responses=_problems())
+def readyz(state: State) -> Response[Any]:
+    """Yes once the kernels are warm, until the service stops."""
+    engine: Engine = state.engine
+    if engine.ready is not None:
+        return problem(503, "not-ready", engine.ready, retry_after=1)
+    return Response({"status": "ready"})
+
+
+@get(
+    "/metrics",
+    guards=[needs(None)],
+    tags=["operations"],
+    summary="Metrics for Prometheus",
+    media_type=MediaType.TEXT,
+    responses=_problems(),
+)
+async def metrics(state: State) -> Response[str]:
+    """Of all processes on this machine, told apart by the label `worker`. Any key will do."""
+    engine: Engine = state.engine
+
+    def collect() -> str:
+        reports = engine.database.read(lambda c: admin.reports(c, engine.machine))
+        reports[engine.worker] = engine.report()
+        return exposition({name.rpartition(":")[0].rpartition(":")[2]: report for name, report in reports.items()})
+
+    text = await asyncio.to_thread(collect)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@get("/openapi.json", include_in_schema=False, sync_to_thread=False)
+def openapi(state: State) -> dict[str, Any]:
+    """The OpenAPI document."""
+    document: dict[str, Any] = state.document
+    return document
+
+
+@get(["/", "/docs"], include_in_schema=False, sync_to_thread=False, media_type=MediaType.HTML)
+def docs(state: State) -> str:
+    """The API as a page to browse."""
+    page: str = state.docs
+    return page
+
+
+ROUTES: list[Any] = [rank, feedback, put_ranker, list_rankers, get_ranker, delete_ranker, list_versions, keep_version]
+ROUTES += [*ACTIONS, erase_user, healthz, readyz, metrics, openapi, docs]

@@ -1,0 +1,83 @@
+"""Start a service: one process, or several that share a port."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from rankloop.errors import InvalidParameter
+from rankloop.service.app import create_app
+from rankloop.service.engine import Engine
+from rankloop.service.model import fresh_state
+from rankloop.service.operations import complete
+from rankloop.service.settings import Settings, is_loopback
+from rankloop.service.store import Writer, admin, open_database, schema
+from rankloop.service.wire import Spec
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(process)d %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "loggers": {
+        "rankloop": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
+        "uvicorn.error": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
+    },
+}
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or Ctrl-C; requests in flight are finished, what was learned is saved."""
+    prepare(settings)
+    options: dict[str, Any] = {
+        "host": settings.host,
+        "port": settings.port,
+        "log_config": LOGGING,
+        "access_log": False,
+        "timeout_graceful_shutdown": settings.drain_seconds,
+        "timeout_keep_alive": 75,
+        "lifespan": "on",
+    }
+    if settings.workers == 1:
+        uvicorn.run(create_app(engine=Engine(settings)), **options)
+        return
+    os.environ.update(settings.environment())  # how the workers learn of the settings
+    uvicorn.run("rankloop.service.app:create_app", factory=True, workers=settings.workers, **options)
+
+
+def prepare(settings: Settings) -> None:
+    """Refuse what cannot work before anything listens, and bring the store up to date."""
+    database = open_database(settings.store)
+    schema.migrate(database)
+    stored = database.read(admin.keys)
+    database.forget()
+    if not is_loopback(settings.host) and not settings.parsed_keys() and not stored:
+        raise InvalidParameter(
+            f"host is {settings.host}, which others can reach, and there is no API key; "
+            "make one with `rankloop keys create NAME --scopes rank+feedback`, or set RANKLOOP_KEYS"
+        )
+
+
+def prepare_ranker(settings: Settings, name: str, spec: Spec) -> None:
+    """Make a ranker in the store if there is none of that name; one that is there stays as it is."""
+    full = complete(spec)
+    with opened(settings) as writer:
+        writer.do(lambda connection: admin.add_ranker(connection, name, full, fresh_state(full), time.time()))
+
+
+@contextmanager
+def opened(settings: Settings) -> Iterator[Writer]:
+    """The store of a service that need not run."""
+    database = open_database(settings.store)
+    schema.migrate(database)
+    writer = Writer(database, {})
+    try:
+        yield writer
+    finally:
+        writer.close()
+        database.forget()

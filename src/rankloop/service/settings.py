@@ -1,0 +1,123 @@
+"""Settings of a service: from the command line, else from the environment (RANKLOOP_STORE, RANKLOOP_PORT, …)."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rankloop.errors import InvalidParameter
+
+SCOPES = ("rank", "feedback", "admin")
+PREFIX = "RANKLOOP_"
+
+
+def _setting(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a service process needs to know; the metadata is what the operations page says about each."""
+
+    store: str = _setting("rankloop.db", "a file (SQLite) or a postgresql:// URL")
+    host: str = _setting("127.0.0.1", "address to listen on; anything but loopback needs a key")
+    port: int = _setting(8080, "port to listen on; 0 takes a free one")
+    workers: int = _setting(1, "processes that rank; they share the port")
+    keys: str = _setting("", "API keys, comma separated: token:scope+scope (scopes: rank, feedback, admin)")
+    learn: bool = _setting(True, "whether this machine's processes may hold leases and learn")
+    max_body_bytes: int = _setting(8 * 2**20, "largest request body")
+    max_candidates: int = _setting(1000, "candidates a request")
+    max_features: int = _setting(4096, "features a ranker")
+    max_events: int = _setting(1000, "feedback events a call")
+    snapshot_seconds: float = _setting(5.0, "how often what was learned is saved, with no other process waiting for it")
+    refresh_seconds: float = _setting(1.0, "the same where other processes rank from it, and how often those look")
+    version_seconds: float = _setting(3600.0, "how often a version is kept by itself, if anything was learned")
+    keep_versions: int = _setting(24, "how many of those are kept; versions made on request stay")
+    lease_seconds: float = _setting(3.0, "a learning process silent for so long is replaced")
+    retention_days: float = _setting(30.0, "impressions and events older than this are deleted; 0 keeps them for ever")
+    store_timeout_ms: float = _setting(1000.0, "a store slower than this gives your order, without an impression")
+    drain_seconds: float = _setting(10.0, "how long requests in flight may take after SIGTERM")
+
+    def __post_init__(self) -> None:
+        for entry in dataclasses.fields(self):
+            value = getattr(self, entry.name)
+            if entry.type in ("int", "float") and value < 0:
+                raise InvalidParameter(f"setting {entry.name} is {value}; it must be at least 0")
+        for name in ("workers", "max_body_bytes", "max_candidates", "max_features", "max_events", "lease_seconds"):
+            if getattr(self, name) <= 0:
+                raise InvalidParameter(f"setting {name} is {getattr(self, name)}; it must be above 0")
+        if self.port > 65535:
+            raise InvalidParameter(f"setting port is {self.port}; ports end at 65535")
+        self.parsed_keys()
+
+    def parsed_keys(self) -> dict[str, frozenset[str]]:
+        """Token -> scopes."""
+        found: dict[str, frozenset[str]] = {}
+        for part in filter(None, self.keys.split(",")):
+            token, _, scopes = part.strip().rpartition(":")
+            if not token or len(token) < 16:
+                raise InvalidParameter(
+                    "a key of setting keys is not token:scope+scope with a token of 16 characters or more"
+                )
+            found[token] = parse_scopes(scopes)
+        return found
+
+    def environment(self) -> dict[str, str]:
+        """The variables from which another process reads the same settings."""
+        return {f"{PREFIX}{f.name.upper()}": _text(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+
+def parse_scopes(text: str) -> frozenset[str]:
+    """`rank+feedback` -> {"rank", "feedback"}.
+
+    >>> sorted(parse_scopes("rank+feedback"))
+    ['feedback', 'rank']
+    """
+    scopes = frozenset(filter(None, text.replace(",", "+").split("+")))
+    unknown = sorted(scopes.difference(SCOPES))
+    if unknown or not scopes:
+        raise InvalidParameter(f"scopes are {text!r}; give some of {', '.join(SCOPES)}, joined by +")
+    return scopes
+
+
+def from_environment(environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:
+    """Settings from RANKLOOP_… variables, with what is `given` (and not None) before them.
+
+    >>> from_environment({"RANKLOOP_PORT": "9000"}, host=None).port
+    9000
+    """
+    values: dict[str, Any] = {}
+    for entry in dataclasses.fields(Settings):
+        text = environment.get(f"{PREFIX}{entry.name.upper()}")
+        if given.get(entry.name) is not None:
+            values[entry.name] = given[entry.name]
+        elif text is not None:
+            values[entry.name] = _parsed(entry.name, str(entry.type), text)
+    return Settings(**values)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can only be reached from this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _parsed(name: str, kind: str, text: str) -> Any:
+    try:
+        if kind == "bool":
+            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
+        return {"int": int, "float": float, "str": str}[kind](text)
+    except (KeyError, ValueError):
+        raise InvalidParameter(f"{PREFIX}{name.upper()} is {text!r}; it must be {kind}") from None
+
+
+def _text(value: Any) -> str:
+    return ("1" if value else "0") if isinstance(value, bool) else str(value)

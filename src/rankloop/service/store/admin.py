@@ -1,0 +1,317 @@
+"""Everything beside the log: rankers, snapshots, versions, leases, workers, keys, and deleting what is old."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from rankloop.service.store.database import Connection, Row, marks
+from rankloop.service.wire import Erased, Spec
+
+
+class Ranker(NamedTuple):
+    """A ranker's row."""
+
+    name: str
+    spec: Spec
+    created: float
+    epoch: int
+    generation: int
+    revision: int
+    learning: bool
+    serving: int | None
+
+
+class Snapshot(NamedTuple):
+    """Where recovery starts: the state after outcomes 0 … seq-1."""
+
+    seq: int
+    generation: int
+    state: bytes
+
+
+class Version(NamedTuple):
+    """A kept state, without its bytes."""
+
+    version: int
+    seq: int
+    created: float
+    note: str
+
+
+_RANKER = "SELECT name, spec, created, epoch, generation, revision, learning, serving FROM rankers"
+
+
+def _ranker(row: Row) -> Ranker:
+    name, spec, created, epoch, generation, revision, learning, serving = row
+    decoded = msgspec.json.decode(spec, type=Spec)
+    return Ranker(name, decoded, created, int(epoch), int(generation), int(revision), bool(learning), serving)
+
+
+def rankers(connection: Connection) -> list[Ranker]:
+    """All rankers by name."""
+    return [_ranker(row) for row in connection.rows(f"{_RANKER} ORDER BY name")]
+
+
+def ranker(connection: Connection, name: str, lock: bool = False) -> Ranker | None:
+    """One ranker; with `lock`, no one else changes it until the transaction ends."""
+    row = connection.row(f"{_RANKER} WHERE name = ?{connection.lock_rows if lock else ''}", name)
+    return None if row is None else _ranker(row)
+
+
+def revisions(connection: Connection) -> dict[str, int]:
+    """A cheap look at whether any ranker has changed."""
+    return {name: int(revision) for name, revision in connection.rows("SELECT name, revision FROM rankers")}
+
+
+def add_ranker(connection: Connection, name: str, spec: Spec, state: bytes, now: float) -> bool:
+    """Add a ranker, with the state of a learner that has learned nothing; False if the name is taken."""
+    row = (name, msgspec.json.encode(spec), now, 0, 0, 0, 1)
+    columns = "name, spec, created, epoch, generation, revision, learning"
+    if not connection.insert("rankers", columns, [row], "ON CONFLICT DO NOTHING RETURNING name"):
+        return False
+    connection.run("INSERT INTO heads (ranker, next_seq, next_number) VALUES (?, 0, 0)", name)
+    save_snapshot(connection, name, 0, 0, state, now)
+    return True
+
+
+def change_spec(connection: Connection, name: str, spec: Spec) -> None:
+    """Store a changed spec."""
+    sql = "UPDATE rankers SET spec = ?, revision = revision + 1 WHERE name = ?"
+    connection.run(sql, msgspec.json.encode(spec), name)
+
+
+def set_learning(connection: Connection, name: str, learning: bool) -> None:
+    """Pause or resume."""
+    connection.run("UPDATE rankers SET learning = ?, revision = revision + 1 WHERE name = ?", int(learning), name)
+
+
+def set_serving(connection: Connection, name: str, version: int | None) -> None:
+    """Serve a version, or live."""
+    connection.run("UPDATE rankers SET serving = ?, revision = revision + 1 WHERE name = ?", version, name)
+
+
+def delete_ranker(connection: Connection, name: str) -> bool:
+    """Delete a ranker and everything that belongs to it."""
+    owned = "(SELECT id FROM impressions WHERE ranker = ?)"
+    connection.run(f"DELETE FROM events WHERE impression_id IN {owned}", name)
+    for table in ("impressions", "outcomes", "snapshots", "versions", "leases", "heads"):
+        connection.run(f"DELETE FROM {table} WHERE ranker = ?", name)
+    return connection.run("DELETE FROM rankers WHERE name = ?", name) > 0
+
+
+# -- snapshots and versions ----------------------------------------------------------------------------------------
+
+
+def snapshot(connection: Connection, name: str) -> Snapshot | None:
+    """The last snapshot of a ranker."""
+    row = connection.row("SELECT seq, generation, state FROM snapshots WHERE ranker = ?", name)
+    return None if row is None else Snapshot(int(row[0]), int(row[1]), bytes(row[2]))
+
+
+def snapshot_seqs(connection: Connection) -> dict[str, tuple[int, int]]:
+    """(generation, seq) of every ranker's snapshot, without the bytes."""
+    rows = connection.rows("SELECT ranker, generation, seq FROM snapshots")
+    return {name: (int(generation), int(seq)) for name, generation, seq in rows}
+
+
+def save_snapshot(connection: Connection, name: str, generation: int, seq: int, state: bytes, now: float) -> bool:
+    """Keep a snapshot, unless it is of a state that was replaced meanwhile, or an older one.
+
+    That is all the fencing a learner that lost its lease needs: two learners fold the same log into the same bits.
+    """
+    current = connection.row(f"SELECT generation FROM rankers WHERE name = ?{connection.lock_rows}", name)
+    if current is None or current[0] != generation:
+        return False
+    return bool(
+        connection.rows(
+            "INSERT INTO snapshots (ranker, seq, generation, state, created) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (ranker) DO UPDATE SET seq = excluded.seq, generation = excluded.generation, "
+            "state = excluded.state, created = excluded.created "
+            "WHERE excluded.generation > snapshots.generation OR excluded.seq > snapshots.seq RETURNING seq",
+            name,
+            seq,
+            generation,
+            state,
+            now,
+        )
+    )
+
+
+def replace_state(connection: Connection, name: str, state: bytes, now: float, *, reset: bool) -> None:
+    """Put another state in the place of what was learned (rollback, reset); the fold goes on from there."""
+    connection.run(
+        "UPDATE rankers SET generation = generation + 1, epoch = epoch + ?, revision = revision + 1, serving = NULL "
+        "WHERE name = ?",
+        int(reset),
+        name,
+    )
+    ((generation,),) = connection.rows("SELECT generation FROM rankers WHERE name = ?", name)
+    sql = f"SELECT next_seq FROM heads WHERE ranker = ?{connection.lock_rows}"
+    ((seq,),) = connection.rows(sql, name)
+    save_snapshot(connection, name, int(generation), int(seq), state, now)
+
+
+def versions(connection: Connection, name: str) -> list[Version]:
+    """All kept versions, the newest first."""
+    sql = "SELECT version, seq, created, note FROM versions WHERE ranker = ? ORDER BY version DESC"
+    return [Version(int(v), int(seq), created, note) for v, seq, created, note in connection.rows(sql, name)]
+
+
+def version_state(connection: Connection, name: str, version: int) -> tuple[int, bytes] | None:
+    """(seq, state) of a version."""
+    row = connection.row("SELECT seq, state FROM versions WHERE ranker = ? AND version = ?", name, version)
+    return None if row is None else (int(row[0]), bytes(row[1]))
+
+
+def keep_version(
+    connection: Connection, name: str, seq: int, state: bytes, note: str, now: float, automatic: bool = False
+) -> int:
+    """Add a version; its number."""
+    ranker(connection, name, lock=True)
+    row = connection.row("SELECT COALESCE(MAX(version), 0) + 1 FROM versions WHERE ranker = ?", name)
+    number = int(row[0]) if row else 1
+    columns = "ranker, version, seq, state, created, note, automatic"
+    connection.insert("versions", columns, [(name, number, seq, state, now, note, int(automatic))])
+    return number
+
+
+def drop_old_versions(connection: Connection, name: str, keep: int) -> int:
+    """Delete all but the newest `keep` versions that were made automatically; never the one that is served."""
+    return connection.run(
+        "DELETE FROM versions WHERE ranker = ? AND automatic = 1 AND version NOT IN "
+        "(SELECT version FROM versions WHERE ranker = ? AND automatic = 1 ORDER BY version DESC LIMIT ?) "
+        "AND version NOT IN (SELECT serving FROM rankers WHERE name = ? AND serving IS NOT NULL)",
+        name,
+        name,
+        keep,
+        name,
+    )
+
+
+# -- leases and workers --------------------------------------------------------------------------------------------
+
+
+def leases(connection: Connection) -> dict[str, tuple[str, int]]:
+    """(holder, beat) of every lease."""
+    return {name: (holder, int(beat)) for name, holder, beat in connection.rows("SELECT * FROM leases")}
+
+
+def take_lease(connection: Connection, name: str, holder: str, before: tuple[str, int] | None) -> bool:
+    """Take a ranker's lease if it is still as it was seen `before` (None: nobody's)."""
+    if before is None:
+        row = (name, holder, 0)
+        return bool(connection.insert("leases", "ranker, holder, beat", [row], "ON CONFLICT DO NOTHING RETURNING beat"))
+    sql = "UPDATE leases SET holder = ?, beat = beat + 1 WHERE ranker = ? AND holder = ? AND beat = ?"
+    return connection.run(sql, holder, name, *before) == 1
+
+
+def beat(connection: Connection, worker: str, machine: str, learns: bool, report: bytes) -> set[str]:
+    """Say that `worker` lives; the rankers whose lease it holds. Beats are counted, not timed: clocks do not matter."""
+    connection.run(
+        "INSERT INTO workers (id, machine, beat, learns, report) VALUES (?, ?, 0, ?, ?) "
+        "ON CONFLICT (id) DO UPDATE SET beat = workers.beat + 1, report = excluded.report",
+        worker,
+        machine,
+        int(learns),
+        report,
+    )
+    rows = connection.rows("UPDATE leases SET beat = beat + 1 WHERE holder = ? RETURNING ranker", worker)
+    return {row[0] for row in rows}
+
+
+def release(connection: Connection, worker: str) -> None:
+    """Give up all leases and leave the list of workers."""
+    connection.run("DELETE FROM leases WHERE holder = ?", worker)
+    connection.run("DELETE FROM workers WHERE id = ?", worker)
+
+
+def release_lease(connection: Connection, name: str, worker: str) -> None:
+    """Give up one lease."""
+    connection.run("DELETE FROM leases WHERE ranker = ? AND holder = ?", name, worker)
+
+
+def workers(connection: Connection) -> dict[str, tuple[str, int, bool]]:
+    """(machine, beat, learns) of every worker."""
+    rows = connection.rows("SELECT id, machine, beat, learns FROM workers")
+    return {name: (machine, int(beat), bool(learns)) for name, machine, beat, learns in rows}
+
+
+def reports(connection: Connection, machine: str) -> dict[str, bytes]:
+    """The metrics of all workers of a machine."""
+    rows = connection.rows("SELECT id, report FROM workers WHERE machine = ?", machine)
+    return {name: bytes(report) for name, report in rows}
+
+
+def forget_worker(connection: Connection, worker: str, seen_beat: int) -> None:
+    """Strike a dead worker off the list."""
+    connection.run("DELETE FROM workers WHERE id = ? AND beat = ?", worker, seen_beat)
+
+
+# -- keys ----------------------------------------------------------------------------------------------------------
+
+
+def keys(connection: Connection) -> list[tuple[str, str, str, float]]:
+    """(digest, name, scopes, created) of every API key."""
+    return [
+        (d, n, s, c) for d, n, s, c in connection.rows("SELECT digest, name, scopes, created FROM keys ORDER BY name")
+    ]
+
+
+def add_key(connection: Connection, digest: str, name: str, scopes: str, now: float) -> bool:
+    """Add a key; False if the name is taken."""
+    row = (digest, name, scopes, now)
+    return bool(
+        connection.insert("keys", "digest, name, scopes, created", [row], "ON CONFLICT DO NOTHING RETURNING name")
+    )
+
+
+def drop_key(connection: Connection, name: str) -> bool:
+    """Revoke a key."""
+    return connection.run("DELETE FROM keys WHERE name = ?", name) > 0
+
+
+# -- forgetting ----------------------------------------------------------------------------------------------------
+
+# Replay starts at the snapshot, so what it covers may go; so may what was closed without an outcome.
+_COVERED = "i.open = 0 AND (i.seq IS NULL OR i.seq < (SELECT s.seq FROM snapshots s WHERE s.ranker = i.ranker))"
+
+
+def _delete(connection: Connection, ids: list[str]) -> int:
+    """Delete impressions with their events and outcomes; how many events went."""
+    if not ids:
+        return 0
+    inside = f"IN ({marks(ids)})"
+    gone = connection.run(f"DELETE FROM events WHERE impression_id {inside}", *ids)
+    for ranker_name, seq in connection.rows(f"SELECT ranker, seq FROM impressions WHERE id {inside}", *ids):
+        if seq is not None:
+            connection.run("DELETE FROM outcomes WHERE ranker = ? AND seq = ?", ranker_name, seq)
+    connection.run(f"DELETE FROM impressions WHERE id {inside}", *ids)
+    return gone
+
+
+def sweep(connection: Connection, before: float | None, limit: int = 500) -> int:
+    """Delete impressions made `before` that time, and those to be erased, as far as a snapshot covers them."""
+    sql = f"SELECT i.id FROM impressions i WHERE i.erase = 1 AND {_COVERED} LIMIT {limit}"
+    ids = [row[0] for row in connection.rows(sql)]
+    if before is not None and len(ids) < limit:
+        sql = f"SELECT i.id FROM impressions i WHERE i.created < ? AND {_COVERED} LIMIT {limit - len(ids)}"
+        ids += [row[0] for row in connection.rows(sql, before)]
+    ids = sorted(set(ids))
+    _delete(connection, ids)
+    return len(ids)
+
+
+def erase_user(connection: Connection, person: str) -> Erased:
+    """Delete what a user saw and did. What learning may still need is unlinked now and deleted by the next sweep."""
+    # Nobody will report on an open list of someone who has left: close it without an outcome.
+    connection.run("UPDATE impressions SET open = 0 WHERE person = ? AND open = 1", person)
+    ids = [
+        row[0] for row in connection.rows(f"SELECT i.id FROM impressions i WHERE i.person = ? AND {_COVERED}", person)
+    ]
+    events = 0
+    for start in range(0, len(ids), 500):
+        events += _delete(connection, ids[start : start + 500])
+    sql = "UPDATE impressions SET person = NULL, request_id = NULL, erase = 1 WHERE person = ?"
+    return Erased(len(ids), events, connection.run(sql, person))

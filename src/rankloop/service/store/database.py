@@ -1,0 +1,307 @@
+"""The two databases behind one small interface: connections that run SQL in transactions, and errors sorted by remedy.
+
+All SQL of the service is written once, in the dialect that SQLite (3.35 or newer) and PostgreSQL share, with `?` for
+parameters. What differs is here: how to connect, how to lock, which errors pass by themselves.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from rankloop.errors import InvalidParameter, RankloopError
+
+Row = tuple[Any, ...]
+T = TypeVar("T")
+
+
+class StoreUnavailable(RankloopError):
+    """The store cannot be reached or cannot write now; what was asked for has not happened."""
+
+
+class Passing(Exception):
+    """An error that goes away when the transaction is tried again: a deadlock, a lost connection, a restart."""
+
+
+class Connection(ABC):
+    """One connection, used by one thread at a time."""
+
+    lock_rows: str = ""  # what SELECT needs behind it to lock the rows it reads until the transaction ends
+
+    @abstractmethod
+    def run(self, sql: str, *parameters: Any) -> int:
+        """Run a statement; how many rows it changed."""
+
+    @abstractmethod
+    def rows(self, sql: str, *parameters: Any) -> list[Row]:
+        """Run a query, or a statement with RETURNING."""
+
+    @abstractmethod
+    def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> None:
+        """Run a statement once for each row of parameters."""
+
+    @abstractmethod
+    def transaction(self) -> Any:
+        """A context in which all happens or nothing; errors come out as `StoreUnavailable` or `Passing`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the connection back."""
+
+    def row(self, sql: str, *parameters: Any) -> Row | None:
+        """The first row, if there is one."""
+        found = self.rows(sql, *parameters)
+        return found[0] if found else None
+
+    def insert(self, table: str, columns: str, values: Sequence[Sequence[Any]], tail: str = "") -> list[Row]:
+        """Insert many rows in one statement; `tail` is ON CONFLICT … RETURNING …"""
+        marks = "(" + ", ".join("?" * len(values[0])) + ")"
+        sql = f"INSERT INTO {table} ({columns}) VALUES {', '.join([marks] * len(values))} {tail}"
+        return self.rows(sql, *(value for row in values for value in row))
+
+
+def marks(values: Iterable[Any]) -> str:
+    """`?, ?, ?` for an IN list."""
+    return ", ".join("?" for _ in values)
+
+
+class Database(ABC):
+    """How to get connections."""
+
+    url: str
+
+    @abstractmethod
+    def connect(self) -> Connection:
+        """A new connection."""
+
+    def read(self, query: Callable[[Connection], T]) -> T:
+        """Run a query in a transaction on this thread's own connection; a lost connection is opened again once."""
+        for last in (False, True):
+            connection: Connection | None = getattr(self._local, "connection", None)
+            try:
+                if connection is None:
+                    connection = self._local.connection = self.connect()
+                with connection.transaction():
+                    return query(connection)
+            except Passing as error:
+                self._local.connection = None
+                if connection is not None:
+                    with suppress(Exception):
+                        connection.close()
+                if last:
+                    raise StoreUnavailable(f"the store cannot be reached ({error}); it will be tried again") from None
+        raise AssertionError("unreachable")
+
+    def forget(self) -> None:
+        """Close this thread's own connection, if it has one."""
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection is not None:
+            self._local.connection = None
+            with suppress(Exception):
+                connection.close()
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+
+# -- SQLite --------------------------------------------------------------------------------------------------------
+
+BUSY_SECONDS = 10.0  # how long a writer waits for another process's transaction
+
+
+class SQLiteConnection(Connection):
+    """WAL mode; every transaction takes the write lock first and is on the disk when it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._raw = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            self._raw.execute("PRAGMA journal_mode = WAL")
+            self._raw.execute("PRAGMA synchronous = FULL")  # an fsync a commit: NORMAL could lose the last ones
+        except sqlite3.Error as error:
+            raise self._sorted(error) from None
+
+    def run(self, sql: str, *parameters: Any) -> int:
+        return self._raw.execute(sql, parameters).rowcount
+
+    def rows(self, sql: str, *parameters: Any) -> list[Row]:
+        return self._raw.execute(sql, parameters).fetchall()
+
+    def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> None:
+        self._raw.executemany(sql, parameters)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        try:
+            self._raw.execute("BEGIN IMMEDIATE")
+            yield
+            self._raw.execute("COMMIT")
+        except BaseException as error:
+            with suppress(sqlite3.Error):  # after a full disk there may be nothing left to roll back
+                self._raw.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise self._sorted(error) from error
+            raise
+
+    def close(self) -> None:
+        self._raw.close()
+
+    def _sorted(self, error: sqlite3.Error) -> Exception:
+        if isinstance(error, sqlite3.OperationalError | sqlite3.DatabaseError) and not isinstance(
+            error, sqlite3.IntegrityError | sqlite3.ProgrammingError
+        ):
+            text = str(error)
+            if "locked" in text or "busy" in text:
+                return Passing(text)
+            return StoreUnavailable(f"{self._path}: {text}; {_sqlite_remedy(text)}")
+        return error
+
+
+class SQLiteReader(SQLiteConnection):
+    """Reads without the write lock: WAL gives every transaction the state of its start."""
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        try:
+            self._raw.execute("BEGIN")
+            yield
+        except sqlite3.Error as error:
+            raise self._sorted(error) from error
+        finally:
+            with suppress(sqlite3.Error):
+                self._raw.execute("ROLLBACK")
+
+
+def _sqlite_remedy(text: str) -> str:
+    if "full" in text or "disk I/O" in text:
+        return "make room on the disk; nothing that was acknowledged is lost"
+    if "readonly" in text or "read-only" in text:
+        return "give the service the right to write to the file and its folder"
+    if "unable to open" in text:
+        return "check that the folder exists and may be written to"
+    return "check the file; `sqlite3 FILE 'PRAGMA integrity_check'` tells whether it is whole"
+
+
+class SQLite(Database):
+    """A file on this machine, for any number of processes of it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.url = f"sqlite:///{path}"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreUnavailable(f"{path.parent}: {error.strerror}; choose another folder for --store") from None
+
+    def connect(self) -> Connection:
+        return SQLiteConnection(self.path)
+
+    def read(self, query: Callable[[Connection], T]) -> T:
+        if getattr(self._local, "connection", None) is None:
+            self._local.connection = SQLiteReader(self.path)
+        return super().read(query)
+
+
+# -- PostgreSQL ----------------------------------------------------------------------------------------------------
+
+
+class PostgresConnection(Connection):
+    """psycopg 3, statements prepared by the driver."""
+
+    lock_rows = " FOR UPDATE"
+
+    def __init__(self, url: str) -> None:
+        import psycopg  # only those who use PostgreSQL need it
+
+        self._errors = psycopg
+        try:
+            self._raw = psycopg.connect(url, connect_timeout=5, application_name="rankloop")
+        except psycopg.OperationalError as error:
+            raise Passing(_first_line(error)) from None
+
+    def run(self, sql: str, *parameters: Any) -> int:
+        return self._raw.execute(_translated(sql), parameters).rowcount
+
+    def rows(self, sql: str, *parameters: Any) -> list[Row]:
+        cursor = self._raw.execute(_translated(sql), parameters)
+        return cursor.fetchall() if cursor.description else []
+
+    def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> None:
+        with self._raw.cursor() as cursor:
+            cursor.executemany(_translated(sql), parameters)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        try:
+            with self._raw.transaction():
+                yield
+        except self._errors.Error as error:
+            raise self._sorted(error) from error
+
+    def close(self) -> None:
+        self._raw.close()
+
+    def _sorted(self, error: Exception) -> Exception:
+        kinds = self._errors.errors
+        passing = (kinds.DeadlockDetected, kinds.SerializationFailure, kinds.LockNotAvailable)
+        if isinstance(error, passing) or self._raw.broken or self._raw.closed:
+            return Passing(_first_line(error))
+        if isinstance(error, kinds.DiskFull | kinds.ReadOnlySqlTransaction | kinds.InsufficientPrivilege):
+            return StoreUnavailable(
+                f"PostgreSQL: {_first_line(error)}; ask whoever runs it, nothing acknowledged is lost"
+            )
+        if isinstance(error, self._errors.OperationalError):
+            return Passing(_first_line(error))
+        return error
+
+
+class Postgres(Database):
+    """A PostgreSQL that any number of machines may share."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.url = url
+        try:
+            import psycopg  # noqa: F401
+        except ImportError:
+            raise InvalidParameter(
+                "a PostgreSQL store needs psycopg, which is not installed; pip install 'rankloop[postgres]'"
+            ) from None
+
+    def connect(self) -> Connection:
+        return PostgresConnection(self.url)
+
+
+def _translated(sql: str) -> Any:
+    return sql.replace("?", "%s")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).strip().splitlines()[0]
+
+
+def open_database(url: str) -> Database:
+    """`sqlite:///file`, a plain path, or `postgresql://user:password@host/name`.
+
+    >>> open_database("mysql://x")
+    Traceback (most recent call last):
+    ...
+    rankloop.errors.InvalidParameter: store is 'mysql://x'; give a file, sqlite:///file or postgresql://…
+    """
+    scheme = urlsplit(url).scheme if "://" in url else ""
+    if scheme in ("postgresql", "postgres"):
+        return Postgres(url)
+    if scheme == "sqlite":
+        url = unquote(url.removeprefix("sqlite://").removeprefix("/") if url.startswith("sqlite:///") else "")
+    elif scheme:
+        raise InvalidParameter(f"store is {url!r}; give a file, sqlite:///file or postgresql://…")
+    if not url or url == ":memory:":
+        raise InvalidParameter("the store has no file name; what is learned must outlive the process: give a path")
+    return SQLite(Path(url).expanduser())

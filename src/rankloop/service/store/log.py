@@ -1,0 +1,338 @@
+"""The log: impressions, events joined to them, and the outcomes that learning folds over.
+
+Functions of a connection inside a transaction. They take many rows at once, because the writer commits many requests
+together. An impression is open until a final event or the end of its window; then its feedback becomes one outcome
+with the ranker's next sequence number. What is learned is a fold over outcomes and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rankloop.service.store.database import Connection, Passing, marks
+from rankloop.service.wire import FeedbackEvent, Receipt, Spec
+
+_encode = msgspec.json.encode
+
+
+class NewImpression(NamedTuple):
+    """An impression to append."""
+
+    id: str
+    ranker: str
+    epoch: int
+    number: int
+    created: float
+    closes: float
+    person: str | None
+    request_id: str | None
+    digest: bytes
+    learn: bool
+    body: bytes
+    answer: bytes
+    shown: bytes
+
+
+class Stored(NamedTuple):
+    """The answer that counts: the new one, or the one given before to the same request_id."""
+
+    answer: bytes
+    fresh: bool
+    same_request: bool
+
+
+class NewEvent(NamedTuple):
+    """An event to append. `kind` is decided by the ranker, so it is checked here, where the impression is known."""
+
+    event: FeedbackEvent
+    body: bytes
+
+
+class Closing(NamedTuple):
+    """An impression that was closed: for the metrics, and to wake the learner."""
+
+    ranker: str
+    kind: str  # final, window or silent
+    values: list[float]
+    length: int
+
+
+class Receipts(NamedTuple):
+    """What became of a batch of events."""
+
+    receipts: list[Receipt]
+    rankers: list[str]  # of each event, "" where unknown
+    closings: list[Closing]
+
+
+class Outcome(NamedTuple):
+    """One step of the fold."""
+
+    seq: int
+    learn: bool
+    epoch: int
+    body: bytes | None  # null once erased
+    values: list[float]
+
+
+def add_impressions(connection: Connection, new: Sequence[NewImpression]) -> list[Stored]:
+    """Append impressions; one whose request_id was answered before is not appended and gets the earlier answer."""
+    tail = "ON CONFLICT DO NOTHING RETURNING id"
+    columns = "id, ranker, epoch, number, created, closes, person, request_id, digest, learn, body, answer, shown, open"
+    rows = [(*one[:9], int(one.learn), *one[10:], 1) for one in sorted(new, key=lambda one: one.request_id or "")]
+    added = {row[0] for row in connection.insert("impressions", columns, rows, tail)}
+    found = []
+    for one in new:
+        if one.id in added:
+            found.append(Stored(one.answer, True, True))
+            continue
+        # Either the request_id was used before, or this very row is there: a commit whose answer got lost is retried.
+        earlier = connection.row(
+            "SELECT answer, digest, id FROM impressions WHERE id = ? OR (ranker = ? AND request_id = ?)",
+            one.id,
+            one.ranker,
+            one.request_id,
+        )
+        if earlier is None:
+            raise Passing("an impression that was in the way has gone")
+        found.append(Stored(bytes(earlier[0]), earlier[2] == one.id, bytes(earlier[1]) == one.digest))
+    return found
+
+
+def answer_of(connection: Connection, ranker: str, request_id: str) -> tuple[bytes, bytes] | None:
+    """Answer and request digest of an earlier request."""
+    sql = "SELECT answer, digest FROM impressions WHERE ranker = ? AND request_id = ?"
+    row = connection.row(sql, ranker, request_id)
+    return None if row is None else (bytes(row[0]), bytes(row[1]))
+
+
+def discard_impressions(connection: Connection, ids: Sequence[str]) -> None:
+    """Take back impressions whose answer was given up on: nobody has seen them."""
+    connection.run(f"DELETE FROM impressions WHERE open = 1 AND seen IS NULL AND id IN ({marks(ids)})", *ids)
+
+
+class _Open:
+    """An impression while events are joined to it."""
+
+    def __init__(self, row: tuple[Any, ...]) -> None:
+        self.id: str = row[0]
+        self.ranker: str = row[1]
+        self.epoch, self.open = int(row[2]), bool(row[3])
+        self.slots = {str(item): slot for slot, item in enumerate(msgspec.json.decode(row[4]))}
+        self.seen: list[float | None] | None = None if row[5] is None else msgspec.json.decode(row[5])
+        self.learn = bool(row[6])
+        self.changed = False
+
+    def strangers(self, items: Iterable[Any]) -> list[str]:
+        return [repr(item) for item in items if str(item) not in self.slots]
+
+    def join(self, event: FeedbackEvent, kind: str) -> None:
+        if kind == "clicks" and event.clicks is not None:
+            self.seen = self.seen or [0.0] * len(self.slots)
+            for item in event.clicks:
+                self.seen[self.slots[str(item)]] = 1.0
+        elif event.grades is not None:
+            self.seen = self.seen or [None] * len(self.slots)
+            for item, grade in event.grades.items():
+                self.seen[self.slots[item]] = grade
+        self.changed = True
+
+    def values(self) -> list[float]:
+        """The feedback by slot from the top, up to the first slot of which nothing is known."""
+        values: list[float] = []
+        for value in self.seen or []:
+            if value is None:
+                break
+            values.append(value)
+        return values
+
+
+class _Ranker(NamedTuple):
+    epoch: int
+    learning: bool
+    spec: Spec
+    kind: str
+
+
+_SELECT = "SELECT id, ranker, epoch, open, shown, seen, learn FROM impressions"
+
+
+def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kinds: dict[str, str]) -> Receipts:
+    """Join events to their impressions; `kinds` says for each learner whether it takes clicks or grades."""
+    ids = sorted({one.event.impression_id for one in new})
+    rows = connection.rows(f"{_SELECT} WHERE id IN ({marks(ids)}) ORDER BY id{connection.lock_rows}", *ids)
+    impressions = {row[0]: _Open(row) for row in rows}
+    rankers = _rankers(connection, {one.ranker for one in impressions.values()}, kinds)
+    event_ids = sorted({one.event.event_id for one in new})
+    sql = f"SELECT event_id, impression_id FROM events WHERE event_id IN ({marks(event_ids)})"
+    known: dict[str, str] = dict(connection.rows(sql, *event_ids))
+
+    receipts, fresh, finals = [], [], []
+    for event, body in new:
+        impression = impressions.get(event.impression_id)
+        receipt = _judged(event, impression, rankers, known)
+        receipts.append(receipt)
+        if receipt.status in ("accepted", "late"):
+            known[event.event_id] = event.impression_id
+            fresh.append((event.event_id, event.impression_id, now, receipt.status, body))
+        if receipt.status == "accepted" and impression is not None:
+            impression.join(event, rankers[impression.ranker].kind)
+            if event.final:
+                impression.open = False
+                finals.append(impression)
+    if fresh:
+        fresh.sort()
+        columns = "event_id, impression_id, received, status, body"
+        added = connection.insert("events", columns, fresh, "ON CONFLICT DO NOTHING RETURNING event_id")
+        if len(added) < len(fresh):  # another process has just stored one of them: look again
+            raise Passing("the same event was stored by another process")
+    changed = [one for one in impressions.values() if one.changed and one.open]
+    if changed:
+        updates = [(None if one.seen is None else _encode(one.seen), one.id) for one in changed]
+        connection.many("UPDATE impressions SET seen = ? WHERE id = ?", updates)
+    closings = _close(connection, [(one, "final") for one in finals], rankers, now)
+    where = [impressions[e.impression_id].ranker if e.impression_id in impressions else "" for e, _ in new]
+    return Receipts(receipts, where, closings)
+
+
+def close_windows(
+    connection: Connection, ranker: str, now: float, kinds: dict[str, str], limit: int = 500
+) -> list[Closing]:
+    """Close impressions whose window has ended; silence is an outcome only if the ranker says so."""
+    sql = f"{_SELECT} WHERE ranker = ? AND open = 1 AND closes <= ? ORDER BY closes, id LIMIT {limit}"
+    impressions = [_Open(row) for row in connection.rows(f"{sql}{connection.lock_rows}", ranker, now)]
+    if not impressions:
+        return []
+    rankers = _rankers(connection, {ranker}, kinds)
+    ending, silent = [], []
+    for one in impressions:
+        known = rankers.get(one.ranker)
+        if one.seen is None and (known is None or known.kind == "grades" or known.spec.silence == "ignore"):
+            silent.append(one)
+        else:
+            ending.append((one, "silent" if one.seen is None else "window"))
+    if silent:
+        connection.many("UPDATE impressions SET open = 0 WHERE id = ?", [(one.id,) for one in silent])
+    closings = _close(connection, ending, rankers, now)
+    return closings + [Closing(ranker, "ignored", [], len(one.slots)) for one in silent]
+
+
+def due(connection: Connection, now: float) -> list[str]:
+    """Rankers that have impressions whose window has ended."""
+    return [
+        row[0] for row in connection.rows("SELECT DISTINCT ranker FROM impressions WHERE open = 1 AND closes <= ?", now)
+    ]
+
+
+def _judged(
+    event: FeedbackEvent, impression: _Open | None, rankers: dict[str, _Ranker], known: dict[str, str]
+) -> Receipt:
+    earlier = known.get(event.event_id)
+    if earlier is not None and earlier == event.impression_id:
+        return Receipt(event.event_id, "duplicate")
+    if earlier is not None:
+        reason = f"event_id {event.event_id!r} was used for impression {earlier}; give every event its own"
+        return Receipt(event.event_id, "rejected", reason)
+    ranker = rankers.get(impression.ranker) if impression else None
+    if impression is None or ranker is None:
+        reason = f"no impression {event.impression_id!r}; it was never made here, or is past retention, or was erased"
+        return Receipt(event.event_id, "orphan", reason)
+    wanted, given = ranker.kind, "clicks" if event.clicks is not None else "grades"
+    if (event.clicks is None) == (event.grades is None):
+        # A bare {"final": true} closes what came before it.
+        if event.clicks is not None or not event.final:
+            return Receipt(event.event_id, "rejected", f"give {wanted}, and only one kind of feedback")
+        given = wanted
+    if given != wanted:
+        reason = f"it has {given}, but ranker {impression.ranker!r} learns from {wanted}"
+        return Receipt(event.event_id, "rejected", reason)
+    strange = impression.strangers(event.clicks or event.grades or ())
+    if strange:
+        reason = f"not shown in this impression: {', '.join(strange[:5])}; report shown items only"
+        return Receipt(event.event_id, "rejected", reason)
+    bad = [f"{item!r}: {grade}" for item, grade in (event.grades or {}).items() if not 0 <= grade < float("inf")]
+    if bad:
+        return Receipt(event.event_id, "rejected", f"grades must be finite numbers of at least 0, not {bad[0]}")
+    if impression.epoch != ranker.epoch:
+        return Receipt(event.event_id, "late", "the ranker was reset since the list was shown; kept, not learned")
+    if not impression.open:
+        return Receipt(event.event_id, "late", "the impression is closed (final event or window); kept, not learned")
+    return Receipt(event.event_id, "accepted")
+
+
+def _rankers(connection: Connection, names: Iterable[str], kinds: dict[str, str]) -> dict[str, _Ranker]:
+    wanted = sorted(names)
+    if not wanted:
+        return {}
+    sql = f"SELECT name, epoch, learning, spec FROM rankers WHERE name IN ({marks(wanted)})"
+    found = {}
+    for name, epoch, learning, text in connection.rows(sql, *wanted):
+        spec = msgspec.json.decode(text, type=Spec)
+        found[name] = _Ranker(int(epoch), bool(learning), spec, kinds.get(spec.learner, "clicks"))
+    return found
+
+
+def _close(
+    connection: Connection, ending: Sequence[tuple[_Open, str]], rankers: dict[str, _Ranker], now: float
+) -> list[Closing]:
+    """Give closed impressions their outcomes, with consecutive numbers in each ranker's sequence."""
+    by_ranker: dict[str, list[tuple[_Open, str]]] = defaultdict(list)
+    for one, kind in ending:
+        by_ranker[one.ranker].append((one, kind))
+    outcomes, closed, closings = [], [], []
+    for name in sorted(by_ranker):  # always in this order, so that two processes never wait for each other in a ring
+        group, ranker = by_ranker[name], rankers[name]
+        sql = "UPDATE heads SET next_seq = next_seq + ? WHERE ranker = ? RETURNING next_seq"
+        ((after,),) = connection.rows(sql, len(group), name)
+        for seq, (one, kind) in enumerate(group, after - len(group)):
+            values = one.values()
+            learn = int(one.learn and ranker.learning and one.epoch == ranker.epoch)
+            outcomes.append((name, seq, one.id, kind, learn, _encode(values), now))
+            closed.append((None if one.seen is None else _encode(one.seen), seq, one.id))
+            closings.append(Closing(name, kind, values, len(one.slots)))
+    if outcomes:
+        connection.insert("outcomes", "ranker, seq, impression_id, kind, learn, feedback, created", outcomes)
+        connection.many("UPDATE impressions SET seen = ?, open = 0, seq = ? WHERE id = ?", closed)
+    return closings
+
+
+# -- what learning reads -------------------------------------------------------------------------------------------
+
+
+def outcomes_from(connection: Connection, ranker: str, seq: int, limit: int = 256) -> list[Outcome]:
+    """The next outcomes of a ranker, in order, with the impressions they are about."""
+    rows = connection.rows(
+        "SELECT o.seq, o.learn, i.epoch, i.body, o.feedback FROM outcomes o "
+        "LEFT JOIN impressions i ON i.id = o.impression_id "
+        f"WHERE o.ranker = ? AND o.seq >= ? ORDER BY o.seq LIMIT {limit}",
+        ranker,
+        seq,
+    )
+    return [
+        Outcome(
+            int(seq), bool(learn), int(epoch or 0), None if body is None else bytes(body), msgspec.json.decode(values)
+        )
+        for seq, learn, epoch, body, values in rows
+    ]
+
+
+def heads(connection: Connection) -> dict[str, int]:
+    """How many outcomes each ranker has."""
+    return {name: int(seq) for name, seq in connection.rows("SELECT ranker, next_seq FROM heads")}
+
+
+def open_counts(connection: Connection) -> Counter[str]:
+    """How many impressions of each ranker wait for feedback."""
+    rows = connection.rows("SELECT ranker, COUNT(*) FROM impressions WHERE open = 1 GROUP BY ranker")
+    return Counter({name: int(count) for name, count in rows})
+
+
+def reserve_numbers(connection: Connection, ranker: str, count: int) -> int | None:
+    """The first of `count` impression numbers that nobody else will use; None if the ranker has gone."""
+    sql = "UPDATE heads SET next_number = next_number + ? WHERE ranker = ? RETURNING next_number"
+    row = connection.row(sql, count, ranker)
+    return None if row is None else int(row[0]) - count

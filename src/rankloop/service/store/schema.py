@@ -1,0 +1,137 @@
+"""The tables, as a list of migrations. Never change one that has been released: append the next."""
+
+from __future__ import annotations
+
+import time
+
+from rankloop.errors import RankloopError
+from rankloop.service.store.database import Connection, Database, Passing, SQLiteConnection, StoreUnavailable
+
+MIGRATIONS: list[list[str]] = [
+    [
+        # A ranker's row changes when someone changes it; what changes with traffic is in `heads`.
+        """CREATE TABLE rankers (
+            name TEXT PRIMARY KEY,
+            spec {bytes} NOT NULL,          -- wire.Spec as JSON
+            created {real} NOT NULL,
+            epoch {int} NOT NULL,           -- +1 at a reset: feedback to lists shown before comes too late
+            generation {int} NOT NULL,      -- +1 when the learned state is replaced (reset, rollback)
+            revision {int} NOT NULL,        -- +1 at any change, so that other processes look again
+            learning {int} NOT NULL,        -- 0 while paused
+            serving {int}                   -- the promoted version, null for live
+        )""",
+        """CREATE TABLE heads (
+            ranker TEXT PRIMARY KEY,
+            next_seq {int} NOT NULL,        -- of the next outcome; its row lock makes commit order = sequence order
+            next_number {int} NOT NULL      -- of the next block of impressions: their random numbers hang on it
+        )""",
+        """CREATE TABLE impressions (
+            id TEXT PRIMARY KEY,
+            ranker TEXT NOT NULL,
+            epoch {int} NOT NULL,
+            number {int} NOT NULL,
+            created {real} NOT NULL,
+            closes {real} NOT NULL,
+            person TEXT,
+            request_id TEXT,
+            digest {bytes} NOT NULL,        -- of the request, to notice a request_id used for something else
+            learn {int} NOT NULL,           -- 0 for a fallback: the learner did not make it
+            body {bytes} NOT NULL,          -- codec.dump_impression
+            answer {bytes} NOT NULL,        -- what was answered, JSON
+            shown {bytes} NOT NULL,         -- ids by slot, JSON
+            seen {bytes},                   -- feedback so far by slot, JSON; null: none
+            open {int} NOT NULL,
+            seq {int},                      -- of its outcome
+            erase {int} NOT NULL DEFAULT 0  -- its user asked to be forgotten: goes once a snapshot covers it
+        )""",
+        "CREATE UNIQUE INDEX impressions_request ON impressions (ranker, request_id) WHERE request_id IS NOT NULL",
+        "CREATE INDEX impressions_open ON impressions (closes, ranker) WHERE open = 1",
+        "CREATE INDEX impressions_person ON impressions (person) WHERE person IS NOT NULL",
+        "CREATE INDEX impressions_erase ON impressions (id) WHERE erase = 1",
+        "CREATE INDEX impressions_created ON impressions (created)",
+        """CREATE TABLE events (
+            event_id TEXT PRIMARY KEY,
+            impression_id TEXT NOT NULL,
+            received {real} NOT NULL,
+            status TEXT NOT NULL,           -- accepted or late
+            body {bytes} NOT NULL
+        )""",
+        "CREATE INDEX events_impression ON events (impression_id)",
+        """CREATE TABLE outcomes (
+            ranker TEXT NOT NULL,
+            seq {int} NOT NULL,
+            impression_id TEXT NOT NULL,
+            kind TEXT NOT NULL,             -- final, window or silent
+            learn {int} NOT NULL,           -- 0: kept but not learned (paused, fallback)
+            feedback {bytes} NOT NULL,      -- values by slot, JSON
+            created {real} NOT NULL,
+            PRIMARY KEY (ranker, seq)
+        )""",
+        """CREATE TABLE snapshots (
+            ranker TEXT PRIMARY KEY,
+            seq {int} NOT NULL,             -- outcomes 0 … seq-1 are in it
+            generation {int} NOT NULL,
+            state {bytes} NOT NULL,
+            created {real} NOT NULL
+        )""",
+        """CREATE TABLE versions (
+            ranker TEXT NOT NULL,
+            version {int} NOT NULL,
+            seq {int} NOT NULL,
+            state {bytes} NOT NULL,
+            created {real} NOT NULL,
+            note TEXT NOT NULL,
+            automatic {int} NOT NULL,
+            PRIMARY KEY (ranker, version)
+        )""",
+        "CREATE TABLE leases (ranker TEXT PRIMARY KEY, holder TEXT NOT NULL, beat {int} NOT NULL)",
+        "CREATE TABLE workers (id TEXT PRIMARY KEY, machine TEXT NOT NULL, beat {int} NOT NULL, learns {int} NOT NULL,"
+        " report {bytes} NOT NULL)",
+        "CREATE TABLE keys (digest TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, scopes TEXT NOT NULL,"
+        " created {real} NOT NULL)",
+    ],
+]
+
+
+class NewerStore(RankloopError):
+    """The store was written by a later release."""
+
+
+def migrate(database: Database, patience: float = 10.0) -> int:
+    """Bring the store up to date, all or nothing; how many migrations were applied."""
+    start = time.monotonic()
+    while True:
+        try:
+            connection = database.connect()
+            try:
+                with connection.transaction():
+                    return _migrate(connection)
+            finally:
+                connection.close()
+        except Passing as error:  # the database may still be starting, or another process migrates
+            if time.monotonic() - start > patience:
+                raise StoreUnavailable(
+                    f"the store cannot be reached ({error}); check --store and that the database runs"
+                ) from None
+            time.sleep(0.2)
+
+
+def _migrate(connection: Connection) -> int:
+    embedded = isinstance(connection, SQLiteConnection)
+    if not embedded:
+        connection.run("SELECT pg_advisory_xact_lock(7265)")  # processes that start together take turns
+    connection.run("CREATE TABLE IF NOT EXISTS migrations (id INTEGER PRIMARY KEY)")
+    done = len(connection.rows("SELECT id FROM migrations"))
+    if done > len(MIGRATIONS):
+        raise NewerStore(
+            f"the store has {done} migrations, this release knows {len(MIGRATIONS)}; "
+            "serve it with the release that wrote it"
+        )
+    types = {"int": "INTEGER", "real": "REAL", "bytes": "BLOB"}
+    if not embedded:
+        types = {"int": "BIGINT", "real": "DOUBLE PRECISION", "bytes": "BYTEA"}
+    for number, statements in enumerate(MIGRATIONS[done:], done):
+        for statement in statements:
+            connection.run(statement.format(**types))
+        connection.run("INSERT INTO migrations (id) VALUES (?)", number)
+    return len(MIGRATIONS) - done

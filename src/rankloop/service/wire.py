@@ -1,0 +1,190 @@
+"""What travels over HTTP: requests and answers as msgspec structs. OpenAPI, client and engine all read these."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+Name = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="letters, digits, '.', '_' and '-', at most 64, first a letter or digit",
+        examples=["shop"],
+    ),
+]
+Text = Annotated[str, Meta(max_length=512)]
+ItemId = Annotated[str, Meta(min_length=1, max_length=256)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Exposure = Literal["shadow", "bounded", "full"]
+Normalisation = Literal["query-minmax", "none"]
+EventStatus = Literal["accepted", "duplicate", "late", "orphan", "rejected"]
+
+
+class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """How a ranker ranks, what it shows of it, and how it takes feedback."""
+
+    learner: Annotated[str, Meta(description="a name of `rankloop learners`", examples=["pairrank"])] = "pairrank"
+    parameters: Annotated[
+        dict[str, Any], Meta(description="of the learner", extra_json_schema={"examples": [{"alpha": 0.3}]})
+    ] = {}
+    features: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=128)]],
+        Meta(description="names, in order; every candidate must carry all of them", examples=[["bm25", "price"]]),
+    ] = []
+    normalisation: Annotated[
+        Normalisation, Meta(description="query-minmax scales each feature to [0, 1] within a request")
+    ] = "query-minmax"
+    k: Annotated[int, Meta(ge=1, le=1000, description="how many positions are shown, unless a request says")] = 10
+    exposure: Annotated[
+        Exposure,
+        Meta(description="shadow: your order is shown; bounded: items move a little; full: the learner's list"),
+    ] = "shadow"
+    displacement: Annotated[
+        int, Meta(ge=0, le=1000, description="bounded: how many positions an item may move from your order")
+    ] = 3
+    window_seconds: Annotated[
+        float, Meta(ge=0.1, le=2_592_000, description="how long an impression waits for feedback that is not final")
+    ] = 1800.0
+    silence: Annotated[
+        Literal["no-click", "ignore"],
+        Meta(description="what it means when the window closes and nothing was reported"),
+    ] = "no-click"
+    timeout_ms: Annotated[
+        float, Meta(ge=1, le=60_000, description="a learner slower than this gives your order with fallback=true")
+    ] = 100.0
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+
+
+class Candidate(Struct, forbid_unknown_fields=True):
+    """One item that may be shown."""
+
+    id: Annotated[ItemId, Meta(description="all strings or all integers", examples=["red-shoe"])]
+    features: Annotated[
+        dict[str, float] | list[float] | None,
+        Meta(description="by name, or as a list in the order of the ranker's feature names"),
+    ] = None
+
+
+class RankRequest(Struct, forbid_unknown_fields=True):
+    """Candidates in the order you would show them (the base order)."""
+
+    candidates: Annotated[list[Candidate], Meta(min_length=1)]
+    query: Text = ""
+    k: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    request_id: Annotated[
+        Text | None, Meta(description="the same request_id gets the same answer, however often it is sent")
+    ] = None
+    user: Annotated[Text | None, Meta(description="whom `DELETE /v1/users/{user}` forgets")] = None
+
+
+class Contribution(Struct):
+    """A feature's share of a linear score: weight x value."""
+
+    value: float
+    weight: float
+    contribution: float
+
+
+class RankedItem(Struct, omit_defaults=True):
+    """An item at its position, 1 is the top."""
+
+    id: ItemId
+    position: int
+    score: float | None
+    features: dict[str, Contribution] | UnsetType = UNSET
+
+
+class RankAnswer(Struct):
+    """What to show. Send feedback with its impression_id."""
+
+    impression_id: Annotated[
+        str | None, Meta(description="null only if the store is down: show the list, there is nothing to report")
+    ]
+    ranker: str
+    version: Annotated[
+        str, Meta(description="live@N: learned from N outcomes; vN: a version that was promoted", examples=["live@42"])
+    ]
+    exposure: Exposure
+    fallback: Annotated[bool, Meta(description="true: your own order, because of `reason`")]
+    items: list[RankedItem]
+    reason: str | None = None
+    request_id: str | None = None
+
+
+class FeedbackEvent(Struct, forbid_unknown_fields=True):
+    """What a user did with an impression; several events of one impression are joined."""
+
+    event_id: Annotated[str, Meta(min_length=1, max_length=512, description="yours; sent twice it counts once")]
+    impression_id: Annotated[str, Meta(min_length=1, max_length=64)]
+    clicks: Annotated[list[ItemId] | None, Meta(description="ids that were clicked; [] says: none")] = None
+    grades: Annotated[dict[str, float] | None, Meta(description="id: grade")] = None
+    final: Annotated[
+        bool, Meta(description="true: nothing more will come, learn now; false: wait for the window to close")
+    ] = False
+
+
+class Receipt(Struct, omit_defaults=True):
+    """What became of an event."""
+
+    event_id: str | None
+    status: EventStatus
+    reason: str | None = None
+
+
+class FeedbackAnswer(Struct):
+    """A receipt an event, in the order they were sent, and how many of each kind."""
+
+    results: list[Receipt]
+    counts: dict[str, int]
+
+
+class VersionRequest(Struct, forbid_unknown_fields=True):
+    """Which version."""
+
+    version: Annotated[int, Meta(ge=1)] | Literal["live"] | None = None
+    note: Text = ""
+
+
+class VersionInfo(Struct):
+    """An immutable copy of what was learned."""
+
+    version: int
+    learned: Annotated[int, Meta(description="how many outcomes it has seen")]
+    created: float
+    note: str
+    serving: bool
+
+
+class RankerStatus(Struct):
+    """A ranker as it stands."""
+
+    name: str
+    spec: Spec
+    serving: Annotated[str, Meta(description="live, or the promoted version as vN")]
+    learning: Annotated[bool, Meta(description="false after `pause`: feedback is kept but not learned")]
+    outcomes: Annotated[int, Meta(description="closed impressions so far")]
+    learned: Annotated[int, Meta(description="how many of them the learner has taken in")]
+    lag: Annotated[int, Meta(description="outcomes - learned")]
+    open_impressions: int
+    learner_process: Annotated[str | None, Meta(description="who holds the lease and learns")]
+    snapshot_at: Annotated[int | None, Meta(description="outcomes in the last snapshot")]
+    created: float
+    counts: Annotated[dict[str, int], Meta(description="events of this process since it started")] = field(
+        default_factory=dict
+    )
+
+
+class Erased(Struct):
+    """What was deleted of a user."""
+
+    impressions: int
+    events: int
+    pending: Annotated[int, Meta(description="unlinked from the user now, deleted when the next snapshot covers them")]
+
+
+class Problem(Struct):
+    """What is wrong, and what to do about it."""
+
+    error: Annotated[str, Meta(description="a word for programs", examples=["unknown-feature"])]
+    message: Annotated[str, Meta(description="a sentence for people")]
