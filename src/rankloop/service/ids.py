@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
@@ -15,5 +15,5 @@ def new_id(now: float | None = None) -> str:
     (26, True)
     """
     milliseconds = int((time.time() if now is None else now) * 1000) & (2**48 - 1)
-    value = milliseconds << 80 | secrets.randbits(80)
+    value = milliseconds << 80 | int.from_bytes(os.urandom(10))
     return "".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))

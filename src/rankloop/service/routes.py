@@ -39,6 +39,7 @@ from rankloop.service.wire import (
 RankerName = Annotated[str, Parameter(pattern=Name.__metadata__[0].pattern, description="the ranker", max_length=64)]
 User = Annotated[str, Parameter(min_length=1, max_length=512, description="as sent with rank requests")]
 Explain = Annotated[bool, Parameter(description="add each feature's share of the score (linear learners)")]
+_decode_request = msgspec.json.Decoder(RankRequest).decode
 _decode_event = msgspec.json.Decoder(FeedbackEvent).decode
 _decode_events = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -61,9 +62,9 @@ def _problems(*codes: int) -> dict[int, ResponseSpec]:
 
 
 def needs(scope: str | None) -> Any:
-    """A guard that asks for a key with `scope`."""
+    """A guard that asks for a key with `scope`; async, or every request would pass through a thread."""
 
-    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
         engine: Engine = connection.app.state.engine
         engine.keys.check(connection.headers.get("authorization"), scope)
 
@@ -81,14 +82,15 @@ def needs(scope: str | None) -> Any:
     summary="Rank candidates",
     responses={200: ResponseSpec(RankAnswer, generate_examples=False), **_problems(400, 404, 409, 413, 422)},
 )
-async def rank(state: State, name: RankerName, data: RankRequest, explain: Explain = False) -> Response[bytes]:
+async def rank(request: Request[Any, Any, Any], name: RankerName, explain: Explain = False) -> Response[bytes]:
     """Send candidates in the order you would show them; show the items of the answer, and report what was clicked.
 
     The impression is stored before the answer is sent. A learner that fails or takes too long gives your own order with
     `fallback: true`: this call does not fail because of a model.
     """
-    engine: Engine = state.engine
-    return Response(await engine.rank(name, data, explain), media_type=MediaType.JSON)
+    engine: Engine = request.app.state.engine
+    wanted = _decode_request(await request.body())  # the framework would go through the body twice
+    return Response(await engine.rank(name, wanted, explain), media_type=MediaType.JSON)
 
 
 @post(
@@ -263,7 +265,7 @@ ACTIONS = [
 
 
 @delete(
-    "/v1/users/{user:str}",
+    "/v1/users/{user:path}",
     guards=[needs("admin")],
     status_code=200,
     tags=["users"],
@@ -272,7 +274,7 @@ ACTIONS = [
 )
 async def erase_user(state: State, user: User) -> Erased:
     """Delete all impressions and events of a user. Weights that were learned stay: they hold no one's data."""
-    return await asyncio.to_thread(operations.erase_user, state.engine, user)
+    return await asyncio.to_thread(operations.erase_user, state.engine, user.removeprefix("/"))
 
 
 # -- operations ----------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ def serve(settings: Settings) -> None:
         "port": settings.port,
         "log_config": LOGGING,
         "access_log": False,
+        "proxy_headers": False,
         "timeout_graceful_shutdown": settings.drain_seconds,
         "timeout_keep_alive": 75,
         "lifespan": "on",

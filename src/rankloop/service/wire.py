@@ -15,6 +15,7 @@ Name = Annotated[
     ),
 ]
 Text = Annotated[str, Meta(max_length=512)]
+Word = Annotated[str, Meta(min_length=1, max_length=512)]
 ItemId = Annotated[str, Meta(min_length=1, max_length=256)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Exposure = Literal["shadow", "bounded", "full"]
 Normalisation = Literal["query-minmax", "none"]
@@ -56,7 +57,7 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
 
 
-class Candidate(Struct, forbid_unknown_fields=True):
+class Candidate(Struct, forbid_unknown_fields=True, gc=False):
     """One item that may be shown."""
 
     id: Annotated[ItemId, Meta(description="all strings or all integers", examples=["red-shoe"])]
@@ -73,9 +74,9 @@ class RankRequest(Struct, forbid_unknown_fields=True):
     query: Text = ""
     k: Annotated[int, Meta(ge=1, le=1000)] | None = None
     request_id: Annotated[
-        Text | None, Meta(description="the same request_id gets the same answer, however often it is sent")
+        Word | None, Meta(description="the same request_id gets the same answer, however often it is sent")
     ] = None
-    user: Annotated[Text | None, Meta(description="whom `DELETE /v1/users/{user}` forgets")] = None
+    user: Annotated[Word | None, Meta(description="whom `DELETE /v1/users/{user}` forgets")] = None
 
 
 class Contribution(Struct):
@@ -140,9 +141,12 @@ class FeedbackAnswer(Struct):
 
 
 class VersionRequest(Struct, forbid_unknown_fields=True):
-    """Which version."""
+    """Which version, and a note for what is kept."""
 
-    version: Annotated[int, Meta(ge=1)] | Literal["live"] | None = None
+    version: Annotated[
+        Annotated[int, Meta(ge=1, le=2**31)] | Literal["live"] | None,
+        Meta(description='promote: a number, "live", or none for what is learned now; rollback: a number, or none'),
+    ] = None
     note: Text = ""
 
 
@@ -164,7 +168,7 @@ class RankerStatus(Struct):
     serving: Annotated[str, Meta(description="live, or the promoted version as vN")]
     learning: Annotated[bool, Meta(description="false after `pause`: feedback is kept but not learned")]
     outcomes: Annotated[int, Meta(description="closed impressions so far")]
-    learned: Annotated[int, Meta(description="how many of them the learner has taken in")]
+    learned: Annotated[int, Meta(description="how many of them the learner is past: learned, or passed over")]
     lag: Annotated[int, Meta(description="outcomes - learned")]
     open_impressions: int
     learner_process: Annotated[str | None, Meta(description="who holds the lease and learns")]

@@ -1,0 +1,395 @@
+"""What the clients do, without a network: every method once, as steps that say what to send and how long to wait.
+
+`rankloop.client` carries the steps out, blocking or async. What fails on the way is tried again with growing, random
+pauses. That is safe: a request to rank carries a request_id and an event an event_id, made before the first try, so
+whatever arrives twice counts once.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Generator, Iterable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from urllib.parse import quote, urlsplit
+from uuid import uuid4
+
+import msgspec
+
+from rankloop.errors import InvalidInput, InvalidParameter, RankloopError
+from rankloop.service.wire import (
+    Candidate,
+    Erased,
+    FeedbackAnswer,
+    FeedbackEvent,
+    ItemId,
+    Problem,
+    RankAnswer,
+    RankerStatus,
+    RankRequest,
+    Receipt,
+    Spec,
+    VersionInfo,
+    VersionRequest,
+)
+from rankloop.types import Candidates
+
+FIRST_PAUSE = 0.1  # seconds; the pause before try n is drawn from 0 … FIRST_PAUSE * 2**n
+LONGEST_PAUSE = 5.0  # also of what a Retry-After may ask for
+PASSING = (502, 503, 504)  # nobody is at home just now
+
+T = TypeVar("T")
+
+
+class ServiceError(RankloopError):
+    """The service said no. `status` is HTTP's, `error` a word for programs, `message` the sentence for people."""
+
+    def __init__(self, text: str, status: int = 0, error: str = "", message: str = "") -> None:
+        super().__init__(text)
+        self.status, self.error, self.message = status, error, message or text
+
+
+class ServiceUnavailable(ServiceError):
+    """No try got through. `status` is 502, 503 or 504, or 0 if no answer came at all."""
+
+
+class Call(NamedTuple):
+    """A request as data."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    repeatable: bool = True  # False: a second one may do more, so it is sent again only if the first did nothing
+    done: int = -1  # the status which says, on a further try, that an earlier one was carried out
+
+
+class Reply(NamedTuple):
+    """What came back; status 0 if nothing did, then `lost` says why."""
+
+    status: int
+    body: bytes = b""
+    retry_after: str = ""
+    lost: str = ""
+    arrived: bool = True  # False: the service has never seen the request
+
+
+Steps: TypeAlias = Generator["Call | float", "Reply | None", T]  # a float is a pause in seconds
+
+
+class Requests:
+    """What both clients do, as steps."""
+
+    def __init__(self, url: str, retries: int) -> None:
+        self.url, self.retries = _checked_url(url), retries
+        if not isinstance(retries, int) or retries < 0:
+            raise InvalidParameter(f"retries is {retries!r}; it must be a whole number of at least 0")
+
+    def put_ranker(
+        self, /, name: str, spec: Spec | Mapping[str, Any] | None = None, **settings: Any
+    ) -> Steps[RankerStatus]:
+        """Make a ranker, or change the one there is; `spec` as a whole or its fields by name.
+
+        client.put_ranker("shop", learner="pairrank", features=["bm25", "price"], exposure="shadow")
+        """
+        given = msgspec.structs.asdict(spec) if isinstance(spec, Spec) else dict(spec or {})
+        whole = _converted({**given, **settings}, Spec, f"the spec of ranker {name!r}")
+        return (yield from self._ask(RankerStatus, "PUT", _ranker(name), whole))
+
+    def ranker(self, name: str) -> Steps[RankerStatus]:
+        """A ranker as it stands."""
+        return (yield from self._ask(RankerStatus, "GET", _ranker(name)))
+
+    def rankers(self) -> Steps[list[RankerStatus]]:
+        """All rankers."""
+        return (yield from self._ask(list[RankerStatus], "GET", "/v1/rankers"))
+
+    def delete_ranker(self, name: str) -> Steps[None]:
+        """Delete a ranker and all that it learned."""
+        yield from self._exchange(Call("DELETE", _ranker(name), done=404))
+
+    def rank(
+        self,
+        name: str,
+        candidates: Candidates | Iterable[Candidate | Mapping[str, Any]],
+        *,
+        query: str | None = None,
+        k: int | None = None,
+        user: str | None = None,
+        request_id: str | None = None,
+        explain: bool = False,
+    ) -> Steps[RankAnswer]:
+        """The list to show. Candidates come in the order you would show them without rankloop.
+
+        answer = client.rank("shop", [{"id": "hat", "features": {"bm25": 0.1, "price": 9.0}}], k=1)
+        [item.id for item in answer.items]
+
+        Parameters
+        ----------
+        name
+            Which ranker.
+        candidates
+            `Candidate`s, dicts with id and features (by name or as a list), or a `rankloop.Candidates`.
+        query, k, user
+            As in `RankRequest`. A `rankloop.Candidates` brings its own query.
+        request_id
+            The same id gets the same answer. Made up if not given, so that a retry is not a second impression.
+        explain
+            Ask for each feature's share of the scores.
+        """
+        if query is None:
+            query = candidates.query if isinstance(candidates, Candidates) else ""
+        request = RankRequest(_listed(candidates), query, k, request_id or uuid4().hex, user)
+        path = f"{_ranker(name)}/rank" + ("?explain=true" if explain else "")
+        return (yield from self._ask(RankAnswer, "POST", path, request))
+
+    def feedback(
+        self, events: FeedbackEvent | Mapping[str, Any] | Iterable[FeedbackEvent | Mapping[str, Any]]
+    ) -> Steps[FeedbackAnswer]:
+        """Report what users did: one event or many. A dict without event_id gets one; of no events none is sent.
+
+        client.feedback([{"impression_id": answer.impression_id, "clicks": ["hat"]}]).counts
+        """
+        many = [events] if isinstance(events, FeedbackEvent | Mapping) else list(events)
+        if not many:
+            return FeedbackAnswer([], {})
+        ready = [_event(event, f"event {i}") for i, event in enumerate(many)]
+        return (yield from self._ask(FeedbackAnswer, "POST", "/v1/feedback", ready))
+
+    def click(
+        self, answer: RankAnswer | str, clicked: Iterable[Any] = (), *, final: bool = True, event_id: str | None = None
+    ) -> Steps[Receipt]:
+        """Report which of the items shown were clicked, none if left out; `final`: no more will come, learn now.
+
+        client.click(answer, ["hat"])  # or client.click(impression_id, ["hat"]), where only that was kept
+        """
+        impression = answer if isinstance(answer, str) else answer.impression_id
+        if impression is None:  # the store was down; a page that shows lists must not break for want of feedback
+            return Receipt(event_id, "orphan", "the answer has no impression_id: the store was down, nothing to report")
+        event = {"event_id": event_id, "impression_id": impression, "clicks": _ids(clicked), "final": final}
+        return (yield from self.feedback(event)).results[0]
+
+    def versions(self, name: str) -> Steps[list[VersionInfo]]:
+        """The versions that were kept."""
+        return (yield from self._ask(list[VersionInfo], "GET", f"{_ranker(name)}/versions"))
+
+    def keep_version(self, name: str, note: str = "") -> Steps[VersionInfo]:
+        """Keep what was learned so far as a version that never changes."""
+        body = VersionRequest(note=note)
+        return (yield from self._ask(VersionInfo, "POST", f"{_ranker(name)}/versions", body, repeatable=False))
+
+    def promote(self, name: str, version: int | Literal["live"] | None = None, note: str = "") -> Steps[RankerStatus]:
+        """Serve a version, or "live" for what is being learned; without one, what is learned now is kept and served."""
+        return (yield from self._change(name, "promote", VersionRequest(version, note), version is not None))
+
+    def rollback(self, name: str, version: int | None = None, note: str = "") -> Steps[RankerStatus]:
+        """Serve and go on learning from a version; without one the newest, so a second rollback undoes the first."""
+        return (yield from self._change(name, "rollback", VersionRequest(version, note), version is not None))
+
+    def reset(self, name: str, note: str = "") -> Steps[RankerStatus]:
+        """Begin again with nothing learned; what was is kept as a version."""
+        return (yield from self._change(name, "reset", VersionRequest(note=note), repeatable=False))
+
+    def pause(self, name: str) -> Steps[RankerStatus]:
+        """Stop learning: ranking goes on, feedback is kept but not learned."""
+        return (yield from self._change(name, "pause"))
+
+    def resume(self, name: str) -> Steps[RankerStatus]:
+        """Learn from what comes from now on."""
+        return (yield from self._change(name, "resume"))
+
+    def erase_user(self, user: str) -> Steps[Erased]:
+        """Delete what is stored of a user. After a retry the counts are those of the last try."""
+        return (yield from self._ask(Erased, "DELETE", f"/v1/users/{_segment('user', user)}"))
+
+    def ready(self) -> Steps[bool]:
+        """Whether the service takes requests now. Asks once: no answer is an answer."""
+        reply = yield Call("GET", "/readyz")
+        return reply is not None and reply.status == 200
+
+    def wait_ready(self, seconds: float = 30.0) -> Steps[None]:
+        """Wait until the service is ready, for scripts that have just started it."""
+        end = time.monotonic() + seconds
+        while not (yield from self.ready()):
+            if time.monotonic() >= end:
+                raise ServiceUnavailable(
+                    f"GET {self.url}/readyz: not ready after {seconds:g} seconds; is the service started, and is this "
+                    "its url? Its log says what it waits for",
+                    error="not-ready",
+                )
+            yield min(0.1, max(end - time.monotonic(), 0.0))
+
+    def metrics(self) -> Steps[str]:
+        """The service's metrics, in Prometheus' text format."""
+        return (yield from self._exchange(Call("GET", "/metrics"))).body.decode()
+
+    def _change(self, name: str, what: str, body: Any = None, repeatable: bool = True) -> Steps[RankerStatus]:
+        return (yield from self._ask(RankerStatus, "POST", f"{_ranker(name)}/{what}", body, repeatable))
+
+    def _ask(self, answer: type[T], method: str, path: str, body: Any = None, repeatable: bool = True) -> Steps[T]:
+        """Send and read the answer as a struct."""
+        data = None if body is None else msgspec.json.encode(body)
+        reply = yield from self._exchange(Call(method, path, data, repeatable))
+        try:
+            return msgspec.json.decode(reply.body, type=answer)
+        except msgspec.DecodeError as error:
+            text = f"{method} {self.url}{path}: an answer that is not rankloop's ({error}); check the url and versions"
+            raise ServiceError(text, reply.status, "strange-answer") from None
+
+    def _exchange(self, call: Call) -> Steps[Reply]:
+        """Send, again if need be, until there is an answer to return or an error to raise."""
+        for n in range(self.retries + 1):
+            reply = (yield call) or Reply(0)
+            if 200 <= reply.status < 300 or (n and reply.status == call.done):
+                return reply
+            if reply.status and reply.status not in PASSING:
+                raise self._refusal(call, reply)
+            if n == self.retries or not (call.repeatable or reply.status == 503 or not reply.arrived):
+                break
+            asked = _retry_after(reply.retry_after)
+            yield min(asked, LONGEST_PAUSE) + random.uniform(0.0, min(FIRST_PAUSE * 2**n, LONGEST_PAUSE))
+        problem = _problem(reply)
+        why = f"{reply.status} {problem.message}".strip() if reply.status else reply.lost
+        tries = f"{n + 1} tries" if n else "1 try"
+        remedy = "is the service started, and is this its url?" if not reply.status else "try again later"
+        if not call.repeatable and reply.arrived and reply.status != 503:
+            remedy = "it may have been carried out: look before you send it again"
+        text = f"{call.method} {self.url}{call.path}: {why} ({tries}); {remedy}"
+        raise ServiceUnavailable(text, reply.status, problem.error or "no-answer", problem.message)
+
+    def _refusal(self, call: Call, reply: Reply) -> ServiceError:
+        problem = _problem(reply)
+        said = problem.message or "no reason given; is this the url of a rankloop service?"
+        remedy = "; give the service's key: Client(url, key=...)" if reply.status in (401, 403) else ""
+        text = f"{call.method} {self.url}{call.path}: {reply.status} {problem.error}".rstrip() + f": {said}{remedy}"
+        return ServiceError(text, reply.status, problem.error or f"http-{reply.status}", said)
+
+
+# -- from what callers have to what is sent -------------------------------------------------------------------------
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number
+        fine = False
+    if not fine:
+        raise InvalidParameter(f"url is {url!r}; it must be like http://127.0.0.1:8080 or https://rank.example.com")
+    return url.rstrip("/")
+
+
+def _segment(noun: str, name: str) -> str:
+    """A name as one piece of a path."""
+    if not isinstance(name, str) or name in ("", ".", ".."):
+        raise InvalidInput(f"{noun} is {name!r}; it must be a name of at least one letter")
+    return quote(name, safe="")
+
+
+def _ranker(name: str) -> str:
+    return f"/v1/rankers/{_segment('ranker', name)}"
+
+
+def _listed(candidates: Candidates | Iterable[Candidate | Mapping[str, Any]]) -> list[Candidate]:
+    """Candidates as they are sent. JSON has no NaN: msgspec would send null, so such a number is refused here."""
+    if isinstance(candidates, Candidates):  # checked when it was made
+        rows = [None] * candidates.n if candidates.features is None else candidates.features.tolist()
+        return [Candidate(item, row) for item, row in zip(candidates.items.tolist(), rows, strict=True)]
+    listed = [_candidate(i, candidate) for i, candidate in enumerate(candidates)]
+    if not listed:
+        raise InvalidInput("there are no candidates; give at least one")
+    return listed
+
+
+def _candidate(i: int, given: Candidate | Mapping[str, Any]) -> Candidate:
+    fields = msgspec.structs.asdict(given) if isinstance(given, Candidate) else given
+    if not (isinstance(fields, Mapping) and "id" in fields and fields.keys() <= {"id", "features"}):
+        has = sorted(map(str, fields)) if isinstance(fields, Mapping) else type(given).__name__
+        raise InvalidInput(f"candidate {i} has {has}; give a dict with 'id' and perhaps 'features', or a Candidate")
+    item, features = _plain(fields["id"]), fields.get("features")
+    if not isinstance(item, str | int):
+        raise InvalidInput(f"candidate {i} has the id {item!r}; ids must be strings or integers")
+    if features is None:
+        return Candidate(item)
+    if isinstance(features, Mapping):
+        names = list(map(str, features))
+        return Candidate(item, dict(zip(names, _numbers(item, names, features.values()), strict=True)))
+    return Candidate(item, _numbers(item, None, features))
+
+
+def _numbers(item: ItemId, names: list[str] | None, values: Iterable[Any]) -> list[float]:
+    """The values as finite floats; the error names the candidate and the feature."""
+    plain = values.tolist() if hasattr(values, "tolist") else list(values)
+    try:
+        numbers = list(map(float, plain))
+        if math.isfinite(sum(numbers)):  # the fast way; only a sum that is not finite is looked at closely
+            return numbers
+    except (TypeError, ValueError, OverflowError):
+        pass
+    return [_finite(v, f"candidate {item!r}: feature {names[j] if names else j!r}") for j, v in enumerate(plain)]
+
+
+def _finite(value: Any, noun: str) -> float:
+    try:
+        if math.isfinite(number := float(value)):
+            return number
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InvalidInput(f"{noun} is {value!r}; it must be a finite number: replace it, or leave the item out")
+
+
+def _event(given: FeedbackEvent | Mapping[str, Any], noun: str) -> FeedbackEvent:
+    """An event as it is sent, with an event_id that stays the same however often that is."""
+    fields = msgspec.structs.asdict(given) if isinstance(given, FeedbackEvent) else dict(given)
+    fields["event_id"] = fields.get("event_id") or uuid4().hex
+    if fields.get("clicks") is not None:
+        fields["clicks"] = _ids(fields["clicks"])
+    if fields.get("grades") is not None:
+        grades = fields["grades"].items()
+        fields["grades"] = {str(item): _finite(value, f"{noun}: the grade of {item!r}") for item, value in grades}
+    return _converted(fields, FeedbackEvent, noun)
+
+
+def _ids(items: Iterable[Any]) -> list[Any]:
+    if isinstance(items, str):
+        raise InvalidInput(f"clicks are {items!r}; give a list of ids, as in [{items!r}]")
+    return [_plain(item) for item in items]
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and strings of numpy's as Python's."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _converted(fields: dict[str, Any], kind: type[T], noun: str) -> T:
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{noun}: {error}; see {kind.__name__} in rankloop.service.wire") from None
+
+
+def _problem(reply: Reply) -> Problem:
+    """What the service says is wrong; empty if it does not say it in rankloop's way."""
+    try:
+        return msgspec.json.decode(reply.body, type=Problem)
+    except msgspec.DecodeError:
+        return Problem("", "")
+
+
+def _retry_after(text: str) -> float:
+    """Seconds that a Retry-After header asks for, as a number or as a date.
+
+    >>> _retry_after("2"), _retry_after(""), _retry_after("Thu, 01 Jan 1970 00:00:00 GMT"), _retry_after("soon")
+    (2.0, 0.0, 0.0, 0.0)
+    """
+    try:
+        seconds = float(text or 0)
+    except ValueError:
+        try:
+            at = parsedate_to_datetime(text)
+        except ValueError:
+            return 0.0
+        seconds = (at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
