@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from typing import Annotated
@@ -73,6 +74,8 @@ def serve(
     if example:
         prepare_ranker(chosen, NAME, SPEC)
         sys.stderr.write(f"\nReady when {url}/readyz says so. Then, in another terminal:\n\n{lines(url)}\n")
+    # Once all is drained and saved, the server raises the signal again for whoever had it before: a clean end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     run(chosen)
 
 

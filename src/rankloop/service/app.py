@@ -19,6 +19,7 @@ from rankloop import __version__
 from rankloop.service import docs_page
 from rankloop.service.engine import Engine
 from rankloop.service.failures import HANDLERS
+from rankloop.service.lane import Lane
 from rankloop.service.routes import ROUTES
 from rankloop.service.settings import Settings, from_environment
 from rankloop.service.wire import FeedbackEvent, RankRequest
@@ -62,6 +63,12 @@ def document(app: Litestar) -> dict[str, Any]:
     return made
 
 
+def create_served(settings: Settings | None = None, engine: Engine | None = None) -> Lane:
+    """The application as it is served: with a lane of its own for what every user calls."""
+    running = engine or Engine(settings or from_environment())
+    return Lane(create_app(engine=running), running)
+
+
 def create_app(settings: Settings | None = None, engine: Engine | None = None) -> Litestar:
     """The application; settings from the environment unless given."""
     settings = settings or (engine.settings if engine else from_environment())
@@ -89,6 +96,7 @@ def create_app(settings: Settings | None = None, engine: Engine | None = None) -
             title="rankloop",
             version=__version__,
             summary="A ranking that learns from every click.",
+            use_handler_docstrings=True,
             path="/schema",
             render_plugins=[],
             components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),

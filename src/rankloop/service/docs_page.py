@@ -52,7 +52,8 @@ def page(openapi: Mapping[str, Any]) -> str:
     info = openapi.get("info", {})
     title = escape(f"{info.get('title', 'API')} {info.get('version', '')}".strip())
     about = {tag["name"]: tag.get("description") for tag in openapi.get("tags") or ()}
-    base, intro, links, sections = escape(_base(openapi)), _prose(info.get("description")), "", ""
+    base, intro = escape(_base(openapi)), _prose(info.get("summary")) + _prose(info.get("description"))
+    links = sections = ""
     for tag, operations in _groups(openapi, about).items():
         items = "".join(f'<li><a href="#{each.anchor}">{each.heading}</a></li>' for each in operations)
         links += f"<h2>{escape(tag)}</h2><ul>{items}</ul>"
@@ -88,11 +89,11 @@ class _Operation:
             html += f"<h4>Body</h4>{self._content(self.body)}<h4>Example body</h4>"
             html += f'<pre tabindex="0"><code>{escape(self._example())}</code></pre>'
         html += f'<h4>curl</h4><pre tabindex="0"><code>{self._curl()}</code></pre>{self._form()}<h4>Answers</h4>'
-        for status, response in self.node.get("responses", {}).items():
+        for status, response in sorted(self.node.get("responses", {}).items()):
             answer = self.schemas.at(response)[0]
-            summary = f"<summary><code>{escape(status)}</code> {_line(answer.get('description'))}</summary>"
-            content = self._content(answer) or "<p>No body.</p>"
-            html += f"<details{' open' * status.startswith('2')}>{summary}{content}</details>"
+            inside = f"<summary><code>{escape(status)}</code> {_line(answer.get('description'))}</summary>"
+            inside += self._content(answer) or "<p>No body.</p>"
+            html += f"<details{' open' * status.startswith('2')}>{inside}</details>"
         return f'<article id="{self.anchor}">{html}</article>'
 
     def _content(self, node: Node) -> str:
@@ -109,8 +110,8 @@ class _Operation:
 
     def _example(self, indent: int | None = 2) -> str:
         """A body to send."""
-        value = _given(self.media)
-        value = self.schemas.example(self.media.get("schema")) if value is _NOTHING else value
+        given = _given(self.media)
+        value = self.schemas.example(self.media.get("schema")) if given is _NOTHING else given
         if isinstance(value, str) and "json" not in self.media_type:
             return value
         return json.dumps({} if value is _NOTHING else value, indent=indent, ensure_ascii=False)
@@ -181,7 +182,7 @@ class _Schemas:
         """`node` with `$ref` and `allOf` replaced by what they mean, and the references gone through so far."""
         if not isinstance(node, Mapping):
             return {}, seen  # none, or true, which is a schema too: anything
-        merged, parts = dict[str, Any](), list[Any](node.get("allOf", ()))
+        merged, parts = dict[str, Any](), list(node.get("allOf", ()))
         if "$ref" in node:
             merged["title"] = str(node["$ref"]).rsplit("/", 1)[-1]
             if node["$ref"] in seen or len(seen) >= _DEPTH:
@@ -209,8 +210,7 @@ class _Schemas:
             if kind == "object" and "title" in schema:
                 words.append(schema["title"])
             elif inner:
-                word = self.words(inner, seen)
-                word = f"({word})" if " or " in word else word
+                word = re.sub("(.* or .*)", r"(\1)", self.words(inner, seen))
                 words.append(f"{'list' if kind == 'array' else 'map'} of {word}")
             else:
                 form = f" ({schema['format']})" if "format" in schema else ""
@@ -249,11 +249,13 @@ class _Schemas:
     def meaning(self, node: Any, seen: Seen = ()) -> str:
         """What a schema says of itself, as HTML: the description, then the rules a value keeps."""
         schema, seen = self.at(node, seen)
-        inner = [self.at(option, seen)[0] for option in _options(schema)]
-        rules = [rule for part in (schema, *inner) for rule in _rules(part)]
+        rules, options = _rules(schema), [option for option in _options(schema) if not self._nullable(option, seen)]
+        for option in options:
+            which = f"{escape(self.words(option, seen))}: " if len(options) > 1 else ""
+            rules += [which + rule for rule in _rules(self.at(option, seen)[0])]
         rules += [f"each {rule}" for rule in _rules(self.at(schema.get("items"), seen)[0])]
         rules += ["as above"] * schema.get("recursive", False)
-        if "default" in schema:
+        if schema.get("default") is not None:
             rules.append(f"default <code>{escape(json.dumps(schema['default']))}</code>")
         if schema.get("examples") and _given(schema) != schema.get("default"):
             rules.append(f"e.g. <code>{escape(json.dumps(_given(schema)))}</code>")
@@ -297,8 +299,7 @@ def _groups(openapi: Node, tags: Iterable[str]) -> dict[str, list[_Operation]]:
     for path, item in openapi.get("paths", {}).items():
         for method in [method for method in _METHODS if method in item]:
             names = item[method].get("tags")
-            operations = groups.setdefault(names[0], []) if names else rest
-            operations.append(_Operation(openapi, method, path, item[method]))
+            (groups.setdefault(names[0], []) if names else rest).append(_Operation(openapi, method, path, item[method]))
     return {tag: operations for tag, operations in [*groups.items(), ("other", rest)] if operations}
 
 
@@ -318,8 +319,7 @@ def _options(schema: Node) -> list[Any]:
 
 
 def _kinds(schema: Node) -> list[str]:
-    kinds = schema.get("type", [])
-    return [kinds] if isinstance(kinds, str) else list(kinds)
+    return [kinds] if isinstance(kinds := schema.get("type", []), str) else list(kinds)
 
 
 def _given(node: Node) -> Any:

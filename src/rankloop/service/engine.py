@@ -27,6 +27,7 @@ from rankloop import codec, registry
 from rankloop.errors import InvalidInput, RankloopError, UnknownName
 from rankloop.service import model as models
 from rankloop.service.auth import Keys
+from rankloop.service.curves import Curves
 from rankloop.service.exposure import base_choice
 from rankloop.service.ids import new_id
 from rankloop.service.keeper import Keeper
@@ -42,6 +43,7 @@ from rankloop.types import Candidates
 
 T = TypeVar("T")
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
+WARM_SECONDS = 60.0  # that one waits for a learner to warm up; until it is warm it is not asked
 NUMBERS = 1024  # impression numbers a process reserves at a time
 logger = logging.getLogger("rankloop")
 
@@ -74,6 +76,7 @@ class Engine:
         self.worker = f"{_machine()}:{os.getpid()}:{new_id()[-6:]}"
         self.machine = _machine()
         self.metrics = Metrics()
+        self.curves = Curves()
         self.keys = Keys(settings)
         self.rankers: dict[str, LiveRanker] = {}
         self.database = open_database(settings.store)
@@ -128,14 +131,22 @@ class Engine:
         gc.collect()
         gc.freeze()
         self.warm.set()
+        for live in list(self.rankers.values()):  # those made meanwhile, which `load` left to this thread
+            if not live.warm:
+                self.warm_ranker(live)
 
-    def warm_ranker(self, live: LiveRanker) -> None:
-        """Make sure that no request waits for a compiler."""
+    def warm_ranker(self, live: LiveRanker, patience: float | None = None) -> None:
+        """Make sure that no request waits for a compiler. A learner may hang here, too: in a thread of its own."""
+        thread = threading.Thread(target=self._warm_one, args=(live,), name="rankloop-warm-one", daemon=True)
+        thread.start()
+        thread.join(WARM_SECONDS if patience is None else patience)
+
+    def _warm_one(self, live: LiveRanker) -> None:
         key = msgspec.json.encode([live.row.spec.learner, live.row.spec.parameters, bool(live.row.spec.features)])
         if key not in self._warmed:
             try:
                 models.warm(live.row.spec)
-            except Exception:  # a learner that fails gives fallbacks, which say so; the service stands
+            except BaseException:  # a learner that fails gives fallbacks, which say so; the service stands
                 logger.exception("ranker %s: its learner failed while warming up", live.row.name)
             self._warmed.add(key)
         live.warm = True
@@ -151,9 +162,14 @@ class Engine:
             for name, revision in wanted.items():
                 live = self.rankers.get(name)
                 if live is None or live.row.revision != revision:
-                    self.load(name)
+                    try:
+                        self.load(name, patience=0.0)  # leases do not wait for a compiler
+                    except StoreUnavailable:
+                        raise
+                    except RankloopError as error:  # one ranker's trouble is not another's
+                        logger.error("ranker %s cannot be loaded: %s", name, error)
 
-    def load(self, name: str) -> LiveRanker | None:
+    def load(self, name: str, patience: float | None = None) -> LiveRanker | None:
         """Read a ranker and, if it has another state than the one in memory, its snapshot."""
         with self._loading:
             row, snapshot, version = self.database.read(lambda connection: _stored(connection, name))
@@ -168,7 +184,8 @@ class Engine:
                 model = models.load_model(row.spec, snapshot.generation, snapshot.seq, snapshot.state, what)
                 fresh = LiveRanker(row, model)
                 if live is not None:
-                    fresh.held, fresh.counts, fresh.warm = live.held, live.counts, live.warm
+                    fresh.held, fresh.counts = live.held, live.counts
+                    fresh.warm = live.warm and models.fixed_part(live.row.spec) == fixed
                 live = fresh
             if row.serving is None:
                 live.pinned = None
@@ -177,7 +194,7 @@ class Engine:
             live.row = row
             self.rankers[name] = live
         if self.warm.is_set() and not live.warm:
-            self.warm_ranker(live)
+            self.warm_ranker(live, patience)
         return live
 
     async def find(self, name: str) -> LiveRanker:
@@ -240,9 +257,9 @@ class Engine:
             answer=encoded,
             shown=msgspec.json.encode(items),
         )
-        write = self.writer.impression(new)
+        write = self.writer.impression(new, asyncio.get_running_loop())
         try:
-            stored = await asyncio.wait_for(asyncio.wrap_future(write.future), self.settings.store_timeout_ms / 1e3)
+            stored = await write.done(self.settings.store_timeout_ms / 1e3)
         except (TimeoutError, StoreUnavailable):
             write.abandoned = True
             return self._unstored(live, candidates, k, answer)
@@ -267,23 +284,18 @@ class Engine:
         if live.hanging >= HANGING:
             reason = "hanging"
         if reason is None and number is not None:
-            served, spec, expired = live.serving, live.row.spec, threading.Event()
-            at = number
+            served, spec, at = live.serving, live.row.spec, number
 
             def work() -> models.Ranked:
-                try:
+                with live.asked(at):
                     return served.rank(candidates, k, at, spec, names)
-                finally:
-                    if expired.is_set():
-                        live.hanging -= 1
 
             try:
                 return (number, await self.pool.run(work, spec.timeout_ms / 1e3)), None
             except (TimeoutError, models.TooSlow):
                 reason = "timeout"
-                live.hanging += 1
-                expired.set()
-                served.abandon()
+                live.given_up(at)
+                served.abandon(at)
             except Exception as error:
                 reason = "error"
                 logger.warning("ranker %s: the learner failed to rank: %s", live.row.name, error)
@@ -298,9 +310,10 @@ class Engine:
             number = live.number()
             if number is not None:
                 return number
-            write = self.writer.run(lambda connection: log.reserve_numbers(connection, name, NUMBERS))
+            loop = asyncio.get_running_loop()
+            write = self.writer.run(lambda connection: log.reserve_numbers(connection, name, NUMBERS), loop)
             try:
-                first = await asyncio.wait_for(asyncio.wrap_future(write.future), self.settings.store_timeout_ms / 1e3)
+                first = await write.done(self.settings.store_timeout_ms / 1e3)
             except (TimeoutError, StoreUnavailable):
                 return None
             if first is None:
@@ -334,7 +347,7 @@ class Engine:
     async def feedback(self, events: Sequence[NewEvent]) -> Receipts:
         """Join events to their impressions; when this returns they are durable."""
         start = time.perf_counter()
-        found = await asyncio.wrap_future(self.writer.events(events).future)
+        found = await self.writer.events(events, asyncio.get_running_loop()).done()
         for receipt, name in zip(found.receipts, found.rankers, strict=True):
             self.metrics.count("feedback_events_total", ranker=name, status=receipt.status)
             if name in self.rankers:
@@ -347,10 +360,7 @@ class Engine:
         """Count outcomes and wake the learner."""
         for name, kind, values, length in closings:
             self.metrics.count("outcomes_total", ranker=name, kind=kind)
-            for slot in range(length):
-                self.metrics.count("shown_positions_total", ranker=name, position=slot + 1)
-                if slot < len(values) and values[slot] > 0:
-                    self.metrics.count("clicked_positions_total", ranker=name, position=slot + 1)
+            self.curves.add(name, values, length)
         if closings:
             self.learning.wake.set()
 
@@ -358,6 +368,7 @@ class Engine:
 
     def report(self) -> bytes:
         """This process's metrics."""
+        self.curves.flush(self.metrics)
         self.metrics.gauge("process_resident_memory_bytes", process_memory())
         return self.metrics.report()
 

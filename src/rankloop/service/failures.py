@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from litestar import Request, Response
-from litestar.exceptions import HTTPException, ValidationException
+from litestar.exceptions import HTTPException
 
 from rankloop.errors import CodecError, RankloopError, UnknownName
 from rankloop.service.auth import NotAllowed, NotAuthenticated
@@ -33,65 +33,81 @@ KINDS: list[tuple[type[Exception], str, int]] = [
 ]
 
 
-def problem(status: int, error: str, message: str, retry_after: int | None = None) -> Response[Problem]:
-    """A failure as an answer."""
-    headers = {"Retry-After": str(retry_after)} if retry_after is not None else {}
-    if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    return Response(Problem(error, message), status_code=status, headers=headers, media_type="application/json")
+class Failure(NamedTuple):
+    """A failure, before it has become an answer."""
+
+    status: int
+    problem: Problem
+    headers: dict[str, str]
 
 
-def own(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
-    """What rankloop raises on purpose."""
+def describe(error: Exception, body: bytes = b"") -> Failure:
+    """What to tell a caller whose request ended in `error`."""
     for kind, word, status in KINDS:
         if isinstance(error, kind):
-            return problem(status, word, str(error), retry_after=1 if status == 503 else None)
-    raise error
+            return failure(status, word, str(error))
+    if isinstance(error, msgspec.MsgspecError | UnicodeDecodeError | RecursionError):
+        return failure(400, "malformed", _malformed(error, body))
+    logger.error("a request failed", exc_info=error)
+    return failure(500, "internal", "this is a bug of rankloop; the log of the service has the details")
 
 
-def malformed(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+def failure(status: int, error: str, message: str) -> Failure:
+    """A failure with the headers that belong to its status."""
+    headers = {"Retry-After": "1"} if status == 503 else {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    return Failure(status, Problem(error, message), headers)
+
+
+def _malformed(error: Exception, body: bytes) -> str:
     """Bodies that are not JSON, or not of the declared shape."""
     text = " ".join(str(error).split()).replace("`$.data", "`$")  # a path into the body, as the caller sees it
-    body = getattr(request, "_body", None)
-    if isinstance(body, bytes) and (b"NaN" in body or b"Infinity" in body):
+    if isinstance(error, UnicodeDecodeError):
+        return f"the body is not JSON, which is UTF-8: {text}"
+    if isinstance(error, RecursionError):
+        return "the body is nested too deeply; nothing here is more than a few levels deep"
+    if b"NaN" in body or b"Infinity" in body:
         text += "; JSON has no NaN and no Infinity: leave the candidate out, or send a number"
-    return problem(400, "malformed", text)
+    return text
+
+
+def too_large(limit: int) -> Failure:
+    """A body over the limit."""
+    text = f"the body is larger than the limit max_body_bytes of {limit:,} bytes; send less at a time"
+    return failure(413, "over-limit", text)
+
+
+def problem(found: Failure) -> Response[Problem]:
+    """A failure as the framework answers it."""
+    return Response(found.problem, status_code=found.status, headers=dict(found.headers), media_type="application/json")
+
+
+def any_error(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+    """All but what the framework raises itself."""
+    return problem(describe(error, _body(request)))
+
+
+def _body(request: Request[Any, Any, Any]) -> bytes:
+    body = getattr(request, "_body", None)
+    return body if isinstance(body, bytes) else b""
 
 
 def http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
     """What the framework raises: unknown paths, wrong methods, large bodies, wrong shapes."""
-    status, text = error.status_code, error.detail
-    cause = error.__cause__ or error.__context__
-    if status == 400 and isinstance(cause, msgspec.MsgspecError):
-        return malformed(request, cause)
-    if isinstance(error, ValidationException):
-        found: Any = error.extra or []
-        if isinstance(found, list):
-            parts = [f"{e.get('key', '')}: {e.get('message', '')}".lstrip(": ") for e in found if isinstance(e, dict)]
-            text = "; ".join(parts) or text
-        return malformed(request, ValueError(text))
+    status, text, cause = error.status_code, error.detail, error.__cause__ or error.__context__
+    if status == 400:
+        found: Any = error.extra if isinstance(error.extra, list) else []
+        parts = [f"{e.get('key', '')}: {e.get('message', '')}".lstrip(": ") for e in found if isinstance(e, dict)]
+        reason = cause if isinstance(cause, msgspec.MsgspecError) else ValueError("; ".join(parts) or text)
+        return problem(failure(400, "malformed", _malformed(reason, _body(request))))
     if status == 413:
-        limit = request.app.request_max_body_size if hasattr(request.app, "request_max_body_size") else None
-        size = f" of {limit:,} bytes" if isinstance(limit, int) else ""
-        return problem(
-            413, "over-limit", f"the body is larger than the limit max_body_bytes{size}; send less at a time"
-        )
+        return problem(too_large(request.app.state.engine.settings.max_body_bytes))
     if status == 404:
-        return problem(404, "unknown", f"nothing is at {request.url.path}; /docs shows what there is")
+        return problem(failure(404, "unknown", f"nothing is at {request.url.path}; /docs shows what there is"))
     if status >= 500:
         logger.error("%s %s: %s", request.method, request.url.path, text)
-    return problem(status, "http", text)
+    answer = problem(failure(status, "http", text))
+    answer.headers.update(error.headers or {})  # a 405 says which methods there are
+    return answer
 
 
-def unexpected(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
-    """A bug of ours: logged with its trace, never shown."""
-    logger.exception("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem(500, "internal", "this is a bug of rankloop; the log of the service has the details")
-
-
-HANDLERS: dict[Any, Any] = {
-    RankloopError: own,
-    msgspec.MsgspecError: malformed,
-    HTTPException: http,
-    Exception: unexpected,
-}
+HANDLERS: dict[Any, Any] = {HTTPException: http, Exception: any_error}

@@ -15,6 +15,7 @@ from rankloop.service.store.database import Connection
 if TYPE_CHECKING:
     from rankloop.service.engine import Engine
 
+GATHER = 0.005  # seconds in which outcomes gather, so that one look at the log finds several
 POLL = 0.2  # seconds between looks for feedback that another process has taken
 SNAPSHOT_EVENTS = 2000  # a snapshot is due after so many outcomes, whatever the clock says
 SHARE = 20  # a snapshot may take at most one part in so many of the time
@@ -44,7 +45,8 @@ class Learning:
 
     def _work(self) -> None:
         while not self._stopping.is_set():
-            self.wake.wait(POLL)
+            if self.wake.wait(POLL):
+                time.sleep(GATHER)
             self.wake.clear()
             self.catch_up()
         self.catch_up()
@@ -94,7 +96,7 @@ class Learning:
                 except MemoryError:
                     model.learned = outcome.seq  # not the outcome's fault: try it again later
                     raise
-                except Exception as error:
+                except BaseException as error:  # SystemExit, too: no learner may end the thread that learns for all
                     live.counts["learn_errors"] += 1
                     metrics.count("learn_errors_total", ranker=name)
                     logger.warning("ranker %s: outcome %d was not learned: %s", name, outcome.seq, error)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +20,7 @@ from rankloop.service.wire import Candidate, Contribution, Spec
 from rankloop.streams import Streams
 from rankloop.types import Candidates, Feedback
 
+WAIT = 0.2  # seconds between looks whether the lock one waits for was abandoned
 WARM_ROUNDS = 6  # of a throw-away learner: enough to meet every kernel, cold and after learning
 
 
@@ -46,7 +49,7 @@ class Model:
         self.learner, self.spec = learner, spec
         self.generation, self.learned = generation, learned
         self.lock = threading.Lock()
-        self._ranking = False  # whether it is a ranking thread that holds the lock
+        self._ranking: int | None = None  # the impression for which a ranking thread holds the lock
         self._rank_streams, self._learn_streams = Streams(spec.seed), Streams(spec.seed)
 
     def rank(self, candidates: Candidates, k: int, number: int, spec: Spec, names: list[str] | None) -> Ranked:
@@ -54,13 +57,13 @@ class Model:
         lock, streams = self.lock, self._rank_streams
         if not lock.acquire(timeout=spec.timeout_ms / 1e3):
             raise TooSlow("the learner is busy")
-        self._ranking = True
+        self._ranking = number
         try:
             choice = choose(self.learner, candidates, k, streams.at("rank", number), spec)
             weights, learned = weights_of(self.learner), self.learned
         finally:
             if lock is self.lock:
-                self._ranking = False
+                self._ranking = None
             lock.release()
         rows = choice.impression.features
         scores = contributions = None
@@ -78,11 +81,12 @@ class Model:
                 ]
         return Ranked(choice, codec.dump_impression(choice.impression), scores, contributions, learned)
 
-    def abandon(self) -> None:
-        """If a thread hangs in `rank` and holds the lock: ranking changes nothing, so the others go on without it."""
-        if not self._ranking:
+    def abandon(self, number: int) -> None:
+        """If the thread that ranks for impression `number` hangs and holds the lock: ranking changes nothing, so the
+        others go on without it."""
+        if self._ranking != number:
             return
-        self._ranking = False
+        self._ranking = None
         self.lock = threading.Lock()
         self._rank_streams = Streams(self.spec.seed)
 
@@ -96,7 +100,7 @@ class Model:
                 return False
             impression = codec.load_impression(outcome.body)
             feedback = Feedback(self.learner.feedback, np.array(outcome.values, dtype=np.float64))
-            with self.lock:
+            with self._locked():
                 self.learner.learn(impression, feedback, self._learn_streams.at("learn", outcome.seq))
             return True
         finally:
@@ -104,9 +108,23 @@ class Model:
 
     def state(self) -> tuple[int, bytes]:
         """How far it has come, and its bytes there."""
-        with self.lock:
+        with self._locked():
             learned, arrays = self.learned, self.learner.state()
         return learned, state_bytes(self.spec, arrays)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock; one that is abandoned while this thread waits for it may never be free."""
+        while True:
+            lock = self.lock
+            if lock.acquire(timeout=WAIT):
+                if lock is self.lock:
+                    break
+                lock.release()
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 def weights_of(learner: Learner) -> Any:

@@ -100,8 +100,11 @@ def promote(engine: Engine, name: str, version: int | str | None, note: str) -> 
     number = None if version == "live" else int(version)
 
     def change(connection: Connection) -> None:
-        if number is not None and admin.version_state(connection, name, number) is None:
-            raise _no_version(connection, name, number)
+        row = admin.ranker(connection, name, lock=True)
+        if row is None:
+            raise _unknown(engine, name)
+        if number is not None:
+            _usable(connection, row, number)
         admin.set_serving(connection, name, number)
 
     engine.writer.do(change)
@@ -125,15 +128,12 @@ def rollback(engine: Engine, name: str, version: int | str | None, note: str) ->
     now = engine.clock()
 
     def change(connection: Connection) -> None:
-        admin.ranker(connection, name, lock=True)
-        wanted = admin.version_state(connection, name, number)
-        if wanted is None:
-            raise _no_version(connection, name, number)
-        models.load_model(
-            live.row.spec, 0, 0, wanted[1], f"version {number} of ranker {name!r}"
-        )  # refuses another spec
+        row = admin.ranker(connection, name, lock=True)
+        if row is None:
+            raise _unknown(engine, name)
+        wanted = _usable(connection, row, number)
         admin.keep_version(connection, name, learned, state, note or f"before the rollback to v{number}", now)
-        admin.replace_state(connection, name, wanted[1], now, reset=False)
+        admin.replace_state(connection, name, wanted, now, reset=False)
 
     engine.writer.do(change)
     engine.load(name)
@@ -204,6 +204,15 @@ def _unknown(engine: Engine, name: str) -> UnknownRanker:
     error = UnknownRanker.among("ranker", name, sorted(engine.rankers) or ["none yet; make one with PUT"])
     assert isinstance(error, UnknownRanker)
     return error
+
+
+def _usable(connection: Connection, row: admin.Ranker, number: int) -> bytes:
+    """The state of a version, if there is one and it is of this spec: what cannot be loaded must not be stored."""
+    wanted = admin.version_state(connection, row.name, number)
+    if wanted is None:
+        raise _no_version(connection, row.name, number)
+    models.load_model(row.spec, 0, 0, wanted[1], f"version {number} of ranker {row.name!r}")
+    return wanted[1]
 
 
 def _no_version(connection: Connection, name: str, number: int) -> UnknownVersion:

@@ -60,7 +60,9 @@ class Pool:
             try:
                 result = job.work()
             except BaseException as caught:
-                error = caught
+                # No learner may end the service (SystemExit), and no future can carry a StopIteration.
+                plain = isinstance(caught, Exception) and not isinstance(caught, StopIteration)
+                error = caught if plain else RuntimeError(f"it raised {caught!r}")
             with self._lock:
                 replaced = job.state == "left"
                 self.lost -= replaced

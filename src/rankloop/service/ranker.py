@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rankloop import registry
 from rankloop.service.features import Schema
@@ -22,7 +25,9 @@ class LiveRanker:
         self.pinned: Model | None = None  # the promoted version, if one is served
         self.held = False  # whether this process holds the lease and learns
         self.warm = False
-        self.hanging = 0
+        self._asked: set[int] = set()  # impressions whose thread is in the learner
+        self._given_up: set[int] = set()  # those of them that nobody waits for any more
+        self._asking = threading.Lock()
         self.counts: Counter[str] = Counter()
         self.snapshot_seq = model.learned
         self.last_snapshot = self.last_version = 0.0  # monotonic seconds
@@ -39,6 +44,29 @@ class LiveRanker:
     def version(self, learned: int) -> str:
         """What ranked, as answers say it."""
         return f"live@{learned}" if self.row.serving is None else f"v{self.row.serving}"
+
+    @contextmanager
+    def asked(self, number: int) -> Iterator[None]:
+        """While a thread asks the learner to rank for impression `number`."""
+        with self._asking:
+            self._asked.add(number)
+        try:
+            yield
+        finally:
+            with self._asking:
+                self._asked.discard(number)
+                self._given_up.discard(number)
+
+    def given_up(self, number: int) -> None:
+        """Nobody waits for impression `number`; a thread that has not begun, or has come back, does not hang."""
+        with self._asking:
+            if number in self._asked:
+                self._given_up.add(number)
+
+    @property
+    def hanging(self) -> int:
+        """How many threads hang in the learner."""
+        return len(self._given_up)
 
     def number(self) -> int | None:
         """The next impression's number, None if a new block must be reserved."""

@@ -3,45 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote
 
-import msgspec
 from litestar import MediaType, Request, Response, delete, get, post, put
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.handlers.base import BaseRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import Parameter
+from litestar.params import Body, Parameter
 
 from rankloop import __version__
 from rankloop.errors import InvalidInput
-from rankloop.service import operations
-from rankloop.service.engine import Engine, OverLimit
-from rankloop.service.failures import problem
+from rankloop.service import calls, operations
+from rankloop.service.engine import Engine
+from rankloop.service.failures import failure, problem
 from rankloop.service.metrics import exposition
-from rankloop.service.store import NewEvent, admin
+from rankloop.service.store import admin
 from rankloop.service.wire import (
     Erased,
     FeedbackAnswer,
-    FeedbackEvent,
     Name,
     Problem,
     RankAnswer,
     RankerStatus,
-    RankRequest,
-    Receipt,
     Spec,
     VersionInfo,
     VersionRequest,
 )
 
 RankerName = Annotated[str, Parameter(pattern=Name.__metadata__[0].pattern, description="the ranker", max_length=64)]
-User = Annotated[str, Parameter(min_length=1, max_length=512, description="as sent with rank requests")]
+# 513: a path parameter comes with the slash before it
+User = Annotated[str, Parameter(min_length=1, max_length=513, description="as sent with rank requests")]
+Wanted = Annotated[VersionRequest | None, Body()]
 Explain = Annotated[bool, Parameter(description="add each feature's share of the score (linear learners)")]
-_decode_request = msgspec.json.Decoder(RankRequest).decode
-_decode_event = msgspec.json.Decoder(FeedbackEvent).decode
-_decode_events = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def _problems(*codes: int) -> dict[int, ResponseSpec]:
@@ -89,8 +84,7 @@ async def rank(request: Request[Any, Any, Any], name: RankerName, explain: Expla
     `fallback: true`: this call does not fail because of a model.
     """
     engine: Engine = request.app.state.engine
-    wanted = _decode_request(await request.body())  # the framework would go through the body twice
-    return Response(await engine.rank(name, wanted, explain), media_type=MediaType.JSON)
+    return Response(await calls.rank(engine, name, await request.body(), explain), media_type=MediaType.JSON)
 
 
 @post(
@@ -99,39 +93,15 @@ async def rank(request: Request[Any, Any, Any], name: RankerName, explain: Expla
     status_code=200,
     tags=["feedback"],
     summary="Report clicks or grades",
-    responses={200: ResponseSpec(FeedbackAnswer, generate_examples=False), **_problems(400, 413)},
+    responses={200: ResponseSpec(FeedbackAnswer, generate_examples=False), **_problems(400, 413, 422)},
 )
-async def feedback(request: Request[Any, Any, Any]) -> FeedbackAnswer:
+async def feedback(request: Request[Any, Any, Any]) -> Response[bytes]:
     """One event or an array of them. Every event is answered for itself, and is durable when it is.
 
     accepted: joined to its impression. duplicate: this event_id was here before, nothing happened. late: the impression
     is closed; kept, not learned. orphan: there is no such impression. rejected: it breaks a rule, see the reason.
     """
-    engine: Engine = request.app.state.engine
-    body = await request.body()
-    raw = _decode_events(body) if body.lstrip()[:1] == b"[" else [msgspec.Raw(body)]
-    if not raw:
-        raise InvalidInput("the array of events is empty; send at least one")
-    if len(raw) > engine.settings.max_events:
-        raise OverLimit(f"{len(raw)} events; the limit max_events is {engine.settings.max_events}: send several calls")
-    results: list[Receipt | None] = []
-    events: list[NewEvent] = []
-    for one in raw:
-        try:
-            event = _decode_event(one)
-            if "\0" in event.event_id or "\0" in event.impression_id:
-                raise msgspec.ValidationError("ids are text; one has the character NUL in it")
-            events.append(NewEvent(event, bytes(one)))
-            results.append(None)
-        except msgspec.ValidationError as error:
-            if len(raw) == 1:
-                raise
-            results.append(Receipt(None, "rejected", str(error)))
-    if events:
-        receipts = iter((await engine.feedback(events)).receipts)
-        results = [next(receipts) if one is None else one for one in results]
-    final = [one for one in results if one is not None]
-    return FeedbackAnswer(final, dict(Counter(one.status for one in final)))
+    return Response(await calls.feedback(request.app.state.engine, await request.body()), media_type=MediaType.JSON)
 
 
 # -- rankers -------------------------------------------------------------------------------------------------------
@@ -148,7 +118,7 @@ async def feedback(request: Request[Any, Any, Any]) -> FeedbackAnswer:
         **_problems(400, 409, 413, 422),
     },
 )
-async def put_ranker(state: State, name: RankerName, data: Spec) -> Response[RankerStatus]:
+async def put_ranker(state: State, name: RankerName, data: Annotated[Spec, Body()]) -> Response[RankerStatus]:
     """What hangs on what was learned (learner, parameters, features, normalisation, seed) can only change while nothing
     has been learned; k, exposure, displacement, window, silence and time-out can change at any time."""
     status, created = await asyncio.to_thread(operations.put, state.engine, name, data)
@@ -207,17 +177,23 @@ async def list_versions(state: State, name: RankerName) -> list[VersionInfo]:
     summary="Keep a version",
     responses=_problems(400, 404, 422),
 )
-async def keep_version(state: State, name: RankerName, data: VersionRequest | None = None) -> VersionInfo:
+async def keep_version(state: State, name: RankerName, data: Wanted = None) -> VersionInfo:
     """An immutable copy of what is learned now, with a note."""
-    return await asyncio.to_thread(operations.keep, state.engine, name, data.note if data else "")
+    return await asyncio.to_thread(operations.keep, state.engine, name, _wanted(data).note)
+
+
+def _wanted(data: VersionRequest | None) -> VersionRequest:
+    if data is not None and "\0" in data.note:
+        raise InvalidInput("the note is text; it has the character NUL in it")
+    return data or VersionRequest()
 
 
 Action = Literal["promote", "rollback", "reset", "pause", "resume"]
 
 
 def _action(action: Action, summary: str, text: str) -> Any:
-    async def handler(state: State, name: RankerName, data: VersionRequest | None = None) -> RankerStatus:
-        wanted = data or VersionRequest()
+    async def handler(state: State, name: RankerName, data: Wanted = None) -> RankerStatus:
+        wanted = _wanted(data)
         engine: Engine = state.engine
         if action == "promote":
             return await asyncio.to_thread(operations.promote, engine, name, wanted.version, wanted.note)
@@ -272,9 +248,12 @@ ACTIONS = [
     summary="Forget a user",
     responses=_problems(400, 422),
 )
-async def erase_user(state: State, user: User) -> Erased:
+async def erase_user(request: Request[Any, Any, Any], user: User) -> Erased:
     """Delete all impressions and events of a user. Weights that were learned stay: they hold no one's data."""
-    return await asyncio.to_thread(operations.erase_user, state.engine, user.removeprefix("/"))
+    # As it was sent: to the framework a//b and a/ are a/b and a, but they may be users of their own.
+    raw = request.scope.get("raw_path", b"").decode("latin-1").partition("?")[0]
+    sent = unquote(raw.partition("/v1/users/")[2]) or user.removeprefix("/")
+    return await asyncio.to_thread(operations.erase_user, request.app.state.engine, sent)
 
 
 # -- operations ----------------------------------------------------------------------------------------------------
@@ -291,7 +270,7 @@ def readyz(state: State) -> Response[Any]:
     """Yes once the kernels are warm, until the service stops."""
     engine: Engine = state.engine
     if engine.ready is not None:
-        return problem(503, "not-ready", engine.ready, retry_after=1)
+        return problem(failure(503, "not-ready", engine.ready))
     return Response({"status": "ready"})
 
 

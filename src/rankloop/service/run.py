@@ -11,7 +11,7 @@ from typing import Any
 import uvicorn
 
 from rankloop.errors import InvalidParameter
-from rankloop.service.app import create_app
+from rankloop.service.app import create_served
 from rankloop.service.engine import Engine
 from rankloop.service.model import fresh_state
 from rankloop.service.operations import complete
@@ -45,10 +45,10 @@ def serve(settings: Settings) -> None:
         "lifespan": "on",
     }
     if settings.workers == 1:
-        uvicorn.run(create_app(engine=Engine(settings)), **options)
+        uvicorn.run(create_served(engine=Engine(settings)), **options)
         return
     os.environ.update(settings.environment())  # how the workers learn of the settings
-    uvicorn.run("rankloop.service.app:create_app", factory=True, workers=settings.workers, **options)
+    uvicorn.run("rankloop.service.app:create_served", factory=True, workers=settings.workers, **options)
 
 
 def prepare(settings: Settings) -> None:

@@ -19,6 +19,7 @@ from rankloop.errors import InvalidParameter, RankloopError
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
+PARAMETERS = 30_000  # a statement at most; SQLite takes 32,766, PostgreSQL 65,535
 
 
 class StoreUnavailable(RankloopError):
@@ -60,15 +61,30 @@ class Connection(ABC):
         return found[0] if found else None
 
     def insert(self, table: str, columns: str, values: Sequence[Sequence[Any]], tail: str = "") -> list[Row]:
-        """Insert many rows in one statement; `tail` is ON CONFLICT … RETURNING …"""
+        """Insert many rows in few statements; `tail` is ON CONFLICT … RETURNING …"""
         marks = "(" + ", ".join("?" * len(values[0])) + ")"
-        sql = f"INSERT INTO {table} ({columns}) VALUES {', '.join([marks] * len(values))} {tail}"
-        return self.rows(sql, *(value for row in values for value in row))
+        found: list[Row] = []
+        for some in _portions(values, PARAMETERS // len(values[0])):
+            sql = f"INSERT INTO {table} ({columns}) VALUES {', '.join([marks] * len(some))} {tail}"
+            found += self.rows(sql, *(value for row in some for value in row))
+        return found
+
+    def rows_in(self, sql: str, values: Sequence[Any], tail: str = "") -> list[Row]:
+        """The rows of `sql` IN (values) `tail`, however many values there are."""
+        found: list[Row] = []
+        for some in _portions(values, PARAMETERS):
+            found += self.rows(f"{sql} IN ({marks(some)}) {tail}", *some)
+        return found
 
 
 def marks(values: Iterable[Any]) -> str:
     """`?, ?, ?` for an IN list."""
     return ", ".join("?" for _ in values)
+
+
+def _portions(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
 
 
 class Database(ABC):

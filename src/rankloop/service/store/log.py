@@ -164,12 +164,12 @@ _SELECT = "SELECT id, ranker, epoch, open, shown, seen, learn FROM impressions"
 def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kinds: dict[str, str]) -> Receipts:
     """Join events to their impressions; `kinds` says for each learner whether it takes clicks or grades."""
     ids = sorted({one.event.impression_id for one in new})
-    rows = connection.rows(f"{_SELECT} WHERE id IN ({marks(ids)}) ORDER BY id{connection.lock_rows}", *ids)
+    rows = connection.rows_in(f"{_SELECT} WHERE id", ids, f"ORDER BY id{connection.lock_rows}")
     impressions = {row[0]: _Open(row) for row in rows}
     rankers = _rankers(connection, {one.ranker for one in impressions.values()}, kinds)
     event_ids = sorted({one.event.event_id for one in new})
-    sql = f"SELECT event_id, impression_id FROM events WHERE event_id IN ({marks(event_ids)})"
-    known: dict[str, str] = dict(connection.rows(sql, *event_ids))
+    sql = "SELECT event_id, impression_id FROM events WHERE event_id"
+    known: dict[str, str] = dict(connection.rows_in(sql, event_ids))
 
     receipts, fresh, finals = [], [], []
     for event, body in new:

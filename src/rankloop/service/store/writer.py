@@ -6,6 +6,7 @@ short. Errors are sorted here: what passes by itself is tried again, what does n
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import queue
 import threading
@@ -24,12 +25,56 @@ PATIENCE = 5.0  # seconds for which a lost connection or a lock is tried again
 
 
 class Write(Generic[T]):
-    """Something to write, and the future that tells when it is durable."""
+    """Something to write, and the future that tells when it is durable: of threads, or of an event loop."""
 
-    def __init__(self, kind: str, payload: Any) -> None:
-        self.kind, self.payload = kind, payload
-        self.future: Future[T] = Future()
+    def __init__(self, kind: str, payload: Any, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.kind, self.payload, self.loop = kind, payload, loop
+        self.future: Future[T] = _NOBODY if loop else Future()
+        self.waiter: asyncio.Future[T] | None = loop.create_future() if loop else None
         self.abandoned = False  # whoever waited has gone: do not write, or take it back
+
+    async def done(self, timeout: float | None = None) -> T:
+        """Wait for it in the event loop it was made for; TimeoutError after `timeout` seconds."""
+        assert self.loop is not None
+        assert self.waiter is not None
+        watch = None if timeout is None else self.loop.call_later(timeout, _settle, self.waiter, None, TimeoutError())
+        try:
+            return await self.waiter
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+
+_NOBODY: Future[Any] = Future()
+
+
+def _settle(waiter: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if waiter.done():
+        return
+    if error is None:
+        waiter.set_result(result)
+    else:
+        waiter.set_exception(error)
+
+
+def _settle_all(settled: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
+    for waiter, result, error in settled:
+        _settle(waiter, result, error)
+
+
+def _tell(writes: Sequence[Write[Any]], results: Sequence[Any], error: BaseException | None = None) -> None:
+    """Tell everyone who waits; an event loop is woken once for all of its own."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
+    for write, result in zip(writes, results, strict=True):
+        if write.loop is not None and write.waiter is not None:
+            by_loop.setdefault(write.loop, []).append((write.waiter, result, error))
+        elif error is None:
+            write.future.set_result(result)
+        else:
+            write.future.set_exception(error)
+    for loop, settled in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+            loop.call_soon_threadsafe(_settle_all, settled)
 
 
 class Writer:
@@ -65,17 +110,17 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="rankloop-writer", daemon=True)
         self._thread.start()
 
-    def impression(self, new: NewImpression) -> Write[Stored]:
+    def impression(self, new: NewImpression, loop: asyncio.AbstractEventLoop | None = None) -> Write[Stored]:
         """Append an impression."""
-        return self._put(Write("impression", new))
+        return self._put(Write("impression", new, loop))
 
-    def events(self, new: Sequence[NewEvent]) -> Write[Receipts]:
+    def events(self, new: Sequence[NewEvent], loop: asyncio.AbstractEventLoop | None = None) -> Write[Receipts]:
         """Append events, all of one request."""
-        return self._put(Write("events", list(new)))
+        return self._put(Write("events", list(new), loop))
 
-    def run(self, work: Callable[[Connection], T]) -> Write[T]:
+    def run(self, work: Callable[[Connection], T], loop: asyncio.AbstractEventLoop | None = None) -> Write[T]:
         """Do anything else in a transaction."""
-        return self._put(Write("work", work))
+        return self._put(Write("work", work, loop))
 
     def do(self, work: Callable[[Connection], T], timeout: float | None = 30.0) -> T:
         """The same, and wait for it."""
@@ -90,7 +135,7 @@ class Writer:
 
     def _put(self, write: Write[T]) -> Write[T]:
         if self._closing:
-            write.future.set_exception(StoreUnavailable("the service is stopping; send it again to one that runs"))
+            _tell([write], [None], StoreUnavailable("the service is stopping; send it again to one that runs"))
         else:
             self._queue.put(write)
         return write
@@ -137,8 +182,7 @@ class Writer:
                     self._commit([write])
                 return None
         self._on_commit(len(writes), time.perf_counter() - start)
-        for write, result in zip(writes, results, strict=True):
-            write.future.set_result(result)
+        _tell(writes, results)
         lost = [write.payload.id for write in writes if write.abandoned and write.kind == "impression"]
         if lost:
             with contextlib.suppress(Exception):
@@ -185,5 +229,4 @@ class Writer:
 
     @staticmethod
     def _fail(writes: list[Write[Any]], error: BaseException) -> None:
-        for write in writes:
-            write.future.set_exception(error)
+        _tell(writes, [None] * len(writes), error)
