@@ -32,7 +32,7 @@ def choose(learner: Learner, candidates: Candidates, k: int, rng: np.random.Gene
     """
     k = min(k, candidates.n)
     if spec.exposure == "shadow":
-        return Choice(_checked(learner.adopt(candidates, np.arange(k)), candidates, k), 0)
+        return Choice(_adopted(learner, candidates, np.arange(k)), 0)
     if spec.exposure == "full":
         own = _checked(learner.rank(candidates, k, rng), candidates, k)
         best = learner.best(candidates, k)
@@ -43,9 +43,7 @@ def choose(learner: Learner, candidates: Candidates, k: int, rng: np.random.Gene
     bounded = _within(own.order, reach.n, spec.displacement, k)
     best = _within(learner.best(reach, k), reach.n, spec.displacement, k)
     if not np.array_equal(bounded, own.order):
-        own = _checked(learner.adopt(reach, bounded), reach, k)
-        if not np.array_equal(own.order, bounded):
-            raise Rubbish("adopt did not keep the order it was given")
+        own = _adopted(learner, reach, bounded)
     return Choice(own, int(np.count_nonzero(bounded != best)))
 
 
@@ -59,6 +57,14 @@ def _within(order: Array, n: int, displacement: int, k: int) -> Array:
     rest = np.ones(n, np.bool_)
     rest[order] = False
     return bounded_order(np.concatenate([order, np.flatnonzero(rest)]), displacement, k)
+
+
+def _adopted(learner: Learner, candidates: Candidates, order: Array) -> Impression:
+    """The learner's impression of `order`, which is shown as it is."""
+    made = _checked(learner.adopt(candidates, order.copy()), candidates, order.size)
+    if not np.array_equal(made.order, order):
+        raise Rubbish("adopt did not keep the order it was given")
+    return made
 
 
 def _checked(made: Impression, candidates: Candidates, k: int) -> Impression:

@@ -7,6 +7,7 @@ document that describes them, is the framework's. Keys, limits, errors and count
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -15,9 +16,11 @@ import msgspec
 from rankloop.service import calls
 from rankloop.service.engine import Engine
 from rankloop.service.failures import Failure, describe, failure, too_large
+from rankloop.service.wire import NAME
 
-RANK = "/v1/rankers/{name:str}/rank"
+RANK = "/v1/rankers/{name}/rank"
 FEEDBACK = "/v1/feedback"
+_ranked = re.compile(NAME.replace("^", "^/v1/rankers/(").replace("$", ")/rank$")).match
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -35,14 +38,13 @@ class Lane:
             return
         path: str = scope["path"]
         if path == FEEDBACK:
-            status, body, headers = await self._answer(scope, receive, None)
-            route = FEEDBACK
-        elif path.startswith("/v1/rankers/") and path.endswith("/rank") and path.count("/") == 4:
-            status, body, headers = await self._answer(scope, receive, path[12:-5])
-            route = RANK
+            name, route = None, FEEDBACK
+        elif found := _ranked(path):
+            name, route = found[1], RANK
         else:
             await self.app(scope, receive, send)
             return
+        status, body, headers = await self._answer(scope, receive, name)
         self.engine.metrics.count("http_requests_total", route=route, status=status)
         pairs = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         pairs += [(name.lower().encode(), value.encode()) for name, value in headers.items()]

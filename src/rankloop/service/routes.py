@@ -21,9 +21,9 @@ from rankloop.service.failures import failure, problem
 from rankloop.service.metrics import exposition
 from rankloop.service.store import admin
 from rankloop.service.wire import (
+    NAME,
     Erased,
     FeedbackAnswer,
-    Name,
     Problem,
     RankAnswer,
     RankerStatus,
@@ -32,7 +32,7 @@ from rankloop.service.wire import (
     VersionRequest,
 )
 
-RankerName = Annotated[str, Parameter(pattern=Name.__metadata__[0].pattern, description="the ranker", max_length=64)]
+RankerName = Annotated[str, Parameter(pattern=NAME, description="the ranker", max_length=64)]
 # 513: a path parameter comes with the slash before it
 User = Annotated[str, Parameter(min_length=1, max_length=513, description="as sent with rank requests")]
 Wanted = Annotated[VersionRequest | None, Body()]

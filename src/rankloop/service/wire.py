@@ -6,14 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-Name = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
-        description="letters, digits, '.', '_' and '-', at most 64, first a letter or digit",
-        examples=["shop"],
-    ),
-]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Text = Annotated[str, Meta(max_length=512)]
 Word = Annotated[str, Meta(min_length=1, max_length=512)]
 ItemId = Annotated[str, Meta(min_length=1, max_length=256)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
