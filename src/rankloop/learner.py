@@ -72,7 +72,8 @@ def require(rule: bool, name: str, value: object, text: str) -> None:
 
 def require_number(name: str, value: object, least: float = -np.inf, *, above: bool = False) -> None:
     """Refuse a parameter that is not a finite number of at least (or `above`) `least`."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and -np.inf < value < np.inf
+    largest = float(np.finfo(np.float64).max)  # an int may be larger, and then is no number that a learner could use
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= largest
     require(number, name, value, "must be a finite number")
     if above:
         require(value > least, name, value, f"must be above {least:g}")  # type: ignore[operator]

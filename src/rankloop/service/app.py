@@ -22,7 +22,7 @@ from rankloop.service.failures import HANDLERS
 from rankloop.service.lane import Lane
 from rankloop.service.routes import ROUTES
 from rankloop.service.settings import Settings, from_environment
-from rankloop.service.wire import FeedbackEvent, RankRequest
+from rankloop.service.wire import FeedbackEvent, RankRequest, Spec, VersionRequest
 
 
 class CountRequests:
@@ -46,11 +46,14 @@ class CountRequests:
 
 
 def document(app: Litestar) -> dict[str, Any]:
-    """The OpenAPI document, with the bodies that two routes read by themselves."""
+    """The OpenAPI document, with the bodies that two routes read by themselves.
+
+    What can be sent is described by msgspec, which reads it: the framework leaves out that no other fields are allowed
+    and the bounds of a number that may also be something else.
+    """
     made: dict[str, Any] = app.openapi_schema.to_schema()
-    _, components = msgspec.json.schema_components(
-        [FeedbackEvent, RankRequest], ref_template="#/components/schemas/{name}"
-    )
+    sent = [FeedbackEvent, RankRequest, Spec, VersionRequest]
+    _, components = msgspec.json.schema_components(sent, ref_template="#/components/schemas/{name}")
     made["components"]["schemas"].update(components)
     event = {"$ref": "#/components/schemas/FeedbackEvent"}
     bodies = {

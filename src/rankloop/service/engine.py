@@ -11,20 +11,17 @@ import asyncio
 import gc
 import logging
 import os
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
-from pathlib import Path
 from typing import Any, TypeVar
-from zlib import crc32
 
 import msgspec
 
-from rankloop import codec, registry
+from rankloop import codec
 from rankloop.errors import InvalidInput, RankloopError, UnknownName
+from rankloop.service import identity
 from rankloop.service import model as models
 from rankloop.service.auth import Keys
 from rankloop.service.curves import Curves
@@ -73,8 +70,8 @@ class Engine:
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self.settings, self.clock = settings, clock
-        self.worker = f"{_machine()}:{os.getpid()}:{new_id()[-6:]}"
-        self.machine = _machine()
+        self.worker = f"{identity.machine()}:{os.getpid()}:{new_id()[-6:]}"
+        self.machine = identity.machine()
         self.metrics = Metrics()
         self.curves = Curves()
         self.keys = Keys(settings)
@@ -97,7 +94,7 @@ class Engine:
         sys.setswitchinterval(SWITCH)
         schema.migrate(self.database)
         self.metrics.gauge("process_start_time_seconds", time.time())
-        self.writer = Writer(self.database, _kinds(), self._committed, self._store_error, self.clock)
+        self.writer = Writer(self.database, identity.kinds(), self._committed, self._store_error, self.clock)
         self.learning, self.keeper = Learning(self), Keeper(self)
         self.keeper.cycle()
         self.learning.start()
@@ -251,7 +248,7 @@ class Engine:
             closes=now + spec.window_seconds,
             person=request.user,
             request_id=request.request_id,
-            digest=_digest(candidates, k) if request.request_id is not None else b"",
+            digest=identity.digest(candidates, k) if request.request_id is not None else b"",
             learn=reason is None,
             body=ranked[1].body,
             answer=encoded,
@@ -386,29 +383,3 @@ def _stored(connection: Any, name: str) -> tuple[admin.Ranker | None, admin.Snap
         return None, None, None
     version = None if row.serving is None else admin.version_state(connection, name, row.serving)
     return row, admin.snapshot(connection, name), version
-
-
-def _kinds() -> dict[str, str]:
-    """Learner -> the kind of feedback it takes; one whose library is not installed cannot be served anyway."""
-    found: dict[str, str] = {}
-    for name in registry.LEARNERS:
-        try:
-            found[name] = registry.learner_class(name).feedback
-        except (ImportError, RankloopError):
-            continue
-    return found
-
-
-def _digest(candidates: Candidates, k: int) -> bytes:
-    """What makes two requests the same: query, k, ids and features."""
-    rows = 0 if candidates.features is None else crc32(candidates.features.data)  # large, and only a guard
-    return blake2b(msgspec.json.encode([candidates.query, k, candidates.items.tolist(), rows]), digest_size=16).digest()
-
-
-def _machine() -> str:
-    """This machine since it was started: process numbers mean something only within it."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")[:8]
-    except OSError:
-        boot = "0"
-    return f"{socket.gethostname()}/{boot}"

@@ -79,13 +79,13 @@ class Keeper:
         self._look_around(workers)
         if engine.settings.learn:
             mine = self._leases(mine)
+        self._refresh()  # also what is learned here from now on: the log before its snapshot may have been deleted
         for name, live in list(engine.rankers.items()):
             if live.held != (name in mine):
                 logger.info("ranker %s: this process %s", name, "learns" if name in mine else "no longer learns")
             live.held = name in mine
             engine.metrics.gauge("lease_held", int(live.held), ranker=name)
         engine.learning.peers = len(self.alive) > 1
-        self._refresh()
         now = time.monotonic()
         if now - self._counted > COUNT_EVERY:
             self._counted = now
@@ -181,14 +181,15 @@ class Keeper:
         newest = engine.database.read(admin.snapshot_seqs)
         for name, live in list(engine.rankers.items()):
             generation, seq = newest.get(name, (-1, -1))
-            if live.held or (generation == live.model.generation and seq <= live.model.learned):
+            # A state of another generation belongs to another row, too: `sync` loads both.
+            if live.held or generation != live.model.generation or seq <= live.model.learned:
                 continue
 
             def stored(c: Connection, name: str = name) -> admin.Snapshot | None:
                 return admin.snapshot(c, name)
 
             found = engine.database.read(stored)
-            if found is None:
+            if found is None or found.generation != generation:
                 continue
             try:
                 what = f"ranker {name!r}, snapshot {found.seq}"

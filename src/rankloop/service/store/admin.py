@@ -67,12 +67,14 @@ def revisions(connection: Connection) -> dict[str, int]:
 
 def add_ranker(connection: Connection, name: str, spec: Spec, state: bytes, now: float) -> bool:
     """Add a ranker, with the state of a learner that has learned nothing; False if the name is taken."""
-    row = (name, msgspec.json.encode(spec), now, 0, 0, 0, 1)
+    # Counted from the time it is made: a ranker deleted and made again must not look like the one others remember.
+    first = int(now * 1000)
+    row = (name, msgspec.json.encode(spec), now, first, first, first, 1)
     columns = "name, spec, created, epoch, generation, revision, learning"
     if not connection.insert("rankers", columns, [row], "ON CONFLICT DO NOTHING RETURNING name"):
         return False
     connection.run("INSERT INTO heads (ranker, next_seq, next_number) VALUES (?, 0, 0)", name)
-    save_snapshot(connection, name, 0, 0, state, now)
+    save_snapshot(connection, name, first, 0, state, now)
     return True
 
 
@@ -298,7 +300,9 @@ def sweep(connection: Connection, before: float | None, limit: int = 500) -> int
     if before is not None and len(ids) < limit:
         sql = f"SELECT i.id FROM impressions i WHERE i.created < ? AND {_COVERED} LIMIT {limit - len(ids)}"
         ids += [row[0] for row in connection.rows(sql, before)]
-    ids = sorted(set(ids))
+    # Lists that were on the way while their ranker was deleted: no one else would ever close them.
+    sql = f"SELECT id FROM impressions WHERE open = 1 AND ranker NOT IN (SELECT name FROM rankers) LIMIT {limit}"
+    ids = sorted({*ids, *(row[0] for row in connection.rows(sql))})
     _delete(connection, ids)
     return len(ids)
 

@@ -96,13 +96,17 @@ class Database(ABC):
     def connect(self) -> Connection:
         """A new connection."""
 
+    def reader(self) -> Connection:
+        """A new connection that only reads."""
+        return self.connect()
+
     def read(self, query: Callable[[Connection], T]) -> T:
         """Run a query in a transaction on this thread's own connection; a lost connection is opened again once."""
         for last in (False, True):
             connection: Connection | None = getattr(self._local, "connection", None)
             try:
                 if connection is None:
-                    connection = self._local.connection = self.connect()
+                    connection = self._local.connection = self.reader()
                 with connection.transaction():
                     return query(connection)
             except Passing as error:
@@ -219,10 +223,8 @@ class SQLite(Database):
     def connect(self) -> Connection:
         return SQLiteConnection(self.path)
 
-    def read(self, query: Callable[[Connection], T]) -> T:
-        if getattr(self._local, "connection", None) is None:
-            self._local.connection = SQLiteReader(self.path)
-        return super().read(query)
+    def reader(self) -> Connection:
+        return SQLiteReader(self.path)
 
 
 # -- PostgreSQL ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,40 @@
+"""What things are told apart by: machines, requests, the kinds of feedback that learners take."""
+
+from __future__ import annotations
+
+import socket
+from hashlib import blake2b
+from pathlib import Path
+from zlib import crc32
+
+import msgspec
+
+from rankloop import registry
+from rankloop.errors import RankloopError
+from rankloop.types import Candidates
+
+
+def kinds() -> dict[str, str]:
+    """Learner -> the kind of feedback it takes; one whose library is not installed cannot be served anyway."""
+    found: dict[str, str] = {}
+    for name in registry.LEARNERS:
+        try:
+            found[name] = registry.learner_class(name).feedback
+        except (ImportError, RankloopError):
+            continue
+    return found
+
+
+def digest(candidates: Candidates, k: int) -> bytes:
+    """What makes two requests the same: query, k, ids and features."""
+    rows = 0 if candidates.features is None else crc32(candidates.features.data)  # large, and only a guard
+    return blake2b(msgspec.json.encode([candidates.query, k, candidates.items.tolist(), rows]), digest_size=16).digest()
+
+
+def machine() -> str:
+    """This machine since it was started: process numbers mean something only within it."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")[:8]
+    except OSError:
+        boot = "0"
+    return f"{socket.gethostname()}/{boot}"
