@@ -1,4 +1,4 @@
-"""`python -m benchmarks [learners] [evaluation] [data]`: prints one table each, all of them if none is named."""
+"""`python -m benchmarks [learners] [evaluation] [data] [worlds]`: one table each, all of them if none is named."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # one core, as the figures say
 
-from benchmarks import bench_data, bench_evaluation, bench_learners
+from benchmarks import bench_data, bench_evaluation, bench_learners, bench_worlds
 
-BENCHES = {"learners": bench_learners, "evaluation": bench_evaluation, "data": bench_data}
+BENCHES = {"learners": bench_learners, "evaluation": bench_evaluation, "data": bench_data, "worlds": bench_worlds}
 
 
 def machine() -> str:

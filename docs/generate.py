@@ -9,7 +9,23 @@ from rich.console import Console
 
 from rankloop import cli
 
-COMMANDS = ("", "serve", "keys create", "keys list", "keys revoke", "load", "learners", "simulate", "compare", "sweep", "reproduce pairrank", "data info", "data convert", "check")
+COMMANDS = (
+    "",
+    "serve",
+    "keys create",
+    "keys list",
+    "keys revoke",
+    "load",
+    "learners",
+    "simulate",
+    "compare",
+    "sweep",
+    "interleave",
+    "reproduce pairrank",
+    "data info",
+    "data convert",
+    "check",
+)
 TARGET = Path(__file__).with_name("cli.md")
 
 

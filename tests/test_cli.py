@@ -72,7 +72,7 @@ def test_ctrl_c_says_what_is_kept(capsys: pytest.CaptureFixture[str], monkeypatc
 
     monkeypatch.setattr("rankloop.cli._out.print_table", interrupted)
     assert run("learners") == 130
-    assert "keeps its finished runs" in capsys.readouterr().err
+    assert "what was finished is kept" in capsys.readouterr().err
 
 
 def test_several_seeds_give_means_and_standard_errors(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,6 +35,13 @@ LEARNERS: dict[str, Entry] = {
     "offline-ranknet": Entry(
         "rankloop.learners.offline_ranknet:OfflineRankNet", "pairwise", "fitted on true grades: the ceiling", False
     ),
+    "dbgd": Entry("rankloop.learners.dbgd:DBGD", "dueling", "tries a random change on every list, keeps what wins"),
+    "mgd": Entry("rankloop.learners.mgd:MGD", "dueling", "DBGD with several changes at once"),
+    "nsgd": Entry("rankloop.learners.nsgd:NSGD", "dueling", "MGD that avoids what lost; NSGD-DSP as it stands"),
+    "dm2l": Entry("rankloop.learners.meta:DM2L", "dueling", "DBGD for users who change: experts with many steps"),
+    "m3l": Entry("rankloop.learners.meta:M3L", "dueling", "MGD for users who change"),
+    "nm2l": Entry("rankloop.learners.meta:NM2L", "dueling", "NSGD-DSP for users who change"),
+    "pm2l": Entry("rankloop.learners.meta:PM2L", "dueling", "PDGD for users who change"),
     "random": Entry("rankloop.learners.random_order:RandomOrder", "baselines", "uniformly random: the floor", False),
     "base": Entry("rankloop.learners.base_order:BaseOrder", "baselines", "keeps the order it is given", False),
 }

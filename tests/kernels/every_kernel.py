@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from rankloop.kernels import certainty, metrics, pairwise, plackett_luce, ranking
+from rankloop.kernels import certainty, grading, interleaving, metrics, pairwise, plackett_luce, ranking
 from tests.kernels.inputs import frozen, pair_rows, positions, spd
 
 Results = dict[str, list[float] | list[int] | list[bool]]
@@ -91,6 +91,34 @@ def results() -> Results:
         "misordered_pairs": [metrics.misordered_pairs(grades)],
         "ragged_ideal_dcg": metrics.ragged_ideal_dcg(grades, offsets, k).tolist(),
         "ragged_dcg": metrics.ragged_dcg(frozen(scores), uniforms, grades, offsets, k).tolist(),
+    }
+
+    best = positions(grading.ragged_best_first(positions(grades), offsets))
+    found |= {
+        "ragged_best_first": best.tolist(),
+        "utilities": grading.utilities(features, theta).tolist(),
+        "deal_grades": grading.deal_grades(features, theta, positions(range(n, 0, -1))).tolist(),
+        "ragged_deal_grades": grading.ragged_deal_grades(features, theta, best, offsets).tolist(),
+    }
+
+    rankings = positions(interleaving.rankings(frozen(rng.normal(size=(4, n)).round(1)), uniforms))
+    coins = frozen(rng.random((2, k)))
+    mixed, credit = interleaving.probabilistic(rankings, coins, k, 3.0)
+    drafted, team = interleaving.team_draft(rankings, keys, k)
+    paired, ranks, choices = interleaving.pairwise_preference(rankings, keys, k)
+    found |= {
+        "rankings": rankings.ravel().tolist(),
+        "odd_one": [interleaving.odd_one(rankings), interleaving.odd_one(positions([[0, 1], [1, 1]]))],
+        "ranks_of": interleaving.ranks_of(rankings).ravel().tolist(),
+        "soft_ranks": np.array(interleaving.soft_ranks(n, 1.5)).ravel().tolist(),
+        "team_draft": [*drafted.tolist(), *team.tolist()],
+        "probabilistic": mixed.tolist(),
+        "probabilistic, credit": credit.ravel().tolist(),
+        "credit_of": interleaving.credit_of(rankings, positions(drafted), 3.0).ravel().tolist(),
+        "expected_clicks": interleaving.expected_clicks(frozen(credit), clicks).tolist(),
+        "win_and_loss": interleaving.win_and_loss(frozen(credit), clicks, 1).ravel().tolist(),
+        "pairwise_preference": [*paired.tolist(), *ranks.ravel().tolist(), *choices.tolist()],
+        "pair_credit": interleaving.pair_credit(positions(ranks), positions(choices), clicks).tolist(),
     }
     return found
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -25,11 +26,11 @@ def print_json(value: Any) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 1) -> None:
     """A table on standard output, numbers to the right."""
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = Table(title=escape(title), title_justify="left", header_style="bold")
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i < numbers_from else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))  # "pdgd [k=5]" is a label, not markup
     # Piped into a file a table should not be cut at 80 columns.
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 

@@ -20,8 +20,11 @@ HEADLINES = {
     "online.cndcg": "cumulative NDCG",
     "online.ndcg": "online NDCG@k",
     "offline.ndcg@10": "held-out NDCG@10",
+    "online.regret": "regret",
+    "online.recovery": "rounds to recover",
     "rounds_per_second": "rounds/s",
 }
+DIGITS = {"online.cndcg": 1, "online.regret": 1, "online.recovery": 0}
 
 
 def add_to(app: App) -> None:
@@ -55,6 +58,8 @@ class Setting:
     """Probability that a user goes on after a query; discounts cumulative NDCG."""
     delays: str = "none"
     """`late?mean=5&lost=0.1&duplicated=0.05`: feedback that comes late, never or twice."""
+    world: str = "stationary"
+    """stationary, or one that changes: `swap?probability=0.3`, `piecewise?every=1000`, `drift?period=1000`, `recurring?every=500&tastes=2`."""  # noqa: E501
     evaluate_on: str = "test"
     """Held-out part to measure on: test, or vali when you choose parameters."""
     processes: int = 1
@@ -67,11 +72,8 @@ class Setting:
 
         if self.seeds < 1:
             raise InvalidParameter(f"seeds is {self.seeds}; it must be at least 1")
-        first = Trial(
-            learner,
-            params=params,
-            **{name: getattr(self, name) for name in ("data", "user", "rounds", "k", "gamma", "delays", "evaluate_on")},
-        )
+        same = ("data", "user", "rounds", "k", "gamma", "delays", "world", "evaluate_on")
+        first = Trial(learner, params=params, **{name: getattr(self, name) for name in same})
         return [replace(first, seed=self.seed + i) for i in range(self.seeds)]
 
 
@@ -100,7 +102,7 @@ def simulate(learner: str, /, *, setting: Setting = Setting(), param: Params = N
     if json:
         _out.print_json(summary)
     else:
-        _print_summaries(f"{records[0].trial.label} · {setting.data} · {setting.user}", [summary])
+        _print_summaries(f"{records[0].trial.label} · {setting.data} · {setting.user}{_where(setting)}", [summary])
 
 
 def compare(
@@ -123,7 +125,8 @@ def compare(
     param
         A parameter as name=value for every learner that has it; may be repeated.
     figure
-        Draw held-out and cumulative NDCG over the rounds into this .png or .svg file.
+        Draw held-out and cumulative NDCG over the rounds into this .png or .svg file; in a world that changes, NDCG
+        over time and the regret, with the changes marked.
     json
         Print a JSON list instead of a table.
     """
@@ -149,7 +152,8 @@ def compare(
     if json:
         _out.print_json(summaries)
     else:
-        _print_summaries(f"{setting.data} · {setting.user} users · {setting.rounds} rounds", summaries)
+        title = f"{setting.data} · {setting.user} users · {setting.rounds} rounds{_where(setting)}"
+        _print_summaries(title, summaries)
         if figure is not None:
             _out.people.print(f"wrote {figure}")
 
@@ -238,6 +242,7 @@ def _summary(records: Sequence[Record]) -> dict[str, Any]:
         "label": trial.label,
         "data": trial.data,
         "user": trial.user,
+        "world": trial.world,
         "rounds": trial.rounds,
         "k": trial.k,
         **({"seed": seeds[0]} if len(seeds) == 1 else {"seeds": seeds}),
@@ -249,11 +254,22 @@ def _summary(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
+def _where(setting: Setting) -> str:
+    return "" if setting.world == "stationary" else f" · world {setting.world}"
+
+
 def _print_summaries(title: str, summaries: Sequence[dict[str, Any]]) -> None:
     rows = []
+    measured = {f"{where}.{name}" for where in ("online", "offline") for name in summaries[0][where]}
+    changing = "online.window_ndcg" in measured
+    headlines = {
+        measure: said
+        for measure, said in HEADLINES.items()
+        if "." not in measure or (measure in measured and (changing or measure != "online.regret"))
+    }
     for summary in sorted(summaries, key=lambda s: -s["online"]["cndcg"]):
         cells = [summary["label"]]
-        for measure in HEADLINES:
+        for measure in headlines:
             where, _, name = measure.partition(".")
             if not name:
                 cells.append(f"{summary[where]:,.0f}")
@@ -261,13 +277,13 @@ def _print_summaries(title: str, summaries: Sequence[dict[str, Any]]) -> None:
             error = summary.get("standard_error", {}).get(where, {}).get(name)
             cells.append(_plus_minus(summary[where][name], error, measure))
         rows.append(cells)
-    _out.print_table(title, ["learner", *HEADLINES.values()], rows)
+    _out.print_table(title, ["learner", *headlines.values()], rows)
 
 
 def _plus_minus(value: float | None, error: float | None, measure: str) -> str:
     from rankloop.lab.report import plus_minus
 
-    return plus_minus(value, error, 1 if measure == "online.cndcg" else 4)
+    return plus_minus(value, error, DIGITS.get(measure, 4))
 
 
 def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2) -> None:
@@ -289,13 +305,16 @@ def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2) -> 
     with _watched(asked.trials) as on_event:
         table = carry_out(asked.trials, out / f"{asked.name}.parquet", processes, on_event)
     table = results.relabelled(table, asked.names)
-    measures = ["online.cndcg", "offline.ndcg@10"]
+    drawn = {"online.cndcg": "online", "offline.ndcg@10": "offline"}
+    if results.curves(table, "online.window_ndcg"):  # some world changes
+        drawn |= {"online.regret": "regret", "online.window_ndcg": "over-time"}
+    measures = [measure for measure in drawn if measure in HEADLINES]
     cells = [
         [row["data"], row["user"], row["label"], *(_plus_minus(row[m], row[f"{m} ±"], m) for m in measures)]
         for row in results.summarise(table, measures)
     ]
     _out.print_table(asked.name, ["data", "user", "learner", *(HEADLINES[m] for m in measures)], cells, numbers_from=3)
-    for measure, name in zip(measures, ("online", "offline"), strict=True):
+    for measure, name in drawn.items():
         for path in figures.save(figures.learning_curves(table, measure), out / f"{asked.name}-{name}"):
             _out.people.print(f"wrote {path}")
     _out.people.print(f"wrote {out / asked.name}.parquet")

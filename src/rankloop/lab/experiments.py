@@ -37,6 +37,7 @@ from rankloop.lab.delays import open_delays
 from rankloop.lab.run import Record, Trial
 from rankloop.lab.users import open_user
 from rankloop.lab.workers import Event, Failure, OnEvent, outcomes
+from rankloop.lab.worlds import parse_world
 from rankloop.registry import make
 from rankloop.streams import Streams
 
@@ -169,12 +170,13 @@ def _only(content: Mapping[str, Any], known: Sequence[str], what: str) -> None:
 
 
 def check_trials(trials: Sequence[Trial]) -> None:
-    """Refuse what is known to be wrong before any data is opened: data specs, users, delays, seeds, a run twice."""
+    """Refuse what is wrong before any data is opened: data specs, users, delays, worlds, seeds, a run twice."""
     seen = set()
     for trial in trials:
         check_spec(trial.data)
         open_user(trial.user, highest_grade=4)
         open_delays(trial.delays)
+        parse_world(trial.world)
         Streams(trial.seed)
         if trial.id in seen:
             raise InvalidParameter(f"{trial.id} is asked for twice; name each learner with the same parameters once")

@@ -18,6 +18,8 @@ from rankloop import codec
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.lab.probes import BLOCK_RANKS
 from rankloop.lab.results import Curve, curves
+from rankloop.lab.tracking import WINDOWS
+from rankloop.lab.worlds import change_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +29,9 @@ TITLES = {
     "offline.ndcg@10": "held-out NDCG@10",
     "online.cndcg": "cumulative NDCG",
     "online.ndcg": "mean NDCG shown",
+    "online.regret": "dynamic regret",
+    "online.window_ndcg": "NDCG shown, over time",
+    "online.recovery": "rounds to recover",
     "cosine": "cosine to the offline model",
     "blocks": "blocks",
     **{f"block_size@{rank}": f"block size at rank {rank}" for rank in BLOCK_RANKS},
@@ -34,6 +39,7 @@ TITLES = {
 # Okabe and Ito's colours, told apart with any kind of colour vision, without the yellow that paper swallows
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B4A9E", "#8C564B")
 MARKS = {"offline": ("#333333", (0, (4, 2))), "random": ("#999999", (0, (1, 1.5)))}  # what learners are compared with
+CHANGE: dict[str, Any] = {"color": "#777777", "linestyle": (0, (1, 2)), "linewidth": 0.9, "zorder": 1}
 STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#888888",
@@ -73,21 +79,28 @@ Lines = Mapping[tuple[str, str], Mapping[str, Curve]]  # (data, user) -> what th
 def learning_curves(table: pa.Table, measure: str, *, log_x: bool = False) -> Figure:
     """A measure over the rounds, a line a learner: Figures 3, 4 and 5 of PairRank, by measure.
 
-    `measure` is "offline.ndcg@10", "online.cndcg", "cosine" or any other column of the table.
+    `measure` is "offline.ndcg@10", "online.cndcg", "cosine" or any other column of the table. Where all runs are of one
+    world, dotted lines mark its changes.
     """
     lines: dict[tuple[str, str], dict[str, Curve]] = {}
     for (data, user, label), curve in curves(table, measure).items():
         lines.setdefault((data, user), {})[label] = curve
-    return _grid(lines, TITLES.get(measure, measure), log_x=log_x, nothing=f"no run has a value of {measure!r}")
+    nothing = f"no run has a value of {measure!r}"
+    return _grid(lines, TITLES.get(measure, measure), log_x=log_x, nothing=nothing, changes=_changes(table))
 
 
 def comparison(table: pa.Table) -> Figure:
-    """Held-out and cumulative NDCG side by side, for one data set and one user: what `rankloop compare` draws."""
+    """Held-out and cumulative NDCG side by side, for one data set and one user: what `rankloop compare` draws.
+
+    In a world that changes: NDCG over time, as shown and held out, and the regret, with dotted lines at the changes.
+    """
     lines: dict[tuple[str, str], dict[str, Curve]] = {}
-    for measure in ("offline.ndcg@10", "online.cndcg"):
+    changing = bool(curves(table, "online.window_ndcg"))
+    over_time = ("online.window_ndcg", "offline.ndcg@10", "online.regret")
+    for measure in over_time if changing else ("offline.ndcg@10", "online.cndcg"):
         for (_, _, label), curve in curves(table, measure).items():
             lines.setdefault((TITLES[measure], ""), {})[label] = curve
-    return _grid(lines, "", log_x=False, nothing="no run has any NDCG", across=True)
+    return _grid(lines, "", log_x=False, nothing="no run has any NDCG", across=True, changes=_changes(table))
 
 
 def block_sizes(table: pa.Table, label: str, *, log_x: bool = True) -> Figure:
@@ -133,7 +146,16 @@ def save_as(figure: Figure, path: Path) -> None:
 # -- panels --------------------------------------------------------------------------------------------------------
 
 
-def _grid(lines: Lines, title: str, *, nothing: str, log_x: bool, log_y: bool = False, across: bool = False) -> Figure:
+def _grid(
+    lines: Lines,
+    title: str,
+    *,
+    nothing: str,
+    log_x: bool,
+    log_y: bool = False,
+    across: bool = False,
+    changes: Sequence[int] = (),
+) -> Figure:
     """Panels for all (data, user), rows by columns; `across` puts the data sets side by side instead."""
     if not lines:
         raise InvalidParameter(f"{nothing}; there is nothing to draw")
@@ -156,10 +178,12 @@ def _grid(lines: Lines, title: str, *, nothing: str, log_x: bool, log_y: bool = 
             for j, user in enumerate(users):
                 axes = panels[0, i] if across else panels[i, j]
                 _panel(axes, lines.get((data, user), {}), looks, log_x, log_y)
+                for change in changes:
+                    axes.axvline(change, label="_change", **CHANGE)
                 if i == 0 or across:
                     axes.set_title(data_names[data] if across else user_names[user], loc="left", color="#222222")
                 if across or i == len(datas) - 1:
-                    axes.set_xlabel("rounds")
+                    axes.set_xlabel("rounds (dotted: the world changes)" if changes else "rounds")
                 if (i if across else j) == 0:
                     axes.set_ylabel(title if across or len(datas) == 1 else f"{data_names[data]}\n{title}")
         for row in panels if log_y else ():
@@ -195,6 +219,15 @@ def _panel(axes: Axes, panel: Mapping[str, Curve], looks: Mapping[str, Any], log
         axes.yaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
     axes.margins(x=0.02)
+
+
+def _changes(table: pa.Table) -> list[int]:
+    """The rounds to mark; none where runs of several worlds are drawn together, or lines would hide the curves."""
+    worlds = set(table["world"].to_pylist()) if "world" in table.column_names else set()
+    if len(worlds) != 1:
+        return []
+    changes = change_points(worlds.pop(), max(table["round"].to_pylist()))
+    return [int(change) for change in changes] if len(changes) < WINDOWS else []
 
 
 def _looks(labels: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from rankloop.kernels.metrics import dcg, ragged_ideal_dcg
 from rankloop.lab.dataset import Dataset
+from rankloop.lab.worlds import World
 from rankloop.learner import Learner
 from rankloop.learners.offline_ranknet import OfflineRankNet
 from rankloop.metrics import Empty, mean_ratio
 from rankloop.types import Array
 
-Probe = Callable[[Learner], dict[str, float]]
 BLOCK_RANKS = (1, 5, 10)  # the ranks of the paper's Figure 6
 
 
-def held_out(dataset: Dataset, k: int = 10, empty: Empty = "skip") -> Probe:
-    """Mean NDCG@k of the learner's best lists; queries with nothing relevant are left out by default."""
+class Probe(Protocol):
+    """Looks at a learner after round t, and says what it saw by the names of measures."""
+
+    def __call__(self, learner: Learner, t: int = 0, /) -> dict[str, float]:
+        """Only worlds that change ask for t."""
+
+
+def held_out(dataset: Dataset, k: int = 10, empty: Empty = "skip", world: World | None = None) -> Probe:
+    """Mean NDCG@k of the learner's best lists; queries with nothing relevant are left out by default.
+
+    With a world, grades are those that its users of round t give to the documents; else they are the data set's.
+    """
+    first, last = dataset.offsets[:-1], dataset.offsets[1:]
     ideal = ragged_ideal_dcg(dataset.grades, dataset.offsets, k)
 
-    def probe(learner: Learner) -> dict[str, float]:
+    def probe(learner: Learner, t: int = 0, /) -> dict[str, float]:
+        grades, best = dataset.grades, ideal
+        if world is not None:
+            grades = world.grades(dataset, t)
+            best = ragged_ideal_dcg(grades, dataset.offsets, k)
         found = np.zeros(len(dataset))
         for q in range(len(dataset)):
-            if ideal[q] > 0:
-                found[q] = dcg(dataset.grades_of(q)[learner.best(dataset.candidates(q), k)], k)
-        return {f"offline.ndcg@{k}": mean_ratio(found, ideal, empty)}
+            if best[q] > 0:
+                found[q] = dcg(grades[first[q] : last[q]][learner.best(dataset.candidates(q), k)], k)
+        return {f"offline.ndcg@{k}": mean_ratio(found, best, empty)}
 
     return probe
 
@@ -45,7 +59,7 @@ def closeness(dataset: Dataset) -> Probe:
     """Cosine between the learner's θ and that of the offline model (Figure 5 of PairRank); NaN without a θ."""
     ideal = offline_model(dataset).theta_
 
-    def probe(learner: Learner) -> dict[str, float]:
+    def probe(learner: Learner, t: int = 0, /) -> dict[str, float]:  # noqa: ARG001
         theta: Array = getattr(learner, "theta_", np.zeros(0))
         length = float(np.linalg.norm(theta) * np.linalg.norm(ideal)) if theta.size else 0.0
         return {"cosine": float(theta @ ideal) / length if length else float("nan")}
@@ -62,7 +76,7 @@ def blocks(dataset: Dataset, queries: int = 20) -> Probe:
     """
     some = [dataset.candidates(q) for q in range(min(queries, len(dataset)))]
 
-    def probe(learner: Learner) -> dict[str, float]:
+    def probe(learner: Learner, t: int = 0, /) -> dict[str, float]:  # noqa: ARG001
         blocks_of: Any = getattr(learner, "blocks", None)
         if blocks_of is None:
             return {}

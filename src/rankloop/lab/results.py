@@ -34,6 +34,7 @@ _TEXT = (
     "user",
     "params",
     "delays",
+    "world",
     "evaluate_on",
     "probes",
     "version",
@@ -41,9 +42,10 @@ _TEXT = (
 )
 _WHOLE = ("rounds", "k", "seed", "evaluations", "round")
 _BLOCKS = (*(f"block_size@{rank}" for rank in (*BLOCK_RANKS, "middle", "last")), "blocks")
+_ONLINE = ("online.cndcg", "online.ndcg", "online.regret", "online.window_ndcg", "online.recovery")
 # every file has these columns, whichever probes ran; other measures come after them
-_MEASURES = ("online.cndcg", "online.ndcg", "offline.ndcg@10", "cosine", *_BLOCKS)
-_SETTINGS = ("rounds", "k", "gamma", "delays", "evaluate_on")  # what may tell two runs of one label apart
+_MEASURES = (*_ONLINE, "offline.ndcg@10", "cosine", *_BLOCKS)
+_SETTINGS = ("rounds", "k", "gamma", "delays", "world", "evaluate_on")  # what may tell two runs of one label apart
 
 
 # -- rows and files ------------------------------------------------------------------------------------------------
@@ -92,7 +94,7 @@ def finished_runs(out: Path) -> dict[str, list[Row]]:
 
 def table_of(rows: Iterable[Row]) -> pa.Table:
     """Rows as a table whose columns do not depend on which probes ran; what a run did not measure is null."""
-    rows = list(rows)
+    rows = [{"world": "stationary", **row} for row in rows]  # runs from before there were other worlds say nothing
     known = {*_TEXT, *_WHOLE, *_MEASURES, "gamma", "seconds", "rounds_per_second"}
     others = sorted({name for row in rows for name in row} - known)
     fields = [pa.field(name, pa.string()) for name in _TEXT] + [pa.field(name, pa.int64()) for name in _WHOLE]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,8 +18,9 @@ from rankloop.lab.datasets import open_split
 from rankloop.lab.delays import open_delays
 from rankloop.lab.probes import Probe, blocks, closeness, held_out
 from rankloop.lab.simulate import simulate
+from rankloop.lab.tracking import RECOVERED, WINDOWS, tracking_measures, window_ends
 from rankloop.lab.users import open_user
-from rankloop.lab.worlds import Stationary
+from rankloop.lab.worlds import Stationary, World, change_points, open_world
 from rankloop.learner import Learner, clone
 from rankloop.registry import make
 from rankloop.types import Array
@@ -44,8 +45,9 @@ class Trial:
     seed: int = 0
     gamma: float = 0.9995  # probability that a user goes on, of papers 000 and 001
     delays: str = "none"
+    world: str = "stationary"
     evaluate_on: str = "test"  # or "vali", where hyper-parameters are chosen
-    evaluations: int = 20
+    evaluations: int = 20  # log-spaced; in a world that changes one at the end of each window, which are 50 at least
     probes: tuple[str, ...] = ()  # beside held-out NDCG: "closeness", "blocks"
 
     def __post_init__(self) -> None:
@@ -59,6 +61,11 @@ class Trial:
         unknown = set(self.probes) - {"closeness", "blocks"}
         if unknown:
             raise InvalidParameter(f"no probe is called {', '.join(sorted(unknown))}; there are closeness and blocks")
+        if "closeness" in self.probes and self.world != "stationary":
+            raise InvalidParameter(
+                f"probe closeness in world {self.world!r}; it compares with a model of grades that never change: leave "
+                "it out, or take world 'stationary'"
+            )
 
     @property
     def label(self) -> str:
@@ -72,6 +79,7 @@ class Trial:
         rest = {
             f"gamma={self.gamma}": self.gamma != 0.9995,
             self.delays: self.delays != "none",
+            self.world: self.world != "stationary",
             self.evaluate_on: self.evaluate_on != "test",
             f"evaluations={self.evaluations}": self.evaluations != 20,
             "+".join(self.probes): bool(self.probes),
@@ -119,33 +127,40 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
     """Carry out a trial; `split` spares opening the data again when many trials share it."""
     split = split or open_split(trial.data)
     learner = make(trial.learner, **trial.params)
+    world = open_world(trial.world, split.train, trial.k, trial.seed)
+    user = open_user(trial.user, split.train.highest_grade)
     if hasattr(learner, "fit"):
-        learner.load(_fitted(trial.learner, json.dumps(dict(trial.params)), split.train))
-    world, user = Stationary(split.train, trial.k), open_user(trial.user, split.train.highest_grade)
+        learner.load(_fitted(trial.learner, json.dumps(dict(trial.params)), _at_first(split.train, world)))
     delays = open_delays(trial.delays)
-    probes = _probes(trial, split)
+    probes = _probes(trial, split, world)
     _warm_up(learner, world, user)
 
-    ndcg = np.zeros(trial.rounds)
-    when = checkpoints(trial.rounds, trial.evaluations)
+    ndcg, regret = np.zeros(trial.rounds), np.zeros(trial.rounds)
+    changing, changes = not isinstance(world, Stationary), change_points(trial.world, trial.rounds)
+    if changing:
+        when = window_ends(trial.rounds, changes, max(WINDOWS, trial.evaluations))
+    else:
+        when = checkpoints(trial.rounds, trial.evaluations)
     tick = min(max(1, trial.rounds // 100), 1000)
     found: list[dict[str, float]] = []
     start, spent_measuring = time.perf_counter(), 0.0
     for step in simulate(learner, world, user, trial.rounds, trial.seed, delays):
-        if step.round.ideal > 0.0:  # online, a query with nothing relevant counts 0
+        if step.round.ideal > 0.0:  # online, a query with nothing relevant counts 0, in NDCG and in regret
             ndcg[step.t] = dcg(step.round.grades[step.impression.order], trial.k) / step.round.ideal
+            regret[step.t] = 1.0 - ndcg[step.t]
         if step.t + 1 == when[len(found)]:
             pause = time.perf_counter()
-            found.append({name: value for probe in probes for name, value in probe(learner).items()})
+            found.append({name: value for probe in probes for name, value in probe(learner, step.t).items()})
             spent_measuring += time.perf_counter() - pause
         if on_progress and (step.t + 1) % tick == 0:
             on_progress(step.t + 1)
     seconds = time.perf_counter() - start
     measures = {name: np.array([values[name] for values in found]) for name in found[0]}
+    tracking = tracking_measures(ndcg, when, changes) if changing else {}
     return Record(
         trial,
         when,
-        {**_online(ndcg, when, trial.gamma), **measures},
+        {**_online(ndcg, regret, when, trial.gamma), **tracking, **measures},
         conventions(trial, split, user.stop_requires_click),
         seconds,
         trial.rounds / (seconds - spent_measuring),
@@ -154,14 +169,29 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
 
 def conventions(trial: Trial, split: Split, stop_requires_click: bool) -> dict[str, Any]:
     """What the numbers of a run mean, for whoever compares them with others."""
+    changing = {
+        "world": trial.world,
+        "held-out grades": "those of the world in the round just served",
+        "online.window_ndcg": "mean NDCG of the lists shown since the checkpoint before",
+        "online.recovery": f"rounds after a change until window_ndcg is at {RECOVERED} of its level before, mean over "
+        "changes; without recovery, the rounds up to the next change",
+    }
     return {
         "ndcg": f"gain 2^grade - 1, discount log2(1 + position), ideal over all candidates cut at {trial.k}",
         "queries without relevant documents": {"online": "count 0", "held-out": "left out"},
         "online.cndcg": f"sum over rounds of gamma^(t-1) NDCG of the shown list, gamma = {trial.gamma}",
+        "online.regret": "sum over rounds of 1 - NDCG of the shown list, against the ideal list of that round",
         "stop_requires_click": stop_requires_click,
         "normalisation": split.train.normalisation,
         "held-out part": trial.evaluate_on,
+        **(changing if trial.world != "stationary" else {}),
     }
+
+
+def _at_first(dataset: Dataset, world: World) -> Dataset:
+    """The data set with the grades of the world's first round: what a learner that is fitted beforehand can know."""
+    grades = world.grades(dataset, 0)
+    return dataset if grades is dataset.grades else replace(dataset, grades=grades, _candidates={})
 
 
 @lru_cache(maxsize=2)
@@ -173,16 +203,20 @@ def _fitted(name: str, parameters: str, dataset: Dataset) -> dict[str, Array]:
     return state
 
 
-def _online(ndcg: Array, when: Array, gamma: float) -> dict[str, Array]:
+def _online(ndcg: Array, regret: Array, when: Array, gamma: float) -> dict[str, Array]:
     discounted = np.cumsum(ndcg * gamma ** np.arange(ndcg.size))
-    return {"online.cndcg": discounted[when - 1], "online.ndcg": np.cumsum(ndcg)[when - 1] / when}
+    return {
+        "online.cndcg": discounted[when - 1],
+        "online.ndcg": np.cumsum(ndcg)[when - 1] / when,
+        "online.regret": np.cumsum(regret)[when - 1],
+    }
 
 
-def _probes(trial: Trial, split: Split) -> Iterable[Probe]:
+def _probes(trial: Trial, split: Split, world: World) -> Iterable[Probe]:
     part = split.test if trial.evaluate_on == "test" else split.vali
     if part is None:
         raise InvalidParameter(f"{trial.data} has no vali part; add vali=0.2 to hold out a fifth of the train queries")
-    probes = [held_out(part)]
+    probes = [held_out(part) if isinstance(world, Stationary) else held_out(part, world=world)]
     if "closeness" in trial.probes:
         probes.append(closeness(split.train))
     if "blocks" in trial.probes:
@@ -190,10 +224,9 @@ def _probes(trial: Trial, split: Split) -> Iterable[Probe]:
     return probes
 
 
-def _warm_up(learner: Learner, world: Stationary, user: Any) -> None:
+def _warm_up(learner: Learner, world: World, user: Any) -> None:
     """Load or compile every kernel the loop will call, on a throw-away copy, so that the run's rate is its own."""
     twin = clone(learner)
     twin.load(learner.state())
-    for _ in simulate(twin, world, user, 30):
-        pass
-    dcg(world.dataset.grades_of(0), world.k)
+    for step in simulate(twin, world, user, 30):
+        dcg(step.round.grades[step.impression.order], world.k)

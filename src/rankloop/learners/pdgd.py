@@ -92,17 +92,22 @@ class PDGD:
         """The k highest scores."""
         return best_of(self.theta_, candidates, k)
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """One step along Σ ρ σ'(s_a - s_b)(x_a - x_b) over clicked a, examined unclicked b."""
+        gradient = self.direction(impression, feedback, rng)
+        if gradient is not None:
+            self.theta_ = self.rate_[0] * gradient + (self.theta_ if self.theta_.size else 0.0)
+            self.rate_ = self.rate_ * self.decay
+
+    def direction(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
+        """(d,) the gradient, None if there is no pair; changes nothing."""
         clicks = checked_values(self, impression, feedback)
         pairs = pairwise.click_pairs(clicks, self.plus_one, pairwise.ALL, clicks)
         if len(pairs) == 0:
-            return
+            return None
         features = rows_of(impression, self.theta_.size)
         scores, rest = memo_of(impression, "scores", impression.k), memo_of(impression, "rest", 1)
-        gradient = plackett_luce.pdgd_gradient(features, scores, rest[0], pairs)
-        self.theta_ = self.rate_[0] * gradient + (self.theta_ if self.theta_.size else 0.0)
-        self.rate_ = self.rate_ * self.decay
+        return plackett_luce.pdgd_gradient(features, scores, rest[0], pairs)
 
     def state(self) -> dict[str, Array]:
         """θ and the step size."""

@@ -1,0 +1,255 @@
+"""Directions to explore in, lists mixed straight from scores, and the spaces that directions are projected on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankloop.kernels._jit import jit
+from rankloop.kernels.interleaving import soft_ranks
+from rankloop.types import Array
+
+TINY = 1e-10  # what is left of a unit vector below this is rounding, not direction
+
+
+@jit
+def dot(a: Array, b: Array) -> float:
+    """⟨a, b⟩ in four running sums: always in the same order, and four times as fast as in one."""
+    one = two = three = four = 0.0
+    whole = a.size - a.size % 4
+    for j in range(0, whole, 4):
+        one += a[j] * b[j]
+        two += a[j + 1] * b[j + 1]
+        three += a[j + 2] * b[j + 2]
+        four += a[j + 3] * b[j + 3]
+    for j in range(whole, a.size):
+        one += a[j] * b[j]
+    return (one + two) + (three + four)
+
+
+@jit
+def unit_rows(rows: Array) -> Array:
+    """(m, d) each row divided by its length; normal numbers become directions uniform on the unit sphere."""
+    found = np.empty(rows.shape)
+    for i in range(rows.shape[0]):
+        length = np.sqrt(dot(rows[i], rows[i]))
+        for j in range(rows.shape[1]):
+            found[i, j] = rows[i, j] / length if length > 0.0 else 0.0
+    return found
+
+
+@jit
+def _rank_in(scores: Array, ties: Array, document: int) -> int:
+    """How many documents stand above `document` by score, equal scores by the smaller tie."""
+    score, tie, above = scores[document], ties[document], 0
+    for j in range(scores.size):
+        if scores[j] > score or (scores[j] == score and ties[j] < tie):
+            above += 1
+    return above
+
+
+@jit
+def _sorted(scores: Array, by_tie: Array) -> Array:
+    """(n,) documents by descending score, equal scores in the order of the ties."""
+    fall = np.empty(by_tie.size)
+    for i in range(by_tie.size):
+        fall[i] = -scores[by_tie[i]]
+    return by_tie[np.argsort(fall, kind="mergesort")]
+
+
+@jit
+def interleave(scores: Array, ties: Array, coins: Array, k: int, tau: float) -> tuple[Array, Array]:
+    """(k,) a list mixed probabilistically from R rankers' scores (R, n), and (k, R) who put each document there.
+
+    Bit for bit `interleaving.probabilistic(interleaving.rankings(scores, ties), coins, k, tau)`, but a ranking is
+    sorted only when its ranker is drawn: of fifty rankers at most k are. The others' ranks of the few documents shown
+    are counted.
+    """
+    R, n = scores.shape
+    weights, tails = soft_ranks(n, tau)
+    by_tie = np.argsort(ties, kind="mergesort")
+    rankings = np.empty((k, n), np.int64)  # of the rankers drawn so far
+    row_of = np.full(R, -1, np.int64)
+    drawn = 0
+    shown = np.zeros(n, np.bool_)
+    order = np.empty(k, np.int64)
+    ranks = np.empty((k, R), np.int64)  # of the documents shown
+    heads = np.zeros(R, np.int64)  # each ranker's first rank that is not shown
+    left = np.empty((k, R))  # what was left of each ranker's soft ranks before each position
+    for p in range(k):
+        for r in range(R):
+            again = True
+            while again:
+                again = False
+                for q in range(p):
+                    if ranks[q, r] == heads[r]:
+                        heads[r] += 1
+                        again = True
+            left[p, r] = tails[heads[r]]
+            for q in range(p):
+                if ranks[q, r] > heads[r]:
+                    left[p, r] -= weights[ranks[q, r]]
+        r = int(coins[0, p] * R)
+        if row_of[r] < 0:
+            rankings[drawn] = _sorted(scores[r], by_tie)
+            row_of[r] = drawn
+            drawn += 1
+        ranking = rankings[row_of[r]]
+        target = coins[1, p] * left[p, r]
+        pick = heads[r]
+        for j in range(heads[r], n):
+            if not shown[ranking[j]]:
+                pick = j
+                target -= weights[j]
+                if target < 0.0:
+                    break
+        order[p] = ranking[pick]
+        shown[order[p]] = True
+        for r in range(R):
+            ranks[p, r] = _rank_in(scores[r], ties, order[p])
+    posterior = np.empty((k, R))
+    for p in range(k):
+        total = 0.0
+        for r in range(R):
+            posterior[p, r] = weights[ranks[p, r]] / left[p, r]
+            total += posterior[p, r]
+        for r in range(R):
+            posterior[p, r] /= total
+    return order, posterior
+
+
+@jit
+def basis(rows: Array) -> Array:
+    """(b, d) orthonormal vectors that span the rows (modified Gram-Schmidt, twice for rounding)."""
+    found = np.empty((min(rows.shape[0], rows.shape[1]), rows.shape[1]))
+    size = 0
+    rest = np.empty(rows.shape[1])
+    for i in range(rows.shape[0]):
+        if size == found.shape[0]:
+            break
+        rest[:] = rows[i]
+        scale = dot(rest, rest)
+        if scale == 0.0:
+            continue
+        for _ in range(2):
+            _remove(rest, found[:size])
+        square = dot(rest, rest)
+        if square <= TINY * scale:
+            continue
+        length = np.sqrt(square)
+        for j in range(rest.size):
+            found[size, j] = rest[j] / length
+        size += 1
+    return found[:size]
+
+
+@jit
+def _remove(vector: Array, axes: Array) -> None:
+    """Take the parts along orthonormal `axes` out of `vector`, in place."""
+    for b in range(axes.shape[0]):
+        along = dot(axes[b], vector)
+        for j in range(vector.size):
+            vector[j] -= along * axes[b, j]
+
+
+@jit
+def projected(direction: Array, rows: Array) -> Array:
+    """(d,) the unit direction nearest to `direction` in the span of `rows`; zeros if nothing of it lies there."""
+    axes = basis(rows)
+    found = np.zeros((1, direction.size))
+    for b in range(axes.shape[0]):
+        along = dot(axes[b], direction)
+        for j in range(direction.size):
+            found[0, j] += along * axes[b, j]
+    kept: Array = _renormalised(found, direction)[0]
+    return kept
+
+
+@jit
+def null_directions(directions: Array, bad: Array) -> Array:
+    """(m, d) unit directions with what lies in the span of `bad` taken out; zeros where nothing is left."""
+    axes = basis(bad)
+    found = directions.copy()
+    for i in range(found.shape[0]):
+        for _ in range(2):
+            _remove(found[i], axes)
+        found[i] = _renormalised(found[i : i + 1], directions[i])[0]
+    return found
+
+
+@jit
+def _renormalised(vector: Array, original: Array) -> Array:
+    """(1, d) `vector` at length 1; zeros if it is nothing but the rounding of `original`."""
+    if dot(vector[0], vector[0]) <= TINY * dot(original, original):
+        return np.zeros(vector.shape)
+    return unit_rows(vector)
+
+
+@jit
+def mean_winner(directions: Array, win: Array, loss: Array) -> tuple[Array, int]:
+    """(d,) the mean of the directions whose ranker more likely won than lost against ranker 0, and how many did.
+
+    Ranker r + 1 explores direction r; `win` and `loss` are those of all rankers.
+    """
+    mean = np.zeros(directions.shape[1])
+    count = 0
+    for r in range(directions.shape[0]):
+        if win[r + 1] > loss[r + 1]:
+            count += 1
+            for j in range(mean.size):
+                mean[j] += directions[r, j]
+    if count > 0:
+        for j in range(mean.size):
+            mean[j] /= count
+    return mean, count
+
+
+@jit
+def right_pairs(pairs: Array, rankers: Array) -> Array:
+    """(m,) how many of the differences x_better - x_worse each of the rankers (m, d) scores above 0."""
+    found = np.zeros(rankers.shape[0], np.int64)
+    for r in range(rankers.shape[0]):
+        for i in range(pairs.shape[0]):
+            found[r] += dot(pairs[i], rankers[r]) > 0.0
+    return found
+
+
+@jit
+def within_ball(rows: Array, radius: float) -> None:
+    """Shorten rows that are longer than `radius`, in place; 0 is no limit."""
+    if radius <= 0.0:
+        return
+    for i in range(rows.shape[0]):
+        square = dot(rows[i], rows[i])
+        if square > radius * radius:
+            shrink = radius / np.sqrt(square)
+            for j in range(rows.shape[1]):
+                rows[i, j] *= shrink
+
+
+@jit
+def hedge(weights: Array, experts: Array, aggregate: Array, step: Array, alpha: float, scale: float) -> Array:
+    """(N,) expert weights after one round of Hedge on loss(w_i) = -⟨step, w_i - w⟩ / scale.
+
+    Losses are relative to the aggregate w = Σ π_i w_i, so Σ π_i loss(w_i) = 0.
+    """
+    found = np.empty(weights.size)
+    total = 0.0
+    for i in range(weights.size):
+        gain = 0.0
+        for j in range(step.size):
+            gain += step[j] * (experts[i, j] - aggregate[j])
+        found[i] = weights[i] * np.exp(alpha * gain / scale)
+        total += found[i]
+    for i in range(weights.size):
+        found[i] /= total
+    return found
+
+
+@jit
+def mixture(weights: Array, experts: Array) -> Array:
+    """(d,) Σ π_i w_i."""
+    found = np.zeros(experts.shape[1])
+    for i in range(weights.size):
+        for j in range(found.size):
+            found[j] += weights[i] * experts[i, j]
+    return found

@@ -1,0 +1,51 @@
+"""Grades from a utility: a query's documents sorted by it, and the query's own grades dealt out from the top."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankloop.kernels._jit import jit
+from rankloop.kernels.pairwise import dot
+from rankloop.types import Array
+
+
+@jit
+def utilities(features: Array, taste: Array) -> Array:
+    """(n,) x·taste; the order of each sum is fixed, so a document's has the same bits alone and among others."""
+    found = np.empty(features.shape[0])
+    for i in range(found.size):
+        found[i] = dot(features[i], taste)
+    return found
+
+
+@jit
+def deal_grades(features: Array, taste: Array, best: Array) -> Array:
+    """(n,) grades: the document of highest utility gets best[0], the next best[1], …; equal ones in list order.
+
+    `best` (n,) are the grades there are to deal, highest first.
+    """
+    order = np.argsort(-utilities(features, taste), kind="mergesort")  # the stable one
+    grades = np.empty(order.size, best.dtype)
+    for place in range(order.size):
+        grades[order[place]] = best[place]
+    return grades
+
+
+@jit
+def ragged_deal_grades(features: Array, taste: Array, best: Array, offsets: Array) -> Array:
+    """(N,) the same for each query of a data set."""
+    grades = np.empty(best.size, best.dtype)
+    for q in range(offsets.size - 1):
+        first, last = offsets[q], offsets[q + 1]
+        grades[first:last] = deal_grades(features[first:last], taste, best[first:last])
+    return grades
+
+
+@jit
+def ragged_best_first(grades: Array, offsets: Array) -> Array:
+    """(N,) each query's grades, highest first."""
+    best = np.empty(grades.size, grades.dtype)
+    for q in range(offsets.size - 1):
+        first, last = offsets[q], offsets[q + 1]
+        best[first:last] = np.sort(grades[first:last])[::-1]
+    return best

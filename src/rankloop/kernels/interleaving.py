@@ -1,0 +1,273 @@
+"""Mixing the rankings of several rankers, and dividing the clicks on the mixed list among them.
+
+Rankings are (R, n): a row a ranker, document numbers from the top. Ranks count from 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankloop.kernels._jit import jit
+from rankloop.kernels.pairwise import ALL, click_pairs
+from rankloop.types import Array
+
+
+@jit
+def rankings(scores: Array, ties: Array) -> Array:
+    """(R, n) documents by descending score (R, n); among equal scores the smaller of `ties` (n,) comes first.
+
+    The ties are the same for all rankers: those who score alike rank alike.
+    """
+    by_tie = np.argsort(ties, kind="mergesort")
+    found = np.empty(scores.shape, np.int64)
+    fall = np.empty(ties.size)
+    for r in range(scores.shape[0]):
+        for i in range(ties.size):
+            fall[i] = -scores[r, by_tie[i]]
+        found[r] = by_tie[np.argsort(fall, kind="mergesort")]  # stable: equal scores keep the order of the ties
+    return found
+
+
+@jit
+def odd_one(rankings: Array) -> int:
+    """The first row that is not a permutation of 0 … n-1; -1 if all are."""
+    n = rankings.shape[1]
+    met = np.full(n, -1, np.int64)
+    for r in range(rankings.shape[0]):
+        for j in range(n):
+            document = rankings[r, j]
+            if document < 0 or document >= n or met[document] == r:
+                return r
+            met[document] = r
+    return -1
+
+
+@jit
+def ranks_of(rankings: Array) -> Array:
+    """(n, R) the rank of each document in each ranking."""
+    ranks = np.empty((rankings.shape[1], rankings.shape[0]), np.int64)
+    for r in range(rankings.shape[0]):
+        for j in range(rankings.shape[1]):
+            ranks[rankings[r, j], r] = j
+    return ranks
+
+
+# -- team draft ----------------------------------------------------------------------------------------------------
+
+
+@jit
+def team_draft(rankings: Array, coins: Array, k: int) -> tuple[Array, Array]:
+    """(k,) the mixed list, and (k,) who put each document there.
+
+    In each round every ranker, in random order, adds its highest document that is not there yet. `coins` (k,): which
+    of the rankers that are still to come in this round is next.
+    """
+    waiting = np.arange(rankings.shape[0])
+    left = 0  # rankers still to come in this round; they stand first in `waiting`
+    shown = np.zeros(rankings.shape[1], np.bool_)
+    heads = np.zeros(rankings.shape[0], np.int64)
+    order, team = np.empty(k, np.int64), np.empty(k, np.int64)
+    for p in range(k):
+        if left == 0:
+            left = waiting.size
+        at = int(coins[p] * left)
+        left -= 1
+        waiting[at], waiting[left] = waiting[left], waiting[at]
+        r = waiting[left]
+        while shown[rankings[r, heads[r]]]:
+            heads[r] += 1
+        order[p], team[p] = rankings[r, heads[r]], r
+        shown[order[p]] = True
+    return order, team
+
+
+# -- probabilistic -------------------------------------------------------------------------------------------------
+
+
+@jit
+def soft_ranks(n: int, tau: float) -> tuple[Array, Array]:
+    """(n,) the weight 1 / rank^τ of each rank, the first being 1, and (n,) the weight of it and all below."""
+    weights, tails = np.empty(n), np.empty(n)
+    total = 0.0
+    for j in range(n - 1, -1, -1):  # small ones first: nothing is lost
+        weights[j] = (j + 1.0) ** -tau
+        total += weights[j]
+        tails[j] = total
+    return weights, tails
+
+
+@jit
+def probabilistic(rankings: Array, coins: Array, k: int, tau: float) -> tuple[Array, Array]:
+    """(k,) the mixed list, and (k, R) who is how likely to have put each document there.
+
+    At each position a ranker is drawn, and from it a document of those left, by its soft ranks. `coins` (2, k): the
+    first row decides which ranker, the second which document.
+    """
+    ranks = ranks_of(rankings)
+    weights, tails = soft_ranks(rankings.shape[1], tau)
+    shown = np.zeros(rankings.shape[1], np.bool_)
+    order = np.empty(k, np.int64)
+    for p in range(k):
+        r = int(coins[0, p] * rankings.shape[0])
+        head = 0
+        while shown[rankings[r, head]]:
+            head += 1
+        target = coins[1, p] * _weight_left(ranks, order[:p], r, head, weights, tails)
+        pick = head
+        for j in range(head, rankings.shape[1]):
+            if not shown[rankings[r, j]]:
+                pick = j  # stays the last one left, should rounding carry the target past the end
+                target -= weights[j]
+                if target < 0.0:
+                    break
+        order[p] = rankings[r, pick]
+        shown[order[p]] = True
+    return order, _posterior(rankings, ranks, order, weights, tails)
+
+
+@jit
+def credit_of(rankings: Array, order: Array, tau: float) -> Array:
+    """(k, R) how likely each ranker is to have put each document of `order` there, whoever ordered it."""
+    weights, tails = soft_ranks(rankings.shape[1], tau)
+    return _posterior(rankings, ranks_of(rankings), order, weights, tails)
+
+
+@jit
+def _weight_left(ranks: Array, above: Array, r: int, head: int, weights: Array, tails: Array) -> float:
+    """The soft ranks of ranker r summed over the documents that are not `above`; `head` is the first of them.
+
+    Anew at each position: a running sum would end as a small difference of large numbers. From the tail at the head
+    only what lies below it is taken away, so the sum keeps its digits even when nothing but the last rank is left.
+    """
+    left = tails[head]
+    for q in range(above.size):
+        rank = ranks[above[q], r]
+        if rank > head:
+            left -= weights[rank]
+    return float(left)
+
+
+@jit
+def _posterior(rankings: Array, ranks: Array, order: Array, weights: Array, tails: Array) -> Array:
+    """(k, R) p_r(d_i | what was left) / Σ p_r'(d_i | what was left): rankers were drawn uniformly, so Bayes is this."""
+    shown = np.zeros(rankings.shape[1], np.bool_)
+    heads = np.zeros(rankings.shape[0], np.int64)
+    posterior = np.empty((order.size, rankings.shape[0]))
+    for p in range(order.size):
+        total = 0.0
+        for r in range(rankings.shape[0]):
+            while shown[rankings[r, heads[r]]]:
+                heads[r] += 1
+            left = _weight_left(ranks, order[:p], r, heads[r], weights, tails)
+            posterior[p, r] = weights[ranks[order[p], r]] / left
+            total += posterior[p, r]
+        for r in range(rankings.shape[0]):
+            posterior[p, r] /= total
+        shown[order[p]] = True
+    return posterior
+
+
+@jit
+def expected_clicks(posterior: Array, clicks: Array) -> Array:
+    """(R,) the clicks that each ranker can expect to be its own: Σ posterior over the clicked positions."""
+    credit = np.zeros(posterior.shape[1])
+    for p in range(posterior.shape[0]):
+        if clicks[p] > 0:
+            for r in range(credit.size):
+                credit[r] += posterior[p, r]
+    return credit
+
+
+@jit
+def win_and_loss(posterior: Array, clicks: Array, against: int) -> Array:
+    """(2, R) the probability that each ranker owns more clicks than ranker `against`, and that it owns fewer.
+
+    Given the list, positions belong to rankers independently of each other. So a click adds 1 to the difference with
+    probability a_r, takes 1 away with a_against and else changes nothing: its law is built click by click. With two
+    rankers it is Poisson-binomial.
+    """
+    R = posterior.shape[1]
+    m = 0
+    for p in range(posterior.shape[0]):
+        m += clicks[p] > 0
+    law = np.zeros((2 * m + 3, R))  # law[m + 1 + x]: P(difference = x); a row to spare on both sides
+    law[m + 1] = 1.0
+    old = np.empty(R)
+    reach = 0
+    for p in range(posterior.shape[0]):
+        if clicks[p] <= 0:
+            continue
+        reach += 1
+        old[:] = 0.0  # what the row above held before this click
+        down = posterior[p, against]
+        for x in range(m + 1 - reach, m + 2 + reach):
+            for r in range(R):
+                up = posterior[p, r]
+                rest = max(1.0 - (up + down), 0.0)
+                before = law[x, r]
+                # Both ways in one bracket: with equal rankers winning and losing stay equal to the last bit.
+                law[x, r] = rest * before + (up * old[r] + down * law[x + 1, r])
+                old[r] = before
+    found = np.zeros((2, R))
+    for x in range(1, m + 1):
+        for r in range(R):
+            found[0, r] += law[m + 1 + x, r]
+            found[1, r] += law[m + 1 - x, r]
+    found[:, against] = 0.0  # nobody beats himself
+    return found
+
+
+# -- pairwise preference -------------------------------------------------------------------------------------------
+
+
+@jit
+def pairwise_preference(rankings: Array, coins: Array, k: int) -> tuple[Array, Array, Array]:
+    """(k,) the mixed list, (k, R) its documents' ranks in each ranking, and (k,) how many could stand at each position.
+
+    Position p takes a document uniformly from those that some ranker has among its first p + 1 and that are not there
+    yet. `coins` (k,): which of them.
+    """
+    known = np.zeros(rankings.shape[1], np.bool_)
+    pool = np.empty(rankings.shape[1], np.int64)
+    order, choices = np.empty(k, np.int64), np.empty(k, np.int64)
+    size = 0
+    for p in range(k):
+        for r in range(rankings.shape[0]):
+            document = rankings[r, p]
+            if not known[document]:
+                known[document] = True
+                pool[size] = document
+                size += 1
+        choices[p] = size
+        at = int(coins[p] * size)
+        order[p] = pool[at]
+        size -= 1
+        pool[at] = pool[size]
+    return order, ranks_of(rankings)[order], choices
+
+
+@jit
+def pair_credit(ranks: Array, choices: Array, clicks: Array) -> Array:
+    """(R,) the weight of the click pairs that each ranker has in the right order.
+
+    A pair counts if both documents could have stood at either's position, for then their order was a coin's. Its
+    weight is one over the chance that the one that may come first was still waiting when the other joined it.
+    """
+    first = np.empty(ranks.shape[0], np.int64)  # where a document may stand first: its best rank
+    for p in range(first.size):
+        first[p] = ranks[p].min()
+    credit = np.zeros(ranks.shape[1])
+    pairs = click_pairs(clicks, True, ALL, clicks)
+    for m in range(pairs.shape[0]):
+        a, b = pairs[m, 0], pairs[m, 1]
+        both = max(first[a], first[b])
+        if min(a, b) < both:
+            continue
+        chance = 1.0
+        for p in range(min(first[a], first[b]), both):
+            chance *= 1.0 - 1.0 / choices[p]
+        if chance > 0.0:  # else no such list was ever drawn
+            for r in range(credit.size):
+                if ranks[a, r] < ranks[b, r]:
+                    credit[r] += 1.0 / chance
+    return credit

@@ -1,0 +1,90 @@
+"""What the learners that duel in model space share: exploring rankers mixed into one list, and who of them won."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankloop.errors import InvalidInput
+from rankloop.interleaving import TAU
+from rankloop.kernels import dueling
+from rankloop.kernels.interleaving import rankings, team_draft, win_and_loss
+from rankloop.learner import checked_order, cut, rows_of, show
+from rankloop.types import Array, Candidates, Impression
+
+MIXINGS = ("probabilistic", "team-draft")
+EXAMINED_BELOW = 3  # Wang et al. 2019, section 3.2: documents down to three below the last click count as examined
+
+
+def weights_of(theta: Array, candidates: Candidates) -> Array:
+    """θ at the width of the candidates: zeros while nothing has been learned."""
+    width = rows_of(candidates, theta.size).shape[1]
+    return theta if theta.size else np.zeros(width)
+
+
+def duel(
+    candidates: Candidates,
+    k: int,
+    theta: Array,
+    directions: Array,
+    delta: float,
+    mixing: str,
+    rng: np.random.Generator,
+) -> Impression:
+    """A list mixed from θ and θ + δu of each direction u (m, d); directions and credit travel in the memo."""
+    k, features = cut(candidates, k), rows_of(candidates, theta.size)
+    rankers = np.concatenate([theta[None, :], theta + delta * directions])
+    scores = np.ascontiguousarray(rankers @ features.T)
+    ties = rng.random(candidates.n)
+    if mixing == "probabilistic":
+        order, credit = dueling.interleave(scores, ties, rng.random((2, k)), k, TAU)
+    else:
+        order, team = team_draft(rankings(scores, ties), rng.random(k), k)
+        credit = np.zeros((k, len(rankers)))
+        credit[np.arange(k), team] = 1.0  # a team's document is its own for sure
+    return show(candidates, order, {"directions": directions, "credit": credit})
+
+
+def no_duel(candidates: Candidates, order: Array, width: int) -> Impression:
+    """A list that someone else ordered: nobody was compared on it, so there is nothing to learn from."""
+    order = checked_order(candidates, order)
+    d = rows_of(candidates, width).shape[1]
+    return show(candidates, order, {"directions": np.zeros((0, d)), "credit": np.zeros((len(order), 1))})
+
+
+def duel_of(impression: Impression, width: int) -> tuple[Array, Array, Array]:
+    """(k, d) rows, (m, d) directions and (k, m + 1) credit of an impression; refused if they do not fit together."""
+    rows = rows_of(impression, width)
+    directions, credit = impression.memo.get("directions"), impression.memo.get("credit")
+    fits = (
+        directions is not None
+        and credit is not None
+        and directions.dtype == credit.dtype == np.float64
+        and directions.ndim == 2
+        and directions.shape[1] == rows.shape[1]
+        and credit.shape == (impression.k, len(directions) + 1)
+    )
+    if not fits or directions is None or credit is None:
+        raise InvalidInput(
+            "the impression's memo does not have 'directions' (m, d) and 'credit' (k, m + 1) as float64; "
+            "learn from what this kind of learner has ranked"
+        )
+    return rows, directions, credit
+
+
+def outcome_of(credit: Array, clicks: Array) -> tuple[Array, Array]:
+    """(m + 1,) probability that each ranker wins against the first, and that it loses; exact."""
+    win, loss = win_and_loss(credit, clicks, 0)
+    return win, loss
+
+
+def examined_rows(rows: Array, clicks: Array) -> Array:
+    """The rows of documents that were looked at: down to three below the last click."""
+    last = int(np.flatnonzero(clicks)[-1])
+    return rows[: last + 1 + EXAMINED_BELOW]
+
+
+def moved(theta: Array, step: Array, radius: float) -> Array:
+    """θ + step, brought back into the ball of `radius` (0: everywhere)."""
+    found: Array = theta + step if theta.size else step.copy()
+    dueling.within_ball(found[None, :], radius)
+    return found

@@ -1,0 +1,280 @@
+"""Meta learning over step sizes: learners that track users whose taste changes (DM²L, M³L, NM²L, and over PDGD)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil, log2, sqrt
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.kernels import dueling
+from rankloop.learner import clone, load_state, require, require_choice, require_flag, require_number, state_of
+from rankloop.learners.dbgd import DBGD
+from rankloop.learners.mgd import MGD
+from rankloop.learners.nsgd import NSGD
+from rankloop.learners.pdgd import PDGD
+from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+
+BASES: dict[str, Any] = {"dbgd": DBGD, "mgd": MGD, "nsgd": NSGD, "pdgd": PDGD}
+FIRST_HORIZON = 1024  # of the doubling where the horizon is not known
+
+
+@dataclass
+class Meta:
+    """Experts that go the same way with different steps, weighed by how well they do; their mean ranks.
+
+    A small step forgets too slowly when users change, a large one never settles. Here N experts share every update
+    direction of a base learner, each with its own step size, and Hedge weighs them: after a change the large steps win,
+    in quiet times the small ones. It costs a few vectors more than its base.
+
+    Parameters
+    ----------
+    base
+        "dbgd" (DM²L), "mgd" (M³L), "nsgd" (NM²L), or "pdgd": the papers' open question.
+    base_parameters
+        Parameters of the base learner; its own step size is not used.
+    horizon
+        How many events there will be, from which steps and weights follow; 0 if that is not known: then it starts with
+        1024 and doubles, and at each doubling the experts start together from where they have come.
+    reach
+        Radius R of the ball in which the experts stay, and unit of the steps.
+    scaled
+        Divide Hedge's losses by their bound 2dR/δ. Without it weights collapse on one expert after a few wins.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> learner = Meta(base="dbgd", horizon=1000)
+    >>> shoes = Candidates("shoes", ["plain", "liked"], [[1.0, 0.0], [0.0, 1.0]])
+    >>> for _ in range(30):
+    ...     shown = learner.rank(shoes, 2, rng)
+    ...     learner.learn(shown, Feedback.clicked(shown, ["liked"]), rng)
+    >>> shoes.items[learner.best(shoes, 1)], learner.weights_.size
+    (array(['liked'], dtype='<U5'), 6)
+
+    Notes
+    -----
+    Paper 004 (dueling bandits in non-stationary environments), Algorithms 2 and 3 and Theorem 2: the number of experts
+    N = ⌈log2 √(1 + 4T/5)⌉ + 1, steps γ_i = 2^(i-1) R √(5/T), first weights π_i = (N + 1) / (i (i + 1) N), Hedge's rate
+    α = 4/√T, losses -(d/δ)⟨u, w_i - w⟩. The paper's losses are not bounded by 1 as Hedge needs, hence `scaled`. Over
+    PDGD the direction is its gradient and the bound is 2R times its length, if that is above 1.
+    """
+
+    base: Literal["dbgd", "mgd", "nsgd", "pdgd"] = "dbgd"
+    base_parameters: dict[str, Any] = field(default_factory=dict)
+    horizon: int = 0
+    reach: float = 1.0
+    scaled: bool = True
+
+    feedback: ClassVar[FeedbackKind] = "clicks"
+    contextual: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require_choice("base", self.base, tuple(BASES))
+        whole = isinstance(self.horizon, int) and not isinstance(self.horizon, bool) and self.horizon >= 0
+        require(whole, "horizon", self.horizon, "must be a whole number of at least 0")
+        require_number("reach", self.reach, 0, above=True)
+        require_flag("scaled", self.scaled)
+        require(isinstance(self.base_parameters, dict), "base_parameters", self.base_parameters, "must be an object")
+        try:
+            self._base = BASES[self.base](**self.base_parameters)
+        except TypeError as error:
+            raise InvalidParameter(f"base_parameters of base {self.base!r}: {error}") from None
+        self.experts_: Array = np.zeros((0, 0))
+        self.weights_: Array = first_weights(experts_for(self.horizon or FIRST_HORIZON))
+        self.rounds_: Array = np.zeros(1)  # since the horizon last doubled
+        self.horizon_: Array = np.array([float(self.horizon or FIRST_HORIZON)])
+
+    @property
+    def theta_(self) -> Array:
+        """(d,) the weighted mean of the experts, which ranks."""
+        found: Array = self._base.theta_
+        return found
+
+    @property
+    def rates(self) -> Array:
+        """(N,) the experts' steps."""
+        return rates_for(int(self.horizon_[0]), self.reach)
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+        """As the base learner would with the mean of the experts."""
+        found: Impression = self._base.rank(candidates, k, rng)
+        return found
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        """As the base learner would."""
+        found: Impression = self._base.adopt(candidates, order)
+        return found
+
+    def best(self, candidates: Candidates, k: int) -> Array:
+        """The k highest scores of the mean."""
+        found: Array = self._base.best(candidates, k)
+        return found
+
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+        """Every expert takes its step, and the weights follow how well each stood before it."""
+        step: Array | None = self._base.direction(impression, feedback, rng)
+        if isinstance(self._base, NSGD):
+            self._base.remember(impression, feedback)
+        if step is not None:
+            self._move(step)
+        self.rounds_ = self.rounds_ + 1.0
+        if not self.horizon and self.rounds_[0] >= self.horizon_[0]:
+            self._double()
+
+    def _move(self, step: Array) -> None:
+        experts = self.experts_ if self.experts_.size else np.zeros((self.weights_.size, step.size))
+        aggregate = self.theta_ if self.theta_.size else np.zeros(step.size)
+        alpha, length = 4.0 / sqrt(self.horizon_[0]), sqrt(sum(v * v for v in step.tolist()))
+        bound = 2.0 * self.reach * max(1.0, length)
+        scale = bound if self.scaled else getattr(self._base, "delta", 1.0) / step.size
+        self.weights_ = dueling.hedge(self.weights_, experts, aggregate, step, alpha, scale)
+        experts = experts + self.rates[:, None] * step
+        dueling.within_ball(experts, self.reach)
+        self.experts_ = experts
+        self._base.theta_ = dueling.mixture(self.weights_, experts)
+
+    def _double(self) -> None:
+        self.horizon_, self.rounds_ = self.horizon_ * 2.0, np.zeros(1)
+        self.weights_ = first_weights(experts_for(int(self.horizon_[0])))
+        if self.experts_.size:
+            self.experts_ = np.repeat(self.theta_[None, :], self.weights_.size, axis=0)
+
+    def state(self) -> dict[str, Array]:
+        """The experts, their weights, and what the base learner remembers."""
+        inner = {f"base_{name}": value for name, value in self._base.state().items()}
+        return {**state_of(self), **inner}
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Go on from `state`."""
+        inner = {name.removeprefix("base_"): value for name, value in state.items() if name.startswith("base_")}
+        outer = {name: value for name, value in state.items() if not name.startswith("base_")}
+        fresh, base = clone(self), BASES[self.base](**self.base_parameters)
+        base.load(inner)
+        shapes: dict[str, tuple[str | int, ...]] = {"experts_": ("n", "d"), "weights_": ("m",), "rounds_": (1,)}
+        load_state(fresh, outer, {**shapes, "horizon_": (1,)})
+        wanted = (fresh.weights_.size, base.theta_.size)
+        if fresh.experts_.size and fresh.experts_.shape != wanted:
+            raise InvalidInput(f"state 'experts_' has shape {fresh.experts_.shape}; it must be {wanted}")
+        self.experts_, self.weights_ = fresh.experts_, fresh.weights_
+        self.rounds_, self.horizon_, self._base = fresh.rounds_, fresh.horizon_, base
+
+
+@dataclass
+class DM2L(Meta):
+    """`Meta` over `DBGD`: DM²L.
+
+    Parameters
+    ----------
+    base, base_parameters, horizon, reach, scaled
+        As in `Meta`.
+
+    Examples
+    --------
+    >>> DM2L(horizon=1000).rates.round(4)
+    array([0.0707, 0.1414, 0.2828, 0.5657, 1.1314, 2.2627])
+
+    Notes
+    -----
+    Paper 004, Algorithm 2. See `Meta`.
+    """
+
+    base: Literal["dbgd", "mgd", "nsgd", "pdgd"] = "dbgd"
+
+
+@dataclass
+class M3L(Meta):
+    """`Meta` over `MGD`: M³L.
+
+    Parameters
+    ----------
+    base, base_parameters, horizon, reach, scaled
+        As in `Meta`.
+
+    Examples
+    --------
+    >>> M3L(base_parameters={"candidates": 19}).base
+    'mgd'
+
+    Notes
+    -----
+    Paper 004, Algorithm 2 with MGD's directions. See `Meta`.
+    """
+
+    base: Literal["dbgd", "mgd", "nsgd", "pdgd"] = "mgd"
+
+
+@dataclass
+class NM2L(Meta):
+    """`Meta` over `NSGD` with document space projection: NM²L.
+
+    Parameters
+    ----------
+    base, base_parameters, horizon, reach, scaled
+        As in `Meta`.
+
+    Examples
+    --------
+    >>> NM2L().base
+    'nsgd'
+
+    Notes
+    -----
+    Paper 004, Algorithm 2 with the directions of NSGD-DSP. See `Meta`.
+    """
+
+    base: Literal["dbgd", "mgd", "nsgd", "pdgd"] = "nsgd"
+
+
+@dataclass
+class PM2L(Meta):
+    """`Meta` over `PDGD`: tracks change with PDGD's gradient.
+
+    Parameters
+    ----------
+    base, base_parameters, horizon, reach, scaled
+        As in `Meta`.
+
+    Examples
+    --------
+    >>> PM2L().base
+    'pdgd'
+
+    Notes
+    -----
+    The open question at the end of paper 004: experts with different rates share PDGD's gradient. See `Meta`.
+    """
+
+    base: Literal["dbgd", "mgd", "nsgd", "pdgd"] = "pdgd"
+
+
+# -- Theorem 2 of paper 004 ----------------------------------------------------------------------------------------
+
+
+def experts_for(horizon: int) -> int:
+    """N = ⌈log2 √(1 + 4T/5)⌉ + 1.
+
+    >>> experts_for(1000)
+    6
+    """
+    return ceil(log2(sqrt(1.0 + 4.0 * horizon / 5.0))) + 1
+
+
+def rates_for(horizon: int, reach: float) -> Array:
+    """γ_i = 2^(i-1) R √(5/T)."""
+    rates: Array = 2.0 ** np.arange(experts_for(horizon)) * reach * sqrt(5.0 / horizon)
+    return rates
+
+
+def first_weights(count: int) -> Array:
+    """π_1^i = (N + 1) / (i (i + 1) N).
+
+    >>> first_weights(6).round(3)
+    array([0.583, 0.194, 0.097, 0.058, 0.039, 0.028])
+    """
+    i = np.arange(1, count + 1)
+    weights: Array = (count + 1.0) / (i * (i + 1.0) * count)
+    return weights

@@ -1,0 +1,250 @@
+"""Mixing and credit against the enumeration of every case."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from fractions import Fraction
+from typing import TypeVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import chdtrc
+
+from rankloop.kernels import interleaving
+from tests.kernels.inputs import SEEDS, frozen, positions
+from tests.reference import interleaving as naive
+from tests.reference.ranking import top_k
+
+Case = TypeVar("Case", bound=Hashable)
+DRAWS = 20_000
+SOME = [  # two alike, two opposed, three, more rankers than positions, a ranker twice
+    ([[0, 1, 2], [0, 1, 2]], 3),
+    ([[0, 1, 2, 3], [3, 2, 1, 0]], 3),
+    ([[0, 1, 2, 3], [1, 3, 0, 2], [0, 2, 1, 3]], 4),
+    ([[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]], 2),
+    ([[2, 0, 1, 3], [3, 1, 0, 2], [2, 0, 1, 3]], 2),
+]
+
+
+@st.composite
+def some_rankings(draw: st.DrawFn, largest: int = 6) -> list[list[int]]:
+    n = draw(st.integers(1, largest))
+    return draw(st.lists(st.permutations(range(n)), min_size=2, max_size=5))
+
+
+def fits(seen: Mapping[Case, int], law: Mapping[Case, Fraction]) -> bool:
+    """Chi-square; no outcome that cannot be, and the deviations of those that can are what chance makes them."""
+    draws = sum(seen.values())
+    statistic = sum((seen.get(case, 0) - draws * float(p)) ** 2 / (draws * float(p)) for case, p in law.items())
+    return set(seen) <= set(law) and (len(law) == 1 or chdtrc(len(law) - 1, statistic) > 0.001)
+
+
+# -- rankings ------------------------------------------------------------------------------------------------------
+
+
+@given(data=st.data(), n=st.integers(1, 20), rankers=st.integers(1, 4))
+def test_rankings_sort_by_score_then_tie_then_list(data: st.DataObject, n: int, rankers: int) -> None:
+    few = st.sampled_from([0.0, -0.0, 1.0, -2.5, 1e300, float("inf")])
+    scores = data.draw(st.lists(st.lists(few, min_size=n, max_size=n), min_size=rankers, max_size=rankers))
+    ties = data.draw(st.lists(st.sampled_from([0.1, 0.5, 0.9]), min_size=n, max_size=n))
+    expected = [top_k(row, ties, n) for row in scores]
+    assert interleaving.rankings(frozen(scores), frozen(ties)).tolist() == expected
+
+
+def test_long_rankings_too() -> None:
+    rng = np.random.default_rng(3)
+    scores, ties = rng.integers(0, 40, size=(3, 500)).astype(float), rng.random(500)
+    expected = [top_k(row, ties.tolist(), 500) for row in scores.tolist()]
+    assert interleaving.rankings(frozen(scores), frozen(ties)).tolist() == expected
+
+
+@given(rankings=some_rankings())
+def test_ranks_are_the_inverse(rankings: list[list[int]]) -> None:
+    expected = [[ranking.index(d) for ranking in rankings] for d in range(len(rankings[0]))]
+    assert interleaving.ranks_of(positions(rankings)).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("rankings", "odd"),
+    [
+        ([[0, 1, 2], [2, 1, 0]], -1),
+        ([[0, 1, 2], [2, 1, 2]], 1),
+        ([[0, 1, 3], [2, 1, 2]], 0),
+        ([[0, 1, 2], [-1, 1, 2]], 1),
+    ],
+)
+def test_the_ranking_that_is_no_permutation_is_found(rankings: list[list[int]], odd: int) -> None:
+    assert interleaving.odd_one(positions(rankings)) == odd
+
+
+# -- lists ---------------------------------------------------------------------------------------------------------
+
+
+@given(rankings=some_rankings(), seed=SEEDS, data=st.data())
+def test_the_same_coins_mix_the_same_lists(rankings: list[list[int]], seed: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(rankings[0])))
+    tau = data.draw(st.integers(0, 4))
+    coins = np.random.default_rng(seed).random((2, k))
+    one, two, rows = frozen(coins[0]), frozen(coins), positions(rankings)
+    order, team = interleaving.team_draft(rows, one, k)
+    assert (order.tolist(), team.tolist()) == naive.team_draft(rankings, one.tolist(), k)
+    order, credit = interleaving.probabilistic(rows, two, k, float(tau))
+    assert order.tolist() == naive.probabilistic(rankings, coins.tolist(), k, tau)
+    assert credit.tolist() == interleaving.credit_of(rows, positions(order), float(tau)).tolist()
+    order, ranks, choices = interleaving.pairwise_preference(rows, one, k)
+    assert order.tolist() == naive.pairwise_preference(rankings, one.tolist(), k)
+    assert ranks.tolist() == [[ranking.index(d) for ranking in rankings] for d in order]
+    assert choices.tolist() == [len(naive.choice_set(rankings, p + 1)) - p for p in range(k)]
+
+
+@pytest.mark.parametrize(("rankings", "k"), SOME)
+def test_team_draft_follows_its_law(rankings: list[list[int]], k: int) -> None:
+    rng, rows = np.random.default_rng(1), positions(rankings)
+    drawn = (interleaving.team_draft(rows, frozen(rng.random(k)), k) for _ in range(DRAWS))
+    seen = Counter((tuple(order.tolist()), tuple(team.tolist())) for order, team in drawn)
+    law = naive.team_draft_law(rankings, k)
+    assert sum(law.values()) == 1
+    assert fits(seen, law)
+
+
+@pytest.mark.parametrize("tau", [0, 1, 3])
+@pytest.mark.parametrize(("rankings", "k"), SOME)
+def test_probabilistic_lists_follow_their_law(rankings: list[list[int]], k: int, tau: int) -> None:
+    rng, rows = np.random.default_rng(2), positions(rankings)
+    drawn = (interleaving.probabilistic(rows, frozen(rng.random((2, k))), k, float(tau)) for _ in range(DRAWS))
+    seen = Counter(tuple(order.tolist()) for order, _ in drawn)
+    law = naive.probabilistic_law(rankings, k, tau)
+    assert sum(law.values()) == 1
+    assert fits(seen, law)
+
+
+@pytest.mark.parametrize(("rankings", "k"), SOME)
+def test_pairwise_preference_lists_follow_their_law(rankings: list[list[int]], k: int) -> None:
+    rng, rows = np.random.default_rng(3), positions(rankings)
+    drawn = (interleaving.pairwise_preference(rows, frozen(rng.random(k)), k) for _ in range(DRAWS))
+    seen = Counter(tuple(order.tolist()) for order, _, _ in drawn)
+    law = naive.pairwise_preference_law(rankings, k)
+    assert sum(law.values()) == 1
+    assert fits(seen, law)
+
+
+def test_the_smallest_and_the_largest_coins() -> None:
+    """A coin of 0 and the last one below 1 stay within the list, however steep or flat the soft ranks are."""
+    rows = positions([np.arange(200), np.arange(200)[::-1]])
+    last = np.nextafter(1.0, 0.0)
+    for coin in (0.0, last):
+        for tau in (0.0, 1.0, 3.0, 30.0):
+            order, credit = interleaving.probabilistic(rows, frozen(np.full((2, 200), coin)), 200, tau)
+            assert sorted(order.tolist()) == list(range(200))
+            assert np.isfinite(credit).all()
+        for mixing in (interleaving.team_draft, interleaving.pairwise_preference):
+            assert sorted(mixing(rows, frozen(np.full(200, coin)), 200)[0].tolist()) == list(range(200))
+
+
+@given(seed=SEEDS, rankers=st.integers(2, 6), k=st.integers(1, 20))
+def test_teams_are_of_equal_size(seed: int, rankers: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = positions([rng.permutation(20) for _ in range(rankers)])
+    _, team = interleaving.team_draft(rows, frozen(rng.random(k)), k)
+    sizes = np.bincount(team, minlength=rankers)
+    assert sizes.max() - sizes.min() <= 1
+
+
+def test_steep_soft_ranks_keep_the_rankings_order() -> None:
+    coins = frozen(np.random.default_rng(0).random((2, 4)))
+    assert interleaving.probabilistic(positions([[3, 1, 0, 2]] * 2), coins, 4, 30.0)[0].tolist() == [3, 1, 0, 2]
+
+
+def test_the_reference_agrees_with_a_list_by_hand() -> None:
+    """Two documents, τ = 3: the first ranker draws its first with 1 / (1 + 1/8) = 8/9."""
+    law = naive.probabilistic_law([[0, 1], [1, 0]], 2, 3)
+    assert law == {(0, 1): Fraction(1, 2), (1, 0): Fraction(1, 2)}
+    assert naive.posterior([[0, 1], [1, 0]], [0, 1], 3) == [[Fraction(8, 9), Fraction(1, 9)], [Fraction(1, 2)] * 2]
+
+
+# -- credit --------------------------------------------------------------------------------------------------------
+
+
+@given(rankings=some_rankings(8), data=st.data(), tau=st.integers(0, 5))
+def test_credit_is_bayes_for_any_list(rankings: list[list[int]], data: st.DataObject, tau: int) -> None:
+    n = len(rankings[0])
+    order = data.draw(st.permutations(range(n)))[: data.draw(st.integers(1, n))]
+    found = interleaving.credit_of(positions(rankings), positions(order), float(tau))
+    expected = [[float(share) for share in row] for row in naive.posterior(rankings, order, tau)]
+    assert found == pytest.approx(np.array(expected), rel=1e-12)
+
+
+def test_credit_keeps_its_digits_to_the_end_of_a_long_list() -> None:
+    """All 300 documents shown, the lowest ranks last: what is left then weighs 1e-8 of the whole."""
+    n, rng = 300, np.random.default_rng(4)
+    rankings = [list(range(n)), rng.permutation(n).tolist(), list(range(n))[::-1]]
+    order = [*range(0, n, 2), *range(1, n, 2)]
+    found = interleaving.credit_of(positions(rankings), positions(order), 3.0)
+    expected = [[float(share) for share in row] for row in naive.posterior(rankings, order, 3)]
+    assert found == pytest.approx(np.array(expected), rel=1e-11)
+
+
+def shares_and_clicks(data: st.DataObject, rankers: int, clicked: int) -> tuple[list[list[float]], list[float]]:
+    """A posterior of some list, some of its rows sure of one ranker, and that many clicks."""
+    k = max(1, clicked + data.draw(st.integers(0, 2)))
+    rng = np.random.default_rng(data.draw(SEEDS))
+    shares = rng.dirichlet(np.full(rankers, 0.5), size=k)
+    for p in range(k):
+        if data.draw(st.booleans()):
+            shares[p] = np.eye(rankers)[rng.integers(rankers)]
+    clicks = rng.permutation([1.0] * clicked + [0.0] * (k - clicked))
+    return shares.tolist(), clicks.tolist()
+
+
+@settings(max_examples=8)
+@pytest.mark.parametrize("rankers", [2, 3, 5])
+@pytest.mark.parametrize("clicked", [0, 1, 2, 5])
+@given(data=st.data())
+def test_wins_and_losses_are_those_of_all_assignments(rankers: int, clicked: int, data: st.DataObject) -> None:
+    shares, clicks = shares_and_clicks(data, rankers, clicked)
+    against = data.draw(st.integers(0, rankers - 1))
+    found = interleaving.win_and_loss(frozen(shares), frozen(clicks), against)
+    assert found == pytest.approx(np.array(naive.win_and_loss(shares, clicks, against)), rel=1e-12, abs=1e-14)
+    credit = interleaving.expected_clicks(frozen(shares), frozen(clicks))
+    assert credit == pytest.approx(naive.expected_clicks(shares, clicks), rel=1e-12, abs=1e-14)
+
+
+@pytest.mark.parametrize("rankers", [2, 3, 5])
+def test_eight_clicks(rankers: int) -> None:
+    shares = np.random.default_rng(rankers).dirichlet(np.ones(rankers), size=9)
+    clicks = [1.0] * 4 + [0.0] + [1.0] * 4
+    found = interleaving.win_and_loss(frozen(shares), frozen(clicks), 0)
+    assert found == pytest.approx(np.array(naive.win_and_loss(shares.tolist(), clicks, 0)), rel=1e-12)
+
+
+def test_by_hand() -> None:
+    """One click: ranker 1 wins if it is its own. Two: the two differences 1 - 1 = 0 cancel."""
+    shares = frozen([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]])
+    assert interleaving.win_and_loss(shares, frozen([1, 0]), 0) == pytest.approx(
+        np.array([[0, 0.5, 0.3], [0, 0.2, 0.2]])
+    )
+    win, loss = interleaving.win_and_loss(shares, frozen([1, 1]), 0)
+    assert win[1] == pytest.approx(0.5 * 0.1 + 0.5 * 0.3 + 0.3 * 0.1)
+    assert loss[1] == pytest.approx(0.2 * 0.6 + 0.2 * 0.3 + 0.3 * 0.6)
+
+
+@given(rankings=some_rankings(), seed=SEEDS, data=st.data())
+def test_pair_credit(rankings: list[list[int]], seed: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(rankings[0])))
+    clicks = data.draw(st.lists(st.sampled_from([0.0, 1.0]), min_size=k, max_size=k))
+    coins = frozen(np.random.default_rng(seed).random(k))
+    order, ranks, choices = interleaving.pairwise_preference(positions(rankings), coins, k)
+    found = interleaving.pair_credit(positions(ranks), positions(choices), frozen(clicks))
+    expected = [float(credit) for credit in naive.pair_credit(rankings, order.tolist(), clicks)]
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_list_that_could_not_be_drawn_has_no_infinite_weights() -> None:
+    """Document 0 was the only choice for the first position, yet the memo says that it came second."""
+    ranks, choices = positions([[1, 1], [0, 0]]), positions([1, 1])
+    assert interleaving.pair_credit(ranks, choices, frozen([1, 0])).tolist() == [0.0, 0.0]
+    ranks = positions([[1, 1], [2, 2], [0, 0]])
+    assert np.isfinite(interleaving.pair_credit(ranks, positions([1, 1, 1]), frozen([0, 1, 0]))).all()
