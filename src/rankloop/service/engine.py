@@ -19,13 +19,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rankloop import codec
 from rankloop.errors import InvalidInput, RankloopError, UnknownName
 from rankloop.service import identity
 from rankloop.service import model as models
+from rankloop.service.asked import Asked
 from rankloop.service.auth import Keys
 from rankloop.service.curves import Curves
-from rankloop.service.exposure import base_choice
 from rankloop.service.ids import new_id
 from rankloop.service.keeper import Keeper
 from rankloop.service.learning import Learning
@@ -33,10 +32,9 @@ from rankloop.service.metrics import Metrics, process_memory
 from rankloop.service.pool import Pool
 from rankloop.service.ranker import HANGING, LiveRanker
 from rankloop.service.settings import Settings
-from rankloop.service.store import NewEvent, NewImpression, StoreUnavailable, Writer, admin, log, open_database, schema
+from rankloop.service.store import NewEvent, StoreUnavailable, Writer, admin, log, open_database, schema
 from rankloop.service.store.log import Closing, Receipts
-from rankloop.service.wire import RankAnswer, RankedItem, RankRequest
-from rankloop.types import Candidates
+from rankloop.service.wire import RankRequest
 
 T = TypeVar("T")
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
@@ -219,47 +217,25 @@ class Engine:
             if "\0" in what:
                 raise InvalidInput("query, user and request_id are text; one has the character NUL in it")
         candidates = live.schema.read(request.query, request.candidates)
-        k = min(request.k or spec.k, candidates.n)
-        ranked, reason = await self._ranked(live, candidates, k, live.schema.names if explain else None)
-        now, number, choice = self.clock(), ranked[0], ranked[1].choice
-        items = choice.impression.items.tolist()
-        scores: Sequence[float | None] = ranked[1].scores or [None] * k
-        answer = RankAnswer(
-            impression_id=new_id(now),
-            ranker=name,
-            version=live.version(ranked[1].learned),
-            exposure=spec.exposure,
-            fallback=reason is not None,
-            items=[RankedItem(item, i + 1, score) for i, (item, score) in enumerate(zip(items, scores, strict=True))],
-            reason=reason,
-            request_id=request.request_id,
-        )
-        for item, shares in zip(answer.items, ranked[1].contributions or [], strict=False):
-            item.features = shares
-        encoded = msgspec.json.encode(answer)
+        number = live.number()
+        if number is None:
+            number = await self._reserve(live)
+        asked = Asked(live, row, request, candidates, min(request.k or spec.k, candidates.n), number, self.clock)
+        reason = "store" if number is None else None if live.warm else "warming-up"
+        if live.hanging >= HANGING:
+            reason = "hanging"
+        if reason is None:
+            reason = await self._ask(asked, live.schema.names if explain else None)
+        if reason is not None:
+            asked = asked.fall_back(reason)
         if number is None:  # not even a number could be had: the store is down
-            return self._unstored(live, candidates, k, answer)
-        new = NewImpression(
-            id=str(answer.impression_id),
-            ranker=name,
-            epoch=row.epoch,
-            number=number,
-            created=now,
-            closes=now + spec.window_seconds,
-            person=request.user,
-            request_id=request.request_id,
-            digest=identity.digest(candidates, k) if request.request_id is not None else b"",
-            learn=reason is None,
-            body=ranked[1].body,
-            answer=encoded,
-            shown=msgspec.json.encode(items),
-        )
-        write = self.writer.impression(new, asyncio.get_running_loop())
+            return self._unstored(live, asked)
+        write = asked.write or asked.store(self.writer)
         try:
             stored = await write.done(self.settings.store_timeout_ms / 1e3)
         except (TimeoutError, StoreUnavailable):
             write.abandoned = True
-            return self._unstored(live, candidates, k, answer)
+            return self._unstored(live, asked)
         if not stored.fresh:
             if not stored.same_request:
                 raise Conflict(
@@ -267,38 +243,32 @@ class Engine:
                     "give every request its own"
                 )
             return stored.answer
-        self._count_ranked(live, choice.explored, k, reason, time.perf_counter() - start)
-        return encoded
+        self._count_ranked(live, asked.explored, asked.k, reason, time.perf_counter() - start)
+        return stored.answer
 
-    async def _ranked(
-        self, live: LiveRanker, candidates: Candidates, k: int, names: list[str] | None
-    ) -> tuple[tuple[int | None, models.Ranked], str | None]:
-        """A ranking with its number, and the reason if it is a fallback."""
-        number = live.number()
-        if number is None:
-            number = await self._reserve(live)
-        reason = "store" if number is None else None if live.warm else "warming-up"
-        if live.hanging >= HANGING:
-            reason = "hanging"
-        if reason is None and number is not None:
-            served, spec, at = live.serving, live.row.spec, number
+    async def _ask(self, asked: Asked, names: list[str] | None) -> str | None:
+        """Let the learner rank in a thread; None if it has, else why not. The list is on its way to the store then."""
+        live, spec, number = asked.live, asked.row.spec, asked.number
+        served = live.serving
+        assert number is not None
 
-            def work() -> models.Ranked:
-                with live.asked(at):
-                    return served.rank(candidates, k, at, spec, names)
+        def work() -> None:
+            with live.asked(number):
+                asked.ranked(served.rank(asked.candidates, asked.k, number, spec, names))
+                asked.store(self.writer)
 
-            try:
-                return (number, await self.pool.run(work, spec.timeout_ms / 1e3)), None
-            except (TimeoutError, models.TooSlow):
-                reason = "timeout"
-                live.given_up(at)
-                served.abandon(at)
-            except Exception as error:
-                reason = "error"
-                logger.warning("ranker %s: the learner failed to rank: %s", live.row.name, error)
-        choice = base_choice(candidates, k)
-        body = codec.dump_impression(choice.impression)
-        return (number, models.Ranked(choice, body, None, None, live.serving.learned)), reason
+        try:
+            await self.pool.run(work, spec.timeout_ms / 1e3)
+            return None
+        except (TimeoutError, models.TooSlow):
+            asked.give_up()
+            live.given_up(number)
+            served.abandon(number)
+            return "timeout"
+        except Exception as error:
+            asked.give_up()
+            logger.warning("ranker %s: the learner failed to rank: %s", live.row.name, error)
+            return "error"
 
     async def _reserve(self, live: LiveRanker) -> int | None:
         """Reserve impression numbers: one caller asks the store, the others wait for it."""
@@ -318,15 +288,12 @@ class Engine:
             live.refill(first, NUMBERS)
             return live.number()
 
-    def _unstored(self, live: LiveRanker, candidates: Candidates, k: int, answer: RankAnswer) -> bytes:
+    def _unstored(self, live: LiveRanker, asked: Asked) -> bytes:
         """The base order, for showing only: the store is down, so there is no impression to report on."""
-        items = candidates.items[:k].tolist()
-        answer.items = [RankedItem(item, i + 1, None) for i, item in enumerate(items)]
-        answer.impression_id, answer.fallback, answer.reason = None, True, "store"
         live.counts["fallbacks"] += 1
         self.metrics.count("rank_requests_total", ranker=live.row.name, exposure=live.row.spec.exposure)
         self.metrics.count("rank_fallbacks_total", ranker=live.row.name, reason="store")
-        return msgspec.json.encode(answer)
+        return asked.unstored()
 
     def _count_ranked(self, live: LiveRanker, explored: int, k: int, reason: str | None, seconds: float) -> None:
         name, metrics = live.row.name, self.metrics

@@ -21,7 +21,7 @@ class Schema:
     >>> schema = Schema(Spec(features=["bm25", "price"], normalisation="none"))
     >>> schema.read("", [Candidate("a", {"price": 2.0, "bm25": 7.5})]).features
     array([[7.5, 2. ]])
-    >>> schema.read("", [Candidate("a", {"bm25": 7.5, "prize": 2.0})])
+    >>> schema.read("", [Candidate("a", {"bm25": 7.5, "prize": 2.0})])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
     rankloop.service.features.UnknownFeature: candidate 'a' lacks feature 'price' and has unknown feature 'prize'; ...

@@ -45,8 +45,8 @@ class Settings:
     def __post_init__(self) -> None:
         for entry in dataclasses.fields(self):
             value = getattr(self, entry.name)
-            if entry.type in ("int", "float") and value < 0:
-                raise InvalidParameter(f"setting {entry.name} is {value}; it must be at least 0")
+            if entry.type in ("int", "float") and not 0 <= value < float("inf"):
+                raise InvalidParameter(f"setting {entry.name} is {value}; it must be a finite number of at least 0")
         for name in ("workers", "max_body_bytes", "max_candidates", "max_features", "max_events", "lease_seconds"):
             if getattr(self, name) <= 0:
                 raise InvalidParameter(f"setting {name} is {getattr(self, name)}; it must be above 0")

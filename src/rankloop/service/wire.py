@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$(?!\n)"  # Python's $ would let a line end pass behind the name
 Text = Annotated[str, Meta(max_length=512)]
 Word = Annotated[str, Meta(min_length=1, max_length=512)]
 ItemId = Annotated[str, Meta(min_length=1, max_length=256)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
