@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from rankloop.kernels import certainty, grading, interleaving, metrics, pairwise, plackett_luce, ranking
+from rankloop.kernels import certainty, dueling, grading, interleaving, metrics, pairwise, plackett_luce, ranking
 from tests.kernels.inputs import frozen, pair_rows, positions, spd
 
 Results = dict[str, list[float] | list[int] | list[bool]]
@@ -119,6 +119,25 @@ def results() -> Results:
         "win_and_loss": interleaving.win_and_loss(frozen(credit), clicks, 1).ravel().tolist(),
         "pairwise_preference": [*paired.tolist(), *ranks.ravel().tolist(), *choices.tolist()],
         "pair_credit": interleaving.pair_credit(positions(ranks), positions(choices), clicks).tolist(),
+    }
+    several = frozen(rng.normal(size=(4, n)))
+    coins, directions = frozen(rng.random((2, k))), frozen(dueling.unit_rows(frozen(rng.normal(size=(3, d)))))
+    mixed, credit = dueling.interleave(several, uniforms, coins, k, 3.0)
+    ball = np.array([[3.0, 4.0], [0.1, 0.2]])
+    dueling.within_ball(ball, 1.0)
+    experts, shares = frozen(rng.normal(size=(3, d))), frozen([0.5, 0.3, 0.2])
+    middle = frozen(dueling.mixture(shares, experts))
+    mean, winners = dueling.mean_winner(directions, frozen([0.0, 0.5, 0.1, 0.6]), frozen([0.0, 0.2, 0.4, 0.1]))
+    found |= {
+        "dueling interleave": mixed.tolist(),
+        "dueling credit": credit.ravel().tolist(),
+        "unit_rows": directions.ravel().tolist(),
+        "projected": dueling.projected(directions[0], shown).tolist(),
+        "null_directions": dueling.null_directions(directions, frozen(shown[:2])).ravel().tolist(),
+        "within_ball": ball.ravel().tolist(),
+        "hedge": dueling.hedge(shares, experts, middle, frozen(directions[0]), 0.2, 2.0).tolist(),
+        "mean_winner": [*mean.tolist(), float(winners)],
+        "right_pairs": dueling.right_pairs(shown, directions).tolist(),
     }
     return found
 

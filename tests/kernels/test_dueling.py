@@ -1,0 +1,86 @@
+"""Dueling kernels against their twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankloop.kernels import dueling, interleaving
+from tests.kernels.inputs import SEEDS, frozen
+from tests.reference import dueling as naive
+
+
+@given(SEEDS, st.integers(1, 12), st.integers(1, 15), st.integers(1, 15), st.booleans())
+def test_lists_from_scores_are_those_from_rankings_bit_for_bit(seed: int, R: int, n: int, k: int, tied: bool) -> None:
+    rng, k = np.random.default_rng(seed), min(k, n)
+    scores = frozen(rng.integers(0, 4, (R, n)) if tied else rng.normal(size=(R, n)))
+    ties, coins = frozen(rng.random(n)), frozen(rng.random((2, k)))
+    order, credit = dueling.interleave(scores, ties, coins, k, 3.0)
+    wanted, posterior = interleaving.probabilistic(interleaving.rankings(scores, ties), coins, k, 3.0)
+    assert order.tolist() == wanted.tolist()
+    assert credit.tobytes() == posterior.tobytes()
+
+
+@given(SEEDS, st.integers(1, 9), st.integers(0, 12), st.integers(1, 6))
+def test_projections_are_least_squares(seed: int, d: int, m: int, repeats: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(m, d))
+    rows = frozen(rows[rng.integers(0, m, repeats * m)] if m else rows)  # with repetitions: the span is smaller
+    direction = frozen(dueling.unit_rows(rng.normal(size=(1, d)))[0])
+    assert dueling.projected(direction, rows) == pytest.approx(naive.onto_span(direction, rows), abs=1e-8)
+    assert dueling.null_directions(direction[None, :], rows)[0] == pytest.approx(
+        naive.off_span(direction, rows), abs=1e-8
+    )
+
+
+@given(SEEDS, st.integers(1, 8), st.integers(2, 30))
+def test_null_directions_are_orthogonal_to_the_bad_ones_and_projections_stay_in_the_span(
+    seed: int, m: int, d: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    bad = frozen(dueling.unit_rows(rng.normal(size=(m, d))))
+    tried = frozen(dueling.unit_rows(rng.normal(size=(5, d))))
+    kept = dueling.null_directions(tried, bad)
+    assert np.abs(kept @ bad.T).max() < 1e-9
+    lengths = np.sqrt((kept**2).sum(axis=1))
+    assert all(length == pytest.approx(1.0) or length == 0.0 for length in lengths)
+    inside = dueling.projected(tried[0], bad)
+    again = dueling.projected(frozen(inside), bad)
+    assert inside == pytest.approx(again, abs=1e-9)
+
+
+@given(SEEDS, st.integers(1, 40))
+def test_directions_are_of_length_one(seed: int, d: int) -> None:
+    rows = dueling.unit_rows(frozen(np.random.default_rng(seed).normal(size=(3, d))))
+    assert (rows**2).sum(axis=1) == pytest.approx(np.ones(3))
+
+
+@given(SEEDS, st.integers(1, 7), st.integers(1, 6))
+def test_hedge_is_by_the_book_and_its_losses_cancel(seed: int, N: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights, experts, step = rng.dirichlet(np.ones(N)), frozen(rng.normal(size=(N, d))), frozen(rng.normal(size=d))
+    wanted, losses = naive.hedge(weights.tolist(), experts.tolist(), step.tolist(), 0.3, 2.0)
+    aggregate = dueling.mixture(frozen(weights), experts)
+    assert dueling.hedge(frozen(weights), experts, aggregate, step, 0.3, 2.0) == pytest.approx(wanted)
+    assert float(np.dot(weights, losses)) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_the_mean_is_over_those_more_likely_to_have_won() -> None:
+    directions = frozen([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    win, loss = frozen([0.0, 0.6, 0.5, 0.2]), frozen([0.0, 0.3, 0.1, 0.2])  # the last one drew
+    mean, count = dueling.mean_winner(directions, win, loss)
+    assert (mean.tolist(), count) == ([0.5, 0.5], 2)
+
+
+def test_a_ball_shortens_what_is_longer_and_leaves_the_rest() -> None:
+    rows = np.array([[3.0, 4.0], [0.3, 0.4]])
+    dueling.within_ball(rows, 1.0)
+    assert rows == pytest.approx(np.array([[0.6, 0.8], [0.3, 0.4]]))
+    dueling.within_ball(rows, 0.0)
+    assert rows[1].tolist() == [0.3, 0.4]
+
+
+def test_pairs_in_the_right_order_are_counted() -> None:
+    assert dueling.right_pairs(frozen([[1.0, 0.0], [0.0, -1.0]]), frozen([[1.0, 1.0], [1.0, -1.0]])).tolist() == [1, 2]
