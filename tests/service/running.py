@@ -1,0 +1,423 @@
+"""A service as a process of its own, the load it gets, and what must be true of its store afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from rankloop import codec, registry
+from rankloop.service import model as models
+from rankloop.service.store import admin, log, open_database
+from rankloop.streams import Streams
+from rankloop.types import Array, Feedback
+
+T = TypeVar("T")
+PATIENCE = 60.0  # seconds before a test gives up on a service; a slow machine is no failure
+FEATURES = 8
+SPEC: dict[str, Any] = {
+    "learner": "pairrank",
+    "parameters": {"pairs": "matched"},  # draws random numbers when it learns: they must be the same in every replay
+    "features": [f"f{i}" for i in range(FEATURES)],
+    "exposure": "full",
+    "k": 10,
+    "window_seconds": 1.5,
+    "timeout_ms": 2000,
+    "seed": 7,
+}
+LOST = (OSError, http.client.HTTPException)  # a connection that breaks, in any of the ways it can
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Service:
+    """`rankloop serve` with settings from the environment."""
+
+    def __init__(self, log_file: Path, **settings: Any) -> None:
+        self.log_file = log_file
+        self.port = int(settings.pop("port", 0)) or free_port()
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("RANKLOOP_")}
+        self._environment = kept | {f"RANKLOOP_{name.upper()}": str(value) for name, value in settings.items()}
+        self._environment["RANKLOOP_PORT"] = str(self.port)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self, wait: bool = True) -> None:
+        """Start it, and wait until it is ready."""
+        command = [sys.executable, "-c", "from rankloop.cli import main; main()", "serve"]
+        with self.log_file.open("ab") as output:
+            # A session of its own, so that workers can be killed with their parent.
+            self.process = subprocess.Popen(
+                command, env=self._environment, stdout=output, stderr=output, start_new_session=True
+            )
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        def ready() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None, f"the service ended: {self.log()}"
+            try:
+                return self.ask("GET", "/readyz").status == 200
+            except LOST:
+                return False
+
+        wait_for(ready, "the service to be ready", every=0.02)
+
+    def kill(self) -> None:
+        """SIGKILL to it and its workers: no handler runs, nothing is flushed."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(PATIENCE)
+
+    def stop(self) -> int:
+        """SIGTERM; its exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+    def ask(self, method: str, path: str, body: Any = None, timeout: float = 20.0) -> Answer:
+        """One request on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            return ask(connection, method, path, body)
+        finally:
+            connection.close()
+
+    def put_ranker(self, name: str, **changes: Any) -> None:
+        answer = self.ask("PUT", f"/v1/rankers/{name}", {**SPEC, **changes})
+        assert answer.status in (200, 201), answer
+
+    def status(self, name: str) -> dict[str, Any]:
+        answer = self.ask("GET", f"/v1/rankers/{name}")
+        assert answer.status == 200, answer
+        found: dict[str, Any] = answer.json
+        return found
+
+    def log(self) -> str:
+        return self.log_file.read_text()[-4000:]
+
+
+def ask(connection: http.client.HTTPConnection, method: str, path: str, body: Any = None) -> Answer:
+    sent = None if body is None else json.dumps(body)
+    connection.request(method, path, sent, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], T | None], what: str, patience: float = PATIENCE, every: float = 0.05) -> T:
+    """What `condition` gives as soon as it is true."""
+    end = time.monotonic() + patience
+    while not (found := condition()):
+        assert time.monotonic() < end, f"waited {patience} s for {what}"
+        time.sleep(every)
+    return found
+
+
+def rank_request(rng: random.Random, n: int = 10) -> dict[str, Any]:
+    candidates = [{"id": f"i{i}", "features": [rng.random() for _ in range(FEATURES)]} for i in range(n)]
+    return {"candidates": candidates, "query": f"q{rng.randrange(20)}"}
+
+
+class Load(threading.Thread):
+    """Ranks and reports without pause, outlives a service that dies, and remembers exactly what was acknowledged.
+
+    Some lists get no feedback, some several events, some a final one, some the same event twice. What was not
+    acknowledged is mostly sent again with the same id, sometimes given up.
+    """
+
+    def __init__(self, name: str, port: int, ranker: str = "shop", pause: float = 0.0) -> None:
+        super().__init__(name=name, daemon=True)
+        self.ranker = ranker
+        self.shown: dict[str, list[str]] = {}  # acknowledged impressions
+        self.answers: dict[str, bytes] = {}  # by request_id
+        self.sent: dict[str, dict[str, Any]] = {}  # events, by id
+        self.acknowledged: dict[str, list[str]] = defaultdict(list)  # event id -> every status it was answered with
+        self.reasons: Counter[str] = Counter()  # of fallbacks
+        self.versions: list[str] = []
+        self.refused: list[Answer] = []  # feedback that was not taken
+        self.unranked: list[Answer] = []  # rankings that failed: there should be none, whatever happens
+        self.lost = 0  # connections that broke
+        self._rng = random.Random(name)
+        self._pause = pause
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._requests: deque[dict[str, Any]] = deque()
+        self._events: deque[dict[str, Any]] = deque()
+        self._numbers = 0
+        self._ending = threading.Event()
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self._ending.is_set():
+                try:
+                    self._turn()
+                except LOST:
+                    self.lost += 1
+                    self._connection.close()
+                    time.sleep(0.01)
+                time.sleep(self._pause)
+        except BaseException as error:  # told by `end`, in the thread of the test
+            self.failure = error
+        finally:
+            self._connection.close()
+
+    def end(self) -> None:
+        self._ending.set()
+        self.join(PATIENCE)
+        assert not self.is_alive()
+        if self.failure is not None:
+            raise self.failure
+
+    def _turn(self) -> None:
+        if self._events and self._rng.random() < 0.7:
+            self._report(self._events.popleft())
+        else:
+            self._rank(self._requests.popleft() if self._requests else self._new_request())
+
+    def _number(self) -> str:
+        self._numbers += 1
+        return f"{self.name}-{self._numbers}"
+
+    def _new_request(self) -> dict[str, Any]:
+        request = rank_request(self._rng)
+        if self._rng.random() < 0.5:
+            request["request_id"] = self._number()
+        return request
+
+    def _rank(self, request: dict[str, Any]) -> None:
+        known = request.get("request_id")
+        try:
+            answer = ask(self._connection, "POST", f"/v1/rankers/{self.ranker}/rank", request)
+        except LOST:
+            if known and self._rng.random() < 0.8:
+                self._requests.append(request)
+            raise
+        if answer.status != 200:
+            self.unranked.append(answer)
+            return
+        found = answer.json
+        if found["fallback"]:
+            self.reasons[found["reason"]] += 1
+        if found["impression_id"] is None:
+            return
+        shown = [item["id"] for item in found["items"]]
+        if known:
+            assert self.answers.setdefault(known, answer.body) == answer.body, "a repeated request, another answer"
+            if self._rng.random() < 0.1:
+                self._requests.append(request)
+        if found["impression_id"] not in self.shown:
+            self.versions.append(found["version"])
+            self.shown[found["impression_id"]] = shown
+            self._plan(found["impression_id"], shown)
+
+    def _plan(self, impression: str, shown: list[str]) -> None:
+        """What the user of this list will do."""
+
+        def event(**fields: Any) -> dict[str, Any]:
+            made = {"event_id": self._number(), "impression_id": impression, **fields}
+            self._events.append(made)
+            return made
+
+        def clicks() -> list[str]:
+            return self._rng.sample(shown, self._rng.randrange(3))
+
+        kind = self._rng.random()
+        if kind < 0.1:
+            return  # silence
+        if kind < 0.2:
+            event(clicks=clicks())  # the window will close it
+        elif kind < 0.6:
+            last = event(clicks=clicks(), final=True)
+            if self._rng.random() < 0.3:
+                self._events.append(last)  # twice
+        elif kind < 0.9:
+            event(clicks=clicks())
+            event(clicks=clicks(), final=True)
+        else:
+            event(clicks=clicks())
+            event(final=True)
+
+    def _report(self, event: dict[str, Any]) -> None:
+        self.sent[event["event_id"]] = event
+        try:
+            answer = ask(self._connection, "POST", "/v1/feedback", event)
+        except LOST:
+            if self._rng.random() < 0.8:
+                self._events.append(event)
+            raise
+        if answer.status != 200:
+            self.refused.append(answer)
+            self._events.append(event)
+            time.sleep(0.05)
+            return
+        (receipt,) = answer.json["results"]
+        assert receipt["event_id"] == event["event_id"]
+        self.acknowledged[event["event_id"]].append(receipt["status"])
+
+
+# -- what must be true of a store ----------------------------------------------------------------------------------
+
+
+def read(url: str, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    """Rows of a query, from a connection of its own."""
+    connection = open_database(url).connect()
+    try:
+        with connection.transaction():
+            return [
+                tuple(bytes(v) if isinstance(v, memoryview) else v for v in row)
+                for row in connection.rows(sql, *parameters)
+            ]
+    finally:
+        connection.close()
+
+
+def check_log(url: str, ranker: str, loads: Sequence[Load]) -> int:
+    """Whatever was acknowledged is stored, once, and every outcome is the join of its events; how many there are."""
+    events = {
+        row[0]: row[1:]
+        for row in read(
+            url,
+            "SELECT e.event_id, e.impression_id, e.status, e.body FROM events e "
+            "JOIN impressions i ON i.id = e.impression_id WHERE i.ranker = ?",
+            ranker,
+        )
+    }
+    impressions = {
+        row[0]: row[1:]
+        for row in read(
+            url, "SELECT id, number, shown, open, seq, answer, request_id FROM impressions WHERE ranker = ?", ranker
+        )
+    }
+    outcomes = read(
+        url, "SELECT seq, impression_id, kind, feedback FROM outcomes WHERE ranker = ? ORDER BY seq", ranker
+    )
+    ((head,),) = read(url, "SELECT next_seq FROM heads WHERE ranker = ?", ranker)
+
+    # Numbers: of outcomes without a gap, of impressions never twice (their random numbers hang on it).
+    assert [row[0] for row in outcomes] == list(range(head))
+    assert len({row[0] for row in impressions.values()}) == len(impressions)
+    # One outcome an impression, and each knows the other.
+    assert {row[1]: row[0] for row in outcomes} == {
+        name: row[3] for name, row in impressions.items() if row[3] is not None
+    }
+    assert len({row[1] for row in outcomes}) == len(outcomes)
+    assert all(row[2] == 0 for row in impressions.values() if row[3] is not None)
+
+    accepted: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for impression, status, body in events.values():
+        assert status in ("accepted", "late")
+        if status == "accepted":
+            accepted[impression].append(json.loads(body))
+    for _, impression, kind, feedback in outcomes:
+        joined = accepted[impression]
+        assert kind == ("final" if any(e.get("final") for e in joined) else "window" if joined else "silent")
+        clicked = {item for event in joined for item in event.get("clicks") or ()}
+        values = json.loads(feedback)
+        shown = json.loads(impressions[impression][1])
+        assert {item for item, value in zip(shown, values, strict=False) if value} == clicked, impression
+
+    for load in loads:
+        assert set(load.shown) <= set(impressions)
+        for name, shown in load.shown.items():
+            assert json.loads(impressions[name][1]) == shown
+        stored = {row[5]: row[4] for row in impressions.values()}
+        for request, answer in load.answers.items():
+            assert stored[request] == answer
+        for event, statuses in load.acknowledged.items():
+            # Accepted at most once; once acknowledged, a duplicate ever after.
+            assert set(statuses[:1]) <= {"accepted", "late", "duplicate"}, (event, statuses)
+            assert set(statuses[1:]) <= {"duplicate"}, (event, statuses)
+            impression, status, body = events[event]
+            assert impression == load.sent[event]["impression_id"]
+            assert json.loads(body) == load.sent[event]
+            assert statuses[0] in (status, "duplicate")
+            if status == "accepted" and load.sent[event].get("final"):
+                assert impressions[impression][3] is not None
+    unsent = set(events).difference(*(load.sent for load in loads))
+    assert not unsent
+    return int(head)
+
+
+def snapshot_of(url: str, ranker: str) -> admin.Snapshot:
+    database = open_database(url)
+    found = database.read(lambda c: admin.snapshot(c, ranker))
+    database.forget()
+    assert found is not None
+    return found
+
+
+def folded(url: str, ranker: str, since: int, until: int) -> dict[str, Array]:
+    """The state after outcomes since … until-1, written down plainly: no code of the service but its tables."""
+    ((text,),) = read(url, "SELECT spec FROM rankers WHERE name = ?", ranker)
+    spec = json.loads(text)
+    learner = registry.make(spec["learner"], **spec["parameters"])
+    streams = Streams(spec["seed"])
+    for seq, body, feedback in read(
+        url,
+        "SELECT o.seq, i.body, o.feedback FROM outcomes o JOIN impressions i ON i.id = o.impression_id "
+        "WHERE o.ranker = ? AND o.seq >= ? AND o.seq < ? AND o.learn = 1 ORDER BY o.seq",
+        ranker,
+        since,
+        until,
+    ):
+        values = np.array(json.loads(feedback), dtype=np.float64)
+        learner.learn(codec.load_impression(body), Feedback(learner.feedback, values), streams.at("learn", seq))
+    return learner.state()
+
+
+def refolded(url: str, ranker: str) -> tuple[int, bytes]:
+    """The same with the service's own fold, over the whole log at once."""
+    database = open_database(url)
+    row = database.read(lambda c: admin.ranker(c, ranker))
+    assert row is not None
+    model = models.load_model(row.spec, 0, 0, models.fresh_state(row.spec), "a fresh learner")
+    for outcome in database.read(lambda c: log.outcomes_from(c, ranker, 0, limit=10**9)):
+        model.learn(outcome, row.epoch)
+    database.forget()
+    return model.state()
+
+
+def check_state(url: str, ranker: str, since: int = 0) -> int:
+    """The last snapshot is bit-equal to an uninterrupted run of the same log (from a reset on); how far it goes."""
+    snapshot = snapshot_of(url, ranker)
+    arrays, _ = codec.loads(snapshot.state)
+    plain = folded(url, ranker, since, snapshot.seq)
+    assert arrays.keys() == plain.keys()
+    for name, array in plain.items():
+        assert (arrays[name].dtype, arrays[name].shape) == (array.dtype, array.shape), name
+        assert arrays[name].tobytes() == array.tobytes(), f"{name} differs from the fold over the log"
+    return snapshot.seq

@@ -1,0 +1,78 @@
+"""Killed again and again under load: what was acknowledged is there, once, and what was learned is bit-equal."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+
+from tests.service.running import LOST, Load, Service, check_log, check_state, read, refolded, snapshot_of, wait_for
+
+CRASHES = int(os.environ.get("RANKLOOP_CRASHES", "25"))  # for each store
+LIFE = (0.05, 0.4)  # seconds between being ready and SIGKILL
+
+
+def test_kill_nine(store_url: str, start_service: Callable[..., Service]) -> None:
+    # Snapshots at every look: kills fall before, into and after one, and between it and the log.
+    service = start_service(store=store_url, snapshot_seconds=0.05, refresh_seconds=0.05)
+    service.put_ranker("shop")
+    rng = random.Random(store_url[:6])
+    loads = [Load(f"load{i}", service.port) for i in range(2)]
+    for load in loads:
+        load.start()
+    lengths, replayed = [], 0
+    for _ in range(CRASHES):
+        time.sleep(rng.uniform(*LIFE))
+        service.kill()
+        ((head,),) = read(store_url, "SELECT next_seq FROM heads")
+        lengths.append(int(head))
+        replayed += int(head) - snapshot_of(store_url, "shop").seq
+        service.start()
+    time.sleep(LIFE[1])
+    for load in loads:
+        load.end()
+
+    # The load was real, and the kills hit it: outcomes in every life, something to replay, connections cut.
+    assert lengths[-1] > 2 * CRASHES
+    assert replayed > 0
+    assert sum(load.lost for load in loads) >= CRASHES
+    assert not any(load.refused or load.unranked for load in loads)
+
+    def settled() -> bool:
+        status = service.status("shop")
+        return bool(status["open_impressions"] == 0 and status["lag"] == 0)
+
+    wait_for(settled, "the last windows to close and all to be learned")
+    assert service.stop() == 0, service.log()
+    head = check_log(store_url, "shop", loads)
+    assert snapshot_of(store_url, "shop").seq == head  # a drain saves at the head
+    assert check_state(store_url, "shop") == head
+    seq, state = refolded(store_url, "shop")
+    assert (seq, state) == (head, snapshot_of(store_url, "shop").state)
+    statuses = {status for load in loads for found in load.acknowledged.values() for status in found}
+    assert {"accepted", "duplicate"} <= statuses
+
+
+def test_a_drain_finishes_what_it_has_begun(store_url: str, start_service: Callable[..., Service]) -> None:
+    service = start_service(store=store_url, snapshot_seconds=1000)
+    service.put_ranker("shop", window_seconds=1000)
+    loads = [Load(f"load{i}", service.port) for i in range(4)]
+    for load in loads:
+        load.start()
+    time.sleep(1.0)
+    assert service.stop() == 0, service.log()
+    for load in loads:
+        load.end()
+    head = check_log(store_url, "shop", loads)
+    assert head > 0
+    assert check_state(store_url, "shop") == head
+    for load in loads:  # refused, if at all, in words: whoever is told so sends it to another process
+        assert all(answer.status == 503 for answer in load.refused + load.unranked)
+    assert read(store_url, "SELECT * FROM leases") == []
+    assert read(store_url, "SELECT id FROM workers") == []
+    try:
+        service.ask("GET", "/healthz")
+    except LOST:
+        return
+    raise AssertionError("it still answers")

@@ -1,0 +1,116 @@
+"""Every learner of the registry can be served: the same story over HTTP for each, and another start in the middle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankloop.registry import LEARNERS, learner_class
+from rankloop.service.model import fresh_state
+from tests.service import misbehaving
+from tests.service.app_fixtures import Service, items, names, refused, shown, teach, until
+
+WIDTH = 4
+EXPOSURES = ("shadow", "bounded", "full")
+
+
+def give_feedback(service: Service, answer: dict[str, Any], kind: str, final: bool, **more: Any) -> str:
+    """A click on the second item, or grades for all, by the kind that the learner takes."""
+    if kind == "clicks":
+        return service.report(answer, [answer["items"][1]["id"]], final=final, **more)
+    grades = {str(item["id"]): float(item["position"] % 3) for item in answer["items"]}
+    return service.report(answer, final=final, grades=grades, **more)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_learner_is_served(name: str, tmp_path: Path) -> None:
+    cls = learner_class(name)
+    spec: dict[str, Any] = {"learner": name, "features": names(WIDTH), "k": 4, "seed": 3, "timeout_ms": 5000.0}
+    store, learned = tmp_path / f"{name}.db", 0
+    with Service(store) as service:
+        service.ready()
+        for exposure in EXPOSURES:
+            service.put("shop", **spec, exposure=exposure, displacement=2)
+            for t in range(4):
+                answer = service.rank("shop", items(7, WIDTH, seed=learned), query=f"q{t % 2}")
+                assert (answer["fallback"], answer["exposure"]) == (False, exposure)
+                assert len(set(shown(answer))) == 4
+                assert give_feedback(service, answer, cls.feedback, final=True, event_id=f"e{learned}") == "accepted"
+                assert give_feedback(service, answer, cls.feedback, final=True, event_id=f"e{learned}") == "duplicate"
+                assert give_feedback(service, answer, cls.feedback, final=True) == "late"
+                learned += 1
+        assert service.settle("shop") == learned
+        assert service.metric("rankloop_learn_errors_total", ranker="shop") == 0
+        assert service.metric("rankloop_learned_total", ranker="shop") == learned
+
+        answer = service.rank("shop", items(7, WIDTH), explain=True)
+        linear = cls.contextual and hasattr(cls(), "theta_")
+        for item in answer["items"]:
+            assert (item["score"] is not None) == linear
+            assert ("features" in item) == linear
+        state = service.state("shop")
+        again = service.rank("shop", items(7, WIDTH, seed=50), request_id="the same")
+
+    with Service(store) as service:
+        service.ready()
+        assert service.snapshot("shop") == service.state("shop") == state
+        assert service.status("shop")["learned"] == learned
+        assert service.rank("shop", items(7, WIDTH, seed=50), request_id="the same") == again
+        assert give_feedback(service, again, cls.feedback, final=True) == "accepted"
+        assert service.settle("shop") == learned + 1
+        if LEARNERS[name].learns:
+            assert service.state("shop") != fresh_state(service.engine.rankers["shop"].row.spec)
+        assert service.act("shop", "reset")["lag"] == 0
+        assert give_feedback(service, answer, cls.feedback, final=True) == "late"
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_features_are_asked_for_by_those_who_use_them(name: str, tmp_path: Path) -> None:
+    with Service(tmp_path / f"{name}.db") as service:
+        service.ready()
+        response = service.http.put("/v1/rankers/shop", json={"learner": name})
+        if learner_class(name).contextual:
+            refused(response, 422, "features is empty", repr(name))
+        else:
+            assert response.status_code == 201
+            assert len(shown(service.rank("shop", [{"id": 1}, {"id": 2}]))) == 2
+
+
+@pytest.mark.parametrize("name", [n for n, entry in LEARNERS.items() if entry.learns and entry.family == "pairwise"])
+def test_what_users_like_gets_the_largest_weight(name: str, tmp_path: Path) -> None:
+    """The loop closes: users like feature 0, and after forty lists the learner knows it."""
+    with Service(tmp_path / f"{name}.db") as service:
+        service.ready().put("shop", learner=name, features=names(3), exposure="full", timeout_ms=5000.0)
+        teach(service, "shop", 40)
+        first = service.rank("shop", items(6), explain=True)["items"][0]
+        weight = [share["weight"] for share in first["features"].values()]
+        assert weight[0] == max(weight) > 0
+
+
+def test_a_learner_that_takes_grades(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of the registry does yet. Grades count from the top down to the first item that nobody graded."""
+    misbehaving.install(monkeypatch)
+    store = tmp_path / "grades.db"
+    with Service(store) as service:
+        service.ready().put("shop", learner="grader", exposure="full", window_seconds=0.2)
+        answer = service.rank("shop", [{"id": i} for i in range(4)])
+        assert shown(answer) == [3, 2, 1, 0]
+        assert service.report(answer, ["3"]) == "rejected"
+        assert service.report(answer, grades={"9": 1.0}) == "rejected"
+        for bad in (-1.0, -1e-9):
+            assert service.report(answer, grades={"3": bad}) == "rejected"
+        assert service.report(answer, grades={"3": 2.0}, final=False) == "accepted"
+        assert service.report(answer, grades={"2": 1.5, "0": 9.0}, final=False) == "accepted"  # nothing about 1
+        assert service.report(answer, grades={"3": 3.0}, final=True) == "accepted"  # thought better of it
+        assert service.settle("shop") == 1
+        assert service.engine.rankers["shop"].model.learner.state()["learned_"][0] == 3.0 + 1.5
+        service.rank("shop", [{"id": 1}])
+        service.rank("shop", [{"id": 2}])  # silence about grades is no outcome, whatever silence means for clicks
+        until(lambda: service.status("shop")["open_impressions"] == 0)
+        assert service.settle("shop") == 1
+        state = service.state("shop")
+    with Service(store) as service:
+        service.ready()
+        assert service.state("shop") == state

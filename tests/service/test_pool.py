@@ -1,0 +1,138 @@
+"""Threads that can be given up on: time-outs, results, errors, and who replaces whom."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rankloop.service.pool import Pool
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    made = Pool(2, name="pool-under-test")
+    yield made
+    made.close()
+
+
+def threads() -> int:
+    return sum(thread.name == "pool-under-test" for thread in threading.enumerate())
+
+
+def soon(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_results_come_back_each_to_its_own(pool: Pool) -> None:
+    async def many() -> list[int]:
+        return list(await asyncio.gather(*(pool.run(lambda i=i: i * i, 5) for i in range(50))))  # type: ignore[misc]
+
+    assert asyncio.run(many()) == [i * i for i in range(50)]
+    assert pool.lost == 0
+    assert threads() == 2
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyError, TimeoutError, MemoryError])
+def test_errors_come_back_as_they_are(pool: Pool, error: type[Exception]) -> None:
+    def fails() -> None:
+        raise error("no")
+
+    with pytest.raises(error):
+        asyncio.run(pool.run(fails, 5))
+    assert asyncio.run(pool.run(lambda: 1, 5)) == 1
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit, asyncio.CancelledError])
+def test_what_would_end_the_service_comes_back_as_a_plain_error(pool: Pool, error: type[BaseException]) -> None:
+    def fails() -> None:
+        raise error("no")
+
+    with pytest.raises(RuntimeError, match=error.__name__):
+        asyncio.run(asyncio.wait_for(pool.run(fails, 5), 10))
+    assert asyncio.run(pool.run(lambda: 1, 5)) == 1
+    assert threads() == 2
+
+
+def test_what_hangs_is_left_behind_and_its_thread_replaced(pool: Pool) -> None:
+    free = threading.Event()
+
+    async def story() -> None:
+        for lost in (1, 2, 3):
+            start = time.monotonic()
+            with pytest.raises(TimeoutError):
+                await pool.run(lambda: free.wait(10), 0.05)
+            assert 0.04 < time.monotonic() - start < 1.0
+            assert pool.lost == lost
+            assert await pool.run(lambda: "fine", 5) == "fine"
+        assert threads() == 5
+
+    asyncio.run(story())
+    free.set()
+    soon(lambda: pool.lost == 0)
+    soon(lambda: threads() == 2)
+    assert asyncio.run(pool.run(lambda: "fine", 5)) == "fine"
+
+
+def test_what_waits_too_long_for_a_thread_never_runs(pool: Pool) -> None:
+    free, ran = threading.Event(), []
+
+    async def story() -> None:
+        busy = [asyncio.ensure_future(pool.run(lambda: free.wait(10), 5)) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        with pytest.raises(TimeoutError):
+            await pool.run(lambda: ran.append(1), 0.05)
+        assert pool.lost == 0  # it was waiting, not hanging
+        free.set()
+        assert await asyncio.gather(*busy) == [True, True]
+        assert await pool.run(lambda: 7, 5) == 7
+
+    asyncio.run(story())
+    assert ran == []
+    assert threads() == 2
+
+
+def test_a_caller_that_goes_away_does_not_lose_a_thread(pool: Pool) -> None:
+    free = threading.Event()
+
+    async def story() -> None:
+        asked = asyncio.ensure_future(pool.run(lambda: free.wait(10), 0.1))
+        await asyncio.sleep(0.02)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        await asyncio.sleep(0.2)  # the watch stays: the thread hangs all the same
+        assert pool.lost == 1
+        assert await pool.run(lambda: 7, 5) == 7
+
+    asyncio.run(story())
+    free.set()
+    soon(lambda: pool.lost == 0)
+
+
+def test_a_loop_that_has_closed_is_not_called(pool: Pool) -> None:
+    free = threading.Event()
+
+    async def asked() -> None:
+        waiting: Awaitable[Any] = asyncio.ensure_future(pool.run(lambda: free.wait(10), 5))
+        await asyncio.sleep(0.02)
+        del waiting
+
+    asyncio.run(asked())
+    free.set()
+    soon(lambda: threads() <= 2)
+    assert asyncio.run(pool.run(lambda: 7, 5)) == 7
+
+
+def test_idle_threads_end_when_it_closes() -> None:
+    one = Pool(3, name="pool-under-test")
+    assert threads() == 3
+    one.close()
+    soon(lambda: threads() == 0)

@@ -1,0 +1,408 @@
+"""No learner can hurt: what is shown stays within the bound, and one that misbehaves gives the caller's own order."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rankloop.registry import LEARNERS
+from rankloop.service.model import Model
+from rankloop.service.ranker import HANGING
+from rankloop.service.wire import Spec
+from tests.service import misbehaving
+from tests.service.app_fixtures import Service, items, names, refused, service, shown, teach, until
+from tests.service.misbehaving import HARMLESS, RUBBISH, Hangs
+
+__all__ = ["service"]  # a fixture
+
+LEARNING = [name for name, entry in LEARNERS.items() if entry.learns]
+WIDTH = 3
+
+
+# -- exposure ------------------------------------------------------------------------------------------------------
+
+
+def check_bounded(base: list[Any], found: list[Any], k: int, s: int) -> None:
+    """Nothing stands more than s positions from the base order; what could not be shown any lower is shown."""
+    assert len(found) == len(set(found)) == min(k, len(base))
+    for position, item in enumerate(found):
+        assert abs(position - base.index(item)) <= s
+    for position, item in enumerate(base):
+        if position + s < min(k, len(base)):
+            assert item in found
+
+
+@pytest.fixture(scope="module", params=LEARNING)
+def taught(request: pytest.FixtureRequest, service: Service) -> tuple[Service, str]:
+    """A learner of the registry, twice: one that knows nothing yet, and one that has learned."""
+    name: str = request.param
+    for state in ("cold", "taught"):
+        service.put(f"{name}-{state}", learner=name, features=names(WIDTH), exposure="full", timeout_ms=60_000.0)
+    teach(service, f"{name}-taught", 12, WIDTH)
+    return service, name
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    n=st.integers(1, 40),
+    k=st.integers(1, 45),
+    s=st.integers(0, 12),
+    seed=st.integers(0, 1000),
+    state=st.sampled_from(["cold", "taught"]),
+    ties=st.booleans(),
+)
+def test_exposure_keeps_its_promise(
+    taught: tuple[Service, str], n: int, k: int, s: int, seed: int, state: str, ties: bool
+) -> None:
+    service, learner = taught
+    name = f"{learner}-{state}"
+    rows = np.random.default_rng(seed).random((n, WIDTH))
+    rows = rows.round(1) if ties else rows
+    candidates = [{"id": f"i{i}", "features": row} for i, row in enumerate(rows.tolist())]
+    base = [candidate["id"] for candidate in candidates]
+    spec: dict[str, Any] = {"learner": learner, "features": names(WIDTH), "timeout_ms": 60_000.0}
+    for exposure in ("shadow", "bounded", "full"):
+        service.put(name, **spec, exposure=exposure, displacement=s)
+        answer = service.rank(name, candidates, k=k)
+        assert not answer["fallback"], answer
+        found = shown(answer)
+        if exposure == "shadow":
+            assert found == base[:k]
+        elif exposure == "bounded":
+            check_bounded(base, found, k, s)
+        else:
+            assert len(set(found)) == len(found) == min(n, k)
+            assert set(found) <= set(base)
+
+
+def test_bounded_moves_as_far_as_it_may(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound that only ever showed the base order would keep its promise, too."""
+    misbehaving.install(monkeypatch)
+    base = [f"i{i}" for i in range(8)]
+    moved = {}
+    for s in (0, 1, 2, 3, 100):
+        service.put(f"reverse-{s}", learner="reverse", exposure="bounded", displacement=s, k=5)
+        moved[s] = shown(service.rank(f"reverse-{s}", items(8, 1)))
+        check_bounded(base, moved[s], 5, s)
+    assert moved[0] == base[:5]
+    assert moved[1] == ["i1", "i0", "i3", "i2", "i5"]
+    assert moved[3][0] == "i3"
+    assert moved[100] == base[::-1][:5]
+
+
+# -- learners that fail --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service that knows the misbehaving learners."""
+    with pytest.MonkeyPatch.context() as patch:
+        misbehaving.install(patch)
+        with Service(tmp_path_factory.mktemp("odd") / "odd.db") as running:
+            yield running.ready()
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """What these learners do is logged, at length."""
+    logger = logging.getLogger("rankloop")
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(logging.NOTSET)
+
+
+def check_fallback(service: Service, name: str, reason: str, n: int = 6, **more: Any) -> Any:
+    """Ask for a ranking that must be the base order for this reason; its feedback is taken but not learned."""
+    answer = service.rank(name, items(n, WIDTH), **more)
+    assert (answer["fallback"], answer["reason"]) == (True, reason)
+    assert shown(answer) == [f"i{i}" for i in range(min(n, 10))]
+    assert [item["score"] for item in answer["items"]] == [None] * len(answer["items"])
+    learned = service.metric("rankloop_learned_total", ranker=name)
+    outcomes = service.settle(name)
+    assert service.report(answer, ["i1"]) == "accepted"
+    assert service.settle(name) == outcomes + 1
+    assert service.metric("rankloop_learned_total", ranker=name) == learned
+    return answer
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("what", misbehaving.ERRORS)
+@pytest.mark.parametrize("where", ["rank", "best", "adopt"])
+def test_a_learner_that_raises_gives_the_base_order(odd: Service, where: str, what: str) -> None:
+    reason = "timeout" if what == "timeout" else "error"
+    for exposure in ("full", "bounded", "shadow"):
+        name = f"raise-{where}-{what}-{exposure}"
+        parameters = {"where": where, "what": what}
+        odd.put(name, learner="raises", parameters=parameters, exposure=exposure, displacement=1, timeout_ms=5000.0)
+        used = {"rank": ("full", "bounded"), "best": ("full", "bounded"), "adopt": ("bounded", "shadow")}[where]
+        if exposure in used:
+            check_fallback(odd, name, reason)
+            assert odd.status(name)["counts"]["fallbacks"] == 1
+            assert odd.metric("rankloop_rank_fallbacks_total", ranker=name, reason=reason) == 1
+        else:
+            assert not odd.rank(name, items(6))["fallback"]
+    assert odd.engine.rankers[name].hanging == 0
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("what", [what for what in misbehaving.ERRORS if what != "memory"])
+def test_an_outcome_that_cannot_be_learned_is_passed_over(odd: Service, what: str) -> None:
+    name = f"learn-{what}"
+    odd.put(name, learner="raises", parameters={"where": "learn", "what": what}, exposure="full")
+    answers = [odd.rank(name, items(4), query=query) for query in ("a", "poison", "b", "poison", "c")]
+    for answer in answers:
+        assert odd.report(answer, ["i0"]) == "accepted"
+    assert odd.settle(name) == 5
+    assert odd.engine.rankers[name].model.learner.state()["learned_"][0] == 3
+    assert odd.metric("rankloop_learn_errors_total", ranker=name) == 2
+    assert odd.metric("rankloop_learned_total", ranker=name) == 3
+    assert odd.status(name)["counts"]["learn_errors"] == 2
+
+
+@pytest.mark.usefixtures("quiet")
+def test_without_memory_an_outcome_waits(odd: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too little memory is not the outcome's fault: passing it over would make this fold another than a replay."""
+    odd.put("memory", learner="raises", parameters={"where": "learn", "what": "memory"}, exposure="full")
+    for query in ("a", "poison", "b"):
+        assert odd.report(odd.rank("memory", items(4), query=query), ["i0"]) == "accepted"
+    learner = odd.engine.rankers["memory"].model.learner
+    until(lambda: odd.status("memory")["learned"] == 1)
+    time.sleep(0.5)
+    assert odd.status("memory")["lag"] == 2
+    monkeypatch.setattr(misbehaving.Raises, "_raise", lambda *_: None)
+    assert odd.settle("memory") == 3
+    assert learner.state()["learned_"][0] == 3
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("kind", RUBBISH)
+@pytest.mark.parametrize("where", ["rank", "adopt"])
+def test_rubbish_is_not_shown(odd: Service, where: str, kind: str) -> None:
+    for exposure in ("full", "bounded") if where == "rank" else ("bounded", "shadow"):
+        name = f"rubbish-{where}-{kind}-{exposure}"
+        parameters = {"kind": kind, "where": where}
+        odd.put(name, learner="rubbish", parameters=parameters, exposure=exposure, displacement=1)
+        check_fallback(odd, name, "error")
+
+
+@pytest.mark.parametrize("kind", HARMLESS)
+@pytest.mark.parametrize("where", ["rank", "adopt"])
+def test_what_is_shown_is_taken_from_the_request(odd: Service, where: str, kind: str) -> None:
+    """A ranking with odd things around it is a ranking; nothing of what is around it reaches the user."""
+    exposure = "full" if where == "rank" else "shadow"
+    name = f"harmless-{where}-{kind}"
+    odd.put(name, learner="rubbish", parameters={"kind": kind, "where": where}, exposure=exposure)
+    answer = odd.rank(name, items(5))
+    assert not answer["fallback"]
+    assert shown(answer) == ["i0", "i1", "i2", "i3", "i4"]
+    assert odd.report(answer, ["i3"]) == "accepted"
+    odd.settle(name)
+    assert odd.metric("rankloop_learned_total", ranker=name) == 1
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("kind", RUBBISH)
+def test_whatever_a_learner_believes_best_the_bound_holds(odd: Service, kind: str) -> None:
+    for exposure, n, s in (("bounded", 9, 1), ("bounded", 40, 3), ("full", 6, 0)):
+        name = f"best-{kind}-{exposure}"
+        parameters = {"kind": kind, "where": "best"}
+        odd.put(name, learner="rubbish", parameters=parameters, exposure=exposure, displacement=s)
+        answer = odd.rank(name, items(n))
+        if exposure == "bounded":
+            check_bounded([f"i{i}" for i in range(n)], shown(answer), 10, s)
+        assert len(set(shown(answer))) == min(n, 10)
+        assert odd.report(answer, ["i1"]) == "accepted"
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_learner_that_adopts_another_order_is_not_believed(odd: Service) -> None:
+    for exposure in ("bounded", "shadow"):
+        for in_place in (False, True):
+            name = f"disobedient-{exposure}-{in_place}"
+            odd.put(name, learner="disobedient", parameters={"in_place": in_place}, exposure=exposure, displacement=1)
+            check_fallback(odd, name, "error")
+
+
+@pytest.mark.usefixtures("quiet")
+def test_scores_that_are_no_numbers_are_told_as_null(odd: Service) -> None:
+    for exposure in ("full", "bounded", "shadow"):
+        odd.put("nan", learner="notanumber", features=names(WIDTH), exposure=exposure)
+        answer = odd.rank("nan", items(6), explain=True)
+        assert not answer["fallback"]
+        assert [item["score"] for item in answer["items"]] == [None] * 6
+        assert odd.report(answer, ["i1"]) == "accepted"
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_learner_that_writes_into_the_features_hurts_only_itself(odd: Service) -> None:
+    odd.put("vandal", learner="vandal", features=names(WIDTH), exposure="full")
+    body = {"candidates": items(5), "request_id": "r"}
+    first = odd.http.post("/v1/rankers/vandal/rank", json=body)
+    assert first.status_code == 200
+    assert odd.http.post("/v1/rankers/vandal/rank", json=body).content == first.content
+    assert odd.report(first.json(), ["i1"]) == "accepted"
+    odd.settle("vandal")
+
+
+# -- learners that hang --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held_up() -> Iterator[Callable[[], None]]:
+    """While learners hang; call it to let them go."""
+    Hangs.free.clear()
+    yield Hangs.free.set
+    Hangs.free.set()
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_learner_that_hangs_costs_neither_the_request_nor_the_service(
+    odd: Service, held_up: Callable[[], None]
+) -> None:
+    odd.put("hangs", learner="hangs", exposure="full", timeout_ms=150.0)
+    odd.put("other", learner="pdgd", features=names(WIDTH), exposure="full")
+    live, threads = odd.engine.rankers["hangs"], threading.active_count()
+    assert not odd.rank("hangs", items(6))["fallback"]
+    for hung in range(1, HANGING + 1):
+        start = time.monotonic()
+        answer = odd.rank("hangs", items(6), query="hang")
+        assert 0.14 < time.monotonic() - start < 2.0
+        assert (answer["fallback"], answer["reason"]) == (True, "timeout")
+        assert shown(answer) == [f"i{i}" for i in range(6)]
+        assert live.hanging == hung
+        if hung < HANGING:  # a request that does not hang is answered, though another one of this ranker does
+            assert not odd.rank("hangs", items(6))["fallback"]
+    start = time.monotonic()
+    check_fallback(odd, "hangs", "hanging")  # not asked any more: no time is lost, and nothing is learned of it
+    for _ in range(5):
+        assert odd.rank("hangs", items(6), query="hang")["reason"] == "hanging"
+    assert time.monotonic() - start < 3.0
+    assert odd.metric("rankloop_rank_fallbacks_total", ranker="hangs", reason="timeout") == HANGING
+    assert odd.metric("rankloop_rank_fallbacks_total", ranker="hangs", reason="hanging") == 6
+
+    teach(odd, "other", 3)  # all others rank and learn meanwhile
+    for path in ("/healthz", "/readyz", "/v1/rankers/hangs", "/metrics"):
+        assert odd.http.get(path).status_code == 200
+    odd.act("hangs", "versions")
+    assert odd.engine.pool.lost == HANGING
+
+    held_up()
+    until(lambda: live.hanging == 0, "the threads to come back")
+    until(lambda: odd.engine.pool.lost == 0, "the pool to be whole")
+    assert not odd.rank("hangs", items(6), query="hang")["fallback"]
+    until(lambda: threading.active_count() <= threads + 3, "the threads to end")
+
+
+@pytest.mark.usefixtures("quiet")
+def test_while_one_list_hangs_the_others_are_learned(odd: Service, held_up: Callable[[], None]) -> None:
+    """Learning, keeping a version and saving take the lock that the hanging thread has."""
+    odd.put("hangs-learn", learner="hangs", exposure="full", timeout_ms=400.0)
+    fine = odd.rank("hangs-learn", items(4))
+    answers: list[Any] = []
+    hanging = threading.Thread(target=lambda: answers.append(odd.rank("hangs-learn", items(4), query="hang")))
+    hanging.start()
+    live = odd.engine.rankers["hangs-learn"]
+    until(lambda: live.model.lock.locked(), "the thread to hang")
+    assert odd.report(fine, ["i2"]) == "accepted"  # the learning thread now waits for the lock
+    hanging.join(10)
+    assert answers[0]["reason"] == "timeout"
+    assert odd.settle("hangs-learn") == 1
+    odd.put("hangs-bystander", learner="greedy", features=names(WIDTH), exposure="full")
+    teach(odd, "hangs-bystander", 2)
+    assert odd.act("hangs-learn", "versions")["learned"] == 1
+    held_up()
+    until(lambda: live.hanging == 0)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_service_with_hanging_threads_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_up: Callable[[], None]
+) -> None:
+    misbehaving.install(monkeypatch)
+    with Service(tmp_path / "hang.db") as one:
+        one.ready().put("hangs", learner="hangs", exposure="full", timeout_ms=50.0)
+        for _ in range(2):
+            assert one.rank("hangs", items(3), query="hang")["reason"] == "timeout"
+        start = time.monotonic()
+    assert time.monotonic() - start < 3.0
+    held_up()
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_learner_that_hangs_from_the_first_moment_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_up: Callable[[], None]
+) -> None:
+    """It hangs while it is warmed up, when it is made and when the service starts again."""
+    misbehaving.install(monkeypatch)
+    monkeypatch.setattr("rankloop.service.engine.WARM_SECONDS", 0.3)
+    for _ in range(2):
+        with Service(tmp_path / "hang.db") as one:
+            one.ready().put("hangs", learner="hangs", parameters={"always": True}, exposure="full")
+            one.put("fine", learner="base", exposure="full")
+            assert one.rank("hangs", items(3))["reason"] == "warming-up"
+            until(lambda: not one.rank("fine", items(3))["fallback"])
+            one.engine.keeper.cycle()
+    held_up()
+
+
+@pytest.mark.usefixtures("quiet")
+def test_requests_that_waited_too_long_for_a_thread_do_not_count_as_hanging(
+    odd: Service, held_up: Callable[[], None]
+) -> None:
+    """A crowd is not a hang: once it has gone, the learner is asked again."""
+    odd.put("crowd", learner="hangs", exposure="full", timeout_ms=100.0)
+    live = odd.engine.rankers["crowd"]
+    with live.model.lock:  # as a long `learn` would
+
+        def ask() -> None:
+            assert odd.rank("crowd", items(3))["reason"] == "timeout"
+
+        threads = [threading.Thread(target=ask) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    until(lambda: live.hanging == 0, "the threads to come back", 5)
+    assert not odd.rank("crowd", items(3))["fallback"]
+    held_up()
+
+
+def test_only_the_thread_that_hangs_loses_the_lock() -> None:
+    """Someone else's deadline must not let learning run beside a ranking that is merely under way."""
+    model = Model(misbehaving.Reverse(), Spec(learner="reverse"), 0, 0)
+    lock = model.lock
+    with lock:
+        model._ranking = 5
+        model.abandon(4)
+        assert model.lock is lock
+        model.abandon(5)
+        assert model.lock is not lock
+
+
+# -- and the service says so ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_damaged_ranker_does_not_keep_the_others_from_starting(tmp_path: Path) -> None:
+    store = tmp_path / "damaged.db"
+    with Service(store) as one:
+        one.ready().put("fine", learner="greedy", features=names(WIDTH), exposure="full")
+        one.put("broken", learner="greedy", features=names(WIDTH), exposure="full")
+        one.engine.writer.do(lambda c: c.run("UPDATE snapshots SET state = ? WHERE ranker = 'broken'", b"rubbish"))
+    with Service(store) as again:
+        again.ready()
+        teach(again, "fine", 2)
+        broken = again.http.post("/v1/rankers/broken/rank", json={"candidates": items(3)})
+        refused(broken, 500, "'broken'", error="damaged")
+        again.put("new", learner="base")
+        assert [ranker["name"] for ranker in again.http.get("/v1/rankers").json()] == ["broken", "fine", "new"]
+        assert again.http.delete("/v1/rankers/broken").status_code == 204

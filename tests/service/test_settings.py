@@ -1,0 +1,117 @@
+"""Settings: from the environment, by argument, and refused with their name."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from rankloop.errors import InvalidParameter
+from rankloop.service.settings import SCOPES, Settings, from_environment, is_loopback, parse_scopes
+
+TOKEN = "0123456789abcdef"
+
+
+def test_without_anything_the_defaults() -> None:
+    assert from_environment({}) == Settings()
+    assert from_environment({"OTHER_PORT": "1"}) == Settings()
+
+
+def test_every_setting_goes_through_the_environment_and_back() -> None:
+    """That is how worker processes learn of them."""
+    other: dict[str, Any] = {"store": "x.db", "host": "::1", "keys": f"{TOKEN}:rank+admin", "learn": False}
+    for entry in fields(Settings):
+        if entry.name not in other:
+            default: Any = entry.default
+            other[entry.name] = default + (1 if entry.type == "int" else 0.125)
+    changed = Settings(**other)
+    assert all(getattr(changed, entry.name) != entry.default for entry in fields(Settings))
+    assert from_environment(changed.environment()) == changed
+    assert set(changed.environment()) == {f"RANKLOOP_{entry.name.upper()}" for entry in fields(Settings)}
+
+
+def test_an_argument_comes_before_the_environment() -> None:
+    environment = {"RANKLOOP_PORT": "9000", "RANKLOOP_STORE": "env.db", "RANKLOOP_LEARN": "1"}
+    found = from_environment(environment, port=1234, store=None, learn=False)
+    assert (found.port, found.store, found.learn) == (1234, "env.db", False)
+
+
+@pytest.mark.parametrize("text", ["1", "true", "YES", "True"])
+def test_words_for_yes(text: str) -> None:
+    assert from_environment({"RANKLOOP_LEARN": text}).learn is True
+
+
+@pytest.mark.parametrize("text", ["0", "false", "no", "FALSE"])
+def test_words_for_no(text: str) -> None:
+    assert from_environment({"RANKLOOP_LEARN": text}).learn is False
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("PORT", "http"),
+        ("PORT", "80.5"),
+        ("PORT", ""),
+        ("LEARN", "perhaps"),
+        ("LEASE_SECONDS", "3s"),
+        ("WORKERS", "two"),
+    ],
+)
+def test_a_variable_that_cannot_be_read_is_named(name: str, text: str) -> None:
+    with pytest.raises(InvalidParameter, match=f"RANKLOOP_{name} is '{text}'"):
+        from_environment({f"RANKLOOP_{name}": text})
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("port", -1),
+        ("port", 65536),
+        ("workers", 0),
+        ("max_body_bytes", 0),
+        ("max_candidates", 0),
+        ("max_features", -3),
+        ("max_events", 0),
+        ("lease_seconds", 0.0),
+        ("retention_days", -0.5),
+        ("store_timeout_ms", -1.0),
+        ("lease_seconds", float("nan")),
+        ("snapshot_seconds", float("nan")),
+        ("refresh_seconds", float("inf")),
+    ],
+)
+def test_a_value_that_breaks_a_rule_is_named(setting: str, value: Any) -> None:
+    with pytest.raises(InvalidParameter, match=f"setting {setting} is {value}"):
+        Settings(**{setting: value})
+
+
+def test_keys_are_read() -> None:
+    parsed = Settings(keys=f"{TOKEN}:rank+feedback, {TOKEN}:with:colons:admin,").parsed_keys()
+    assert parsed == {TOKEN: frozenset({"rank", "feedback"}), f"{TOKEN}:with:colons": frozenset({"admin"})}
+
+
+@pytest.mark.parametrize("keys", ["short:rank", f"{TOKEN}", f":{TOKEN}", "rank", f"{TOKEN}:", f"{TOKEN}:root", ":rank"])
+def test_a_key_that_is_none_is_refused_without_being_told(keys: str) -> None:
+    with pytest.raises(InvalidParameter) as error:
+        Settings(keys=keys)
+    assert TOKEN not in str(error.value)
+    assert "scope" in str(error.value)
+
+
+def test_scopes() -> None:
+    assert parse_scopes("+".join(SCOPES)) == set(SCOPES)
+    assert parse_scopes("rank,feedback") == {"rank", "feedback"}
+    for text in ("", "+", "rank+root", "Rank"):
+        with pytest.raises(InvalidParameter, match="rank, feedback, admin"):
+            parse_scopes(text)
+
+
+def test_what_is_loopback() -> None:
+    assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "localhost"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "example.org", "", "localhost.example.org"]))
+
+
+def test_every_setting_says_what_it_is() -> None:
+    for entry in fields(Settings):
+        assert entry.metadata["help"], entry.name

@@ -1,0 +1,432 @@
+"""A disk that is full, a database that may not be written, one that restarts, a clock that goes back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from rankloop.service import operations
+from rankloop.service.engine import Engine
+from rankloop.service.run import prepare
+from rankloop.service.settings import Settings
+from rankloop.service.store import NewEvent, StoreUnavailable, admin, open_database, schema
+from rankloop.service.store.database import Connection
+from rankloop.service.wire import FeedbackEvent, RankAnswer, RankRequest, Spec
+from tests.service.conftest import Postgres
+from tests.service.running import (
+    PATIENCE,
+    SPEC,
+    Load,
+    Service,
+    check_log,
+    check_state,
+    rank_request,
+    read,
+    refolded,
+    snapshot_of,
+    wait_for,
+)
+
+Start = Callable[..., Service]
+
+
+def shows_the_base_order(service: Service) -> bool:
+    """Whether a ranking is the caller's own order with nothing to report on, as it must be while the store is down."""
+    request = rank_request(random.Random(0))
+    answer = service.ask("POST", "/v1/rankers/shop/rank", request)
+    assert answer.status == 200, answer
+    found = answer.json
+    if found["impression_id"] is not None:
+        return False
+    assert found["fallback"] is True
+    assert found["reason"] == "store"
+    assert [item["id"] for item in found["items"]] == [c["id"] for c in request["candidates"]]
+    return True
+
+
+def refusal(service: Service, known: str, event: str = "") -> dict[str, Any] | None:
+    """What feedback is refused with, None if it is taken."""
+    body = {"event_id": event or f"probe-{time.monotonic_ns()}", "impression_id": known, "clicks": []}
+    answer = service.ask("POST", "/v1/feedback", body)
+    if answer.status == 200:
+        return None
+    assert answer.status == 503, answer
+    assert int(answer.headers["retry-after"]) >= 1
+    found: dict[str, Any] = answer.json
+    assert found["error"] == "store-unavailable"
+    return found
+
+
+def works(service: Service) -> bool:
+    answer = service.ask("POST", "/v1/rankers/shop/rank", rank_request(random.Random(0)))
+    return bool(answer.status == 200 and answer.json["impression_id"] is not None and not answer.json["fallback"])
+
+
+def settled(service: Service) -> bool:
+    status = service.status("shop")
+    return bool(status["open_impressions"] == 0 and status["lag"] == 0)
+
+
+def finish(service: Service, url: str, loads: list[Load]) -> None:
+    """End the load, drain the service, and hold the store against what was acknowledged."""
+    for load in loads:
+        load.end()
+        assert load.unranked == []  # a ranking never fails because of the store
+        assert {answer.status for answer in load.refused} <= {503}
+    wait_for(lambda: settled(service), "the last windows to close and all to be learned")
+    assert service.stop() == 0, service.log()
+    head = check_log(url, "shop", loads)
+    assert check_state(url, "shop") == head
+    assert refolded(url, "shop") == (head, snapshot_of(url, "shop").state)
+
+
+# -- a full disk ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def limited_files(service: Service, store: Path) -> Iterator[None]:
+    """No file of the process may grow: the write-ahead log, which must, gets an error from the system. No root needed.
+
+    It is another error than a full disk gives (EFBIG), but the same to SQLite and to us.
+    """
+    most = max(file.stat().st_size for file in store.parent.glob("store.db*"))
+    before = resource.prlimit(service.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (most, before[1]))
+    yield
+    resource.prlimit(service.pid, resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def full_disk(_: Service, store: Path) -> Iterator[None]:
+    """A disk on which another file takes what is left."""
+    ballast = store.parent / "ballast"
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    yield
+    ballast.unlink()
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A disk of 16 MB, where the tests may mount one."""
+    folder = Path(tempfile.mkdtemp(prefix="rankloop-disk-"))
+    mounted = shutil.which("mount") and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if not mounted or mounted.returncode:
+        folder.rmdir()
+        pytest.skip("mounting a small disk needs root; the limit on file sizes is tested in its place")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    folder.rmdir()
+
+
+def outlives(start_service: Start, store: Path, filled: Callable[[Service, Path], Any]) -> None:
+    service = start_service(store=store, snapshot_seconds=0.2)
+    service.put_ranker("shop")
+    load = Load("load", service.port)
+    load.start()
+    known = wait_for(lambda: next(iter(load.shown), None), "a first list")
+    wait_for(lambda: len(load.acknowledged) > 50, "some feedback")
+    with filled(service, store):
+        wait_for(lambda: refusal(service, known), "feedback to be refused")
+        assert wait_for(lambda: shows_the_base_order(service), "rankings without the store")
+        for _ in range(5):
+            # Whoever is refused is told why, and what to do; whoever is answered has it on the disk.
+            refused = refusal(service, known, "probe-again")
+            assert refused is None or "make room on the disk" in refused["message"], refused
+            assert service.ask("GET", "/healthz").status == 200
+            time.sleep(0.1)
+    wait_for(lambda: works(service), "the service to go on by itself")
+    before = len(load.acknowledged)
+    wait_for(lambda: len(load.acknowledged) > before + 50, "feedback to be taken again")
+    assert refusal(service, known, "probe-again") is None
+    load.sent.update(probes(str(store)))
+    assert "probe-again" in load.sent
+    finish(service, str(store), [load])
+
+
+def probes(url: str) -> dict[str, dict[str, Any]]:
+    """Events that this test sent beside the load."""
+    rows = read(url, "SELECT event_id, body FROM events WHERE event_id LIKE ?", "probe-%")
+    return {name: msgspec.json.decode(body) for name, body in rows}
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux changes another process's limits")
+def test_files_that_may_not_grow(tmp_path: Path, start_service: Start) -> None:
+    outlives(start_service, tmp_path / "store.db", limited_files)
+
+
+def test_a_full_disk(small_disk: Path, start_service: Start) -> None:
+    outlives(start_service, small_disk / "store.db", full_disk)
+
+
+# -- a database that may not be written ----------------------------------------------------------------------------
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """As a user to whom rights apply: root ignores them."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_file_without_rights_is_refused_at_the_start() -> None:
+    folder = Path(tempfile.mkdtemp(prefix="rankloop-rights-"))
+    try:
+        settings = Settings(store=str(folder / "store.db"))
+        prepare(settings)
+        (folder / "store.db").chmod(0o444)
+        folder.chmod(0o555)
+        with without_rights(), pytest.raises(StoreUnavailable, match=r"right to write|may be written"):
+            prepare(settings)
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def test_a_read_only_sqlite_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite's own error for a file it may not write, on every connection that the writer opens."""
+    with running(Settings(store=str(tmp_path / "store.db"), snapshot_seconds=0.05)) as engine:
+        operations.put(engine, "shop", Spec(**SPEC))
+        connect = engine.database.connect
+
+        def read_only() -> Connection:
+            connection = connect()
+            connection.run("PRAGMA query_only = 1")
+            return connection
+
+        async def story() -> None:
+            one = await rank(engine)
+            assert one.impression_id is not None
+            monkeypatch.setattr(engine.database, "connect", read_only)
+            engine.writer.do(lambda connection: connection.run("PRAGMA query_only = 1"))
+            with pytest.raises(StoreUnavailable, match="right to write"):
+                await click(engine, "e1", one)
+            fallback = await rank(engine)
+            assert (fallback.impression_id, fallback.fallback, fallback.reason) == (None, True, "store")
+            assert operations.status(engine, "shop").outcomes == 0
+            monkeypatch.undo()
+            with suppress(StoreUnavailable):  # the last connection that may not write, if it is still there
+                await click(engine, "e0", one, final=False)
+            assert (await click(engine, "e1", one)) == ["accepted"]
+            assert (await rank(engine)).impression_id is not None
+
+        asyncio.run(story())
+
+
+def test_a_read_only_postgresql_and_back(postgres: Postgres, start_service: Start) -> None:
+    """As after a failover to a standby: every transaction is read-only until someone promotes it."""
+    url = postgres.database()
+    service = start_service(store=url, snapshot_seconds=0.2)
+    service.put_ranker("shop")
+    load = Load("load", service.port)
+    load.start()
+    known = wait_for(lambda: next(iter(load.shown), None), "a first list")
+
+    def read_only(state: str) -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE")
+            connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {state}".encode())
+            connection.execute("SELECT pg_reload_conf()")
+
+    read_only("on")
+    try:
+        refused = wait_for(lambda: refusal(service, known), "feedback to be refused")
+        assert "read-only" in refused["message"]
+        assert wait_for(lambda: shows_the_base_order(service), "rankings without the store")
+    finally:
+        read_only("off")
+    wait_for(lambda: works(service), "the service to go on by itself")
+    load.sent.update(probes(url))
+    finish(service, url, [load])
+
+
+# -- a database that restarts --------------------------------------------------------------------------------------
+
+
+def test_postgresql_restarts_under_load(postgres: Postgres, start_service: Start) -> None:
+    url = postgres.database()
+    service = start_service(store=url, snapshot_seconds=0.2)
+    service.put_ranker("shop")
+    loads = [Load(f"load{i}", service.port) for i in range(2)]
+    for load in loads:
+        load.start()
+
+    def taken() -> int:
+        return min(len(load.acknowledged) for load in loads)
+
+    for mode in ("immediate", "fast", "immediate"):
+        enough = taken() + 20
+        wait_for(partial(lambda number: taken() > number, enough), "feedback")
+        postgres.control("restart", "-m", mode)
+    wait_for(lambda: works(service), "the service to go on by itself")
+    finish(service, url, loads)
+
+
+def test_postgresql_is_away_for_a_while(postgres: Postgres, start_service: Start) -> None:
+    url = postgres.database()
+    service = start_service(store=url, snapshot_seconds=0.2, store_timeout_ms=200)
+    service.put_ranker("shop")
+    load = Load("load", service.port)
+    load.start()
+    known = wait_for(lambda: next(iter(load.shown), None), "a first list")
+    wait_for(lambda: len(load.acknowledged) > 20, "feedback")
+    postgres.control("stop", "-m", "fast")
+    try:
+        assert wait_for(lambda: shows_the_base_order(service), "rankings without the store")
+        refused = wait_for(lambda: refusal(service, known), "feedback to be refused")
+        assert "cannot be reached" in refused["message"]
+        assert service.ask("GET", "/healthz").status == 200
+        assert service.ask("GET", "/v1/rankers/shop").status == 503
+        start = time.monotonic()
+        assert shows_the_base_order(service)
+        assert time.monotonic() - start < PATIENCE / 4  # it does not wait for a database that is not there
+    finally:
+        postgres.start()
+    wait_for(lambda: works(service), "the service to go on by itself")
+    before = len(load.acknowledged)
+    wait_for(lambda: len(load.acknowledged) > before + 20, "feedback")
+    load.sent.update(probes(url))
+    finish(service, url, [load])
+
+
+def test_a_drain_without_the_database(postgres: Postgres, start_service: Start) -> None:
+    """It cannot save, and need not: the log is safe. But it must end."""
+    url = postgres.database()
+    service = start_service(store=url, snapshot_seconds=1000)
+    service.put_ranker("shop")
+    load = Load("load", service.port)
+    load.start()
+    wait_for(lambda: len(load.acknowledged) > 20, "feedback")
+    postgres.control("stop", "-m", "fast")
+    try:
+        start = time.monotonic()
+        assert service.stop() == 0, service.log()
+        took = time.monotonic() - start
+    finally:
+        load.end()
+        postgres.start()
+    assert took < PATIENCE
+    service.start()
+    wait_for(lambda: settled(service), "the last windows to close and all to be learned")
+    finish(service, url, [load])
+
+
+# -- a clock that goes back ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def running(settings: Settings, clock: Callable[[], float] = time.time) -> Iterator[Engine]:
+    """An engine in this process."""
+    interval = sys.getswitchinterval()
+    engine = Engine(settings, clock=clock)
+    engine.start()
+    try:
+        assert engine.warm.wait(PATIENCE)
+        yield engine
+    finally:
+        engine.stop()
+        sys.setswitchinterval(interval)
+
+
+async def rank(engine: Engine, seed: int = 0) -> RankAnswer:
+    request = msgspec.convert(rank_request(random.Random(seed)), RankRequest)
+    return msgspec.json.decode(await engine.rank("shop", request), type=RankAnswer)
+
+
+async def click(engine: Engine, name: str, answer: RankAnswer, final: bool = True) -> list[str]:
+    event = FeedbackEvent(name, str(answer.impression_id), [answer.items[0].id], final=final)
+    found = await engine.feedback([NewEvent(event, msgspec.json.encode(event))])
+    return [receipt.status for receipt in found.receipts]
+
+
+def test_the_clock_goes_back(store_url: str) -> None:
+    now = 1_700_000_000.0
+    with running(
+        Settings(store=store_url, snapshot_seconds=0.05, refresh_seconds=0.1, lease_seconds=0.5), lambda: now
+    ) as engine:
+        operations.put(engine, "shop", Spec(**{**SPEC, "window_seconds": 60.0}))
+
+        async def story() -> None:
+            nonlocal now
+            before = [await rank(engine, i) for i in range(6)]
+            assert await click(engine, "early", before[0]) == ["accepted"]
+            now -= 3600
+            after = [await rank(engine, i) for i in range(6)]
+            ids = [answer.impression_id for answer in before + after]
+            assert None not in ids
+            assert len(set(ids)) == 12
+            # Lists from before and after the jump take feedback, in one event or several.
+            assert await click(engine, "old", before[1]) == ["accepted"]
+            assert await click(engine, "part", before[2], final=False) == ["accepted"]
+            assert await click(engine, "new", after[0]) == ["accepted"]
+            assert await click(engine, "early", before[0]) == ["duplicate"]
+            await asyncio.sleep(1.5)  # three times the life of a lease that does not beat
+            status = operations.status(engine, "shop")
+            assert status.learner_process == engine.worker
+            assert (status.outcomes, status.lag, status.open_impressions) == (3, 0, 9)  # no window closes early
+
+            now += 61  # windows of lists from after the jump end
+            wait_for(lambda: operations.status(engine, "shop").outcomes == 8, "windows to close")
+            assert await click(engine, "late", after[1]) == ["late"]
+            assert await click(engine, "rest", before[2]) == ["accepted"]  # those from before wait an hour longer
+            now += 3600
+            wait_for(lambda: operations.status(engine, "shop").outcomes == 12, "windows to close")
+            wait_for(lambda: operations.status(engine, "shop").lag == 0, "all to be learned")
+
+        asyncio.run(story())
+    found = read(store_url, "SELECT kind FROM outcomes ORDER BY seq")
+    assert [row[0] for row in found].count("final") == 4
+    assert len(found) == 12
+    assert check_state(store_url, "shop") == 12
+
+
+def test_retention_with_a_clock_that_went_back(store_url: str) -> None:
+    """What seems to come from the future is not old."""
+    database = open_database(store_url)
+    schema.migrate(database)
+    database.forget()
+    now = 1_700_000_000.0
+    settings = Settings(store=store_url, snapshot_seconds=0.05, refresh_seconds=0.1, retention_days=1.0)
+    with running(settings, lambda: now) as engine:
+        operations.put(engine, "shop", Spec(**SPEC))
+
+        async def story() -> None:
+            nonlocal now
+            assert await click(engine, "e1", await rank(engine)) == ["accepted"]
+            wait_for(lambda: (operations.status(engine, "shop").snapshot_at or 0) == 1, "a snapshot")
+            now -= 7200
+            engine.keeper.sweep()
+            assert len(read(store_url, "SELECT id FROM impressions")) == 1
+            now += 7200 + 86400 + 1
+            engine.keeper.sweep()
+            assert read(store_url, "SELECT id FROM impressions") == []
+            assert await click(engine, "e2", await rank(engine)) == ["accepted"]
+
+        asyncio.run(story())
+        assert engine.writer.do(admin.rankers)[0].name == "shop"
+    assert snapshot_of(store_url, "shop").seq == 2
