@@ -148,7 +148,7 @@ def _checked_items(items: ArrayLike) -> Array:
         raise InvalidInput("items are lists of different lengths; give a list of ids") from None
     mixed = ids.dtype.kind == "U" and not isinstance(items, np.ndarray) and not all(isinstance(i, str) for i in items)  # type: ignore[union-attr]
     if mixed or (ids.dtype.kind == "u" and ids.size and ids.max() > np.iinfo(np.int64).max):
-        raise InvalidInput(f"items are {items!r}; ids must all be integers of 64 bits or all be strings")
+        raise InvalidInput(f"items are {items!r:.200}; ids must all be integers of 64 bits or all be strings")
     if ids.ndim != 1 or ids.size == 0:
         raise InvalidInput(f"items have shape {ids.shape}; give a list of at least one id")
     if ids.dtype.kind in "iu":

@@ -26,6 +26,16 @@ logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every reques
 Body = dict[str, Any]
 
 
+class Clock:
+    """The time of day, with what a test adds to it."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead
+
+
 class Service:
     """An engine and a client of its application; a context from start to stop."""
 

@@ -29,7 +29,7 @@ from rankloop.service.routes import ROUTES
 from rankloop.service.run import opened, prepare, prepare_ranker
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin
-from tests.service.app_fixtures import Body, Service, fine, items, names, refused, service, shown, teach, until
+from tests.service.app_fixtures import Body, Clock, Service, fine, items, names, refused, service, shown, teach, until
 
 __all__ = ["service"]  # a fixture
 
@@ -351,9 +351,9 @@ def test_a_feature_that_is_no_number_is_refused(service: Service, text: str, wor
 @pytest.mark.parametrize(
     ("body", "word"),
     [
-        (b"", "truncated"),
-        (b"{", "truncated"),
-        (b'{"candidates": [{"id": "a"', "truncated"),
+        (b"", "empty"),
+        (b"{", "too early"),
+        (b'{"candidates": [{"id": "a"', "too early"),
         (b'{"candidates": [{"id": "a"}]} x', "trailing"),
         (b"\xff\xfe\x00", "malformed"),
         (b'{"candidates": [{"id": "\xff"}]}', "UTF-8"),
@@ -501,8 +501,8 @@ def test_every_event_of_a_batch_is_answered_for_itself(service: Service) -> None
 @pytest.mark.parametrize(
     ("body", "word"),
     [
-        (b"", "truncated"),
-        (b"[", "truncated"),
+        (b"", "empty"),
+        (b"[", "too early"),
         (b'[{"event_id": "a", "impression_id": "b"}', "truncated"),
         (b"7", "object"),
         (b"null", "object"),
@@ -563,16 +563,26 @@ def outcome_kinds(service: Service, ranker: str) -> dict[str, int]:
     return {kind: int(service.metric("rankloop_outcomes_total", ranker=ranker, kind=kind)) for kind in kinds}
 
 
-def test_a_window_closes_by_itself_and_silence_means_what_the_ranker_says(service: Service) -> None:
+def test_a_window_closes_by_itself(service: Service) -> None:
+    service.put("window", learner="base", exposure="full", window_seconds=0.2)
+    service.rank("window", items(4, 1))
+    until(lambda: service.settle("window") == 1, "the window to close", 5)
+    assert service.status("window")["open_impressions"] == 0
+
+
+@pytest.mark.parametrize("silence", ["no-click", "ignore"])
+def test_silence_means_what_the_ranker_says(silence: str, tmp_path: Path) -> None:
     """One list with a click, one without any event, one with an event that says: nothing was clicked."""
-    for silence in ("no-click", "ignore"):
-        name = f"silence-{silence}"
-        service.put(name, learner="greedy", features=names(3), exposure="full", window_seconds=0.3, silence=silence)
+    clock, name = Clock(), "shop"
+    with Service(tmp_path / "silence.db", clock) as service:
+        service.ready()
+        service.put(name, learner="greedy", features=names(3), exposure="full", window_seconds=600.0, silence=silence)
         clicked, quiet, told = (service.rank(name, items(4, seed=s)) for s in range(3))
         assert service.report(clicked, ["i2"], final=False) == "accepted"
         assert service.report(told, [], final=False) == "accepted"
         assert service.status(name)["open_impressions"] == 3
-        until(lambda n=name: service.status(n)["open_impressions"] == 0, "the windows to close")  # type: ignore[misc]
+        clock.ahead = 601.0
+        until(lambda: service.status(name)["open_impressions"] == 0, "the windows to close")
         assert service.settle(name) == (3 if silence == "no-click" else 2)
         closed = {"silent": 1, "ignored": 0} if silence == "no-click" else {"silent": 0, "ignored": 1}
         assert outcome_kinds(service, name) == {"final": 0, "window": 2, **closed}

@@ -10,7 +10,7 @@ import pytest
 from rankloop.registry import LEARNERS, learner_class
 from rankloop.service.model import fresh_state
 from tests.service import misbehaving
-from tests.service.app_fixtures import Service, items, names, refused, shown, teach, until
+from tests.service.app_fixtures import Clock, Service, items, names, refused, shown, teach, until
 
 WIDTH = 4
 EXPOSURES = ("shadow", "bounded", "full")
@@ -92,9 +92,9 @@ def test_what_users_like_gets_the_largest_weight(name: str, tmp_path: Path) -> N
 def test_a_learner_that_takes_grades(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None of the registry does yet. Grades count from the top down to the first item that nobody graded."""
     misbehaving.install(monkeypatch)
-    store = tmp_path / "grades.db"
-    with Service(store) as service:
-        service.ready().put("shop", learner="grader", exposure="full", window_seconds=0.2)
+    store, clock = tmp_path / "grades.db", Clock()
+    with Service(store, clock) as service:
+        service.ready().put("shop", learner="grader", exposure="full", window_seconds=600.0)
         answer = service.rank("shop", [{"id": i} for i in range(4)])
         assert shown(answer) == [3, 2, 1, 0]
         assert service.report(answer, ["3"]) == "rejected"
@@ -107,7 +107,8 @@ def test_a_learner_that_takes_grades(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert service.settle("shop") == 1
         assert service.engine.rankers["shop"].model.learner.state()["learned_"][0] == 3.0 + 1.5
         service.rank("shop", [{"id": 1}])
-        service.rank("shop", [{"id": 2}])  # silence about grades is no outcome, whatever silence means for clicks
+        service.rank("shop", [{"id": 2}])
+        clock.ahead = 601.0  # silence about grades is no outcome, whatever silence means for clicks
         until(lambda: service.status("shop")["open_impressions"] == 0)
         assert service.settle("shop") == 1
         state = service.state("shop")

@@ -61,6 +61,8 @@ def failure(status: int, error: str, message: str) -> Failure:
 def _malformed(error: Exception, body: bytes) -> str:
     """Bodies that are not JSON, or not of the declared shape."""
     text = " ".join(str(error).split()).replace("`$.data", "`$")  # a path into the body, as the caller sees it
+    if text == "Input data was truncated":
+        return "the body ends too early, or is empty; send a whole JSON document"
     if isinstance(error, UnicodeDecodeError):
         return f"the body is not JSON, which is UTF-8: {text}"
     if isinstance(error, RecursionError):

@@ -30,7 +30,6 @@ class Learning:
         self.wake = threading.Event()
         self.peers = False  # whether other processes rank from our snapshots
         self._stopping = threading.Event()
-        self._turn = threading.Lock()  # one fold at a time: the thread's, or that of an operation that needs the last
         self._thread = threading.Thread(target=self._work, name="rankloop-learning", daemon=True)
 
     def start(self) -> None:
@@ -73,7 +72,7 @@ class Learning:
     def _guarded(self, live: LiveRanker, save: bool = False) -> None:
         """One ranker's trouble is not another's."""
         try:
-            with self._turn:
+            with live.turn:
                 self.advance(live)
             self.save(live, force=save)
         except StoreUnavailable as error:
@@ -144,7 +143,7 @@ class Learning:
     def current(self, live: LiveRanker) -> tuple[int, bytes]:
         """The newest state there is: learned up to this moment if this process learns, else the last snapshot."""
         if live.held:
-            with self._turn:
+            with live.turn:
                 self.advance(live)
             return live.model.state()
         found = self.engine.database.read(lambda c: admin.snapshot(c, live.row.name))

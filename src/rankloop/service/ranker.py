@@ -25,6 +25,7 @@ class LiveRanker:
         self.pinned: Model | None = None  # the promoted version, if one is served
         self.held = False  # whether this process holds the lease and learns
         self.warm = False
+        self.turn = threading.Lock()  # one fold at a time: the learning thread's, or an operation's that needs the last
         self._asked: set[int] = set()  # impressions whose thread is in the learner
         self._given_up: set[int] = set()  # those of them that nobody waits for any more
         self._asking = threading.Lock()

@@ -290,7 +290,8 @@ def _close(
         ((after,),) = connection.rows(sql, len(group), name)
         for seq, (one, kind) in enumerate(group, after - len(group)):
             values = one.values()
-            learn = int(one.learn and ranker.learning and one.epoch == ranker.epoch)
+            told = one.seen is not None or ranker.kind == "clicks"  # no grades at all say nothing, unlike no clicks
+            learn = int(told and one.learn and ranker.learning and one.epoch == ranker.epoch)
             outcomes.append((name, seq, one.id, kind, learn, _encode(values), now))
             closed.append((None if one.seen is None else _encode(one.seen), seq, one.id))
             closings.append(Closing(name, kind, values, len(one.slots)))
