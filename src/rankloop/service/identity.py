@@ -37,4 +37,9 @@ def machine() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")[:8]
     except OSError:
         boot = "0"
-    return f"{socket.gethostname()}/{boot}"
+    try:
+        # Containers of one machine number their own processes.
+        space = str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
+    except OSError:
+        space = "0"
+    return f"{socket.gethostname()}/{boot}/{space}"

@@ -144,6 +144,7 @@ class SQLiteConnection(Connection):
             self._raw = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             self._raw.execute("PRAGMA journal_mode = WAL")
             self._raw.execute("PRAGMA synchronous = FULL")  # an fsync a commit: NORMAL could lose the last ones
+            self._raw.execute("PRAGMA secure_delete = ON")  # who asked to be forgotten is not left in free pages
         except sqlite3.Error as error:
             raise self._sorted(error) from None
 
