@@ -22,6 +22,7 @@ COMMANDS = (
     "sweep",
     "interleave",
     "reproduce pairrank",
+    "reproduce nonstationary",
     "data info",
     "data convert",
     "check",

@@ -34,6 +34,7 @@ def add_to(app: App) -> None:
     app.command(sweep)
     reproductions = App(name="reproduce", help="Repeat a paper's experiments and say, claim by claim, what was seen.")
     reproductions.command(reproduce_pairrank, name="pairrank")
+    reproductions.command(reproduce_nonstationary, name="nonstationary")
     app.command(reproductions)
 
 
@@ -340,9 +341,39 @@ def reproduce_pairrank(
     processes
         Runs at the same time.
     """
+    _reproduce("pairrank", quick, data, out, processes)
+
+
+def reproduce_nonstationary(
+    *,
+    quick: bool = False,
+    data: Annotated[list[str] | None, Parameter(negative=())] = None,
+    out: Path = Path("results/nonstationary"),
+    processes: int = 2,
+) -> None:
+    """Non-stationary dueling bandits (Lu et al.): Table 2, Figure 1, and the claims made from them.
+
+    Parameters
+    ----------
+    quick
+        A look in a minute: two small data sets, two users, fewer rounds and seeds.
+    data
+        LETOR folders (NP2003, MQ2007, MQ2008, MSLR, Yahoo) or data specs, may be repeated; generated look-alikes of
+        the five if not given.
+    out
+        Folder for report.html, table.md, claims.md, figures and results; a second call goes on with what is there.
+    processes
+        Runs at the same time.
+    """
+    _reproduce("nonstationary", quick, data, out, processes)
+    print((out / "table.md").read_text("utf-8"))
+
+
+def _reproduce(name: str, quick: bool, data: list[str] | None, out: Path, processes: int) -> None:
+    """Run a paper's experiment, and print its claims."""
     from rankloop.lab.reproduce import reproduction
 
     with _watched() as on_event:
-        report = reproduction("pairrank")(out, data, quick, processes, on_event)
+        report = reproduction(name)(out, data, quick, processes, on_event)
     _out.people.print(f"wrote {report}")
     print((out / "claims.md").read_text("utf-8"))

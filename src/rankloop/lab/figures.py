@@ -103,6 +103,36 @@ def comparison(table: pa.Table) -> Figure:
     return _grid(lines, "", log_x=False, nothing="no run has any NDCG", across=True, changes=_changes(table))
 
 
+def paired_bars(panels: Mapping[str, Mapping[str, float]], pairs: Mapping[str, str]) -> Figure:
+    """Two bars for each pair of learners, a panel a quantity: Figure 1 of the paper on non-stationary dueling bandits.
+
+    `panels` is title -> label -> value, `pairs` is a learner's label -> that of the one made from it.
+    """
+    shown = [pair for pair in pairs.items() if all(label in panel for panel in panels.values() for label in pair)]
+    if not shown:
+        raise InvalidParameter("no pair of learners has values; there is nothing to draw")
+    matplotlib = _matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(3.6 * len(panels) + 0.6, 0.5 * len(shown) + 0.9), layout="constrained")
+        FigureCanvasAgg(figure)
+        for axes, (title, values) in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+        ):
+            for row, pair in enumerate(shown):
+                for j, label in enumerate(pair):
+                    at, value = row + 0.4 * j - 0.2, values[label]
+                    axes.barh(at, value, height=0.36, color=COLOURS[j])
+                    axes.annotate(f" {label} {value:.3g}", (value, at), va="center", fontsize=8)
+            axes.set_yticks([])
+            axes.invert_yaxis()
+            axes.margins(x=0.45)
+            axes.set_xlabel(title)
+    return figure
+
+
 def block_sizes(table: pa.Table, label: str, *, log_x: bool = True) -> Figure:
     """The size of one learner's blocks at ranks 1, 5 and 10 over the rounds: Figure 6 of PairRank."""
     lines: dict[tuple[str, str], dict[str, Curve]] = {}

@@ -96,3 +96,12 @@ def blocks(dataset: Dataset, queries: int = 20) -> Probe:
         return {**means, **further, "blocks": float(np.mean(counts))}
 
     return probe
+
+
+def memory() -> Probe:
+    """Bytes of the learner's state: what it keeps from one event to the next."""
+
+    def probe(learner: Learner, t: int = 0, /) -> dict[str, float]:  # noqa: ARG001
+        return {"state_bytes": float(sum(np.asarray(value).nbytes for value in learner.state().values()))}
+
+    return probe

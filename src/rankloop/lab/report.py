@@ -95,6 +95,23 @@ class Table:
         head = f"<thead><tr>{head}</tr></thead>"
         return f'<div class="wide"><table>{caption}{head}<tbody>{body}</tbody></table></div>'
 
+    def markdown(self) -> str:
+        """The table as Markdown, under its caption.
+
+        >>> print(Table("Sizes", ("set", "documents"), [("a|b", "5")]).markdown())
+        Sizes
+        <BLANKLINE>
+        | set | documents |
+        | --- | ---: |
+        | a\\|b | 5 |
+        <BLANKLINE>
+        """
+        rule = ["---" if column < self.words else "---:" for column in range(len(self.columns))]
+        lines = [
+            f"| {' | '.join(cells)} |" for cells in ([*map(_cell, row)] for row in (self.columns, rule, *self.rows))
+        ]
+        return "\n".join([*([self.caption, ""] if self.caption else []), *lines, ""])
+
     def _style(self, column: int) -> str:
         return "" if column < self.words else ' class="number"'
 

@@ -36,6 +36,10 @@ PAPERS = {
         "rankloop.lab.reproduce.pairrank:reproduce",
         "Jia, Wang, Guo, Wang: PairRank: Online Pairwise Learning to Rank by Divide-and-Conquer. WWW 2021",
     ),
+    "nonstationary": Paper(
+        "rankloop.lab.reproduce.nonstationary:reproduce",
+        "Lu, Miao, Yang, Hu, Zhang: Non-Stationary Dueling Bandits for Online Learning to Rank",
+    ),
 }
 
 
@@ -45,7 +49,7 @@ def reproduction(name: str) -> Reproduce:
     >>> reproduction("pairank")
     Traceback (most recent call last):
     ...
-    rankloop.errors.UnknownName: no paper is called 'pairank'; there are pairrank
+    rankloop.errors.UnknownName: no paper is called 'pairank'; there are pairrank, nonstationary
     """
     if name not in PAPERS:
         raise UnknownName(f"no paper is called {name!r}; there are {', '.join(PAPERS)}")
