@@ -29,9 +29,11 @@ def test_projections_are_least_squares(seed: int, d: int, m: int, repeats: int) 
     rows = rng.normal(size=(m, d))
     rows = frozen(rows[rng.integers(0, m, repeats * m)] if m else rows)  # with repetitions: the span is smaller
     direction = frozen(dueling.unit_rows(rng.normal(size=(1, d)))[0])
-    assert dueling.projected(direction, rows) == pytest.approx(naive.onto_span(direction, rows), abs=1e-8)
+    assert dueling.projected(direction, rows) == pytest.approx(
+        naive.onto_span(direction.tolist(), rows.tolist()), abs=1e-8
+    )
     assert dueling.null_directions(direction[None, :], rows)[0] == pytest.approx(
-        naive.off_span(direction, rows), abs=1e-8
+        naive.off_span(direction.tolist(), rows.tolist()), abs=1e-8
     )
 
 

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -1085,3 +1085,35 @@ def test_joining_follows_the_rules_postgresql(postgres: Postgres) -> None:
 
     follows()
     compared.store.close()
+
+
+def test_the_write_ahead_log_is_emptied_though_someone_always_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankloop.service.store.database.LARGE_LOG", 100_000)
+    monkeypatch.setattr("rankloop.service.store.writer.TIDY_EVERY", 0.05)
+    database = open_database(str(tmp_path / "busy.db"))
+    schema.migrate(database)
+    writer, ended = Writer(database, {}), threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            database.read(admin.rankers)
+        database.forget()
+
+    readers = [threading.Thread(target=look) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    log_file, sizes = tmp_path / "busy.db-wal", []
+    try:
+        for i in range(200):
+            writer.do(lambda c, i=i: admin.add_key(c, f"{i}" * 20_000, f"key {i}", "rank", 1.0))  # type: ignore[misc]
+            sizes.append(log_file.stat().st_size)
+    finally:
+        ended.set()
+        for reader in readers:
+            reader.join()
+        writer.close()
+        database.forget()
+    assert any(after < before for before, after in pairwise(sizes)), "never emptied"
+    assert max(sizes) < 8_000_000

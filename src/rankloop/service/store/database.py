@@ -55,6 +55,10 @@ class Connection(ABC):
     def close(self) -> None:
         """Give the connection back."""
 
+    def tidy(self) -> None:
+        """What a database wants done now and then, outside of transactions: nothing, if it does it itself."""
+        return
+
     def row(self, sql: str, *parameters: Any) -> Row | None:
         """The first row, if there is one."""
         found = self.rows(sql, *parameters)
@@ -132,6 +136,8 @@ class Database(ABC):
 
 # -- SQLite --------------------------------------------------------------------------------------------------------
 
+LARGE_LOG = 32 * 2**20  # bytes of write-ahead log that are worth emptying it
+TIDY_SECONDS = 0.05  # how long to wait for readers to finish before that
 BUSY_SECONDS = 10.0  # how long a writer waits for another process's transaction
 
 
@@ -169,6 +175,17 @@ class SQLiteConnection(Connection):
             if isinstance(error, sqlite3.Error):
                 raise self._sorted(error) from error
             raise
+
+    def tidy(self) -> None:
+        """Empty the write-ahead log once it is large. SQLite does so itself only when nobody reads, and someone always
+        does: the log would grow as long as there is traffic."""
+        log = self._path.with_name(f"{self._path.name}-wal")
+        with suppress(OSError, sqlite3.Error):  # the next time will do
+            if log.stat().st_size > LARGE_LOG:
+                self._raw.execute(f"PRAGMA busy_timeout = {TIDY_SECONDS * 1000:.0f}")
+                self._raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with suppress(sqlite3.Error):
+            self._raw.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
 
     def close(self) -> None:
         self._raw.close()

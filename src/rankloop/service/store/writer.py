@@ -21,6 +21,7 @@ from rankloop.service.store.log import NewEvent, NewImpression, Receipts, Stored
 
 T = TypeVar("T")
 BATCH = 256  # requests a commit at most
+TIDY_EVERY = 5.0  # seconds between looks at the database files
 PATIENCE = 5.0  # seconds for which a lost connection or a lock is tried again
 
 
@@ -143,7 +144,7 @@ class Writer:
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        last = False
+        last, tidied = False, time.monotonic()
         while not last:
             batch = [self._queue.get()]
             with contextlib.suppress(queue.Empty):
@@ -153,6 +154,9 @@ class Writer:
             writes = [write for write in batch if write is not None and not write.abandoned]
             if writes:
                 self._commit(writes)
+            if self._connection is not None and time.monotonic() - tidied > TIDY_EVERY:
+                tidied = time.monotonic()
+                self._connection.tidy()
         self._disconnect()
 
     def _commit(self, writes: list[Write[Any]]) -> None:
