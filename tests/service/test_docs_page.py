@@ -233,7 +233,9 @@ def test_examples_are_accepted_by_the_service(document: dict[str, Any]) -> None:
     }
     for anchor, kind in kinds.items():
         assert msgspec.convert(example(html[anchor]), kind)
-    assert example(html["post-v1-rankers-by-name-rank"])["candidates"] == [{"id": "red-shoe"}]
+    assert example(html["post-v1-rankers-by-name-rank"])["candidates"] == [
+        {"id": "red-shoe", "features": {"bm25": 7.2, "price": 20.0}}
+    ]
 
 
 def test_examples_keep_the_rules() -> None:

@@ -70,7 +70,9 @@ def serve(
     prepare(chosen)
     _out.say_when_compiling()
     url = f"http://{chosen.host}:{chosen.port}"
-    _out.people.print(f"rankloop serves {url} from {_hidden(chosen.store)}; {url}/docs shows the API", highlight=False)
+    _out.people.print(
+        f"rankloop serves {url} from {_hidden(chosen.store)}; {url}/docs shows the API", highlight=False, soft_wrap=True
+    )
     if example:
         prepare_ranker(chosen, NAME, SPEC)
         sys.stderr.write(f"\nReady when {url}/readyz says so. Then, in another terminal:\n\n{lines(url)}\n")

@@ -12,6 +12,7 @@ runs. The rest of a round's randomness is the generator that `at` is given.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -138,7 +139,7 @@ def swapped_grades(highest: int) -> Array:
 
 
 @dataclass
-class TasteWorld:
+class TasteWorld(ABC):
     """What worlds whose grades follow a taste have in common; each says which taste reigns in round t."""
 
     dataset: Dataset
@@ -155,9 +156,9 @@ class TasteWorld:
         self._ideal = ragged_ideal_dcg(grades, offsets, self.k)  # any dealing of the same grades has the same
         self._tastes = Tastes(self.dataset, self.seed, self._apart())
 
+    @abstractmethod
     def taste(self, t: int) -> Array:
         """(d,) the weights by which the users of round t like documents."""
-        raise NotImplementedError
 
     def _apart(self) -> int:
         """From how many tastes before it a taste must differ."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from rankloop.errors import InvalidInput
 from rankloop.interleaving import TAU
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import rankings, team_draft, win_and_loss
-from rankloop.learner import checked_order, cut, rows_of, show
-from rankloop.types import Array, Candidates, Impression
+from rankloop.learner import Learner, checked_order, checked_values, cut, rows_of, show
+from rankloop.types import Array, Candidates, Feedback, Impression
 
 MIXINGS = ("probabilistic", "team-draft")
 EXAMINED_BELOW = 3  # Wang et al. 2019, section 3.2: documents down to three below the last click count as examined
@@ -71,10 +73,25 @@ def duel_of(impression: Impression, width: int) -> tuple[Array, Array, Array]:
     return rows, directions, credit
 
 
-def outcome_of(credit: Array, clicks: Array) -> tuple[Array, Array]:
-    """(m + 1,) probability that each ranker wins against the first, and that it loses; exact."""
+class Verdict(NamedTuple):
+    """What the clicks on a mixed list say of the rankers in it."""
+
+    clicks: Array  # (k,)
+    rows: Array  # (k, d)
+    directions: Array  # (m, d)
+    credit: Array  # (k, m + 1)
+    win: Array  # (m + 1,) probability that each ranker owns more clicks than the first, exact
+    loss: Array  # (m + 1,) that it owns fewer
+
+
+def verdict_of(learner: Learner, impression: Impression, feedback: Feedback, width: int) -> Verdict | None:
+    """Who won, None if nobody clicked or nobody was compared."""
+    clicks = checked_values(learner, impression, feedback)
+    rows, directions, credit = duel_of(impression, width)
+    if not clicks.any() or len(directions) == 0:
+        return None
     win, loss = win_and_loss(credit, clicks, 0)
-    return win, loss
+    return Verdict(clicks, rows, directions, credit, win, loss)
 
 
 def examined_rows(rows: Array, clicks: Array) -> Array:

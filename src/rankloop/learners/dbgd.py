@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rankloop.kernels import dueling
-from rankloop.learner import checked_values, load_state, require_choice, require_flag, require_number, state_of
+from rankloop.learner import load_state, require_choice, require_flag, require_number, state_of
 from rankloop.learners import _duel
 from rankloop.learners._linear import best_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
@@ -93,23 +93,19 @@ class DBGD:
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """A step towards the exploring ranker, if it won."""
-        direction = self.direction(impression, feedback, rng)
-        if direction is not None:
-            self.theta_ = _duel.moved(self.theta_, self.rate * direction, self.radius)
+        step = self.step(impression, feedback, rng)
+        if step is not None:
+            self.theta_ = _duel.moved(self.theta_, self.rate * step, self.radius)
 
-    def direction(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
-        """(d,) where to go after this feedback, None to stay; changes nothing."""
-        clicks = checked_values(self, impression, feedback)
-        rows, directions, credit = _duel.duel_of(impression, self.theta_.size)
-        if not clicks.any() or len(directions) == 0:
+    def step(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
+        """(d,) where this feedback says to go, None to stay. θ is left to the caller."""
+        verdict = _duel.verdict_of(self, impression, feedback, self.theta_.size)
+        if verdict is None:
             return None
-        win, loss = _duel.outcome_of(credit, clicks)
-        mean, winners = dueling.mean_winner(directions, win, loss)
+        mean, winners = dueling.mean_winner(verdict.directions, verdict.win, verdict.loss)
         if winners == 0:
             return None
-        if self.dsp:
-            mean = dueling.projected(mean, _duel.examined_rows(rows, clicks))
-        return mean
+        return dueling.projected(mean, _duel.examined_rows(verdict.rows, verdict.clicks)) if self.dsp else mean
 
     def state(self) -> dict[str, Array]:
         """θ."""

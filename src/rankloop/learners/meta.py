@@ -116,9 +116,7 @@ class Meta:
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Every expert takes its step, and the weights follow how well each stood before it."""
-        step: Array | None = self._base.direction(impression, feedback, rng)
-        if isinstance(self._base, NSGD):
-            self._base.remember(impression, feedback)
+        step: Array | None = self._base.step(impression, feedback, rng)
         if step is not None:
             self._move(step)
         self.rounds_ = self.rounds_ + 1.0

@@ -10,7 +10,7 @@ import numpy as np
 from rankloop.errors import InvalidInput
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import expected_clicks
-from rankloop.learner import checked_values, load_state, require, state_of
+from rankloop.learner import load_state, require, state_of
 from rankloop.learners import _duel
 from rankloop.learners.mgd import MGD
 from rankloop.types import Array, Candidates, Feedback, Impression
@@ -80,47 +80,36 @@ class NSGD(MGD):
         directions = tried[np.argsort(-telling, kind="stable")[: self.candidates]]
         return _duel.duel(candidates, k, theta, directions, self.delta, self.mixing, rng)
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
-        """A step towards the best winner, and what lost is remembered."""
-        direction = self.direction(impression, feedback, rng)
-        self.remember(impression, feedback)
-        if direction is not None:
-            self.theta_ = _duel.moved(self.theta_, self.rate * direction, self.radius)
+    def step(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
+        """(d,) towards the best winner, None to stay; what lost is remembered. θ is left to the caller."""
+        verdict = _duel.verdict_of(self, impression, feedback, self.theta_.size)
+        if verdict is None:
+            return None
+        winners = np.flatnonzero(verdict.win[1:] > verdict.loss[1:])
+        step = self._towards(verdict, winners) if winners.size else None
+        self._remember(verdict)
+        if self.hard and winners.size:
+            self._keep_list(verdict.rows, verdict.clicks)
+        return step
 
-    def direction(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
-        """(d,) where to go after this feedback, None to stay; changes nothing."""
-        clicks = checked_values(self, impression, feedback)
-        rows, directions, credit = _duel.duel_of(impression, self.theta_.size)
-        if not clicks.any() or len(directions) == 0:
-            return None
-        win, loss = _duel.outcome_of(credit, clicks)
-        winners = np.flatnonzero(win[1:] > loss[1:])
-        if winners.size == 0:
-            return None
-        chosen: Array = directions[winners].sum(axis=0) / winners.size
+    def _towards(self, verdict: _duel.Verdict, winners: Array) -> Array:
+        """The winner that has most of the hard lists' pairs right; while there are none, the winners' mean."""
+        directions = verdict.directions[winners]
+        chosen: Array = directions.sum(axis=0) / winners.size
         if winners.size > 1 and len(self.hard_rows_):
-            theta = self.theta_ if self.theta_.size else np.zeros(rows.shape[1])
-            right = dueling.right_pairs(self.hard_rows_, theta + self.delta * directions[winners])
-            chosen = directions[winners[int(np.argmax(right))]]
-        if self.dsp:
-            chosen = dueling.projected(chosen, _duel.examined_rows(rows, clicks))
-        return chosen
+            theta = self.theta_ if self.theta_.size else np.zeros(directions.shape[1])
+            right = dueling.right_pairs(self.hard_rows_, theta + self.delta * directions)
+            chosen = directions[int(np.argmax(right))]
+        return dueling.projected(chosen, _duel.examined_rows(verdict.rows, verdict.clicks)) if self.dsp else chosen
 
-    def remember(self, impression: Impression, feedback: Feedback) -> None:
-        """Keep the directions that lost, and the list if the ranker itself did."""
-        clicks = checked_values(self, impression, feedback)
-        rows, directions, credit = _duel.duel_of(impression, self.theta_.size)
-        if not clicks.any() or len(directions) == 0:
-            return
-        win, loss = _duel.outcome_of(credit, clicks)
-        owned = expected_clicks(credit, clicks)
-        lost = np.flatnonzero(loss[1:] > win[1:])
+    def _remember(self, verdict: _duel.Verdict) -> None:
+        """Keep the directions that lost."""
+        lost = np.flatnonzero(verdict.loss[1:] > verdict.win[1:])
         if lost.size:
-            bad = self.bad_ if len(self.bad_) else np.zeros((0, rows.shape[1]))
-            self.bad_ = np.concatenate([bad, directions[lost]])[-self.memory :]
+            owned = expected_clicks(verdict.credit, verdict.clicks)
+            bad = self.bad_ if len(self.bad_) else np.zeros((0, verdict.rows.shape[1]))
+            self.bad_ = np.concatenate([bad, verdict.directions[lost]])[-self.memory :]
             self.deficits_ = np.concatenate([self.deficits_, owned[0] - owned[1 + lost]])[-self.memory :]
-        if self.hard and (win[1:] > loss[1:]).any():
-            self._keep_list(rows, clicks)
 
     def _keep_list(self, rows: Array, clicks: Array) -> None:
         clicked = np.flatnonzero(clicks)

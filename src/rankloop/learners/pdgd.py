@@ -94,13 +94,13 @@ class PDGD:
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """One step along Σ ρ σ'(s_a - s_b)(x_a - x_b) over clicked a, examined unclicked b."""
-        gradient = self.direction(impression, feedback, rng)
+        gradient = self.step(impression, feedback, rng)
         if gradient is not None:
             self.theta_ = self.rate_[0] * gradient + (self.theta_ if self.theta_.size else 0.0)
             self.rate_ = self.rate_ * self.decay
 
-    def direction(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
-        """(d,) the gradient, None if there is no pair; changes nothing."""
+    def step(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
+        """(d,) the gradient, None if there is no pair. θ is left to the caller."""
         clicks = checked_values(self, impression, feedback)
         pairs = pairwise.click_pairs(clicks, self.plus_one, pairwise.ALL, clicks)
         if len(pairs) == 0:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -36,7 +36,6 @@ from rankloop.service.store import NewEvent, StoreUnavailable, Writer, admin, lo
 from rankloop.service.store.log import Closing, Receipts
 from rankloop.service.wire import RankRequest
 
-T = TypeVar("T")
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
 WARM_SECONDS = 60.0  # that one waits for a learner to warm up; until it is warm it is not asked
 NUMBERS = 1024  # impression numbers a process reserves at a time
@@ -68,8 +67,8 @@ class Engine:
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self.settings, self.clock = settings, clock
-        self.worker = f"{identity.machine()}:{os.getpid()}:{new_id()[-6:]}"
         self.machine = identity.machine()
+        self.worker = f"{self.machine}:{os.getpid()}:{new_id()[-6:]}"
         self.metrics = Metrics()
         self.curves = Curves()
         self.keys = Keys(settings)
@@ -126,6 +125,7 @@ class Engine:
         gc.collect()
         gc.freeze()
         self.warm.set()
+        logger.info("ready: kernels are warm")
         for live in list(self.rankers.values()):  # those made meanwhile, which `load` left to this thread
             if not live.warm:
                 self.warm_ranker(live)

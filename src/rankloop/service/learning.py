@@ -93,7 +93,6 @@ class Learning:
                         metrics.count("learned_total", ranker=name)
                         metrics.observe("learn_seconds", time.perf_counter() - began, ranker=name)
                 except MemoryError:
-                    model.learned = outcome.seq  # not the outcome's fault: try it again later
                     raise
                 except BaseException as error:  # SystemExit, too: no learner may end the thread that learns for all
                     live.counts["learn_errors"] += 1

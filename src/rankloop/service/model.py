@@ -95,16 +95,21 @@ class Model:
         now as in any replay: `learn` is all or nothing."""
         if outcome.seq != self.learned:
             raise RankloopError(f"outcome {outcome.seq} came where {self.learned} was due; the log has a gap")
-        try:
-            if not outcome.learn or outcome.body is None or outcome.epoch != epoch:
-                return False
-            impression = codec.load_impression(outcome.body)
-            feedback = Feedback(self.learner.feedback, np.array(outcome.values, dtype=np.float64))
-            with self._locked():
+        # Place and state move under one lock: a snapshot taken in between would learn this outcome again after a crash.
+        due = outcome.seq + 1
+        with self._locked():
+            try:
+                if not outcome.learn or outcome.body is None or outcome.epoch != epoch:
+                    return False
+                impression = codec.load_impression(outcome.body)
+                feedback = Feedback(self.learner.feedback, np.array(outcome.values, dtype=np.float64))
                 self.learner.learn(impression, feedback, self._learn_streams.at("learn", outcome.seq))
-            return True
-        finally:
-            self.learned = outcome.seq + 1
+                return True
+            except MemoryError:
+                due = outcome.seq  # not the outcome's fault: it will be tried again
+                raise
+            finally:
+                self.learned = due
 
     def state(self) -> tuple[int, bytes]:
         """How far it has come, and its bytes there."""

@@ -16,6 +16,7 @@ from litestar.params import Body, Parameter
 from rankloop import __version__
 from rankloop.errors import InvalidInput
 from rankloop.service import calls, operations
+from rankloop.service.docs_page import CONTENT_SECURITY_POLICY
 from rankloop.service.engine import Engine
 from rankloop.service.failures import failure, problem
 from rankloop.service.metrics import exposition
@@ -303,10 +304,9 @@ def openapi(state: State) -> dict[str, Any]:
 
 
 @get(["/", "/docs"], include_in_schema=False, sync_to_thread=False, media_type=MediaType.HTML)
-def docs(state: State) -> str:
+def docs(state: State) -> Response[str]:
     """The API as a page to browse."""
-    page: str = state.docs
-    return page
+    return Response(state.docs, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY}, media_type=MediaType.HTML)
 
 
 ROUTES: list[Any] = [rank, feedback, put_ranker, list_rankers, get_ranker, delete_ranker, list_versions, keep_version]

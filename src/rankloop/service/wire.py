@@ -56,7 +56,10 @@ class Candidate(Struct, forbid_unknown_fields=True, gc=False):
     id: Annotated[ItemId, Meta(description="all strings or all integers", examples=["red-shoe"])]
     features: Annotated[
         dict[str, float] | list[float] | None,
-        Meta(description="by name, or as a list in the order of the ranker's feature names"),
+        Meta(
+            description="by name, or as a list in the order of the ranker's feature names",
+            examples=[{"bm25": 7.2, "price": 20.0}],
+        ),
     ] = None
 
 
@@ -111,7 +114,9 @@ class FeedbackEvent(Struct, forbid_unknown_fields=True):
 
     event_id: Annotated[str, Meta(min_length=1, max_length=512, description="yours; sent twice it counts once")]
     impression_id: Annotated[str, Meta(min_length=1, max_length=64)]
-    clicks: Annotated[list[ItemId] | None, Meta(description="ids that were clicked; [] says: none")] = None
+    clicks: Annotated[
+        list[ItemId] | None, Meta(description="ids that were clicked; [] says: none", examples=[["red-shoe"]])
+    ] = None
     grades: Annotated[dict[str, float] | None, Meta(description="id: grade")] = None
     final: Annotated[
         bool, Meta(description="true: nothing more will come, learn now; false: wait for the window to close")

@@ -103,13 +103,6 @@ def add_impressions(connection: Connection, new: Sequence[NewImpression]) -> lis
     return found
 
 
-def answer_of(connection: Connection, ranker: str, request_id: str) -> tuple[bytes, bytes] | None:
-    """Answer and request digest of an earlier request."""
-    sql = "SELECT answer, digest FROM impressions WHERE ranker = ? AND request_id = ?"
-    row = connection.row(sql, ranker, request_id)
-    return None if row is None else (bytes(row[0]), bytes(row[1]))
-
-
 def discard_impressions(connection: Connection, ids: Sequence[str]) -> None:
     """Take back impressions whose answer was given up on: nobody has seen them."""
     connection.run(f"DELETE FROM impressions WHERE open = 1 AND seen IS NULL AND id IN ({marks(ids)})", *ids)

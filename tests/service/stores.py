@@ -1,0 +1,123 @@
+"""A store under test, and short ways to say what is done with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import Any, TypeVar
+
+import pytest
+
+from rankloop.service.store import NewEvent, NewImpression, Outcome, Writer, admin, log, schema
+from rankloop.service.store.database import open_database
+from rankloop.service.store.log import Closing
+from rankloop.service.wire import FeedbackEvent, Receipt, Spec
+from tests.service.running import read
+
+T = TypeVar("T")
+KINDS = {"pairrank": "clicks", "x": "grades"}
+TABLES = ["rankers", "heads", "impressions", "events", "outcomes", "snapshots", "versions", "leases", "workers", "keys"]
+
+
+class Store:
+    """A database with its writer, as one process has them, and a clock that stands still."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.now = url, 1000.0
+        self.database = open_database(url)
+        schema.migrate(self.database)
+        self.writer = Writer(self.database, KINDS, clock=lambda: self.now)
+        self._numbers = count()
+
+    def close(self) -> None:
+        self.writer.close()
+        self.database.forget()
+
+    def do(self, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        return self.writer.do(lambda connection: work(connection, *arguments, **named))
+
+    def see(self, work: Callable[..., T], *arguments: Any) -> T:
+        return self.database.read(lambda connection: work(connection, *arguments))
+
+    def ranker(self, name: str = "shop", **spec: Any) -> None:
+        assert self.do(admin.add_ranker, name, Spec(**spec), b"fresh", self.now)
+
+    def row(self, name: str = "shop") -> admin.Ranker:
+        found = self.see(admin.ranker, name)
+        assert found is not None
+        return found
+
+    def new(
+        self, name: str | None = None, *, ranker: str = "shop", window: float = 10.0, **fields: Any
+    ) -> NewImpression:
+        number = next(self._numbers)
+        name = name or f"imp{number}"
+        made: dict[str, Any] = {
+            "id": name,
+            "ranker": ranker,
+            "epoch": self._epoch(ranker),
+            "number": number,
+            "created": self.now,
+            "closes": self.now + window,
+            "person": None,
+            "request_id": None,
+            "digest": b"digest",
+            "learn": True,
+            "body": f"body of {name}".encode(),
+            "answer": f"answer of {name}".encode(),
+            "shown": b'["a","b","c"]',
+        }
+        return NewImpression(**(made | fields))
+
+    def _epoch(self, ranker: str) -> int:
+        found = self.see(admin.ranker, ranker)
+        return found.epoch if found else 0
+
+    def show(self, name: str | None = None, **fields: Any) -> str:
+        new = self.new(name, **fields)
+        assert self.writer.impression(new).future.result(30).fresh
+        return new.id
+
+    def send(self, *events: FeedbackEvent) -> list[Receipt]:
+        return self.writer.events([as_new(event) for event in events]).future.result(30).receipts
+
+    def close_windows(self, ranker: str = "shop") -> list[Closing]:
+        return self.do(log.close_windows, ranker, self.now, KINDS)
+
+    def outcomes(self, ranker: str = "shop") -> list[Outcome]:
+        return self.see(log.outcomes_from, ranker, 0)
+
+    def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        return read(self.url, sql, *parameters)
+
+    def count(self, table: str) -> int:
+        ((number,),) = self.rows(f"SELECT COUNT(*) FROM {table}")
+        return int(number)
+
+
+def as_new(event: FeedbackEvent) -> NewEvent:
+    fields = {name: getattr(event, name) for name in event.__struct_fields__}
+    return NewEvent(event, json.dumps(fields).encode())
+
+
+def ev(event: str, impression: str, clicks: list[Any] | None = None, **fields: Any) -> FeedbackEvent:
+    return FeedbackEvent(event, impression, clicks, **fields)
+
+
+def statuses(receipts: Sequence[Receipt]) -> list[str]:
+    return [receipt.status for receipt in receipts]
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[Store]:
+    made = Store(store_url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def shop(store: Store) -> Store:
+    """A store with a ranker that takes clicks."""
+    store.ranker()
+    return store

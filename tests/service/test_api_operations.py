@@ -1,0 +1,339 @@
+"""Status, health, metrics, keys, and documents that agree with the code."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankloop.errors import InvalidParameter
+from rankloop.registry import LEARNERS
+from rankloop.service import model as models
+from rankloop.service import wire
+from rankloop.service.auth import digest, new_token
+from rankloop.service.engine import NUMBERS
+from rankloop.service.features import Schema
+from rankloop.service.metrics import METRICS
+from rankloop.service.routes import ROUTES
+from rankloop.service.run import opened, prepare, prepare_ranker
+from rankloop.service.settings import Settings
+from rankloop.service.store import admin
+from tests.service.app_fixtures import Service, fine, items, names, refused, service, shown, until
+
+__all__ = ["service"]  # a fixture
+
+ROOT = Path(__file__).parents[2]
+
+
+# -- status, health, metrics ---------------------------------------------------------------------------------------
+
+
+def test_the_status_counts(service: Service) -> None:
+    service.put("counted", learner="base", exposure="full")
+    answers = [service.rank("counted", [{"id": "a"}, {"id": "b"}]) for _ in range(4)]
+    assert service.report(answers[0], ["a"], event_id="counted-1") == "accepted"
+    assert service.report(answers[0], ["a"], event_id="counted-1") == "duplicate"
+    assert service.report(answers[0], ["b"]) == "late"
+    assert service.report(answers[1], ["z"]) == "rejected"
+    assert service.report(answers[2], ["b"], final=False) == "accepted"
+    service.settle("counted")
+    status = service.status("counted")
+    assert (status["outcomes"], status["learned"], status["lag"], status["open_impressions"]) == (1, 1, 0, 3)
+    assert status["counts"] == {"ranked": 4, "accepted": 2, "duplicate": 1, "late": 1, "rejected": 1}
+    assert status["learner_process"] == service.engine.worker
+    assert status["serving"] == "live"
+    assert status["created"] > 1.7e9
+
+
+def test_alive(service: Service) -> None:
+    assert fine(service.http.get("/healthz"))["status"] == "ok"
+    assert fine(service.http.get("/readyz")) == {"status": "ready"}
+
+
+def test_not_ready_while_kernels_warm_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rankings come as fallbacks meanwhile; a ranker that is made just then is warm in the end, too."""
+    go = threading.Event()
+    true_warm = models.warm
+
+    def slow(spec: wire.Spec) -> None:
+        assert go.wait(30)
+        true_warm(spec)
+
+    store = tmp_path / "cold.db"
+    prepare_ranker(Settings(store=str(store)), "first", wire.Spec(features=names(3), exposure="full"))
+    monkeypatch.setattr(models, "warm", slow)
+    with Service(store) as cold:
+        response = cold.http.get("/readyz")
+        refused(response, 503, "warming up", error="not-ready")
+        assert response.headers["retry-after"] == "1"
+        assert fine(cold.http.get("/healthz"))["status"] == "ok"
+        answer = cold.rank("first", items(4))
+        assert (answer["fallback"], answer["reason"]) == (True, "warming-up")
+        assert shown(answer) == ["i0", "i1", "i2", "i3"]
+        assert cold.report(answer, ["i1"]) == "accepted"
+        cold.put("second", learner="pdgd", features=names(3), exposure="full")
+        go.set()
+        cold.ready()
+        assert cold.http.get("/readyz").status_code == 200
+        until(lambda: all(not cold.rank(name, items(4))["fallback"] for name in ("first", "second")), "the rankers")
+        assert cold.settle("first") == 1
+        assert cold.metric("rankloop_learned_total", ranker="first") == 0
+
+
+def test_a_ranker_made_in_the_last_moment_of_warming_up_gets_warm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the rankers were looked at, and before the service says that it is ready."""
+    looked, go = threading.Event(), threading.Event()
+
+    def last_moment(*_: Any) -> int:
+        looked.set()
+        assert go.wait(30)
+        return 0
+
+    monkeypatch.setattr("rankloop.service.engine.gc.collect", last_moment)
+    with Service(tmp_path / "moment.db") as cold:
+        assert looked.wait(30)
+        cold.put("late-comer", learner="greedy", features=names(3), exposure="full")
+        go.set()
+        cold.ready()
+        until(lambda: not cold.rank("late-comer", items(4))["fallback"], "the ranker", 5)
+
+
+SAMPLE = re.compile(r'^([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\]|\\.)*",?)*)\})? (\S+)$')
+
+
+def test_the_metrics_are_prometheus_text_and_tell_the_story(service: Service) -> None:
+    name = "measured"
+    service.put(name, learner="random", features=names(2), exposure="full", k=3)
+    answers = [service.rank(name, items(5, 2, seed=s)) for s in range(6)]
+    for answer in answers[:4]:
+        service.report(answer, [answer["items"][1]["id"]])
+    service.report(answers[0], [])  # late
+    event = {"event_id": "measured-twice", "impression_id": answers[4]["impression_id"], "clicks": []}
+    service.feedback(event, event)
+    orphans = service.metric("rankloop_feedback_events_total", status="orphan")
+    service.feedback({"event_id": "measured-orphan", "impression_id": "nowhere", "clicks": []})
+    service.settle(name)
+
+    response = service.http.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    typed = {}
+    for line in response.text.splitlines():
+        if line.startswith("# TYPE "):
+            typed[line.split()[2]] = line.split()[3]
+        elif not line.startswith("# HELP "):
+            found = SAMPLE.match(line)
+            assert found, line
+            float(found[3])
+            base = re.sub(r"_(bucket|sum|count)$", "", found[1])
+            assert found[1] in typed or typed[base] == "histogram", line
+            assert 'worker="' in line
+    assert set(typed) <= {metric.prefix + key for key, metric in METRICS.items()}
+
+    def value(metric: str, **labels: str) -> float:
+        return service.metric(f"rankloop_{metric}", ranker=name, **labels)
+
+    assert value("rank_requests_total", exposure="full") == 6
+    assert value("rank_seconds_count") == 6
+    assert {s: value("feedback_events_total", status=s) for s in ("accepted", "duplicate", "late")} == {
+        "accepted": 5,
+        "duplicate": 1,
+        "late": 1,
+    }
+    assert service.metric("rankloop_feedback_events_total", status="orphan") == orphans + 1
+    assert [value("shown_positions_total", position=str(p)) for p in (1, 2, 3, 4)] == [4, 4, 4, 0]
+    assert [value("clicked_positions_total", position=str(p)) for p in (1, 2, 3)] == [0, 4, 0]
+    assert value("ranked_positions_total") == 18
+    assert 0 < value("explored_positions_total") < 18
+    assert value("rank_fallbacks_total") == 0
+    assert value("learner_lag") == 0
+    assert value("learned_total") == value("outcomes_total", kind="final") == 4
+    assert value("lease_held") == 1
+    assert service.metric("rankloop_http_requests_total", route="/v1/rankers/{name}/rank", status="200") >= 6
+    assert service.metric("rankloop_store_commit_seconds_count") > 0
+    assert service.metric("process_resident_memory_bytes") > 1e7
+
+
+def test_a_fallback_is_counted_by_its_reason(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    service.put("fails", learner="random", exposure="full")
+    monkeypatch.setattr("rankloop.learners.random_order.RandomOrder.rank", lambda *_: 1 / 0)
+    logging.getLogger("rankloop").setLevel(logging.ERROR)
+    try:
+        assert service.rank("fails", items(3, 1))["reason"] == "error"
+    finally:
+        logging.getLogger("rankloop").setLevel(logging.NOTSET)
+    assert service.metric("rankloop_rank_fallbacks_total", ranker="fails", reason="error") == 1
+    assert service.status("fails")["counts"] == {"ranked": 1, "fallbacks": 1}
+
+
+def test_a_thousand_and_more_impression_numbers(tmp_path: Path) -> None:
+    """Numbers are reserved in blocks; the second block goes on where the first ends."""
+    with Service(tmp_path / "many.db") as one:
+        one.ready().put("shop", learner="base", exposure="full")
+        live = one.engine.rankers["shop"]
+        one.rank("shop", [{"id": 1}])
+        for _ in range(NUMBERS - 2):
+            live.number()
+        for _ in range(2):
+            one.rank("shop", [{"id": 1}])
+        numbers = one.engine.database.read(lambda c: c.rows("SELECT number FROM impressions ORDER BY number"))
+        one.engine.database.forget()
+        assert [number for (number,) in numbers] == [0, NUMBERS - 1, NUMBERS]
+
+
+# -- keys ----------------------------------------------------------------------------------------------------------
+
+
+KEYS = {"rank": "rank-0123456789abcdef", "feedback": "feed-0123456789abcdef", "admin": "admn-0123456789abcdef"}
+SCOPE_OF = {
+    ("POST", "/v1/rankers/{name}/rank"): "rank",
+    ("POST", "/v1/feedback"): "feedback",
+    ("GET", "/metrics"): "any",
+    ("GET", "/healthz"): "none",
+    ("GET", "/readyz"): "none",
+    ("GET", "/openapi.json"): "none",
+    ("GET", "/docs"): "none",
+    ("GET", "/"): "none",
+}
+
+
+def routes() -> list[tuple[str, str]]:
+    """(method, path) of everything that the service answers."""
+    found = []
+    for handler in ROUTES:
+        for method in handler.http_methods:
+            found += [(str(getattr(method, "value", method)), re.sub(r":\w+}", "}", path)) for path in handler.paths]
+    return sorted(set(found))
+
+
+def test_every_route_is_in_the_openapi_document(service: Service) -> None:
+    document = fine(service.http.get("/openapi.json"))
+    hidden = {("GET", path) for path in ("/", "/docs", "/openapi.json")}
+    listed = {(m.upper(), path) for path, methods in document["paths"].items() for m in methods}
+    assert listed == set(routes()) - hidden
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert operation["summary"], (method, path)
+            assert operation["description"], (method, path)
+    assert "FeedbackEvent" in document["components"]["schemas"]
+    assert document["info"]["title"] == "rankloop"
+
+
+def test_the_docs_are_a_page(service: Service) -> None:
+    for path in ("/docs", "/"):
+        response = service.http.get(path)
+        assert response.headers["content-type"].startswith("text/html")
+        assert "/v1/rankers/{name}/rank" in response.text
+
+
+def test_every_route_and_every_setting_is_on_the_service_page() -> None:
+    page = (ROOT / "docs" / "service.md").read_text("utf-8")
+    missing = [f"{method} {path}" for method, path in routes() if path != "/" and not mentioned(page, path)]
+    missing += [entry.name for entry in fields(Settings) if f"`{entry.name}`" not in page]
+    missing += [entry for entry in wire.Spec.__struct_fields__ if f"`{entry}`" not in page]
+    assert not missing, f"docs/service.md does not mention {', '.join(missing)}"
+
+
+def mentioned(page: str, path: str) -> bool:
+    """Whether a path stands on the page, or its last part does in the row of a sister (`/pause`, `/resume`)."""
+    return path in page or f"`/{path.rpartition('/')[2]}`" in page
+
+
+def test_on_loopback_without_keys_everything_is_open(service: Service) -> None:
+    assert service.engine.keys.off
+    assert service.http.get("/v1/rankers", headers={"authorization": "Bearer whatever"}).status_code == 200
+
+
+def test_every_route_asks_for_its_scope(tmp_path: Path) -> None:
+    keys = ",".join(f"{token}:{scope}" for scope, token in KEYS.items())
+    with Service(tmp_path / "keys.db", keys=keys) as locked:
+        locked.ready()
+        for method, path in routes():
+            wanted = SCOPE_OF.get((method, path), "admin")
+            url = path.replace("{name}", "nobody").replace("{user}", "ann")
+
+            def ask(token: str | None, method: str = method, url: str = url, scheme: str = "Bearer") -> Any:
+                headers = {} if token is None else {b"authorization": f"{scheme} {token}".encode("latin-1")}
+                return locked.http.request(method, url, headers=headers)
+
+            if wanted == "none":
+                assert ask(None).status_code == 200
+                continue
+            for response in (
+                ask(None),
+                ask("wrong-0123456789abcdef"),
+                ask(KEYS["admin"], scheme="Basic"),
+                ask("\xe4" * 9),
+            ):
+                refused(response, 401, "key", error="not-authenticated")
+                assert response.headers["www-authenticate"] == "Bearer"
+            for scope, token in KEYS.items():
+                response = ask(token)
+                if wanted in (scope, "any"):
+                    assert response.status_code not in (401, 403), (method, path, scope)
+                else:
+                    message = refused(response, 403, f"'{wanted}'", scope, error="not-allowed")
+                    assert token not in message
+            assert ask(KEYS[wanted] if wanted in KEYS else KEYS["rank"], scheme="bearer").status_code not in (401, 403)
+
+
+def test_a_key_of_the_store_is_honoured_and_revoked_while_the_service_runs(tmp_path: Path) -> None:
+    settings, token = Settings(store=str(tmp_path / "keys.db")), new_token()
+    with Service(tmp_path / "keys.db") as one:
+        one.ready().put("shop", learner="base")
+        with opened(settings) as writer:
+            assert writer.do(lambda c: admin.add_key(c, digest(token), "web", "rank+feedback", 0.0))
+        one.engine.keeper.cycle()
+        key = {"authorization": f"Bearer {token}"}
+        body = {"candidates": [{"id": 1}]}
+        refused(one.http.post("/v1/rankers/shop/rank", json=body), 401, "Authorization: Bearer")
+        fine(one.http.post("/v1/rankers/shop/rank", json=body, headers=key))
+        refused(one.http.get("/v1/rankers", headers=key), 403, "'admin'", "rank+feedback")
+        fine(one.http.get("/healthz"))
+        with opened(settings) as writer:
+            assert writer.do(lambda c: admin.drop_key(c, "web"))
+        until(lambda: one.http.post("/v1/rankers/shop/rank", json=body).is_success, "the keeper to see it gone", 5)
+
+
+def test_a_service_that_others_can_reach_needs_a_key(tmp_path: Path) -> None:
+    store = str(tmp_path / "open.db")
+    for host in ("0.0.0.0", "::", "192.168.1.5", "example.org"):
+        with pytest.raises(InvalidParameter, match=r"no API key.*rankloop keys create"):
+            prepare(Settings(store=store, host=host))
+    for host in ("127.0.0.1", "127.3.2.1", "::1", "localhost"):
+        prepare(Settings(store=store, host=host))
+    prepare(Settings(store=store, host="0.0.0.0", keys=f"{KEYS['rank']}:rank"))
+    with opened(Settings(store=store)) as writer:
+        writer.do(lambda c: admin.add_key(c, digest(new_token()), "web", "rank", 0.0))
+    prepare(Settings(store=store, host="0.0.0.0"))
+
+
+def test_no_key_at_all_closes_a_service_that_is_not_on_loopback(tmp_path: Path) -> None:
+    """Its last key was revoked: that must not open the doors."""
+    with Service(tmp_path / "closed.db", host="0.0.0.0") as closed:
+        refused(closed.http.get("/v1/rankers"), 401)
+        fine(closed.http.get("/healthz"))
+
+
+# -- the documents agree with the code -----------------------------------------------------------------------------
+
+
+def test_the_example_in_the_docs_fits_the_wire() -> None:
+    page = (ROOT / "docs" / "service.md").read_text("utf-8")
+    blocks = re.findall(r"```json\n(.*?)```", page, flags=re.DOTALL)
+    assert len(blocks) >= 3
+    import msgspec
+
+    spec = msgspec.json.decode(blocks[0], type=wire.Spec)
+    request = msgspec.json.decode(blocks[1], type=wire.RankRequest)
+    msgspec.json.decode(blocks[2], type=wire.FeedbackEvent)
+    assert spec.learner in LEARNERS
+    assert Schema(spec).read(request.query, request.candidates).n == 2
+    assert json.loads(blocks[1])["candidates"][1]["features"] == [7.2, 0.1, 20]

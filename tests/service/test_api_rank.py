@@ -1,0 +1,286 @@
+"""Ranking over HTTP: every way to send candidates, and every way to get it wrong."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.service.app_fixtures import Body, Service, fine, items, names, refused, service, shown, teach
+
+__all__ = ["service"]  # a fixture
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_features_by_name_by_list_and_mixed_are_the_same(service: Service) -> None:
+    service.put("by-name", features=["f0", "f1"], exposure="full", normalisation="none")
+    rows = {"a": [1.0, 5.0], "b": [2.0, -3.5], "c": [0.0, 0.25]}
+    lists: list[Body] = [{"id": i, "features": row} for i, row in rows.items()]
+    named: list[Body] = [{"id": i, "features": {"f1": row[1], "f0": row[0]}} for i, row in rows.items()]
+    for given in (lists, named, [lists[0], named[1], lists[2]]):
+        answer = service.rank("by-name", given, explain=True, request_id="the same")
+        assert {i["id"]: [i["features"][f]["value"] for f in ("f0", "f1")] for i in answer["items"]} == rows
+
+
+def test_the_answer_says_what_ranked(service: Service) -> None:
+    service.put("answer", features=names(3), exposure="bounded")
+    answer = service.rank("answer", items(5), request_id="r1", query="shoes", user="u")
+    assert set(answer) == {
+        "impression_id",
+        "ranker",
+        "version",
+        "exposure",
+        "fallback",
+        "items",
+        "reason",
+        "request_id",
+    }
+    assert (answer["ranker"], answer["version"], answer["exposure"]) == ("answer", "live@0", "bounded")
+    assert (answer["fallback"], answer["reason"], answer["request_id"]) == (False, None, "r1")
+    assert set(answer["items"][0]) == {"id", "position", "score"}
+
+
+@pytest.mark.parametrize("ids", [[3, 1, 2], [-(2**63), 0, 2**63 - 1], ["c", "a", "ü\n😀"], ["1", "01", "1.0"]])
+def test_ids_come_back_as_they_were_sent(service: Service, ids: list[Any]) -> None:
+    service.put("ids", learner="base", exposure="full")
+    answer = service.rank("ids", [{"id": i} for i in ids])
+    assert shown(answer) == ids
+    assert service.report(answer, [ids[2]]) == "accepted"
+
+
+def test_k_is_the_requests_the_rankers_or_all_there_is(service: Service) -> None:
+    service.put("cut", learner="random", exposure="full", k=2)
+    assert len(service.rank("cut", items(5, 1))["items"]) == 2
+    assert len(service.rank("cut", items(5, 1), k=4)["items"]) == 4
+    assert len(service.rank("cut", items(5, 1), k=1000)["items"]) == 5
+    for k in (0, -1, 1001, 2**70, 1.5, True, "2"):
+        body = {"candidates": items(2, 1), "k": k}
+        refused(service.http.post("/v1/rankers/cut/rank", json=body), 400, "$.k")
+
+
+def test_the_same_request_id_gets_the_same_bytes(service: Service) -> None:
+    service.put("again", learner="random", exposure="full")
+    path, body = "/v1/rankers/again/rank", {"candidates": items(9, 1), "request_id": "r", "query": "q", "k": 5}
+    first = service.http.post(path, json=body)
+    assert all(service.http.post(path, json=body).content == first.content for _ in range(3))
+    assert service.status("again")["open_impressions"] == 1
+    for other in (
+        {**body, "query": "p"},
+        {**body, "k": 4},
+        {**body, "candidates": items(8, 1)},
+        {**body, "candidates": items(9, 1)[::-1]},
+    ):
+        refused(service.http.post(path, json=other), 409, "'r'", "its own", error="conflict")
+    service.put("again-b", learner="random", exposure="full")
+    assert service.rank("again-b", items(9, 1), request_id="r", query="q", k=5)["ranker"] == "again-b"
+    assert service.http.post(path, json=body).content == first.content
+
+
+def test_other_features_are_another_request(service: Service) -> None:
+    service.put("again-f", features=names(2), normalisation="none")
+    candidates = items(4, 2)
+    service.rank("again-f", candidates, request_id="r")
+    candidates[3]["features"][1] = math.nextafter(candidates[3]["features"][1], 2.0)
+    body = {"candidates": candidates, "request_id": "r"}
+    refused(service.http.post("/v1/rankers/again-f/rank", json=body), 409, "'r'")
+
+
+def test_requests_with_the_same_id_at_the_same_time_get_one_answer(service: Service) -> None:
+    service.put("at-once", learner="random", exposure="full")
+    body = {"candidates": items(9, 1), "request_id": "r"}
+    answers: list[bytes] = []
+
+    def ask() -> None:
+        answers.append(service.http.post("/v1/rankers/at-once/rank", json=body).content)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(answers)) == 1
+    assert service.status("at-once")["open_impressions"] == 1
+
+
+def test_contributions_sum_to_the_score(service: Service) -> None:
+    service.put("explain", features=names(3), exposure="full")
+    teach(service, "explain", 5)
+    answer = service.rank("explain", items(6, seed=77), explain=True)
+    for item in answer["items"]:
+        shares = item["features"]
+        assert list(shares) == names(3)
+        for share in shares.values():
+            assert share["contribution"] == share["value"] * share["weight"]
+        assert sum(share["contribution"] for share in shares.values()) == pytest.approx(item["score"], abs=1e-15)
+    assert any(share["weight"] != 0 for share in answer["items"][0]["features"].values())
+    assert max(answer["items"], key=lambda i: i["score"])["features"]["f0"]["weight"] > 0  # the user likes feature 0
+    assert "features" not in service.rank("explain", items(6))["items"][0]
+    query = "/v1/rankers/explain/rank?explain=perhaps"
+    refused(service.http.post(query, json={"candidates": items(2)}), 400, "explain")
+
+
+def test_a_learner_without_weights_has_no_scores_to_explain(service: Service) -> None:
+    service.put("no-score", learner="random", features=names(2), exposure="full")
+    item = service.rank("no-score", items(2, 2), explain=True)["items"][0]
+    assert item["score"] is None
+    assert "features" not in item
+
+
+def test_an_unknown_ranker_is_named_with_a_guess(service: Service) -> None:
+    service.put("shoes", learner="base")
+    response = service.http.post("/v1/rankers/shoos/rank", json={"candidates": [{"id": 1}]})
+    refused(response, 404, "'shoos'", "did you mean 'shoes'", error="unknown")
+
+
+@pytest.mark.parametrize(
+    ("candidate", "error", "words"),
+    [
+        ({"id": "x"}, "invalid", ["'x'", "no features", "'bm25'"]),
+        ({"id": "x", "features": {"bm25": 1.0}}, "unknown-feature", ["'x'", "lacks", "'price'"]),
+        (
+            {"id": "x", "features": {"bm25": 1.0, "prize": 2.0}},
+            "unknown-feature",
+            ["lacks feature 'price'", "unknown feature 'prize'"],
+        ),
+        (
+            {"id": "x", "features": {"bm25": 1.0, "price": 2.0, "age": 1.0}},
+            "unknown-feature",
+            ["unknown feature 'age'"],
+        ),
+        ({"id": "x", "features": [1.0]}, "invalid", ["'x'", "1 features", "has 2"]),
+        ({"id": "x", "features": [1.0, 2.0, 3.0]}, "invalid", ["'x'", "3 features", "has 2"]),
+        ({"id": "x", "features": []}, "invalid", ["'x'", "0 features"]),
+        ({"id": "x", "features": [1.0, 1e200]}, "invalid", ["'x'", "'price'", "1e+200", "1e+100"]),
+        ({"id": "x", "features": {"price": -1e101, "bm25": 0}}, "invalid", ["'x'", "'price'", "-1e+101"]),
+        ({"id": "x", "features": [10**120, 1]}, "invalid", ["'x'", "'bm25'"]),
+        ({"id": "x\0", "features": [1, 1]}, "invalid", ["NUL"]),
+        ({"id": "ok", "features": [1, 1]}, "invalid", ["'ok'", "twice"]),
+        ({"id": 7, "features": [1, 1]}, "invalid", ["integers", "strings"]),
+    ],
+)
+def test_a_candidate_that_breaks_a_rule_is_named(
+    service: Service, candidate: Any, error: str, words: list[str]
+) -> None:
+    service.put("checked", features=["bm25", "price"])
+    body = {"candidates": [{"id": "ok", "features": [0.0, 1.0]}, candidate]}
+    refused(service.http.post("/v1/rankers/checked/rank", json=body), 422, *words, error=error)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("NaN", ["JSON has no NaN"]),
+        ("Infinity", ["JSON has no NaN"]),
+        ("-Infinity", ["JSON has no NaN"]),
+        ("1e999", ["out of range", "features[0]"]),
+        ("9" * 400, ["out of range", "features[0]"]),
+        ("null", ["float", "null", "features[0]"]),
+        ("true", ["float", "bool", "features[0]"]),
+        ('"3.5"', ["float", "str", "features[0]"]),
+        ("[1]", ["float", "array", "features[0]"]),
+        ("{}", ["float", "object", "features[0]"]),
+    ],
+)
+def test_a_feature_that_is_no_number_is_refused(service: Service, text: str, words: list[str]) -> None:
+    service.put("numbers", features=["bm25", "price"])
+    body = '{"candidates": [{"id": "x", "features": [%s, 1.0]}]}' % text  # noqa: UP031
+    refused(service.http.post("/v1/rankers/numbers/rank", content=body), 400, *words, error="malformed")
+    body = '{"candidates": [{"id": "x", "features": {"price": 1.0, "bm25": %s}}]}' % text  # noqa: UP031
+    refused(service.http.post("/v1/rankers/numbers/rank", content=body), 400, error="malformed")
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        (b"", "empty"),
+        (b"{", "too early"),
+        (b'{"candidates": [{"id": "a"', "too early"),
+        (b'{"candidates": [{"id": "a"}]} x', "trailing"),
+        (b"\xff\xfe\x00", "malformed"),
+        (b'{"candidates": [{"id": "\xff"}]}', "UTF-8"),
+        (b'{"candidates": [{"id": "\\ud800 and some more"}]}', "surrogate"),
+        (b"null", "null"),
+        (b"[]", "array"),
+        (b'{"candidates": []}', "$.candidates"),
+        (b'{"candidates": null}', "$.candidates"),
+        (b'{"candidates": {"id": "a"}}', "$.candidates"),
+        (b"{}", "candidates"),
+        (b'{"candidates": [{"id": ""}]}', "$.candidates[0].id"),
+        (b'{"candidates": [{"id": 1.5}]}', "$.candidates[0].id"),
+        (b'{"candidates": [{"id": true}]}', "$.candidates[0].id"),
+        (b'{"candidates": [{"id": null}]}', "$.candidates[0].id"),
+        (b'{"candidates": [{"id": 9223372036854775808}]}', "$.candidates[0].id"),
+        (b'{"candidates": [{"id": %s}]}' % (b"7" * 5000), "$.candidates[0].id"),
+        (b'{"candidates": [{"id": "%s"}]}' % (b"x" * 257), "$.candidates[0].id"),
+        (b'{"candidates": [{"features": []}]}', "id"),
+        (b'{"candidates": [{"id": "a", "feature": []}]}', "feature"),
+        (b'{"candidates": [{"id": "a"}], "query": "%s"}' % (b"x" * 513), "$.query"),
+        (b'{"candidates": [{"id": "a"}], "user": "%s"}' % (b"x" * 513), "$.user"),
+        (b'{"candidates": [{"id": "a"}], "user": ""}', "$.user"),
+        (b'{"candidates": [{"id": "a"}], "request_id": "%s"}' % (b"x" * 513), "$.request_id"),
+        (b'{"candidates": [{"id": "a"}], "request_id": ""}', "$.request_id"),
+        (b'{"candidates": [{"id": "a"}], "request_id": 5}', "$.request_id"),
+        (b"[" * 100_000, ""),
+        (b'{"candidates": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "$.candidates"),
+    ],
+)
+def test_a_body_of_another_shape_is_refused_with_the_place(service: Service, body: bytes, word: str) -> None:
+    service.put("shapes", learner="base")
+    refused(service.http.post("/v1/rankers/shapes/rank", content=body), 400, word, error="malformed")
+
+
+@pytest.mark.parametrize("field", ["query", "user", "request_id"])
+def test_nul_is_no_text(service: Service, field: str) -> None:
+    service.put("nul", learner="base")
+    body = {"candidates": [{"id": "a"}], field: "a\0b"}
+    refused(service.http.post("/v1/rankers/nul/rank", json=body), 422, "NUL", field, error="invalid")
+
+
+@pytest.mark.parametrize("content_type", [None, "application/x-www-form-urlencoded", "text/plain", "application/json"])
+def test_the_content_type_does_not_matter(service: Service, content_type: str | None) -> None:
+    """`curl -d` says that it sends a form."""
+    headers = {} if content_type is None else {"content-type": content_type}
+    service.http.put("/v1/rankers/curl", content=b'{"learner": "base"}', headers=headers).raise_for_status()
+    body = b'{"candidates": [{"id": "a"}, {"id": "b"}]}'
+    answer = fine(service.http.post("/v1/rankers/curl/rank", content=body, headers=headers))
+    event = f'{{"event_id": "e", "impression_id": "{answer["impression_id"]}", "clicks": ["b"]}}'.encode()
+    assert fine(service.http.post("/v1/feedback", content=event, headers=headers))["results"][0]["event_id"] == "e"
+    fine(service.http.post("/v1/rankers/curl/versions", content=b'{"note": "x"}', headers=headers))
+    fine(service.http.post("/v1/rankers/curl/versions", headers=headers))
+
+
+def test_every_limit_is_named_when_it_is_passed(tmp_path: Path) -> None:
+    limits: Body = {"max_body_bytes": 4000, "max_candidates": 5, "max_features": 3, "max_events": 2}
+    with Service(tmp_path / "small.db", **limits) as small:
+        small.ready().put("shop", features=names(3))
+        path = "/v1/rankers/shop/rank"
+        shown(small.rank("shop", items(5)))
+        refused(small.http.post(path, json={"candidates": items(6)}), 413, "6 candidates", "max_candidates", "is 5")
+        wide = {"features": names(4)}
+        refused(small.http.put("/v1/rankers/wide", json=wide), 413, "4 features", "max_features", "is 3")
+        event = {"event_id": "e", "impression_id": "i", "clicks": []}
+        refused(small.http.post("/v1/feedback", json=[event] * 3), 413, "3 events", "max_events", "is 2")
+        large = b'{"candidates": [{"id": "%s"}]}' % (b"x" * 4000)
+
+        def chunks() -> Iterator[bytes]:
+            for _ in range(50):
+                yield large[:100]
+
+        for where, method in ((path, "POST"), ("/v1/feedback", "POST"), ("/v1/rankers/shop", "PUT")):
+            answer = small.http.request(method, where, content=large)
+            refused(answer, 413, "max_body_bytes", "4,000", error="over-limit")
+            answer = small.http.request(method, where, content=chunks())  # no Content-Length to believe
+            refused(answer, 413, "max_body_bytes", error="over-limit")
+        shown(small.rank("shop", items(5)))
+
+
+def test_unknown_paths_and_methods(service: Service) -> None:
+    refused(service.http.get("/v1/nothing"), 404, "/v1/nothing", "/docs", error="unknown")
+    response = service.http.get("/v1/feedback")
+    refused(response, 405)
+    assert response.headers["allow"] == "OPTIONS, POST" or "POST" in response.headers["allow"]

@@ -1,0 +1,112 @@
+"""A model's state and its place in the log belong together, whoever asks and whenever."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from rankloop import codec
+from rankloop.errors import RankloopError
+from rankloop.learner import show
+from rankloop.service.model import Model
+from rankloop.service.store import Outcome
+from rankloop.service.wire import Spec
+from rankloop.types import Array, Candidates, FeedbackKind, Impression
+
+
+@dataclass
+class Counting:
+    """Counts what it has learned; every fifth outcome it cannot learn."""
+
+    feedback: ClassVar[FeedbackKind] = "clicks"
+    contextual: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        self.count_: Array = np.zeros(1)
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
+        return show(candidates, np.arange(k))
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        return show(candidates, order)
+
+    def best(self, candidates: Candidates, k: int) -> Array:  # noqa: ARG002
+        return np.arange(k)
+
+    def learn(self, impression: Impression, feedback: Any, rng: Any) -> None:  # noqa: ARG002
+        if self.count_[0] % 5 == 4:
+            self.count_ = self.count_ + 1
+            raise ValueError("every fifth")
+        self.count_ = self.count_ + 1
+
+    def state(self) -> dict[str, Array]:
+        return {"count_": self.count_.copy()}
+
+    def load(self, state: Any) -> None:
+        self.count_ = state["count_"]
+
+
+class Dawdling(Model):
+    """Takes its time between learning an outcome and saying so."""
+
+    @property
+    def learned(self) -> int:
+        return self._learned
+
+    @learned.setter
+    def learned(self, value: int) -> None:
+        time.sleep(0.0005)
+        self._learned = value
+
+
+def outcome(seq: int) -> Outcome:
+    shown = show(Candidates("", ["a", "b"]), np.arange(2))
+    return Outcome(seq, True, 0, codec.dump_impression(shown), [0.0, 1.0])
+
+
+def test_a_state_taken_while_learning_is_of_the_place_it_says() -> None:
+    """A snapshot one outcome ahead of its number would learn that outcome twice after a crash."""
+    model, ended = Dawdling(Counting(), Spec(), 0, 0), threading.Event()
+    wrong: list[tuple[int, float]] = []
+
+    def look() -> None:
+        while not ended.is_set():
+            learned, state = model.state()
+            count = codec.loads(state)[0]["count_"][0]
+            if count != learned:
+                wrong.append((learned, count))
+
+    watchers = [threading.Thread(target=look) for _ in range(3)]
+    try:
+        for watcher in watchers:
+            watcher.start()
+        for seq in range(200):
+            try:
+                model.learn(outcome(seq), 0)
+            except ValueError:
+                assert seq % 5 == 4
+    finally:
+        ended.set()
+        for watcher in watchers:
+            watcher.join()
+    assert not wrong
+    assert model.learned == 200
+
+
+def test_what_cannot_be_learned_is_passed_over_once() -> None:
+    model = Model(Counting(), Spec(), 0, 0)
+    assert not model.learn(outcome(0)._replace(learn=False), 0)
+    assert not model.learn(outcome(1)._replace(body=None), 0)
+    assert not model.learn(outcome(2), epoch=1)
+    with pytest.raises(RankloopError, match="not a rankloop file"):
+        model.learn(outcome(3)._replace(body=b"rubbish"), 0)
+    assert model.learn(outcome(4), 0)
+    assert model.learned == 5
+    with pytest.raises(RankloopError, match="gap"):
+        model.learn(outcome(9), 0)
+    assert model.learned == 5

@@ -1,0 +1,259 @@
+"""Snapshots, versions, leases, keys and forgetting, on both stores."""
+
+from __future__ import annotations
+
+import json
+
+from rankloop.service.store import admin, log
+from rankloop.service.wire import Spec
+from tests.service.stores import TABLES, Store, ev, shop, statuses, store
+
+__all__ = ["shop", "store"]  # fixtures
+
+
+# -- snapshots and versions ----------------------------------------------------------------------------------------
+
+
+def test_snapshots_only_go_forward(shop: Store) -> None:
+    first = shop.row().generation
+
+    def save(seq: int, state: bytes, ahead: int = 0, ranker: str = "shop") -> bool:
+        return shop.do(admin.save_snapshot, ranker, first + ahead, seq, state, shop.now)
+
+    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(0, first, b"fresh")
+    assert save(5, b"five")
+    assert not save(4, b"older")
+    assert not save(5, b"again")
+    assert not save(9, b"of a generation to come", ahead=1)
+    assert not save(9, b"of nobody", ranker="nobody")
+    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(5, first, b"five")
+    assert shop.see(admin.snapshot_seqs) == {"shop": (first, 5)}
+    assert shop.see(admin.snapshot, "nobody") is None
+
+
+def test_a_learner_that_was_rolled_back_behind_its_back_saves_nothing(shop: Store) -> None:
+    for i in range(3):
+        shop.send(ev(f"e{i}", shop.show(), ["a"], final=True))
+    before = shop.row()
+    assert shop.do(admin.save_snapshot, "shop", before.generation, 3, b"three", shop.now)
+    shop.do(admin.replace_state, "shop", b"older", shop.now, reset=False)
+    after = shop.row()
+    assert (after.generation, after.epoch) == (before.generation + 1, before.epoch)
+    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(3, after.generation, b"older")  # goes on at the head
+    assert not shop.do(admin.save_snapshot, "shop", before.generation, 4, b"of the old generation", shop.now)
+    assert shop.do(admin.save_snapshot, "shop", after.generation, 4, b"of the new", shop.now)
+    shop.do(admin.replace_state, "shop", b"fresh", shop.now, reset=True)
+    last = shop.row()
+    assert (last.generation, last.epoch) == (after.generation + 1, before.epoch + 1)
+
+
+def test_a_ranker_made_again_is_another(shop: Store) -> None:
+    """Other processes may know the first for a while: what they show and learn of it must not get into the second."""
+    first, old = shop.row(), shop.new("old")
+    assert shop.do(admin.delete_ranker, "shop")
+    shop.now += 1
+    shop.ranker()
+    second = shop.row()
+    assert second.revision != first.revision
+    assert not shop.do(admin.save_snapshot, "shop", first.generation, 5, b"of the first", shop.now)
+    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(0, second.generation, b"fresh")
+    assert shop.writer.impression(old).future.result(30).fresh
+    assert statuses(shop.send(ev("e1", "old", ["a"], final=True))) == ["late"]
+    shop.now += 100
+    shop.close_windows()
+    assert [outcome.learn for outcome in shop.outcomes()] == [False]
+
+
+def test_a_list_that_was_made_while_its_ranker_was_deleted_is_swept(shop: Store) -> None:
+    kept = shop.show()
+    shop.ranker("gone")
+    late = shop.new("late", ranker="gone", person="ann", request_id="r1")
+    shop.do(admin.delete_ranker, "gone")
+    assert shop.writer.impression(late).future.result(30).fresh
+    assert statuses(shop.send(ev("e1", "late", ["a"]))) == ["orphan"]
+    assert shop.do(admin.sweep, None) == 1
+    assert shop.rows("SELECT id FROM impressions") == [(kept,)]
+    assert mentions(shop, "gone") == []
+
+
+def test_versions_are_kept_and_the_served_one_is_never_dropped(shop: Store) -> None:
+    def keep(state: bytes, automatic: bool = False) -> int:
+        return shop.do(admin.keep_version, "shop", len(state), state, "note", shop.now, automatic=automatic)
+
+    assert keep(b"by hand") == 1
+    assert [keep(b"x" * i, automatic=True) for i in range(1, 7)] == [2, 3, 4, 5, 6, 7]
+    shop.do(admin.set_serving, "shop", 3)
+    assert shop.do(admin.drop_old_versions, "shop", 2) == 3
+    assert [version.version for version in shop.see(admin.versions, "shop")] == [7, 6, 3, 1]
+    assert shop.see(admin.version_state, "shop", 3) == (2, b"xx")
+    assert shop.see(admin.version_state, "shop", 2) is None
+    shop.do(admin.set_serving, "shop", None)
+    shop.do(admin.drop_old_versions, "shop", 2)
+    assert [version.version for version in shop.see(admin.versions, "shop")] == [7, 6, 1]
+    assert keep(b"next") == 8  # a number is never used again
+
+
+def test_rankers_and_their_revisions(shop: Store) -> None:
+    assert not shop.do(admin.add_ranker, "shop", Spec(k=3), b"other", shop.now)
+    shop.ranker("books", k=5)
+    assert [(row.name, row.spec.k) for row in shop.see(admin.rankers)] == [("books", 5), ("shop", 10)]
+    before = shop.see(admin.revisions)
+    shop.do(admin.change_spec, "shop", Spec(k=4))
+    shop.do(admin.set_learning, "shop", False)
+    shop.do(admin.set_serving, "shop", 1)
+    assert shop.see(admin.revisions) == {"books": before["books"], "shop": before["shop"] + 3}
+    row = shop.row()
+    assert (row.spec.k, row.learning, row.serving) == (4, False, 1)
+    assert shop.see(admin.ranker, "nobody") is None
+
+
+# -- leases, workers, keys -----------------------------------------------------------------------------------------
+
+
+def test_leases(store: Store) -> None:
+    assert store.do(admin.take_lease, "shop", "one", None)
+    assert not store.do(admin.take_lease, "shop", "two", None)
+    assert store.see(admin.leases) == {"shop": ("one", 0)}
+    assert store.do(admin.beat, "one", "here", True, b"report") == {"shop"}
+    assert store.do(admin.beat, "two", "here", False, b"") == set()
+    assert not store.do(admin.take_lease, "shop", "two", ("one", 0))  # it beats: not as it was seen
+    assert store.do(admin.take_lease, "shop", "two", ("one", 1))
+    assert store.do(admin.beat, "one", "here", True, b"report") == set()  # this is how the first one learns of it
+    assert store.do(admin.beat, "two", "here", False, b"") == {"shop"}
+    store.do(admin.release_lease, "shop", "one")  # not its own any more
+    assert store.see(admin.leases)["shop"][0] == "two"
+    store.do(admin.release, "two")
+    assert store.see(admin.leases) == {}
+    assert store.see(admin.workers) == {"one": ("here", 1, True)}
+    assert store.see(admin.reports, "here") == {"one": b"report"}
+    assert store.see(admin.reports, "elsewhere") == {}
+    store.do(admin.forget_worker, "one", 0)  # it has beaten since
+    assert set(store.see(admin.workers)) == {"one"}
+    store.do(admin.forget_worker, "one", 1)
+    assert store.see(admin.workers) == {}
+
+
+def test_keys(store: Store) -> None:
+    assert store.do(admin.add_key, "digest", "web", "rank", 5.0)
+    assert not store.do(admin.add_key, "other", "web", "rank", 6.0)
+    assert store.do(admin.add_key, "third", "ops", "admin", 7.0)
+    assert store.see(admin.keys) == [("third", "ops", "admin", 7.0), ("digest", "web", "rank", 5.0)]
+    assert store.do(admin.drop_key, "web")
+    assert not store.do(admin.drop_key, "web")
+    assert [row[1] for row in store.see(admin.keys)] == ["ops"]
+
+
+# -- forgetting ----------------------------------------------------------------------------------------------------
+
+
+def test_the_sweep_deletes_only_what_a_snapshot_covers(shop: Store) -> None:
+    names = [shop.show() for _ in range(4)]
+    waiting = shop.show()
+    shop.send(*(ev(f"e{i}", name, ["a"], final=True) for i, name in enumerate(names)))
+    shop.now += 1000
+    young = shop.show()
+    shop.send(ev("young", young, ["a"], final=True))
+    before = shop.now - 1
+    assert shop.do(admin.sweep, None) == 0
+    assert shop.do(admin.sweep, before) == 0  # old, but no snapshot has them
+    shop.do(admin.save_snapshot, "shop", shop.row().generation, 3, b"three", shop.now)
+    assert shop.do(admin.sweep, before, limit=2) == 2
+    assert shop.do(admin.sweep, before, limit=2) == 1
+    assert shop.do(admin.sweep, before, limit=2) == 0
+    assert [outcome.seq for outcome in shop.outcomes()] == [3, 4]
+    assert {row[0] for row in shop.rows("SELECT id FROM impressions")} == {names[3], waiting, young}
+    assert {row[0] for row in shop.rows("SELECT event_id FROM events")} == {"e3", "young"}
+    assert statuses(shop.send(ev("e0", names[0], ["a"]))) == ["orphan"]
+    shop.do(admin.save_snapshot, "shop", shop.row().generation, 5, b"five", shop.now)
+    assert shop.do(admin.sweep, before) == 1
+    assert {row[0] for row in shop.rows("SELECT id FROM impressions")} == {waiting, young}  # open, or not old enough
+    shop.send(ev("next", shop.show(), ["a"], final=True))
+    assert [outcome.seq for outcome in shop.outcomes()] == [4, 5]  # numbers go on where they were
+
+
+def test_what_was_closed_without_an_outcome_is_swept_too(store: Store) -> None:
+    store.ranker("shop", silence="ignore")
+    store.show()
+    store.now += 10
+    store.close_windows()
+    assert store.do(admin.sweep, store.now) == 1
+    assert store.count("impressions") == 0
+
+
+def mentions(store: Store, text: str) -> list[str]:
+    """Every table and row in which `text` stands, as text or within bytes."""
+    return [
+        f"{table}: {row}"
+        for table in TABLES
+        for row in store.rows(f"SELECT * FROM {table}")
+        if any(text in (v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v)) for v in row)
+    ]
+
+
+def test_a_user_is_forgotten(shop: Store) -> None:
+    def show(user: str, name: str) -> str:
+        answer = json.dumps({"request_id": f"{user}/{name}", "items": []}).encode()
+        return shop.show(name, person=user, request_id=f"{user}/{name}", answer=answer)
+
+    for user in ("ann-4711", "bob-4712"):
+        covered, pending, waiting, silent = (
+            show(user, f"{kind}-{user[:3]}") for kind in ("covered", "pending", "open", "silent")
+        )
+        shop.send(ev(f"{user}-1", covered, ["a"], final=True), ev(f"{user}-2", waiting, ["b"]))
+        shop.do(admin.save_snapshot, "shop", shop.row().generation, len(shop.outcomes()), b"snapshot", shop.now)
+        shop.send(ev(f"{user}-3", pending, ["a"], final=True), ev(f"{user}-4", pending, ["b"]))
+        assert silent
+    before = shop.outcomes()
+    assert len(before) == 4
+    assert mentions(shop, "ann-4711")
+
+    # Outcomes 0 … 2 are in the snapshot, bob's pending one (3) is not: of him something has to wait.
+    erased = shop.do(admin.erase_user, "bob-4712")
+    assert (erased.impressions, erased.events, erased.pending) == (3, 2, 1)
+    assert shop.rows("SELECT person, request_id, erase FROM impressions WHERE id = ?", "pending-bob") == [
+        (None, None, 1)
+    ]
+    assert shop.do(admin.sweep, None) == 0
+    assert [outcome.seq for outcome in shop.outcomes()] == [0, 1, 3]  # what learning still needs is there
+    shop.do(admin.save_snapshot, "shop", shop.row().generation, 4, b"snapshot", shop.now)
+    assert shop.do(admin.sweep, None) == 1
+    assert mentions(shop, "bob-4712") == []
+    assert statuses(shop.send(ev("late", "open-bob", ["a"]))) == ["orphan"]
+
+    assert len(shop.rows("SELECT id FROM impressions WHERE person = ?", "ann-4711")) == 4  # nobody else is touched
+    assert shop.outcomes() == before[:2]
+    erased = shop.do(admin.erase_user, "ann-4711")
+    assert (erased.impressions, erased.events, erased.pending) == (4, 4, 0)
+    assert mentions(shop, "ann-4711") == []
+    assert shop.do(admin.erase_user, "ann-4711").impressions == 0
+
+
+def test_a_user_with_many_impressions_is_forgotten(shop: Store) -> None:
+    for start in range(0, 1200, 400):
+        shop.do(log.add_impressions, [shop.new(f"imp{i}", person="ann") for i in range(start, start + 400)])
+    shop.send(*(ev(f"e{i}", f"imp{i}", ["a"]) for i in range(0, 1200, 2)))
+    erased = shop.do(admin.erase_user, "ann")
+    assert (erased.impressions, erased.events, erased.pending) == (1200, 600, 0)
+    assert shop.count("impressions") == shop.count("events") == 0
+
+
+def test_a_deleted_ranker_leaves_nothing(shop: Store) -> None:
+    shop.ranker("books")
+    for ranker in ("shop", "books"):
+        closed, waiting = shop.show(ranker=ranker, person="ann", request_id="r"), shop.show(ranker=ranker)
+        shop.send(ev(f"{ranker}-1", closed, ["a"], final=True), ev(f"{ranker}-2", waiting, ["b"]))
+        shop.send(ev(f"{ranker}-3", closed, ["b"]))  # late
+        shop.do(admin.keep_version, ranker, 1, b"state", f"of {ranker}", shop.now)
+        shop.do(admin.take_lease, ranker, "worker", None)
+    counts = {table: shop.count(table) for table in TABLES}
+    assert shop.do(admin.delete_ranker, "shop")
+    assert {table: 2 * shop.count(table) for table in TABLES} == counts
+    assert mentions(shop, "shop") == []
+    assert not shop.do(admin.delete_ranker, "shop")
+    assert statuses(shop.send(ev("x", "imp0", ["a"]))) == ["orphan"]
+    assert shop.do(log.reserve_numbers, "shop", 1) is None
+    assert shop.close_windows("shop") == []
+    shop.ranker("shop")  # the name is free, and starts at nothing
+    assert shop.see(log.heads)["shop"] == 0
+    shop.do(admin.delete_ranker, "books")
+    assert [shop.count(table) for table in ("impressions", "events", "outcomes", "versions", "leases")] == [0] * 5

@@ -1,0 +1,221 @@
+"""The joining rules, against dictionaries."""
+
+from __future__ import annotations
+
+import json
+import threading
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankloop.service.store import Writer, admin, schema
+from rankloop.service.store.database import open_database
+from rankloop.service.wire import FeedbackEvent
+from tests.service.conftest import Postgres
+from tests.service.stores import Store, shop, statuses, store
+
+__all__ = ["shop", "store"]  # fixtures
+
+
+RANKERS: dict[str, dict[str, Any]] = {
+    "clicks": {},
+    "quiet": {"silence": "ignore"},
+    "graded": {"learner": "x"},
+}
+ITEMS = ["a", "b", "c"]
+Action = tuple[Any, ...]
+
+
+class Book:
+    """The rules of joining in plain Python, one event after the other."""
+
+    def __init__(self) -> None:
+        self.lists: dict[str, dict[str, Any]] = {}
+        self.events: dict[str, str] = {}
+        self.outcomes: dict[str, list[tuple[str, str, list[float]]]] = {name: [] for name in RANKERS}
+
+    def show(self, name: str, ranker: str, closes: float) -> None:
+        self.lists[name] = {
+            "ranker": ranker,
+            "closes": closes,
+            "open": True,
+            "told": False,
+            "clicks": None,
+            "grades": {},
+        }
+
+    def take(self, event: FeedbackEvent) -> str:
+        if event.event_id in self.events:
+            return "duplicate" if self.events[event.event_id] == event.impression_id else "rejected"
+        one = self.lists.get(event.impression_id)
+        if one is None:
+            return "orphan"
+        graded = one["ranker"] == "graded"
+        given, other = (event.grades, event.clicks) if graded else (event.clicks, event.grades)
+        if other is not None or (given is None and not event.final):
+            return "rejected"
+        if any(item not in ITEMS for item in given or ()) or any(grade < 0 for grade in (event.grades or {}).values()):
+            return "rejected"
+        self.events[event.event_id] = event.impression_id
+        if not one["open"]:
+            return "late"
+        if event.clicks is not None:
+            one["clicks"] = (one["clicks"] or set()) | set(event.clicks)
+        one["grades"].update(event.grades or {})
+        one["told"] |= given is not None
+        if event.final:
+            self._end(event.impression_id, "final")
+        return "accepted"
+
+    def close(self, ranker: str, now: float) -> None:
+        ended = [(one["closes"], name) for name, one in self.lists.items() if one["ranker"] == ranker and one["open"]]
+        for closes, name in sorted(ended):
+            if closes <= now:
+                one = self.lists[name]
+                if one["told"] or ranker == "clicks":
+                    self._end(name, "window" if one["told"] else "silent")
+                one["open"] = False
+
+    def _end(self, name: str, kind: str) -> None:
+        one = self.lists[name]
+        one["open"] = False
+        values: list[float] = []
+        if one["clicks"] is not None:
+            values = [float(item in one["clicks"]) for item in ITEMS]
+        for item in ITEMS:
+            if item not in one["grades"]:
+                break
+            values.append(one["grades"][item])
+        self.outcomes[one["ranker"]].append((name, kind, values))
+
+
+reports = st.fixed_dictionaries(
+    {"event": st.integers(0, 25), "at": st.integers(0, 12)},
+    optional={
+        "clicks": st.lists(st.sampled_from([*ITEMS, *ITEMS, "z"]), max_size=3),
+        "grades": st.dictionaries(
+            st.sampled_from([*ITEMS, *ITEMS, "z"]), st.sampled_from([0.0, 1.0, 4.0, -1.0]), max_size=3
+        ),
+        "final": st.booleans(),
+    },
+)
+# Mostly feedback of the kind the list wants, or few sequences would come to anything.
+fitting = st.fixed_dictionaries(
+    {"event": st.integers(0, 200), "at": st.integers(0, 12), "fit": st.lists(st.sampled_from(ITEMS), max_size=3)},
+    optional={"final": st.booleans()},
+)
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("show"), st.sampled_from(sorted(RANKERS)), st.sampled_from([1.0, 5.0])),
+        st.tuples(st.just("send"), st.lists(st.one_of(fitting, fitting, reports), min_size=1, max_size=5)),
+        st.tuples(st.just("wait"), st.sampled_from([0.5, 1.0, 4.0]), st.sampled_from(sorted(RANKERS))),
+    ),
+    max_size=40,
+)
+
+
+class Compared:
+    """Does the same to a store and to the book; every example gets rankers of its own in the one store."""
+
+    def __init__(self, url: str) -> None:
+        self.store = Store(url)
+        self._examples = count()
+
+    def run(self, todo: list[Action]) -> None:
+        store, book, prefix = self.store, Book(), f"x{next(self._examples)}-"
+        for ranker, spec in RANKERS.items():
+            store.ranker(prefix + ranker, **spec)
+        shown: list[tuple[str, str]] = []
+        for action in todo:
+            if action[0] == "show":
+                name = f"{prefix}{len(shown):03}"
+                shown.append((name, action[1]))
+                store.show(name, ranker=prefix + action[1], window=action[2])
+                book.show(name, action[1], store.now + action[2])
+            elif action[0] == "send":
+                events = [self._event(prefix, shown, dict(fields)) for fields in action[1]]
+                assert statuses(store.send(*events)) == [book.take(event) for event in events]
+            else:
+                store.now += action[1]
+                store.close_windows(prefix + action[2])
+                book.close(action[2], store.now)
+        for ranker, expected in book.outcomes.items():
+            found = store.rows(
+                "SELECT seq, impression_id, kind, feedback FROM outcomes WHERE ranker = ? ORDER BY seq", prefix + ranker
+            )
+            assert [row[0] for row in found] == list(range(len(expected)))
+            assert [(name, kind, json.loads(feedback)) for _, name, kind, feedback in found] == expected
+        kept = store.rows("SELECT event_id, impression_id FROM events WHERE impression_id LIKE ?", f"{prefix}%")
+        assert dict(kept) == book.events
+        opened = store.rows("SELECT id FROM impressions WHERE open = 1 AND id LIKE ?", f"{prefix}%")
+        assert {row[0] for row in opened} == {name for name, one in book.lists.items() if one["open"]}
+
+    @staticmethod
+    def _event(prefix: str, shown: list[tuple[str, str]], fields: dict[str, Any]) -> FeedbackEvent:
+        at = fields.pop("at")
+        name, ranker = shown[at] if at < len(shown) else (f"{prefix}nowhere", "clicks")
+        event = f"{prefix}e{fields.pop('event')}"
+        if "fit" in fields:
+            items = fields.pop("fit")
+            fields |= {"grades": dict.fromkeys(items, 2.0)} if ranker == "graded" else {"clicks": items}
+        return FeedbackEvent(event, name, **fields)
+
+
+def test_joining_follows_the_rules_sqlite(tmp_path: Path) -> None:
+    compared = Compared(str(tmp_path / "store.db"))
+
+    @settings(max_examples=120)
+    @given(actions)
+    def follows(todo: list[Action]) -> None:
+        compared.run(todo)
+
+    follows()
+    compared.store.close()
+
+
+def test_joining_follows_the_rules_postgresql(postgres: Postgres) -> None:
+    compared = Compared(postgres.database())
+
+    @settings(max_examples=30)
+    @given(actions)
+    def follows(todo: list[Action]) -> None:
+        compared.run(todo)
+
+    follows()
+    compared.store.close()
+
+
+def test_the_write_ahead_log_is_emptied_though_someone_always_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankloop.service.store.database.LARGE_LOG", 100_000)
+    monkeypatch.setattr("rankloop.service.store.writer.TIDY_EVERY", 0.05)
+    database = open_database(str(tmp_path / "busy.db"))
+    schema.migrate(database)
+    writer, ended = Writer(database, {}), threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            database.read(admin.rankers)
+        database.forget()
+
+    readers = [threading.Thread(target=look) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    log_file, sizes = tmp_path / "busy.db-wal", []
+    try:
+        for i in range(200):
+            writer.do(lambda c, i=i: admin.add_key(c, f"{i}" * 20_000, f"key {i}", "rank", 1.0))  # type: ignore[misc]
+            sizes.append(log_file.stat().st_size)
+    finally:
+        ended.set()
+        for reader in readers:
+            reader.join()
+        writer.close()
+        database.forget()
+    assert any(after < before for before, after in pairwise(sizes)), "never emptied"
+    assert max(sizes) < 8_000_000
