@@ -46,7 +46,17 @@ def python_blocks(path: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", path.read_text("utf-8"), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/lab.md", "docs/interleaving.md", "docs/service.md"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "README.md",
+        "docs/lab.md",
+        "docs/interleaving.md",
+        "docs/service.md",
+        "docs/click-models.md",
+        "docs/learners/bandits.md",
+    ],
+)
 def test_python_in_the_docs_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = python_blocks(ROOT / name)

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from rankloop.clicks import Pairs, PositionBased, save
 from rankloop.clicks.dependent import TABLES, DependentClickUser
-from rankloop.errors import InvalidInput, InvalidParameter, UnknownName
+from rankloop.clicks.graded import GradedUser
+from rankloop.errors import CodecError, InvalidInput, InvalidParameter, UnknownName
+from rankloop.lab.dataset import Split
+from rankloop.lab.datasets import open_split
+from rankloop.lab.interleave import interleave
+from rankloop.lab.run import Trial, run
+from rankloop.lab.simulate import simulate
 from rankloop.lab.users import open_user
+from rankloop.lab.worlds import Stationary
+from rankloop.registry import make
 from rankloop.streams import Streams
 from rankloop.types import Array
 
@@ -53,9 +65,70 @@ def test_the_published_stop_rule_halves_what_a_navigational_user_sees() -> None:
 
 
 def test_specs() -> None:
-    assert open_user("navigational", 4).click == (0.05, 0.3, 0.5, 0.7, 0.95)
-    assert open_user("informational", 3).click == (0.4, 0.6, 0.7, 0.8, 0.9)  # the smallest table that covers 0-3
+    assert open_user("navigational", 4) == DependentClickUser.named("navigational", 4)
+    five = DependentClickUser((0.4, 0.6, 0.7, 0.8, 0.9), (0.1, 0.2, 0.3, 0.4, 0.5))
+    assert open_user("informational", 3) == five  # the smallest table that covers 0-3
     assert not open_user("perfect?stop_requires_click=false", 1).stop_requires_click
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_users_of_click_models_follow_the_closed_forms(table: str) -> None:
+    """Cascade: nobody reads past a click. Position-based: (1/rank)^eta looks. DBN: impatient after every document."""
+    grades = np.array([0, 4, 1, 0, 3, 1])
+    plain = DependentClickUser.named(table, 4)
+    click, stop = np.array(plain.click)[grades], np.array(plain.stop)[grades]
+    ranks = np.arange(1, 7)
+    onwards = 0.7 * (1 - click * stop)
+    expected = {
+        f"cascade?table={table}": click * np.append(1.0, np.cumprod(1 - click)[:-1]),
+        f"pbm?eta=0.5&table={table}": click / np.sqrt(ranks),
+        f"dbn?gamma=0.7&table={table}": click * np.append(1.0, np.cumprod(onwards)[:-1]),
+        f"dbn?gamma=1&table={table}": expected_rates(plain, grades),
+    }
+    for spec, rates in expected.items():
+        user = open_user(spec, 4)
+        assert isinstance(user, GradedUser)
+        assert user.stop_requires_click is None
+        streams = Streams(1)
+        found = np.mean([user.react(grades, streams.at("user", t)).values for t in range(5000)], axis=0)
+        assert (np.abs(found - rates) <= 4 * np.sqrt(rates * (1 - rates) / 5000) + 1e-12).all(), spec
+
+
+def test_a_fitted_user_clicks_by_query_and_item_in_the_loop(tmp_path: Path) -> None:
+    """Item i of query q is clicked at rank 1 with its own probability; the grades of the data do not count."""
+    split = open_split("synthetic:mq2008?queries=3&vali=1&test=1")
+    names = [(str(q), str(i)) for n, q in enumerate(split.train.queries) for i in range(len(split.train.grades_of(n)))]
+    pairs = Pairs.of([q for q, _ in names], [i for _, i in names])
+    even = [float(int(document) % 2 == 0) for document in pairs.names()[1]]
+    save(PositionBased().given(pairs, attraction_=even, examination_=np.ones(10)), tmp_path / "pbm.model")
+    user = open_user(f"fitted:{tmp_path / 'pbm.model'}", 4)
+    steps = list(simulate(make("random"), Stationary(split.train), user, 60))
+    for step in steps:
+        assert step.feedback.values.tolist() == [float(item % 2 == 0) for item in step.impression.items]
+    assert (
+        run(
+            Trial(
+                "pdgd",
+                data="synthetic:mq2008?queries=3&vali=1&test=1",
+                user=f"fitted:{tmp_path / 'pbm.model'}",
+                rounds=20,
+            )
+        ).conventions["stop_requires_click"]
+        is None
+    )
+    found = interleave(
+        ["feature:1", "feature:2"],
+        Split(split.train, None, split.train),
+        user=f"fitted:{tmp_path / 'pbm.model'}",
+        rounds=20,
+    )
+    assert (found.win + found.loss).sum() > 0
+    other = open_split("synthetic:mq2008?queries=5&vali=1&test=1&seed=9").train
+    strange = replace(other, queries=np.array([f"other {q}" for q in other.queries]), _candidates={})
+    with pytest.raises(InvalidInput, match="knows nothing about query 'other"):
+        list(simulate(make("random"), Stationary(strange), user, 1))
+    with pytest.raises(InvalidInput, match="looks at queries and items, which this caller does not tell it"):
+        user.react(np.array([1, 0]), np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(
@@ -64,6 +137,17 @@ def test_specs() -> None:
         ("navigatoinal", UnknownName, "did you mean 'navigational'"),
         ("perfect?patience=3", InvalidParameter, "has no option 'patience'; it has stop_requires_click"),
         ("perfect?stop_requires_click=maybe", InvalidParameter, "must be true or false"),
+        ("cascade?eta=1", InvalidParameter, "user 'cascade' has no option 'eta'; it has table"),
+        ("pbm?eta=-1", InvalidParameter, "eta is -1.0; it must be at least 0"),
+        ("pbm?gamma=1", InvalidParameter, "has no option 'gamma'; it has table, eta"),
+        ("dbn?gamma=2", InvalidParameter, "gamma is 2.0; it must be at most 1"),
+        ("dbn?table=odd", InvalidParameter, "table is 'odd'; it must be one of navigational, perfect"),
+        (
+            "ubm",
+            UnknownName,
+            "there are perfect, navigational, informational, almost-random, cascade, pbm, dbn, fitted",
+        ),
+        ("fitted:FILE", CodecError, "FILE: No such file"),
     ],
 )
 def test_bad_specs_are_named(spec: str, error: type[Exception], words: str) -> None:
@@ -76,5 +160,7 @@ def test_grades_off_the_table_are_named() -> None:
         open_user("perfect", 7)
     with pytest.raises(InvalidInput, match=r"grades \[9\]; this user knows 0 to 1"):
         DependentClickUser.named("perfect", 1).react(np.array([9]), np.random.default_rng(0))
+    with pytest.raises(InvalidInput, match=r"grades \[9\]; this user knows 0 to 1"):
+        open_user("pbm", 1).react(np.array([9]), np.random.default_rng(0))
     with pytest.raises(InvalidParameter, match=r"probability 1\.5"):
         DependentClickUser((0.0, 1.5), (0.0, 0.0))

@@ -46,7 +46,7 @@ def interleave(
         `synthetic:NAME[?option=value&…]`, or a path to a LETOR file or folder. Learners are trained on its train part,
         the comparison is on its test part.
     user
-        perfect, navigational, informational or almost-random.
+        perfect, navigational, informational, almost-random, cascade, pbm, dbn or fitted:FILE: see docs/lab.md.
     rounds
         Lists shown.
     method

@@ -19,6 +19,7 @@ from rankloop.interleaving import METHODS, Method, mix, outcome, preferences
 from rankloop.kernels.interleaving import rankings as ranked
 from rankloop.kernels.metrics import dcg, ragged_ideal_dcg
 from rankloop.lab.dataset import Dataset, Split
+from rankloop.lab.model_users import reaction
 from rankloop.lab.simulate import User, simulate
 from rankloop.lab.users import open_user
 from rankloop.lab.worlds import Stationary
@@ -217,7 +218,9 @@ def compare(
     for t in range(rounds):
         q = int(streams.at("interleave/query", t).random() * len(dataset))
         mixed = mix(rankings[q], min(k, rankings[q].shape[1]), streams.at("interleave/mix", t), method)
-        clicks = user.react(dataset.grades_of(q)[mixed.order], streams.at("interleave/user", t)).values
+        shown, grades = dataset.candidates(q), dataset.grades_of(q)[mixed.order]
+        rng = streams.at("interleave/user", t)
+        clicks = reaction(user, shown.query, shown.items[mixed.order], grades, rng).values
         credit[t] = outcome(mixed, clicks)
         win[t], loss[t] = preferences(mixed, clicks)
         _tell(on_progress, "impressions", t + 1, rounds)

@@ -68,6 +68,10 @@ class Trial:
                 "it out, or take world 'stationary'"
             )
 
+    def carry_out(self, opened: Callable[[str], Split], on_progress: Progress) -> Record:
+        """Run it; `opened` opens a data set, or finds it open."""
+        return run(self, opened(self.data), on_progress)
+
     @property
     def label(self) -> str:
         """The learner with what was set of it, as tables and legends show it."""
@@ -168,7 +172,7 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
     )
 
 
-def conventions(trial: Trial, split: Split, stop_requires_click: bool) -> dict[str, Any]:
+def conventions(trial: Trial, split: Split, stop_requires_click: bool | None) -> dict[str, Any]:
     """What the numbers of a run mean, for whoever compares them with others."""
     changing = {
         "world": trial.world,

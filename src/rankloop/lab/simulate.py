@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from rankloop.lab.delays import Delays
+from rankloop.lab.model_users import reaction
 from rankloop.lab.worlds import Round, World
 from rankloop.learner import Learner
 from rankloop.streams import Streams
@@ -41,7 +42,7 @@ def simulate(
     for t in range(rounds):
         query = world.at(t, streams.at("world", t))
         shown = learner.rank(query.candidates, world.k, streams.at("rank", t))
-        feedback = user.react(query.grades[shown.order], streams.at("user", t))
+        feedback = reaction(user, shown.query, shown.items, query.grades[shown.order], streams.at("user", t))
         if delays is None:
             learner.learn(shown, feedback, streams.at("learn", t))
         else:

@@ -1,0 +1,101 @@
+"""Click-through rates: the baselines that a click model must beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from rankloop.clicks._em import Progress, check_options, pooled, share
+from rankloop.clicks.log import SessionLog
+from rankloop.clicks.model import ONE, TABLE, ClickModel
+from rankloop.kernels.click_fits import shown_and_clicked
+from rankloop.kernels.click_models import POSITION, ClickChances
+from rankloop.types import Array
+
+
+@dataclass
+class GlobalRate(ClickModel):
+    """Every document at every rank is clicked with the same probability: the share of clicks among all shown.
+
+    >>> from rankloop.clicks.log import Page, SessionLog
+    >>> log = SessionLog.from_pages([Page("monday", "shoes", ["a", "b"], [1, 0])])
+    >>> GlobalRate().fit(log).click_probabilities("hats", ["c"]).tolist()
+    [0.5]
+    """
+
+    name: ClassVar[str] = "ctr"
+    title: ClassVar[str] = "click-through rate"
+    learned: ClassVar = {"rate_": (1,)}
+
+    def __post_init__(self) -> None:
+        self.rate_: Array = np.zeros(1)
+
+    def chances(self) -> ClickChances:
+        """For kernels."""
+        return ClickChances(POSITION, np.full(len(self.pairs) + 1, self.rate_[0]), ONE, ONE, 1.0, TABLE)
+
+    def _fit(self, log: SessionLog, on_progress: Progress | None) -> None:  # noqa: ARG002
+        self.rate_ = share(log.clicks.sum(keepdims=True)[0], log.lengths.sum(keepdims=True), 0.5, 0.0)
+
+
+@dataclass
+class RankRate(ClickModel):
+    """A rank is clicked with the same probability whatever document stands there.
+
+    >>> from rankloop.clicks.log import Page, SessionLog
+    >>> log = SessionLog.from_pages([Page("monday", "shoes", ["a", "b"], [1, 0])] * 9)
+    >>> RankRate().fit(log).click_probabilities("hats", ["c", "d"]).round(3).tolist()
+    [1.0, 0.0]
+    """
+
+    name: ClassVar[str] = "ctr-rank"
+    title: ClassVar[str] = "click-through rate by rank"
+    learned: ClassVar = {"rate_": ("ranks",)}
+
+    def __post_init__(self) -> None:
+        self.rate_: Array = np.zeros(0)
+
+    def chances(self) -> ClickChances:
+        """For kernels."""
+        return ClickChances(POSITION, np.ones(len(self.pairs) + 1), ONE, ONE, 1.0, self.rate_.reshape(-1, 1))
+
+    def _fit(self, log: SessionLog, on_progress: Progress | None) -> None:  # noqa: ARG002
+        self.rate_ = share(log.clicks.sum(axis=0), log.shows(), 0.5, 0.0)
+
+
+@dataclass
+class DocumentRate(ClickModel):
+    """A query-document pair is clicked with the same probability at whatever rank it stands.
+
+    Parameters
+    ----------
+    prior
+        How many displays of a pair count as known before, with the mean rate of all pairs.
+
+    Examples
+    --------
+    >>> from rankloop.clicks.log import Page, SessionLog
+    >>> log = SessionLog.from_pages([Page("monday", "shoes", ["a", "b"], [1, 0])] * 9)
+    >>> DocumentRate(prior=1).fit(log).click_probabilities("shoes", ["b", "a", "c"]).tolist()
+    [0.05, 0.95, 0.5]
+    """
+
+    prior: float = 5.0
+
+    name: ClassVar[str] = "ctr-document"
+    title: ClassVar[str] = "click-through rate by document"
+    learned: ClassVar = {"attraction_": ("pairs",)}
+
+    def __post_init__(self) -> None:
+        check_options(self.prior)
+        self.attraction_: Array = np.zeros(0)
+
+    def chances(self) -> ClickChances:
+        """For kernels."""
+        return ClickChances(POSITION, self.attraction_, ONE, ONE, 1.0, TABLE)
+
+    def _fit(self, log: SessionLog, on_progress: Progress | None) -> None:  # noqa: ARG002
+        shows, clicked = shown_and_clicked(log.shown, log.lengths, log.clicks, 0, len(log.pairs))
+        self.attraction_ = pooled(clicked, shows, self.prior)

@@ -1,0 +1,288 @@
+"""What every click model can do: limits, pages, files, bad input."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rankloop import codec
+from rankloop.clicks import (
+    MODELS,
+    Cascade,
+    ClickModel,
+    DynamicBayesian,
+    Page,
+    Pairs,
+    PositionBased,
+    SessionLog,
+    UserBrowsing,
+    dumps,
+    load,
+    loads,
+    save,
+)
+from rankloop.clicks.files import model_named
+from rankloop.errors import CodecError, DataError, InvalidInput, InvalidParameter, UnknownName
+from rankloop.types import Feedback, Impression
+from tests.clicks.truths import RANKS, pages, truth
+
+LIST = ["d3", "d0", "d5", "d1", "d2"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_probabilities_of_pages_sum_to_one_and_their_clicks_to_the_click_probabilities(name: str) -> None:
+    model, total, clicked = truth(name), 0.0, np.zeros(RANKS)
+    for clicks in itertools.product([0, 1], repeat=RANKS):
+        given = model.conditional_probabilities("q1", LIST, clicks)
+        page = float(np.prod(np.where(clicks, given, 1 - given)))
+        total += page
+        clicked += page * np.array(clicks)
+    assert total == pytest.approx(1.0)
+    assert model.click_probabilities("q1", LIST) == pytest.approx(clicked)
+    assert model.expected_clicks("q1", LIST) == pytest.approx(clicked.sum())
+    assert model.expected_clicks("q1", LIST, 2) == pytest.approx(clicked[:2].sum())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_users_click_as_often_as_foreseen(name: str) -> None:
+    model, rng, rounds = truth(name), np.random.default_rng(1), 4000
+    clicks = np.mean([model.react("q1", LIST, rng).values for _ in range(rounds)], axis=0)
+    wanted = model.click_probabilities("q1", LIST)
+    assert (np.abs(clicks - wanted) <= 4 * np.sqrt(wanted * (1 - wanted) / rounds)).all()
+    assert isinstance(model.react("q1", LIST, rng), Feedback)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_log_likelihood_of_a_log_is_that_of_its_pages(name: str) -> None:
+    model, rng = truth(name), np.random.default_rng(2)
+    log = model.simulate(pages(50, rng, shortest=1), rng)
+    queries, documents = log.pairs.names()
+    total, bits = 0.0, []
+    for i in range(len(log)):
+        shown, clicks = log.shown[i, : log.lengths[i]], log.clicks[i, : log.lengths[i]]
+        query, ids = str(queries[shown[0]]), documents[shown]
+        given = model.conditional_probabilities(query, ids, clicks)
+        total += np.log(np.where(clicks, given, 1 - given)).sum()
+        before = model.click_probabilities(query, ids)
+        bits.append(-np.log2(np.where(clicks, before, 1 - before)))
+    found = model.score(log)
+    assert found.log_likelihood == pytest.approx(total / len(log), abs=RANKS * 1.1e-6)  # what is sure costs the floor
+    by_rank = [2 ** np.mean([page[r] for page in bits if len(page) > r]) for r in range(RANKS)]
+    assert found.perplexity_by_rank == pytest.approx(by_rank)
+    assert found.perplexity == pytest.approx(np.mean(by_rank))
+    assert (found.pages, found.clicks, found.impossible, found.unseen) == (50, log.clicks.sum(), 0, 0.0)
+
+
+def test_the_truth_foresees_better_than_any_other_model() -> None:
+    """On a long log, for every model: nobody beats the one who made it by more than its own fit does."""
+    rng = np.random.default_rng(5)
+    for name in ("cm", "dcm", "pbm", "ubm", "dbn", "ccm"):
+        true = truth(name)
+        train, test = (true.simulate(pages(8_000, rng), rng) for _ in range(2))
+        best = true.score(test).log_likelihood
+        for other, kind in MODELS.items():
+            assert kind().fit(train).score(test).log_likelihood < best + 1e-3, (name, other)
+
+
+def test_limits_in_which_models_are_one() -> None:
+    """DBN with continuation 1 is SDBN; SDBN that always satisfies is the cascade; UBM with equal columns is PBM."""
+    dbn, pbm = truth("dbn"), truth("pbm")
+    a, pairs = dbn.attraction_[:-1], dbn.pairs  # type: ignore[attr-defined]
+    s = dbn.satisfaction_[:-1]  # type: ignore[attr-defined]
+    patient = DynamicBayesian().given(pairs, attraction_=a, satisfaction_=s, continuation_=[1.0])
+    sdbn = MODELS["sdbn"]().given(pairs, attraction_=a, satisfaction_=s)
+    happy = MODELS["sdbn"]().given(pairs, attraction_=a, satisfaction_=np.ones(len(a)))
+    dcm = MODELS["dcm"]().given(pairs, attraction_=a, stop_=np.ones(RANKS))
+    cm = Cascade().given(pairs, attraction_=a)
+    e = pbm.examination_  # type: ignore[attr-defined]
+    ubm = UserBrowsing().given(pairs, attraction_=a, examination_=np.repeat(e[:, None], RANKS, axis=1))
+    pbm = PositionBased().given(pairs, attraction_=a, examination_=e)
+    for left, right in ((patient, sdbn), (happy, cm), (dcm, cm), (ubm, pbm)):
+        assert left.click_probabilities("q0", LIST) == pytest.approx(right.click_probabilities("q0", LIST))
+        for clicks in itertools.product([0, 1], repeat=RANKS):
+            if right is cm and sum(clicks) > 1:
+                continue  # what a cascade cannot explain has no probabilities given
+            assert left.conditional_probabilities("q0", LIST, clicks) == pytest.approx(
+                right.conditional_probabilities("q0", LIST, clicks)
+            )
+
+
+def test_a_second_click_is_impossible_for_a_cascade_and_costs_what_the_floor_says() -> None:
+    model = Cascade().given(Pairs.of(["q"] * 2, ["a", "b"]), attraction_=[0.5, 0.5])
+    log = SessionLog.from_pages([Page("1", "q", ["a", "b"], [1, 1]), Page("2", "q", ["a", "b"], [1, 0])])
+    found = model.score(log)
+    assert found.impossible == 1
+    assert found.log_likelihood == pytest.approx((2 * np.log(0.5) + np.log(1e-6) + np.log(1 - 1e-6)) / 2)
+
+
+def test_items_may_be_numbers_and_unseen_ones_are_counted() -> None:
+    model = PositionBased().given(
+        Pairs.of(["7"] * 3, ["1", "2", "10"]), attraction_=[0.1, 0.2, 0.3], examination_=[1.0]
+    )
+    assert [model.click_probabilities("7", [d])[0] for d in (1, 10, 2, 99)] == pytest.approx([0.1, 0.2, 0.3, 0.2])
+    assert model.pairs.documents_of("7").tolist() == ["1", "10", "2"]
+    assert model.pairs.documents_of("8").tolist() == []
+    log = SessionLog.from_pages([Page("s", "7", [d], [0]) for d in (1, 2, 3)] + [Page("s", "8", [1], [0])])
+    assert model.score(log).unseen == 0.5
+
+
+def test_numbers_of_documents_keep_their_place_when_another_log_numbers_them_differently() -> None:
+    rng = np.random.default_rng(0)
+    true = truth("dbn")
+    log = true.simulate(pages(200, rng), rng)
+    rows = rng.permutation(200)[:60]
+    part = log.part(rows)
+    assert len(part.pairs) <= len(log.pairs)
+    queries, documents = part.pairs.names()
+    numbers = true.pairs.numbers_of(part.pairs)
+    for i in range(len(part.pairs)):
+        assert numbers[i] == true.pairs.find(str(queries[i]), [str(documents[i])])[0]
+    alone = [true.score(log.part(np.array([i]))).log_likelihood for i in rows]
+    assert true.score(part).log_likelihood == pytest.approx(np.mean(alone))
+
+
+def test_examination_of_average_documents() -> None:
+    model = truth("dbn")
+    a, s, on = (getattr(model, key)[-1] for key in ("attraction_", "satisfaction_", "continuation_"))
+    stay = on * (1 - a * s)
+    assert model.average_examination(4) == pytest.approx(stay ** np.arange(4))
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_saved_model_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    log = truth("ubm").simulate(pages(100, rng), rng)
+    options: dict[str, Any] = {"prior": 2.5} if "prior" in MODELS[name]().options() else {}
+    model = MODELS[name](**options).fit(log)
+    save(model, tmp_path / "saved")
+    found = load(tmp_path / "saved")
+    assert type(found) is type(model)
+    assert found.options() == model.options()
+    assert {key: value.tobytes() for key, value in found.state().items()} == {
+        key: value.tobytes() for key, value in model.state().items()
+    }
+    assert found.score(log).summary() == model.score(log).summary()
+
+
+def test_files_that_are_no_models_are_named(tmp_path: Path) -> None:
+    whole = dumps(truth("pbm"))
+    with pytest.raises(CodecError, match="damaged or cut short"):
+        loads(whole[:-30])
+    with pytest.raises(CodecError, match="not a click model"):
+        loads(codec.dumps({"theta_": np.zeros(2)}, {"learner": "pdgd"}))
+    arrays, meta = codec.loads(whole)
+    for change, words in (
+        ({"attraction_": np.zeros(3)}, "attraction_ has shape"),
+        ({"examination_": np.full(RANKS, 1.5)}, "holds 1.5"),
+        ({"examination_": np.full(RANKS, np.nan)}, "holds nan"),
+        ({"pairs/keys": arrays["pairs/keys"][::-1]}, "not in order"),
+        ({"pairs/keys": arrays["pairs/keys"] + 1000}, "not in order"),
+        ({"more_": np.zeros(1)}, "pbm learns"),
+    ):
+        with pytest.raises(CodecError, match=words):
+            loads(codec.dumps({**arrays, **change}, meta))
+    with pytest.raises(CodecError, match="no click model is called 'pmb'"):
+        loads(codec.dumps(arrays, {**meta, "click model": "pmb"}))
+    with pytest.raises(CodecError, match="not a whole click model"):
+        loads(codec.dumps(arrays, {**meta, "options": {"colour": 1}}))
+    with pytest.raises(CodecError, match="No such file"):
+        load(tmp_path / "nothing")
+
+
+# -- bad input -----------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_has_learned_nothing_says_so() -> None:
+    for kind in MODELS.values():
+        with pytest.raises(InvalidInput, match="has learned nothing yet; fit it"):
+            kind().click_probabilities("q", ["a"])
+        with pytest.raises(InvalidInput, match="has learned nothing yet"):
+            kind().score(pages(2, np.random.default_rng(0)))
+        with pytest.raises(InvalidInput, match="has learned nothing yet"):
+            dumps(kind())
+
+
+@pytest.mark.parametrize("name", ["pbm", "ubm", "dcm", "ctr-rank"])
+def test_pages_longer_than_the_model_knows_are_named(name: str) -> None:
+    model = truth(name)
+    long = SessionLog.from_pages([Page("s", "q0", list("abcdefg"), [0] * 7)])
+    for call in (lambda: model.score(long), lambda: model.react("q0", list("abcdefg"), np.random.default_rng(0))):
+        with pytest.raises(InvalidInput, match=r"a page has 7 ranks, but this .* knows 5; cut the pages"):
+            call()
+    assert model.score(long.top(5)).pages == 1
+    any_length = truth("cm")
+    assert any_length.score(long).pages == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"prior": -1}, "prior is -1; it must be at least 0"),
+        ({"prior": float("nan")}, "prior is nan"),
+        ({"tolerance": -1.0}, "tolerance is -1.0"),
+        ({"iterations": 0}, "iterations is 0; it must be a whole number of at least 1"),
+        ({"iterations": True}, "iterations is True"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidParameter, match=words):
+        PositionBased(**options)
+
+
+def test_bad_calls_are_named() -> None:
+    model = truth("pbm")
+    with pytest.raises(InvalidInput, match=r"clicks have shape \(2,\) for 3 documents"):
+        model.conditional_probabilities("q0", ["a", "b", "c"], [0, 1])
+    with pytest.raises(InvalidInput, match="pbm learns"):
+        PositionBased().given(Pairs.of(["q"], ["a"]), attraction_=[0.5])
+    with pytest.raises(InvalidInput, match=r"attraction_ has shape \(4,\)"):
+        PositionBased().given(Pairs.of(["q"], ["a"]), attraction_=[0.5] * 4, examination_=[1.0])
+    with pytest.raises(UnknownName, match="did you mean 'sdbn'"):
+        model_named("sdbm")
+    with pytest.raises(DataError, match="has no pages"):
+        PositionBased().fit(SessionLog.from_pages([]))
+
+
+def test_bad_pages_are_named() -> None:
+    for page, words in (
+        (Page("s", "q", [], []), "page 1 has no documents"),
+        (Page("s", "q", ["a"], [0, 1]), "page 1 has clicks"),
+        (Page("s", "q", ["a"], [2]), "page 1 has clicks"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            SessionLog.from_pages([Page("s", "q", ["a"], [1]), page])
+    with pytest.raises(DataError, match="zero characters"):
+        SessionLog.from_pages([Page("s", "q", ["a", "a\0"], [1, 0])])
+    one = SessionLog.from_pages([Page("s", "q", ["a"], [1])] * 3)
+    with pytest.raises(DataError, match="the log has 1 sessions; to split it takes at least 2"):
+        one.split(0.5)
+    with pytest.raises(InvalidParameter, match="test_share is 1"):
+        one.split(1)
+    with pytest.raises(InvalidParameter, match="at least one rank"):
+        one.top(0)
+
+
+def test_a_log_of_impressions() -> None:
+    """What learners showed becomes a log; slots that the feedback does not reach were not clicked."""
+    shown = Impression("shoes", np.array([2, 0]), np.array([12, 10]), None, {})
+    log = SessionLog.from_impressions([("ann", shown, Feedback.clicks([1])), ("bob", shown, Feedback.clicks([0, 1]))])
+    assert log.clicks.tolist() == [[1, 0], [0, 1]]
+    assert log.pairs.names()[1][log.shown[0]].tolist() == ["12", "10"]
+    with pytest.raises(InvalidInput, match="learn from clicks only"):
+        SessionLog.from_impressions([("ann", shown, Feedback.grades([1, 0]))])
+
+
+def test_every_model_says_what_it_is() -> None:
+    for name, kind in MODELS.items():
+        assert kind.name == name
+        assert kind.title
+        described = truth(name).describe()
+        assert set(described) == {"pairs", "queries", *(key.rstrip("_") for key in kind.learned)}
+        assert issubclass(kind, ClickModel)
