@@ -1,4 +1,4 @@
-"""`python -m benchmarks [learners] [evaluation] [data] [worlds]`: one table each, all of them if none is named."""
+"""`python -m benchmarks [learners] [evaluation] [data] [worlds] [clicks] [bandits]`: a table each, of all if none."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # one core, as the figures say
 
-from benchmarks import bench_data, bench_evaluation, bench_learners, bench_worlds
+from benchmarks import bandits, bench_data, bench_evaluation, bench_learners, bench_worlds, click_models
 
 BENCHES = {"learners": bench_learners, "evaluation": bench_evaluation, "data": bench_data, "worlds": bench_worlds}
+BENCHES |= {"clicks": click_models, "bandits": bandits}
 
 
 def machine() -> str:

@@ -21,6 +21,9 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("pairrank", {"forget": 0.99}),
     ("greedy", {"update": "refit"}),
     ("epsilon-greedy", {"update": "refit", "epsilon": 0.5}),
+    ("bubblerank", {"horizon": 100, "max_queries": 6, "max_items": 8}),
+    ("cascade-klucb", {"variant": "published", "observe": "last", "ties": "base"}),
+    ("batchrank", {"horizon": 3, "variant": "merge", "max_items": 10}),
 ]
 
 

@@ -42,6 +42,17 @@ LEARNERS: dict[str, Entry] = {
     "m3l": Entry("rankloop.learners.meta:M3L", "dueling", "MGD for users who change"),
     "nm2l": Entry("rankloop.learners.meta:NM2L", "dueling", "NSGD-DSP for users who change"),
     "pm2l": Entry("rankloop.learners.meta:PM2L", "dueling", "PDGD for users who change"),
+    "bubblerank": Entry(
+        "rankloop.learners.bubblerank:BubbleRank", "bandits", "a good list, safely improved; per query, no features"
+    ),
+    "cascade-klucb": Entry(
+        "rankloop.learners.cascade_klucb:CascadeKLUCB", "bandits", "best for users who leave with the first click"
+    ),
+    "cascade-ucb1": Entry(
+        "rankloop.learners.cascade_ucb1:CascadeUCB1", "bandits", "its simpler relative, to compare with"
+    ),
+    "toprank": Entry("rankloop.learners.toprank:TopRank", "bandits", "shuffles what is not known to differ"),
+    "batchrank": Entry("rankloop.learners.batchrank:BatchRank", "bandits", "parts batches in stages; slow, to compare"),
     "random": Entry("rankloop.learners.random_order:RandomOrder", "baselines", "uniformly random: the floor", False),
     "base": Entry("rankloop.learners.base_order:BaseOrder", "baselines", "keeps the order it is given", False),
 }

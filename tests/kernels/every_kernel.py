@@ -7,7 +7,19 @@ import sys
 
 import numpy as np
 
-from rankloop.kernels import certainty, dueling, grading, interleaving, metrics, pairwise, plackett_luce, ranking
+from rankloop.kernels import (
+    certainty,
+    click_fits,
+    click_models,
+    dueling,
+    grading,
+    interleaving,
+    metrics,
+    pairwise,
+    plackett_luce,
+    ranking,
+)
+from tests.kernels import every_bandit
 from tests.kernels.inputs import frozen, pair_rows, positions, spd
 
 Results = dict[str, list[float] | list[int] | list[bool]]
@@ -139,6 +151,60 @@ def results() -> Results:
         "mean_winner": [*mean.tolist(), float(winners)],
         "right_pairs": dueling.right_pairs(shown, directions).tolist(),
     }
+    found |= _click_models(rng)
+    return found
+
+
+def _click_models(rng: np.random.Generator) -> Results:
+    """All four ways to read a list, on pages of 1 to 5 documents."""
+    lengths = positions([5, 1, 4, 5, 3, 2])
+    pages, inside = np.array([rng.permutation(8)[:5] for _ in lengths]), np.arange(5) < lengths[:, None]
+    shown = positions(np.where(inside, pages, -1))
+    clicks = frozen(inside & (rng.random(shown.shape) < 0.4), np.uint8)
+    attraction, after, one = frozen(rng.random(8)), frozen(rng.random(8)), frozen([1.0])
+    ranks, table = frozen(rng.random((5, 1))), frozen(rng.random((5, 5)))
+    found: Results = {}
+    users = (
+        (click_models.CASCADE, frozen(np.zeros(8)), one, 1.0, frozen([[1.0]])),
+        (click_models.CHAIN, after, frozen(ranks[:, 0]), 0.9, frozen([[1.0]])),
+        (click_models.POSITION, one, one, 1.0, ranks),
+        (click_models.BROWSING, one, one, 1.0, table),
+    )
+    for kind, *rest in users:
+        user = click_models.ClickChances(kind, attraction, *rest)  # type: ignore[arg-type]
+        coins, made = frozen(rng.random((len(lengths), 2, 5))), np.zeros(shown.shape)
+        click_fits.react_pages(user, shown, lengths, coins, made)
+        examined, clicked, given, work = np.zeros(5), np.zeros(5), np.zeros(5), np.zeros((3, 6))
+        click_models.chances(user, positions(shown[0]), examined, clicked, work[0])
+        click_models.conditional(user, positions(shown[0]), clicks[0], given)
+        total = click_models.expected_clicks(user, positions(shown[0]), 3, work)
+        scores = click_fits.score_pages(user, shown, lengths, clicks, 1e-6)
+        found |= {
+            f"react_pages {kind}": made.ravel().tolist(),
+            f"chances {kind}": [*examined.tolist(), *clicked.tolist(), *given.tolist(), total],
+            f"score_pages {kind}": [*scores[0].tolist(), *scores[1].tolist(), *scores[2].tolist(), scores[3]],
+            f"impossible {kind}": [int(scores[4])],
+        }
+    for until in (0, 1, 2):
+        counts = click_fits.shown_and_clicked(shown, lengths, clicks, until, 8)
+        found[f"shown_and_clicked {until}"] = np.concatenate(counts).tolist()
+    for by_rank in (False, True):
+        found[f"last_clicks {by_rank}"] = np.concatenate(
+            click_fits.last_clicks(shown, lengths, clicks, by_rank, 8)
+        ).tolist()
+        size = 5 if by_rank else 8
+        out = (np.zeros(8), np.zeros(size), np.zeros(size), np.zeros((3, 2)))
+        stay = frozen([0.3, 0.8, 0.9])
+        total = click_fits.chain_counts(attraction, frozen(after[:size]), by_rank, stay, shown, lengths, clicks, *out)
+        found[f"chain_counts {by_rank}"] = [total, *np.concatenate([part.ravel() for part in out]).tolist()]
+    for examination in (ranks, table):
+        columns = examination.shape[1]
+        attracted, seen = np.zeros(8), np.zeros_like(examination)
+        total = click_fits.browsing_counts(attraction, examination, shown, lengths, clicks, attracted, seen)
+        shows = click_fits.browsing_shows(lengths, clicks, columns)
+        found[f"browsing_counts {columns}"] = [total, *attracted.tolist(), *seen.ravel().tolist()]
+        found[f"browsing_shows {columns}"] = shows.ravel().tolist()
+    found |= every_bandit.results()
     return found
 
 

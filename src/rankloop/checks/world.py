@@ -44,7 +44,8 @@ def one_round(learner: Learner, t: int, n: int = 12) -> None:
 
 def everything(learner: Learner) -> dict[str, bytes | str]:
     """All that an object holds, learned or hidden, as values that can be compared."""
-    return {
+    held = {f"state {name}": array.tobytes() for name, array in learner.state().items()}
+    return held | {
         name: value.tobytes() if isinstance(value, np.ndarray) else repr(value) for name, value in vars(learner).items()
     }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from rankloop.cli import _out
+from rankloop.cli import _out, bandits
 
 if TYPE_CHECKING:
     from rankloop.lab.run import Record, Trial
@@ -35,6 +35,7 @@ def add_to(app: App) -> None:
     reproductions = App(name="reproduce", help="Repeat a paper's experiments and say, claim by claim, what was seen.")
     reproductions.command(reproduce_pairrank, name="pairrank")
     reproductions.command(reproduce_nonstationary, name="nonstationary")
+    reproductions.command(bandits.reproduce_bubblerank, name="bubblerank")
     app.command(reproductions)
 
 
@@ -46,7 +47,7 @@ class Setting:
     data: str = "synthetic:mslr"
     """`synthetic:NAME[?queries=…&docs=…&seed=…&relevance=nonlinear]` (mslr, yahoo, mq2007, mq2008, np2003), or a path to a LETOR file or folder."""  # noqa: E501
     user: str = "perfect"
-    """perfect, navigational, informational or almost-random; `?stop_requires_click=false` for the published code's rule."""  # noqa: E501
+    """perfect, navigational, informational or almost-random; `?stop_requires_click=false` for the published code's rule. Or a click model whose attraction follows the grade: cascade, `pbm?eta=1`, `dbn?gamma=0.9`, each with `table=` one of those names; or `fitted:FILE`, a model from `rankloop clicks fit`."""  # noqa: E501
     rounds: int = 1000
     """Queries that the users bring."""
     k: int = 10
@@ -185,16 +186,17 @@ def _run(trials: Sequence[Trial], processes: int) -> list[Record]:
     from rankloop.errors import RankloopError
     from rankloop.lab.experiments import check_trials
     from rankloop.lab.run import Record
-    from rankloop.lab.workers import outcomes
+    from rankloop.lab.workers import Failure, outcomes
 
     check_trials(trials)
     found: dict[str, Record] = {}
     with _watched(trials) as on_event:
         for trial, outcome in outcomes(trials, processes, on_event):
-            if not isinstance(outcome, Record):
+            if isinstance(outcome, Failure):
                 if outcome.details:  # not an error of the caller's: whoever mends it needs to see where
                     _out.people.print(outcome.details, markup=False, highlight=False)
                 raise RankloopError(outcome.reason)
+            assert isinstance(outcome, Record)  # what a Trial gives
             found[trial.id] = outcome
     return [found[trial.id] for trial in trials]
 

@@ -34,9 +34,9 @@ from rankloop.errors import DataError, InvalidParameter, RankloopError
 from rankloop.lab import results
 from rankloop.lab.datasets import check_spec
 from rankloop.lab.delays import open_delays
-from rankloop.lab.run import Record, Trial
+from rankloop.lab.run import Trial
 from rankloop.lab.users import open_user
-from rankloop.lab.workers import Event, Failure, OnEvent, outcomes
+from rankloop.lab.workers import Event, Failure, OnEvent, Runnable, outcomes
 from rankloop.lab.worlds import parse_world
 from rankloop.registry import make
 from rankloop.streams import Streams
@@ -187,7 +187,7 @@ def check_trials(trials: Sequence[Trial]) -> None:
 
 
 def carry_out(
-    trials: Sequence[Trial], out: Path | str, processes: int = 1, on_event: OnEvent | None = None
+    trials: Sequence[Runnable], out: Path | str, processes: int = 1, on_event: OnEvent | None = None
 ) -> pa.Table:
     """Run what is not yet there, and put the results of all trials into the Parquet file `out`.
 
@@ -210,13 +210,13 @@ def carry_out(
         missing = [trial for run, trial in asked.items() if run not in runs]
         with closing(outcomes(missing, processes, tell)) as stream:
             for trial, outcome in stream:
-                if isinstance(outcome, Record):
+                if isinstance(outcome, Failure):
+                    failures.append(outcome)
+                    tell(Event("failed", trial, reason=outcome.reason))
+                else:
                     runs[trial.id] = results.rows_of(outcome)
                     results.append(out, runs[trial.id])
                     tell(Event("finished", trial, trial.rounds))
-                else:
-                    failures.append(outcome)
-                    tell(Event("failed", trial, reason=outcome.reason))
     finally:
         table = results.table_of(row for run in asked if run in runs for row in runs[run])
         results.write_results(out, table)
@@ -236,7 +236,7 @@ def _told(failures: Sequence[Failure], runs: int, out: Path) -> RankloopError:
 class _Teller:
     """Tells who watches what happened, and how far the sweep is."""
 
-    def __init__(self, on_event: OnEvent | None, asked: Mapping[str, Trial]) -> None:
+    def __init__(self, on_event: OnEvent | None, asked: Mapping[str, Runnable]) -> None:
         self.on_event, self.runs = on_event, len(asked)
         self.total = sum(trial.rounds for trial in asked.values())
         self.rounds: dict[str, int] = {}  # done of each run

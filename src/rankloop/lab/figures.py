@@ -30,6 +30,7 @@ TITLES = {
     "online.cndcg": "cumulative NDCG",
     "online.ndcg": "mean NDCG shown",
     "online.regret": "dynamic regret",
+    "regret": "regret",
     "online.window_ndcg": "NDCG shown, over time",
     "online.recovery": "rounds to recover",
     "cosine": "cosine to the offline model",

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from rankloop import __version__, codec
 from rankloop.errors import DataError
 from rankloop.lab.probes import BLOCK_RANKS
-from rankloop.lab.run import Record
+from rankloop.lab.workers import Result
 from rankloop.types import Array
 
 Row = dict[str, Any]
@@ -51,7 +51,7 @@ _SETTINGS = ("rounds", "k", "gamma", "delays", "world", "evaluate_on")  # what m
 # -- rows and files ------------------------------------------------------------------------------------------------
 
 
-def rows_of(record: Record) -> list[Row]:
+def rows_of(record: Result) -> list[Row]:
     """A record's rows, each with the version that made it and what its numbers mean."""
     made = {"version": __version__, "conventions": json.dumps(record.conventions)}
     return [{**row, **made} for row in record.rows()]

@@ -16,15 +16,44 @@ from functools import lru_cache, partial
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.lab.dataset import Split
 from rankloop.lab.datasets import open_split
-from rankloop.lab.run import Record, Trial, run
 
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 _OPEN = 2  # data sets that a process keeps open
+
+
+class Result(Protocol):
+    """What came of a run, such as `rankloop.lab.run.Record`."""
+
+    @property
+    def conventions(self) -> dict[str, Any]:
+        """What its numbers mean."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row a checkpoint."""
+
+
+class Runnable(Protocol):
+    """A run as data, such as `rankloop.lab.run.Trial`."""
+
+    @property
+    def id(self) -> str:
+        """Readable, and different for different runs."""
+
+    @property
+    def data(self) -> str:
+        """Runs with the same go to the same process one after the other."""
+
+    @property
+    def rounds(self) -> int:
+        """How long it is."""
+
+    def carry_out(self, opened: Callable[[str], Split], on_progress: Callable[[int], None]) -> Result:
+        """Run; `opened` opens a data set, or finds it open."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +65,7 @@ class Event:
     """
 
     kind: Literal["kept", "started", "progress", "finished", "failed"]
-    trial: Trial
+    trial: Runnable
     rounds: int = 0
     reason: str = ""
     done: int = 0  # runs kept, finished or failed
@@ -48,17 +77,17 @@ class Event:
 class Failure:
     """A run that did not come to its end."""
 
-    trial: Trial
+    trial: Runnable
     reason: str  # one line
     details: str = ""  # the traceback, where the reason alone would not tell
 
 
-Outcome = Record | Failure
-Outcomes = Generator[tuple[Trial, Outcome], None, None]
+Outcome = Result | Failure
+Outcomes = Generator[tuple[Runnable, Outcome], None, None]
 OnEvent = Callable[[Event], None]
 
 
-def outcomes(trials: Sequence[Trial], processes: int, on_event: OnEvent) -> Outcomes:
+def outcomes(trials: Sequence[Runnable], processes: int, on_event: OnEvent) -> Outcomes:
     """Carry out trials; yields each as soon as it is done. Close it to stop what is under way."""
     if processes < 1:
         raise InvalidParameter(f"processes is {processes}; it must be at least 1")
@@ -68,7 +97,7 @@ def outcomes(trials: Sequence[Trial], processes: int, on_event: OnEvent) -> Outc
         yield from _in_processes(trials, min(processes, len(trials)), on_event)
 
 
-def _here(trials: Sequence[Trial], on_event: OnEvent) -> Outcomes:
+def _here(trials: Sequence[Runnable], on_event: OnEvent) -> Outcomes:
     opened = lru_cache(maxsize=_OPEN)(open_split)
     for queue in _by_data(trials).values():
         for trial in queue:
@@ -76,13 +105,13 @@ def _here(trials: Sequence[Trial], on_event: OnEvent) -> Outcomes:
             yield trial, _attempt(trial, opened, partial(_tell_progress, on_event, trial))
 
 
-def _tell_progress(on_event: OnEvent, trial: Trial, rounds: int) -> None:
+def _tell_progress(on_event: OnEvent, trial: Runnable, rounds: int) -> None:
     on_event(Event("progress", trial, rounds))
 
 
-def _attempt(trial: Trial, opened: Callable[[str], Split], on_progress: Callable[[int], None]) -> Outcome:
+def _attempt(trial: Runnable, opened: Callable[[str], Split], on_progress: Callable[[int], None]) -> Outcome:
     try:
-        return run(trial, opened(trial.data), on_progress)
+        return trial.carry_out(opened, on_progress)
     except RankloopError as error:  # its message says all there is to say
         return Failure(trial, str(error))
     except Exception as error:
@@ -96,10 +125,10 @@ def _attempt(trial: Trial, opened: Callable[[str], Split], on_progress: Callable
 class _Worker:
     process: SpawnProcess
     pipe: Connection
-    trial: Trial | None = None
+    trial: Runnable | None = None
 
 
-def _in_processes(trials: Sequence[Trial], processes: int, on_event: OnEvent) -> Outcomes:
+def _in_processes(trials: Sequence[Runnable], processes: int, on_event: OnEvent) -> Outcomes:
     waiting = _by_data(trials)
     workers: list[_Worker] = []
     try:
@@ -152,7 +181,7 @@ def _serve(pipe: Connection) -> None:
             pipe.send(_attempt(pipe.recv(), opened, pipe.send))
 
 
-def _hand_out(worker: _Worker, waiting: dict[str, list[Trial]], workers: list[_Worker], on_event: OnEvent) -> None:
+def _hand_out(worker: _Worker, waiting: dict[str, list[Runnable]], workers: list[_Worker], on_event: OnEvent) -> None:
     """Give a worker its next run: of its own data set if there are any, else of the one with most runs to a worker."""
     data = worker.trial.data if worker.trial else ""
     if data not in waiting:
@@ -213,8 +242,8 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _by_data(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
-    queues: dict[str, list[Trial]] = {}
+def _by_data(trials: Sequence[Runnable]) -> dict[str, list[Runnable]]:
+    queues: dict[str, list[Runnable]] = {}
     for trial in trials:
         queues.setdefault(trial.data, []).append(trial)
     return queues

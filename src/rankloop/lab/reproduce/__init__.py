@@ -36,6 +36,10 @@ PAPERS = {
         "rankloop.lab.reproduce.pairrank:reproduce",
         "Jia, Wang, Guo, Wang: PairRank: Online Pairwise Learning to Rank by Divide-and-Conquer. WWW 2021",
     ),
+    "bubblerank": Paper(
+        "rankloop.lab.reproduce.bubblerank:reproduce",
+        "Li, Kveton, Lattimore, Markov, de Rijke, Szepesvári, Zoghi: BubbleRank: Safe Online Learning to Rerank",
+    ),
     "nonstationary": Paper(
         "rankloop.lab.reproduce.nonstationary:reproduce",
         "Lu, Miao, Yang, Hu, Zhang: Non-Stationary Dueling Bandits for Online Learning to Rank",
@@ -49,7 +53,7 @@ def reproduction(name: str) -> Reproduce:
     >>> reproduction("pairank")
     Traceback (most recent call last):
     ...
-    rankloop.errors.UnknownName: no paper is called 'pairank'; there are pairrank, nonstationary
+    rankloop.errors.UnknownName: no paper is called 'pairank'; there are pairrank, bubblerank, nonstationary
     """
     if name not in PAPERS:
         raise UnknownName(f"no paper is called {name!r}; there are {', '.join(PAPERS)}")

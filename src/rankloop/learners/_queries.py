@@ -1,0 +1,378 @@
+"""State per query, for learners that know items by their ids only: a table of queries in plain arrays.
+
+A learner says which numbers it keeps for each query, each item of a query and each pair of items (`Field`); the table
+finds, adds, forgets, saves and restores them. A query's arrays are handed out as views, which kernels read and write.
+
+- **Queries** are known by a fingerprint of 64 bits, items by their integer id or, for strings, by one of 62 bits: a
+  query costs the same whatever its ids look like, and saving copies arrays and nothing else. Among a million queries
+  the chance that any two are mixed up is 3e-8, among a thousand items of a query 1e-13.
+- **Items** are numbered in the order in which they were first learned from. One that is not among the candidates any
+  more keeps its number and its statistics, and goes on with them if it comes back. In a query that has `max_items`, a
+  new one takes the number of the one that was learned from the longest ago. Where an item stands that the table does
+  not know is for the learner to say.
+- **Queries are bounded**: when there are `max_queries`, a new one takes the slot of the one that was *learned from* the
+  longest ago (ranking changes nothing, so it cannot count as use). A query never seen, or evicted, is cold.
+- **Memory**: `bytes_of(items)` a query, beside about 105 bytes in the dictionary that finds it. Arrays double when they
+  are full. What moved or evicted queries leave behind is used again or, once it is half of the table, closed up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from rankloop.errors import InvalidInput
+from rankloop.kernels import queries as kernels
+from rankloop.learner import require, require_number
+from rankloop.types import Array, Impression
+
+
+class Field(NamedTuple):
+    """A number that a learner keeps per query, item or pair of items, and what it is before anything is learned.
+
+    The pair of items i < j stands at j (j - 1) / 2 + i of a query's pairs: those of a new item come behind the others.
+    """
+
+    per: Literal["query", "item", "pair"]
+    dtype: Any = np.int32
+    start: float = 0
+
+
+class Entered(NamedTuple):
+    """Where the items of a list stand in the table."""
+
+    slot: int
+    numbers: Array  # (n,) the item's number in its query, -1: there was no room for it
+    fresh: Array  # (n,) whether the item is new there, with start values
+
+
+_TABLE = {  # what the table itself keeps
+    "queries": Field("query", np.int64),  # its fingerprint
+    "rounds": Field("query", np.int64),  # how often it was learned from
+    "sizes": Field("query", np.int32),  # how many items it has
+    "rooms": Field("query", np.int32),  # for how many there is room
+    "starts": Field("query", np.int64),  # where its items begin
+    "older": Field("query", np.int32, -1),  # who was learned from just before it
+    "newer": Field("query", np.int32, -1),  # and just after it
+    "items": Field("item", np.int64),  # the id or its fingerprint
+    "seen": Field("item", np.int32),  # the round of the query in which it was last learned from
+}
+_PAIRED = {"pair_starts": Field("query", np.int64)}  # where a query's pairs begin, for learners that have some
+
+
+def require_bounds(max_queries: object, max_items: object) -> None:
+    """Refuse bounds that are not whole numbers of at least 1."""
+    for name, value in (("max_queries", max_queries), ("max_items", max_items)):
+        require_number(name, value, 1)
+        require(isinstance(value, int) and value < 2**31, name, value, "must be a whole number below 2**31")
+
+
+def codes_of(items: Array) -> Array:
+    """(n,) int64: integer ids as they are, strings as fingerprints."""
+    if items.dtype.kind != "U":
+        return items
+    width = items.dtype.itemsize // 4
+    letters = np.ascontiguousarray(items, items.dtype.newbyteorder("=")).view(np.int32)
+    return kernels.fingerprints(letters.reshape(items.size, width))
+
+
+def pairs_of(items: Any) -> Any:
+    """How many pairs so many items make."""
+    return items * (items - 1) // 2
+
+
+def _same(items: Any) -> Any:
+    return items
+
+
+# A query's block of items and its block of pairs: where they begin, how long they are for so many items.
+_Block = tuple[str, str, Callable[[Any], Any]]
+_BLOCKS: tuple[_Block, ...] = (("item", "starts", _same), ("pair", "pair_starts", pairs_of))
+
+
+class Queries:
+    """A table of queries.
+
+    Examples
+    --------
+    >>> table = Queries({"clicks": Field("item")}, max_queries=2, max_items=3)
+    >>> slot, numbers, fresh = table.enter("shoes", np.array([7, 8]))
+    >>> (clicks,) = table.of(slot)
+    >>> clicks[numbers[1]] += 1
+    >>> table.of(table.find("shoes"))[0].tolist(), table.numbers(slot, np.array([9, 8])).tolist()
+    ([0, 1], [-1, 1])
+    >>> table.find("socks")
+    -1
+    """
+
+    def __init__(self, fields: Mapping[str, Field], max_queries: int, max_items: int) -> None:
+        self.fields = dict(fields)
+        self.max_queries, self.max_items = max_queries, max_items
+        self.slots: dict[int, int] = {}
+        self.ends = np.array([kernels.NONE, kernels.NONE])  # the query learned from the longest ago, and the last one
+        paired = any(field.per == "pair" for field in fields.values())
+        self._every = {**_TABLE, **(_PAIRED if paired else {}), **fields}
+        self._by = {per: [n for n, f in self._every.items() if f.per == per] for per in ("query", "item", "pair")}
+        self._blocks = _BLOCKS if paired else _BLOCKS[:1]
+        self.arrays: dict[str, Array] = {name: np.empty(0, field.dtype) for name, field in self._every.items()}
+        self.used = {"query": 0, "item": 0, "pair": 0}  # entries of the arrays that are in use, holes among them
+        self.live = {"item": 0, "pair": 0}  # those without the holes
+
+    # -- looking: changes nothing --------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def find(self, query: str) -> int:
+        """The query's slot, -1 if it is not known."""
+        return self.slots.get(_fingerprint(query), kernels.NONE)
+
+    def rounds(self, slot: int) -> int:
+        """How often a query was learned from; 0 for slot -1."""
+        return self.arrays["rounds"].item(slot) if slot >= 0 else 0
+
+    def items(self, slot: int) -> Array:
+        """(m,) ids or fingerprints of a query's items, by number; empty for slot -1."""
+        return self._part("items", slot)
+
+    def numbers(self, slot: int, codes: Array) -> Array:
+        """(n,) each item's number in its query, -1 if it is not known."""
+        return kernels.match(self._part("items", slot), codes)
+
+    def of(self, slot: int) -> tuple[Array, ...]:
+        """Views of a query's fields in the order in which they were declared: (1,), (m,) or (m (m - 1) / 2,).
+
+        They are good until the next `enter` or `load`. Slot -1 is a query without items, with start values.
+        """
+        if slot < 0:
+            sizes = {"query": 1, "item": 0, "pair": 0}
+            return tuple(np.full(sizes[field.per], field.start, field.dtype) for field in self.fields.values())
+        arrays, size = self.arrays, self.arrays["sizes"].item(slot)
+        where = {"query": slice(slot, slot + 1)}
+        for per, starts, count in self._blocks:
+            start = arrays[starts].item(slot)
+            where[per] = slice(start, start + count(size))
+        return tuple([arrays[name][where[field.per]] for name, field in self.fields.items()])
+
+    def _part(self, name: str, slot: int) -> Array:
+        """A view of one number of each item of a query."""
+        if slot < 0:
+            return self.arrays[name][:0]
+        start = self.arrays["starts"].item(slot)
+        return self.arrays[name][start : start + self.arrays["sizes"].item(slot)]
+
+    def bytes_of(self, items: int) -> int:
+        """What a query with so many items costs, without the dictionary's entry."""
+        counts = {"query": 1, "item": items, "pair": pairs_of(items)}
+        return sum(counts[field.per] * np.dtype(field.dtype).itemsize for field in self._every.values())
+
+    # -- learning ------------------------------------------------------------------------------------------------
+
+    def enter(self, query: str, codes: Array) -> Entered:
+        """Make `query` the one learned from last, with one round more and with all these items; evict if need be."""
+        code = _fingerprint(query)
+        slot = self.slots.get(code, kernels.NONE)
+        if slot == kernels.NONE:
+            slot = self._admit(code, min(len(codes), self.max_items))
+        arrays = self.arrays
+        kernels.touch(arrays["older"], arrays["newer"], self.ends, slot)
+        arrays["rounds"][slot] += 1
+        numbers = self.numbers(slot, codes)
+        fresh = numbers < 0
+        if fresh.any():
+            self._add(slot, codes, numbers)
+            fresh &= numbers >= 0
+        kernels.stamp(self._part("seen", slot), numbers, arrays["rounds"].item(slot))
+        return Entered(slot, numbers, fresh)
+
+    def set_rounds(self, slot: int, rounds: int) -> None:
+        """Say how often a query was learned from, each time with all its items: how a compiled loop ends."""
+        self.arrays["rounds"][slot] = rounds
+        self._part("seen", slot)[:] = rounds
+
+    def _admit(self, code: int, room: int) -> int:
+        """A slot for a new query, with room for so many items and none in it."""
+        arrays, old = self.arrays, 0
+        if len(self.slots) < self.max_queries:
+            slot = self._take("query", 1)
+        else:
+            slot = int(self.ends[0])
+            del self.slots[int(arrays["queries"][slot])]
+            kept = {n: arrays[n][slot] for n in ("rooms", "starts", "pair_starts", "older", "newer") if n in arrays}
+            self._reset("query", slice(slot, slot + 1))
+            for name, value in kept.items():
+                arrays[name][slot] = value
+            old = int(arrays["rooms"][slot])
+        self.arrays["queries"][slot] = code
+        self.slots[code] = slot
+        if not old // 2 < room <= old:  # its block is too small, or so large that most of its pairs would be wasted
+            self._give_block(slot, room)
+        return slot
+
+    def _add(self, slot: int, codes: Array, numbers: Array) -> None:
+        """Number the items that have none yet (-1 in `numbers`), which is changed; those for which no room is stay."""
+        arrays, missing = self.arrays, np.flatnonzero(numbers < 0)
+        size = int(arrays["sizes"][slot])
+        grown = min(size + missing.size, self.max_items)
+        if grown > arrays["rooms"][slot]:
+            room = int(arrays["rooms"][slot])
+            self._give_block(slot, min(max(grown, room + room // 2), self.max_items))
+        for per, starts, count in self._blocks:
+            start = int(arrays[starts][slot])
+            self._reset(per, slice(start + count(size), start + count(grown)))
+        arrays["sizes"][slot] = grown
+        start, free = int(arrays["starts"][slot]), np.arange(size, grown)
+        if free.size < missing.size:
+            absent = np.ones(size, np.bool_)
+            absent[numbers[numbers >= 0]] = False
+            by_age = np.argsort(arrays["seen"][start : start + size], kind="stable")
+            replaced = by_age[absent[by_age]][: missing.size - free.size]
+            for number in replaced.tolist():
+                self._forget(slot, number)
+            free = np.concatenate([free, replaced])
+        missing = missing[: free.size]
+        numbers[missing] = free
+        arrays["items"][start + free] = codes[missing]
+
+    def _forget(self, slot: int, number: int) -> None:
+        """Start values for an item and its pairs."""
+        at = int(self.arrays["starts"][slot]) + number
+        self._reset("item", slice(at, at + 1))
+        if self._by["pair"]:
+            others = np.delete(np.arange(self.arrays["sizes"][slot]), number)
+            low, high = np.minimum(others, number), np.maximum(others, number)
+            self._reset("pair", self.arrays["pair_starts"][slot] + pairs_of(high) + low)
+
+    # -- space ---------------------------------------------------------------------------------------------------
+
+    def _take(self, per: str, count: int) -> int:
+        """Where `count` new entries begin; arrays double when they are full."""
+        begin = self.used[per]
+        end = begin + count
+        for name in self._by[per]:
+            array = self.arrays[name]
+            if end > array.size:
+                self.arrays[name] = np.empty(max(end, 2 * array.size), array.dtype)
+                self.arrays[name][:begin] = array[:begin]
+        self.used[per] = end
+        self._reset(per, slice(begin, end))
+        return begin
+
+    def _reset(self, per: str, where: Any) -> None:
+        for name in self._by[per]:
+            self.arrays[name][where] = self._every[name].start
+
+    def _give_block(self, slot: int, room: int) -> None:
+        """Move a query's items and pairs to a new block at the end; what it leaves behind is a hole."""
+        arrays = self.arrays
+        old, size = int(arrays["rooms"][slot]), int(arrays["sizes"][slot])
+        for per, where, count in self._blocks:
+            source, begin = int(arrays[where][slot]), self._take(per, count(room))
+            for name in self._by[per]:
+                array = arrays[name]
+                array[begin : begin + count(size)] = array[source : source + count(size)]
+            arrays[where][slot] = begin
+            self.live[per] += count(room) - count(old)
+        arrays["rooms"][slot] = room
+        if self.used["item"] > 2 * self.live["item"] or self.used["pair"] > 2 * self.live["pair"]:
+            self._pack()
+
+    def _pack(self) -> None:
+        """Close the holes: at most half of the table is ever moved for as much that was added."""
+        rooms = self.arrays["rooms"][: self.used["query"]].astype(np.int64)
+        for per, where, count in self._blocks:
+            counts = count(rooms)
+            starts = self.arrays[where][: self.used["query"]]
+            order = np.argsort(starts, kind="stable")
+            for name in self._by[per]:
+                kernels.pack(self.arrays[name], starts, counts, order)
+            ends = np.cumsum(counts[order])
+            starts[order] = ends - counts[order]
+            self.used[per] = int(ends[-1])
+
+    # -- saving --------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Array]:
+        """Copies of all arrays."""
+        return {f"{name}_": self.arrays[name][: self.used[field.per]].copy() for name, field in self._every.items()}
+
+    def load(
+        self, state: Mapping[str, Array], permutations: tuple[str, ...] = (), numbered: tuple[str, ...] = ()
+    ) -> None:
+        """Go on from `state`, bit for bit, if it is one: all or nothing.
+
+        `permutations` are the fields that must hold each item number of their query once, `numbered` those that must be
+        below the number of items: kernels do not look where these numbers lead.
+        """
+        names = sorted(f"{name}_" for name in self._every)
+        if sorted(state) != names:
+            raise InvalidInput(f"state has {sorted(state)}, but this learner keeps {names}")
+        fresh: dict[str, Array] = {}
+        used: dict[str, int] = {}
+        for name, field in self._every.items():
+            value = np.array(state[f"{name}_"], order="C")
+            if value.dtype != field.dtype or value.ndim != 1:
+                wanted = f"{np.dtype(field.dtype)} in one row"
+                raise InvalidInput(f"state '{name}_' is {value.dtype} of shape {value.shape}; it must be {wanted}")
+            if used.setdefault(field.per, value.size) != value.size:
+                raise InvalidInput(
+                    f"state '{name}_' has {value.size} entries; the others of each {field.per} have {used[field.per]}"
+                )
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
+                raise InvalidInput(f"state '{name}_' holds a number that is not finite; restore an older version")
+            fresh[name] = value
+        ends = self._checked_ends(fresh, used)
+        for name in permutations:
+            if not kernels.are_permutations(fresh[name], fresh["starts"], fresh["sizes"]):
+                raise InvalidInput(f"state '{name}_' does not hold every item once; restore an older version")
+        for name in numbered:
+            if not kernels.are_below(fresh[name], fresh["starts"], fresh["sizes"]):
+                raise InvalidInput(f"state '{name}_' holds a number that is no item's; restore an older version")
+        self.arrays, self.ends, self.used = fresh, ends, {**self.used, **used}
+        rooms = fresh["rooms"].astype(np.int64)
+        self.live = {"item": int(rooms.sum()), "pair": int(pairs_of(rooms).sum())}
+        self.slots = dict(zip(fresh["queries"].tolist(), range(used["query"]), strict=True))
+
+    def _checked_ends(self, arrays: Mapping[str, Array], used: Mapping[str, int]) -> Array:
+        """The oldest and newest query of a table in which everything stands where it should; what does not is named."""
+        n, sizes, rooms = used["query"], arrays["sizes"], arrays["rooms"].astype(np.int64)
+        if n > self.max_queries:
+            raise InvalidInput(f"state has {n} queries, but max_queries is {self.max_queries}; set a larger one")
+        if n and sizes.max() > self.max_items:
+            raise InvalidInput(f"state has {sizes.max()} items in a query, but max_items is {self.max_items}; set more")
+        ends = kernels.chain_ends(arrays["older"], arrays["newer"])
+        fits = np.unique(arrays["queries"]).size == n and (n == 0 or ends[0] != kernels.NONE)
+        fits = fits and bool(((sizes >= 0) & (sizes <= rooms) & (rooms >= 1) & (arrays["rounds"] >= 0)).all())
+        for per, where, count in self._blocks:
+            some = np.flatnonzero(count(rooms))  # the pairs of a query with one item stand nowhere
+            order = some[np.argsort(arrays[where][some])]
+            begins = arrays[where][order]
+            stops = begins + count(rooms)[order]
+            fits = fits and bool(
+                (begins >= 0).all() and (stops <= used[per]).all() and (stops[:-1] <= begins[1:]).all()
+            )
+        if not fits:
+            raise InvalidInput("state is not a table of queries: its arrays do not fit together; restore an older one")
+        return np.array(ends)
+
+
+def _fingerprint(query: str) -> int:
+    digest = blake2b(query.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def integers_of(impression: Impression, name: str, size: int | None = None) -> Array:
+    """Whole numbers of the impression's memo, `size` of them if that is given: kernels do not look how many there
+    are."""
+    value = impression.memo.get(name)
+    if value is None or value.dtype != np.int64 or value.ndim != 1 or size not in (None, value.size):
+        found = "nothing" if value is None else f"{value.dtype} of shape {value.shape}"
+        wanted = "in one row" if size is None else f"of shape ({size},)"
+        raise InvalidInput(
+            f"the impression's memo has {found} as {name!r}, not int64 {wanted}; "
+            "learn from what this kind of learner has ranked"
+        )
+    return value

@@ -1,0 +1,270 @@
+"""Kernels of the click bandits and of the table of queries against their twins."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rankloop.kernels import bandits, batchrank, bubblerank, cascade, confidence, queries, toprank
+from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, expected_clicks
+from tests.kernels.inputs import SEEDS, frozen, positions
+from tests.reference import bandits as naive
+
+ONE, TABLE = np.ones(1), np.ones((1, 1))
+
+
+# -- confidence ----------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 10**7), st.floats(0, 1), st.floats(0.1, 100))
+@example(2, 0.5, 60.0)  # a bound so near to 1 that no number is nearer
+@example(3, 1 / 3, 0.0)
+def test_kl_bounds_are_what_bisection_finds(count: int, share: float, budget: float) -> None:
+    rate = round(share * count) / count
+    upper, lower = confidence.kl_upper(rate, count, budget), confidence.kl_lower(rate, count, budget)
+    assert upper == pytest.approx(naive.kl_upper(rate, count, budget), abs=1e-10)
+    assert lower == pytest.approx(naive.kl_lower(rate, count, budget), abs=1e-10)
+    assert lower <= rate <= upper
+
+
+def test_kl_bounds_of_rates_0_and_1_have_a_closed_form() -> None:
+    assert confidence.kl_upper(0.0, 7, 2.0) == pytest.approx(1 - math.exp(-2 / 7))
+    assert confidence.kl_lower(1.0, 7, 2.0) == pytest.approx(math.exp(-2 / 7))
+    assert (confidence.kl_upper(1.0, 7, 2.0), confidence.kl_lower(0.0, 7, 2.0)) == (1.0, 0.0)
+
+
+# -- what a list is worth ------------------------------------------------------------------------------------------
+
+
+@given(SEEDS, st.integers(1, 9), st.integers(1, 12))
+def test_short_cuts_to_expected_clicks_are_exact(seed: int, k: int, top: int) -> None:
+    rng = np.random.default_rng(seed)
+    attraction, examination = frozen(rng.random(k + 2)), frozen(rng.random((k, 1)))
+    shown, work = positions(rng.permutation(k + 2)[:k]), np.zeros((3, k + 1))
+    reader = ClickChances(CASCADE, attraction, frozen(np.zeros(k + 2)), ONE, 1.0, TABLE)
+    looker = ClickChances(POSITION, attraction, ONE, ONE, 1.0, examination)
+    assert bandits.cascade_clicks(attraction, shown, top) == pytest.approx(expected_clicks(reader, shown, top, work))
+    found = bandits.position_clicks(attraction, examination, shown, top)
+    assert found == pytest.approx(expected_clicks(looker, shown, top, work))
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=8))
+def test_misordered_pairs_are_those_with_the_less_attractive_above(grades: list[int]) -> None:
+    attraction, shown = frozen(grades) / 4, positions(range(len(grades)))
+    wanted = sum(grades[a] < grades[b] for b in range(len(grades)) for a in range(b))
+    assert bandits.misordered(attraction, shown) == wanted
+
+
+# -- BubbleRank ----------------------------------------------------------------------------------------------------
+
+
+@given(SEEDS, st.integers(0, 8), st.integers(1, 8))
+def test_known_candidates_stand_in_the_base_lists_order_and_unknown_ones_where_they_were(
+    seed: int, m: int, n: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    base = rng.permutation(m)
+    numbers = rng.permutation(np.concatenate([np.arange(m), np.full(n, -1)]))[:n]
+    names = [int(i) if i >= 0 else 100 + c for c, i in enumerate(numbers)]  # unknown ones have names of their own
+    listed = bubblerank.base_list(positions(np.argsort(base)), positions(numbers))
+    assert [names[c] for c in listed] == naive.base_list(base.tolist(), names)
+
+
+@given(SEEDS, st.integers(0, 7), st.integers(1, 7))
+def test_fresh_items_enter_the_base_list_behind_the_one_above_them(seed: int, m: int, w: int) -> None:
+    rng = np.random.default_rng(seed)
+    base = rng.permutation(m)
+    listed = rng.permutation(m + w)[:w]  # some known, some not
+    renumbered = {item: m + i for i, item in enumerate(item for item in listed.tolist() if item >= m)}
+    numbers = [renumbered.get(item, item) for item in listed.tolist()]
+    place = np.concatenate([np.argsort(base), np.full(len(renumbered), -1)])
+    found = bubblerank.admitted(positions(place), positions(numbers), frozen(listed >= m, np.bool_))
+    assert found.tolist() == naive.admitted(base.tolist(), numbers)
+
+
+def test_a_number_that_a_new_item_took_over_leaves_its_old_place() -> None:
+    """Items 0 1 2 stand as 2 1 0; number 1 now is another item, shown behind 0."""
+    found = bubblerank.admitted(positions([2, -1, 0]), positions([0, 1]), frozen([False, True], np.bool_))
+    assert found.tolist() == [2, 0, 1]
+
+
+@given(SEEDS, st.integers(1, 9), st.booleans())
+def test_exchanging_twice_gives_the_list_back(seed: int, w: int, hidden: bool) -> None:
+    rng = np.random.default_rng(seed)
+    listed, flags = positions(rng.permutation(w)), np.zeros(w - 1, np.int64)
+    for p in range(int(rng.integers(2)), w - 1, 2):
+        flags[p] = rng.integers(3)
+    shown, again = np.empty(w, np.int64), np.empty(w, np.int64)
+    bubblerank.exchange(listed, positions(flags), shown)
+    bubblerank.exchange(positions(shown), positions(flags), again)
+    assert again.tolist() == listed.tolist()
+    assert max(abs(shown.tolist().index(i) - listed.tolist().index(i)) for i in range(w)) <= 1
+    if hidden and w > 1:
+        short = np.empty(w - 1, np.int64)
+        bubblerank.exchange(listed, positions(flags), short)
+        assert short.tolist() == shown[:-1].tolist()
+
+
+# -- cascading bandits ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("clicks", "first", "last"), [([0, 0, 0], 3, 3), ([1, 0, 1], 1, 3), ([0, 1, 0], 2, 2), ([0, 0, 1], 3, 3)]
+)
+def test_who_was_observed(clicks: list[int], first: int, last: int) -> None:
+    values = frozen(clicks)
+    assert (cascade.observed(values, False), cascade.observed(values, True)) == (first, last)
+
+
+@given(st.integers(1, 10**6), st.floats(0, 1), st.floats(0.1, 30), st.floats(0, 5))
+def test_a_bound_stays_below_its_tangent(shows: int, share: float, budget: float, more: float) -> None:
+    wins = round(share * shows)
+    now = confidence.kl_upper(wins / shows, shows, budget)
+    later = confidence.kl_upper(wins / shows, shows, budget + more)
+    assert now - 1e-10 <= later <= now + cascade.rise(shows, wins, now) * more + 1e-10
+
+
+def test_an_order_is_certain_only_if_nobody_can_have_passed() -> None:
+    order, bounds, rises = positions([1, 0, 2]), frozen([0.5, 0.6, 0.2]), frozen([0.1, 0.0, 1.0])
+    assert cascade.parted(order, bounds, rises, frozen([3.0, 3.0, 3.0]), 3.2)
+    assert not cascade.parted(order, bounds, rises, frozen([3.0, 3.0, 3.0]), 3.3)  # the last may be at .5 now
+    assert not cascade.parted(order, bounds, rises, frozen([2.0, 3.0, 3.1]), 3.1)  # the middle one at .61
+    assert not cascade.parted(order, frozen([0.6, 0.6, 0.2]), frozen([0.0, 0.0, 0.0]), frozen([3.0, 3.0, 3.0]), 3.0)
+
+
+# -- TopRank -------------------------------------------------------------------------------------------------------
+
+
+@given(SEEDS, st.integers(1, 7), st.integers(0, 3))
+def test_blocks_are_the_undominated_then_the_undominated_of_the_rest(seed: int, m: int, unknown: int) -> None:
+    """With relations at random, cycles among them, and items that nothing is known of."""
+    rng = np.random.default_rng(seed)
+    pairs = m * (m - 1) // 2
+    n = np.full(pairs, 1000, np.int32)
+    s = (1000 * rng.integers(-1, 2, pairs)).astype(np.int32)
+    twin = naive.TopRank(m + unknown, 1, 10.0)
+    for j in range(m):
+        for i in range(j):
+            lead = s[j * (j - 1) // 2 + i]
+            if lead:
+                twin.worse.add((j, i) if lead > 0 else (i, j))
+    block = np.empty(m + unknown, np.int64)
+    numbers = positions([*range(m), *[-1] * unknown])
+    toprank.blocks(frozen(s, np.int32), frozen(n, np.int32), numbers, math.log(10 * toprank.C), block)
+    wanted = {item: level for level, items in enumerate(twin.blocks()) for item in items}
+    assert block.tolist() == [wanted[i] for i in range(m + unknown)]
+
+
+@given(st.integers(1, 10**6), st.floats(0.5, 1.5))
+def test_a_pair_is_settled_at_the_papers_bound(count: int, share: float) -> None:
+    delta = 1e-3
+    bound = math.sqrt(2 * count * math.log(3.43 * math.sqrt(count) / delta))  # c is about 3.43
+    lead = share * bound
+    if abs(share - 1) > 1e-3:
+        assert toprank.decided(lead, float(count), math.log(toprank.C / delta)) == (share > 1)
+
+
+def test_net_wins_are_within_a_block() -> None:
+    """Leads of 0 over 1, 0 over 2, 1 over 2; item 2 is in another block, the fourth is not known."""
+    s = frozen([5, 7, -2], np.int32)
+    assert toprank.net_wins(s, positions([0, 1, 2, -1]), positions([0, 0, 1, 0])).tolist() == [5.0, -5.0, 0.0, 0.0]
+
+
+# -- BatchRank -----------------------------------------------------------------------------------------------------
+
+
+@given(SEEDS, st.integers(1, 9), st.sampled_from([batchrank.PAPER, batchrank.MERGE]))
+def test_a_list_is_batch_by_batch_then_those_without_a_position_then_the_dropped(
+    seed: int, c: int, variant: int
+) -> None:
+    """Batches of which some items are not there, so that one may be too short and another crowded."""
+    rng = np.random.default_rng(seed)
+    home = rng.choice([-1, 0, 2, 5], c)
+    span = np.array([{-1: 0, 0: 2, 2: 3, 5: 1}[int(h)] for h in home])
+    shows, coins = rng.integers(0, 3, c), rng.random((2, c))
+    order = np.arange(c)
+    batchrank.arrange(positions(home), positions(span), positions(shows), variant, frozen(coins), order)
+    wanted: list[int] = []
+    for first, places in ((0, 2), (2, 3), (5, 1)):
+        items = [a for a in range(c) if home[a] == first]
+        if variant == batchrank.PAPER:
+            seated = sorted(items, key=lambda a: (shows[a], coins[0, a]))[:places]
+        else:
+            seated = sorted(items, key=lambda a: coins[1, a])[:places]
+        wanted += sorted(seated, key=lambda a: coins[1, a])
+    assert order[: len(wanted)].tolist() == wanted
+    rest = order[len(wanted) :].tolist()
+    assert sorted(wanted + rest) == list(range(c))
+    dropped = [a for a in range(c) if home[a] < 0]
+    assert rest[len(rest) - len(dropped) :] == dropped
+
+
+@pytest.mark.parametrize(
+    ("variant", "homes", "spans"), [(batchrank.PAPER, [0, 0, 2], [2, 2, 1]), (batchrank.MERGE, [0, 1, 2], [1, 1, 1])]
+)
+def test_the_paper_cuts_a_batch_once_as_low_as_it_can_the_merging_variant_everywhere(
+    variant: int, homes: list[int], spans: list[int]
+) -> None:
+    """Three items clicked always, half of the time and never in 400 displays: both cuts are sure."""
+    home, span, stage = np.zeros(3, np.int32), np.full(3, 3, np.int32), np.full(3, 2, np.int32)
+    stamp, shows, wins = np.zeros(3, np.int32), np.full(3, 400, np.int32), np.array([400, 200, 0], np.int32)
+    clock = np.zeros(1, np.int64)
+    batchrank.part(home, span, stage, stamp, shows, wins, clock, positions([2, 0, 1]), 0, variant, math.log(100))
+    assert (home.tolist(), span.tolist()) == (homes, spans)
+    assert not np.concatenate([stage, shows, wins]).any()
+    assert len(set(stamp.tolist())) == len(set(homes))  # each batch counts under a number of its own
+    assert clock[0] == stamp.max() > 0
+
+
+@pytest.mark.parametrize("variant", [batchrank.PAPER, batchrank.MERGE])
+def test_who_cannot_reach_the_last_position_is_dropped(variant: int) -> None:
+    """Four items for two positions; two are alike and good, one is worse for sure, of one nothing is sure."""
+    home, span, stage = np.zeros(4, np.int32), np.full(4, 2, np.int32), np.full(4, 1, np.int32)
+    stamp, shows, wins = (
+        np.zeros(4, np.int32),
+        np.array([300, 300, 300, 60], np.int32),
+        np.array([200, 200, 20, 40], np.int32),
+    )
+    clock, kept = np.zeros(1, np.int64), [0, 0, batchrank.DROPPED, 0]
+    batchrank.part(home, span, stage, stamp, shows, wins, clock, positions([0, 1, 2, 3]), 0, variant, math.log(100))
+    assert home.tolist() == kept
+    if variant == batchrank.PAPER:  # the next stage begins, from 0
+        assert (stage[0], shows[0], clock[0]) == (2, 0, 1)
+    else:  # something came of it, so the same stage goes on with the same counts
+        assert (stage[0], shows[0], clock[0]) == (1, 300, 0)
+
+
+# -- the table of queries ------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 9), max_size=12, unique=True), st.lists(st.integers(0, 9), max_size=12))
+def test_ids_are_found_where_they_stand(known: list[int], wanted: list[int]) -> None:
+    found = queries.match(positions(known), positions(wanted)).tolist()
+    seen: set[int] = set()
+    for item, place in zip(wanted, found, strict=True):
+        there = item in known and item not in seen  # a place is given once only
+        assert place == (known.index(item) if there else -1)
+        seen.add(item)
+
+
+@given(st.lists(st.integers(0, 5), max_size=30))
+def test_the_chain_is_in_the_order_of_the_last_touches(touched: list[int]) -> None:
+    older, newer, ends = np.full(6, -1), np.full(6, -1), np.full(2, -1)
+    order: list[int] = []
+    for slot in touched:
+        queries.touch(older, newer, ends, slot)
+        order = [*(other for other in order if other != slot), slot]
+        walked, at = [], int(ends[0])
+        while at >= 0:
+            walked.append(at)
+            at = int(newer[at])
+        assert walked == order
+        assert ends[1] == order[-1]
+    if len(order) == 6:
+        assert queries.chain_ends(older, newer) == (order[0], order[-1])
+        older[order[3]] = order[0]
+        assert queries.chain_ends(older, newer) == (-1, -1)

@@ -1,0 +1,385 @@
+"""BubbleRank's facts: a round by hand, the lemmas of paper 002, its reference values, lists that change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankloop.kernels.bandits import misordered
+from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, expected_clicks, react
+from rankloop.lab.bandits import QUERY, play
+from rankloop.learners.bubblerank import BubbleRank
+from rankloop.registry import make
+from rankloop.types import Array, Candidates, Feedback, Impression
+from tests.reference import bandits as naive
+
+ONE, TABLE = np.ones(1), np.ones((1, 1))
+RNG = np.random.default_rng(0)  # learn draws nothing
+
+
+def cascade(attraction: Any) -> ClickChances:
+    values = np.array(attraction, dtype=np.float64)
+    return ClickChances(CASCADE, values, np.zeros(values.size), ONE, 1.0, TABLE)
+
+
+def position_based(attraction: Any, examination: Any) -> ClickChances:
+    values = np.array(attraction, dtype=np.float64)
+    return ClickChances(POSITION, values, ONE, ONE, 1.0, np.array(examination, dtype=np.float64).reshape(-1, 1))
+
+
+def some_user(kind: int, m: int, rng: np.random.Generator) -> ClickChances:
+    attraction = rng.uniform(0.05, 0.9, m)
+    return cascade(attraction) if kind == CASCADE else position_based(attraction, np.sort(rng.uniform(0.3, 1, m))[::-1])
+
+
+class Coins:
+    """A generator that tosses what it is told."""
+
+    def __init__(self, *tossed: float) -> None:
+        self.tossed = list(tossed)
+
+    def random(self, size: int) -> Array:
+        assert size == len(self.tossed)
+        return np.array(self.tossed)
+
+
+def ranked(learner: BubbleRank, candidates: Candidates, k: int, *coins: float) -> Impression:
+    return learner.rank(candidates, k, Coins(*coins))  # type: ignore[arg-type]
+
+
+def pairs(learner: BubbleRank, items: str) -> dict[str, tuple[int, int]]:
+    """Lead and comparisons of the pairs of a query's items that were ever compared, "ab": a's lead over b."""
+    table = learner.queries_
+    slot = table.find(QUERY)
+    _, leads, duels = table.of(slot)
+    numbers = table.numbers(slot, _codes(items)).tolist()
+    found = {}
+    for a, i in zip(items, numbers, strict=True):
+        for b, j in zip(items, numbers, strict=True):
+            if a < b and min(i, j) >= 0:
+                at = max(i, j) * (max(i, j) - 1) // 2 + min(i, j)
+                if duels[at]:
+                    found[a + b] = (int(leads[at]) * (1 if i < j else -1), int(duels[at]))
+    return found
+
+
+def _codes(items: str) -> Array:
+    from rankloop.learners._queries import codes_of
+
+    return codes_of(np.array(list(items)))
+
+
+def some(items: str) -> Candidates:
+    return Candidates(QUERY, list(items))
+
+
+def text(candidates: Candidates, order: Array) -> str:
+    return "".join(candidates.items[order])
+
+
+# -- by hand -------------------------------------------------------------------------------------------------------
+
+
+def test_two_rounds_by_hand() -> None:
+    learner, page = BubbleRank(horizon=10), some("abcde")
+    first = ranked(learner, page, 5, 0.4, 0.6)  # pairs (1, 2) and (3, 4): heads exchanges
+    assert text(page, first.order) == "bacde"
+    learner.learn(first, Feedback.clicks([1, 0, 1, 1, 1]), RNG)  # b not a; both c and d; e has no partner
+    assert pairs(learner, "abcde") == {"ab": (-1, 1)}
+    second = ranked(learner, page, 5, 0.9, 0.1)  # pairs (2, 3) and (4, 5)
+    assert text(page, second.order) == "abced"
+    learner.learn(second, Feedback.clicks([1, 0, 1, 1, 0]), RNG)  # a counts for nothing now; c not b; e not d
+    assert pairs(learner, "abcde") == {"ab": (-1, 1), "bc": (-1, 1), "de": (-1, 1)}
+    assert text(page, learner.best(page, 5)) == "abcde"
+
+
+def test_a_pair_changes_places_when_its_lead_passes_the_threshold_and_is_then_left_alone() -> None:
+    """With δ = 10⁻⁴ a lead of n in n comparisons decides from n > 4 log(1/δ) = 36.8 on."""
+    learner, page = BubbleRank(horizon=10), some("ab")
+    for t in range(200):
+        shown = learner.rank(page, 2, np.random.default_rng(t))
+        learner.learn(shown, Feedback.clicked(shown, ["b"]), RNG)
+        compared = pairs(learner, "ab").get("ab", (0, 0))
+        assert (text(page, learner.best(page, 2)) == "ba") == (compared[1] >= 37)
+    assert pairs(learner, "ab") == {"ab": (-37, 37)}
+    assert not any(learner.rank(page, 2, np.random.default_rng(t)).memo["pairs"].any() for t in range(9))
+
+
+def test_without_a_horizon_the_threshold_grows_with_the_rounds() -> None:
+    learner, page = BubbleRank(), some("ab")
+    swapped = None
+    for t in range(1, 400):
+        shown = learner.rank(page, 2, np.random.default_rng(t))
+        learner.learn(shown, Feedback.clicked(shown, ["b"]), RNG)
+        n = pairs(learner, "ab")["ab"][1]
+        if swapped is None and text(page, learner.best(page, 2)) == "ba":
+            swapped = t
+            assert n > 16 * np.log(1 + t) >= n - 1
+    assert swapped is not None
+
+
+# -- lemmas --------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 10), st.integers(1, 10), st.sampled_from([CASCADE, POSITION]))
+def test_every_shown_item_is_within_one_place_of_the_base_list(seed: int, m: int, k: int, kind: int) -> None:
+    rng, k = np.random.default_rng(seed), min(k, m)
+    learner, user, page, clicks = (
+        BubbleRank(horizon=5),
+        some_user(kind, m, rng),
+        Candidates(QUERY, np.arange(m)),
+        np.zeros(k),
+    )
+    for _ in range(150):
+        base = learner.best(page, m).tolist()
+        shown = learner.rank(page, k, rng)
+        assert all(abs(base.index(item) - p) <= 1 for p, item in enumerate(shown.order.tolist()))
+        react(user, shown.order, rng.random((1, k)), clicks)
+        learner.learn(shown, Feedback.clicks(clicks), rng)
+
+
+@pytest.mark.parametrize("kind", [CASCADE, POSITION])
+def test_base_lists_only_get_better_and_few_pairs_are_ever_tried(kind: int) -> None:
+    """On the good event, which fails once in n: no change of the base list was harmful; |P| ≤ K - 1 + 2 |V0|."""
+    for seed in range(40):
+        rng = np.random.default_rng([seed, kind])
+        user = some_user(kind, 10, rng)
+        wrong = misordered(user.attraction, np.arange(10))
+        learner = BubbleRank(horizon=100_000)
+        outcome = play(learner, user, [100_000], seed, most=wrong + 5)
+        assert outcome.harmful == 0
+        assert outcome.unsafe == 0  # |V0| of the base list and at most K / 2 exchanged pairs
+        tried = np.count_nonzero(learner.queries_.of(0)[2])
+        assert tried <= 9 + 2 * wrong
+        assert misordered(user.attraction, learner.best(Candidates(QUERY, np.arange(10)), 10)) <= wrong
+
+
+def test_expected_clicks_of_the_base_list_never_fall() -> None:
+    """Watched round by round, with a horizon so short that much is decided (and nothing wrongly, with this seed)."""
+    rng, work, clicks = np.random.default_rng(5), np.zeros((3, 9)), np.zeros(8)
+    user = position_based(rng.uniform(0.1, 0.9, 8), np.linspace(1, 0.3, 8))
+    learner, page = BubbleRank(horizon=100), Candidates(QUERY, np.arange(8))
+    values = []
+    for _ in range(8000):
+        values.append(expected_clicks(user, learner.best(page, 8), 8, work))
+        shown = learner.rank(page, 8, rng)
+        react(user, shown.order, rng.random((1, 8)), clicks)
+        learner.learn(shown, Feedback.clicks(clicks), rng)
+    assert (np.diff(values) >= 0).all()
+    assert values[-1] > values[0] + 0.05
+
+
+def test_the_set_of_tried_pairs_by_the_naive_twin() -> None:
+    for seed in range(6):
+        rng, m = np.random.default_rng(seed), 6
+        attraction = rng.permutation(np.linspace(0.1, 0.9, m))
+        user, twin, clicks = cascade(attraction), naive.BubbleRank(m, m, 1000), np.zeros(m)
+        wrong = misordered(attraction, np.arange(m))
+        for _ in range(3000):
+            react(user, np.array(twin.display(rng.random(3).tolist())), rng.random((1, m)), clicks)
+            twin.update(clicks.tolist())
+        assert len(twin.ever) <= m - 1 + 2 * wrong
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 8))
+def test_only_randomised_pairs_are_learned_from(seed: int, m: int) -> None:
+    rng = np.random.default_rng(seed)
+    learner, page = BubbleRank(horizon=3), Candidates(QUERY, np.arange(m))
+    for _ in range(40):
+        shown = learner.rank(page, m, rng)
+        before = learner.queries_.of(learner.queries_.find(QUERY))[2].copy()
+        clicks = rng.integers(0, 2, m)
+        learner.learn(shown, Feedback.clicks(clicks), rng)
+        slot = learner.queries_.find(QUERY)
+        after = learner.queries_.of(slot)[2]
+        grown = np.flatnonzero(after != (before if before.size else np.zeros_like(after)))
+        allowed = set()
+        for p in np.flatnonzero(shown.memo["pairs"]):
+            if clicks[p] != clicks[p + 1]:
+                i, j = sorted(learner.queries_.numbers(slot, shown.order[p : p + 2]).tolist())
+                allowed.add(j * (j - 1) // 2 + i)
+        assert set(grown.tolist()) == allowed
+
+
+def test_lists_that_someone_else_ordered_teach_nothing() -> None:
+    learner, page = BubbleRank(), some("abcd")
+    for _ in range(5):
+        learner.learn(learner.adopt(page, np.array([2, 0, 3])), Feedback.clicks([1, 0, 1]), RNG)
+    assert len(learner.queries_) == 0
+
+
+# -- reference values ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("i", "reference"), [(1, 1301), (2, 4378), (3, 10252), (4, 21444), (5, 46488)])
+def test_regret_against_the_least_examined_position(i: int, reference: float) -> None:
+    """Paper 002, the last experiment: the best item starts at the bottom, which is examined with probability 0.5^i."""
+    user = position_based([0.5] * 9 + [0.9], [0.9] * 8 + [0.5**i] * 2)
+    regret = [play(BubbleRank(horizon=10**6), user, [10**6], seed, top=10).regret[0] for seed in range(5)]
+    assert np.mean(regret) == pytest.approx(reference, rel=0.15)
+
+
+def test_regret_from_the_best_list() -> None:
+    regret = [
+        play(BubbleRank(horizon=10**6), cascade(0.55 - 0.05 * np.arange(1, 11)), [10**6], s).regret[0] for s in range(5)
+    ]
+    assert np.mean(regret) == pytest.approx(929, rel=0.15)
+
+
+def list_with(inversions: int, rng: np.random.Generator) -> Array:
+    """A list of 10 with so many pairs the wrong way round, each such list as likely as any other."""
+    while True:
+        code = [int(rng.integers(i + 1)) for i in range(10)]
+        if sum(code) == min(inversions, 45 - inversions):
+            break
+    made: list[int] = []
+    for i, above in enumerate(code):
+        made.insert(i - above, i)
+    return np.array(made if inversions <= 22 else made[::-1])
+
+
+@pytest.mark.parametrize(("inversions", "reference"), [(20, 11900), (40, 28681)])
+def test_regret_grows_with_the_pairs_that_start_the_wrong_way_round(inversions: int, reference: float) -> None:
+    """Which list it is matters: the regret of one has a standard deviation of 4,800 and 6,400; means of 200 are 10,000
+    and 30,400."""
+    rng, attraction, regret = np.random.default_rng(4), 0.55 - 0.05 * np.arange(1, 11), []
+    for seed in range(6):
+        start = list_with(inversions, rng)
+        assert misordered(attraction, start) == inversions
+        regret.append(play(BubbleRank(horizon=10**6), cascade(attraction[start]), [10**6], seed).regret[0])
+    assert np.mean(regret) == pytest.approx(reference, rel=0.35)
+
+
+# -- fewer positions than items ------------------------------------------------------------------------------------
+
+
+def test_the_item_below_the_last_position_takes_part_in_the_last_pair() -> None:
+    learner, page = BubbleRank(), some("abcd")
+    shown = ranked(learner, page, 2, 0.1)
+    assert text(page, shown.order) == "ba"
+    learner.learn(shown, Feedback.clicks([0, 0]), RNG)
+    shown = ranked(learner, page, 2, 0.1)  # the pair (2, 3): c is shown instead of b
+    assert text(page, shown.order) == "ac"
+    learner.learn(shown, Feedback.clicks([0, 1]), RNG)
+    assert pairs(learner, "abcd") == {"bc": (-1, 1)}  # b was not shown, so it was not clicked
+    learner.learn(ranked(learner, page, 2, 0.9), Feedback.clicks([0, 0]), RNG)
+    shown = ranked(learner, page, 2, 0.9)
+    assert text(page, shown.order) == "ab"
+    learner.learn(shown, Feedback.clicks([0, 0]), RNG)  # nobody looked, or nobody liked it: says nothing
+    assert pairs(learner, "abcd") == {"bc": (-1, 1)}
+
+
+def test_a_better_item_comes_in_from_below_the_fold_and_those_further_down_never_do() -> None:
+    learner, page, rng = BubbleRank(horizon=100), Candidates(QUERY, np.arange(6)), np.random.default_rng(3)
+    seen = set()
+    for _ in range(1500):
+        shown = learner.rank(page, 3, rng)
+        seen |= set(shown.order.tolist())
+        learner.learn(shown, Feedback.clicks(np.isin(shown.items, [3, 4, 5])), rng)
+    assert learner.best(page, 4).tolist() == [3, 0, 1, 2]
+    assert seen == {0, 1, 2, 3}
+
+
+# -- lists that change ---------------------------------------------------------------------------------------------
+
+
+def test_feedback_that_comes_late_counts_for_the_pairs_of_its_own_list() -> None:
+    learner, page = BubbleRank(), some("abc")
+    one, two = ranked(learner, page, 3, 0.1), ranked(learner, page, 3, 0.9)
+    learner.learn(two, Feedback.clicks([0, 0, 0]), RNG)
+    other = ranked(learner, page, 3, 0.1)  # now the pair (2, 3)
+    learner.learn(other, Feedback.clicks([1, 1, 0]), RNG)
+    learner.learn(one, Feedback.clicks([1, 0, 0]), RNG)  # b a c was shown: b won against a
+    assert pairs(learner, "abc") == {"bc": (-1, 1), "ab": (-1, 1)}
+    assert learner.queries_.rounds(0) == 3
+
+
+def taught(learner: BubbleRank, page: Candidates, liked: str, rounds: int) -> None:
+    rng = np.random.default_rng(8)
+    for _ in range(rounds):
+        shown = learner.rank(page, page.n, rng)
+        learner.learn(shown, Feedback.clicks(np.isin(shown.items, list(liked))), rng)
+
+
+def test_an_item_that_is_gone_does_not_stand_between_the_others() -> None:
+    learner = BubbleRank(horizon=10)
+    taught(learner, some("axb"), "", 2)
+    taught(learner, some("ab"), "b", 100)
+    assert text(some("ab"), learner.best(some("ab"), 2)) == "ba"
+    assert text(some("axb"), learner.best(some("axb"), 3)) == "bxa"  # x kept its place
+    assert pairs(learner, "abx")["ab"][0] == -37
+
+
+def test_an_item_that_comes_back_goes_on_with_what_was_known_of_it() -> None:
+    learner = BubbleRank(horizon=10**6)
+    taught(learner, some("abc"), "b", 31)
+    known = pairs(learner, "abc")
+    assert known["ab"][1] > 5
+    taught(learner, some("ac"), "", 7)
+    assert {pair: value for pair, value in pairs(learner, "abc").items() if pair != "ac"} == known
+
+
+def test_a_new_item_stands_where_the_caller_put_it() -> None:
+    learner = BubbleRank(horizon=10)
+    taught(learner, some("abc"), "c", 300)
+    assert text(some("abc"), learner.best(some("abc"), 3)) == "cab"
+    page = some("xabyc")
+    assert text(page, learner.best(page, 5)) == "xcayb"
+    shown = ranked(learner, page, 5, 0.9, 0.9)
+    learner.learn(shown, Feedback.clicks([0] * 5), RNG)
+    assert text(some("cbayx"), learner.best(some("cbayx"), 5)) == "xcayb"  # now it has a place of its own
+
+
+def test_where_a_query_is_full_the_item_learned_from_the_longest_ago_makes_room() -> None:
+    learner = BubbleRank(horizon=10, max_items=3)
+    taught(learner, some("abc"), "b", 100)
+    taught(learner, some("bc"), "", 1)
+    taught(learner, some("bcd"), "", 1)
+    assert pairs(learner, "abcd").keys() <= {"bc", "bd", "cd"}
+    page = some("dcba")  # a is new again, and the others stand as they do in the base list
+    assert text(page, learner.best(page, 4)) == "bcda"
+
+
+def test_a_list_longer_than_the_bound_is_shown_and_learned_from_at_its_top() -> None:
+    learner, rng, page = BubbleRank(horizon=10, max_items=3), np.random.default_rng(2), some("abcdef")
+    for _ in range(150):
+        shown = learner.rank(page, 6, rng)
+        assert sorted(shown.order.tolist()) == list(range(6))
+        learner.learn(shown, Feedback.clicks(shown.items == "b"), rng)
+    assert text(page, learner.best(page, 6)) == "bacdef"
+
+
+# -- many queries --------------------------------------------------------------------------------------------------
+
+
+def test_queries_learn_apart_and_the_one_not_learned_from_goes_first() -> None:
+    learner = BubbleRank(horizon=10, max_queries=2)
+    for name, liked in (("one", "b"), ("two", "")):
+        rng = np.random.default_rng(1)
+        for _ in range(120):
+            shown = learner.rank(Candidates(name, ["a", "b"]), 2, rng)
+            learner.learn(shown, Feedback.clicks(np.isin(shown.items, list(liked))), rng)
+    one, two = Candidates("one", ["a", "b"]), Candidates("two", ["a", "b"])
+    assert (text(one, learner.best(one, 2)), text(two, learner.best(two, 2))) == ("ba", "ab")
+    for _ in range(9):
+        learner.rank(one, 2, np.random.default_rng(0))  # looking is not learning
+    third = learner.rank(Candidates("three", ["a", "b"]), 2, np.random.default_rng(0))
+    learner.learn(third, Feedback.clicks([0, 0]), RNG)
+    assert text(one, learner.best(one, 2)) == "ab"  # cold again
+
+
+def test_the_list_of_another_learner_is_a_start_like_any_other() -> None:
+    """The paper's BubbleRankKL."""
+    user, page = cascade([0.1, 0.2, 0.3, 0.4, 0.5]), Candidates(QUERY, np.arange(5))
+    other = make("cascade-klucb")
+    play(other, user, [5000], seed=1)
+    warm = Candidates(QUERY, page.items[other.best(page, 5)])
+    learner = BubbleRank()
+    shown = learner.rank(warm, 5, np.random.default_rng(0))
+    learner.learn(shown, Feedback.clicks([0] * 5), RNG)
+    assert page.items[learner.best(page, 5)].tolist() == [4, 3, 2, 1, 0]

@@ -1,0 +1,265 @@
+"""Facts of the cascading bandits, TopRank and BatchRank: lists that change, late feedback, who may teach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances
+from rankloop.lab.bandits import QUERY, best_clicks, play
+from rankloop.learner import Learner
+from rankloop.registry import make
+from rankloop.types import Candidates, Feedback
+
+ONE, TABLE = np.ones(1), np.ones((1, 1))
+PER_QUERY = ["cascade-klucb", "cascade-ucb1", "toprank", "batchrank"]
+
+
+def some(items: str) -> Candidates:
+    return Candidates(QUERY, list(items))
+
+
+def best(learner: Learner, items: str) -> str:
+    page = some(items)
+    return "".join(page.items[learner.best(page, page.n)])
+
+
+def teach(learner: Learner, items: str, liked: str, rounds: int, k: int | None = None, seed: int = 1) -> None:
+    """Users who leave with the first item they like."""
+    rng, page = np.random.default_rng(seed), some(items)
+    for _ in range(rounds):
+        shown = learner.rank(page, k or page.n, rng)
+        clicks = np.isin(shown.items, list(liked)).astype(float)
+        clicks[int(clicks.argmax()) + 1 :] = 0.0
+        learner.learn(shown, Feedback.clicks(clicks), rng)
+
+
+# -- all of them ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PER_QUERY)
+def test_a_liked_item_that_comes_later_is_found(name: str) -> None:
+    learner = make(name, horizon=100) if name == "batchrank" else make(name)
+    teach(learner, "abcd", "b", 1500, k=2)
+    assert best(learner, "abcd")[0] == "b"
+    teach(learner, "abcdx", "x", 4000 if name == "batchrank" else 1500, k=2, seed=2)
+    assert best(learner, "abcdx").index("x") <= (1 if name == "batchrank" else 0)  # BatchRank never takes back a cut
+
+
+@pytest.mark.parametrize("name", PER_QUERY)
+def test_an_item_that_is_gone_keeps_what_is_known_of_it(name: str) -> None:
+    learner = make(name, horizon=100) if name in ("toprank", "batchrank") else make(name)
+    teach(learner, "abc", "c", 1000)
+    assert best(learner, "abc")[0] == "c"
+    teach(learner, "ab", "", 50)
+    assert best(learner, "abc")[0] == "c"
+    assert sorted(best(learner, "ab")) == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", PER_QUERY)
+def test_candidates_beyond_the_bound_stand_below_in_base_order(name: str) -> None:
+    learner, rng, page = make(name, max_items=3), np.random.default_rng(1), some("abcdefg")
+    for _ in range(30):
+        shown = learner.rank(page, 6, rng)
+        assert shown.order[3:].tolist() == [3, 4, 5]
+        assert learner.best(page, 7)[3:].tolist() == [3, 4, 5, 6]
+        learner.learn(shown, Feedback.clicks(rng.integers(0, 2, 6)), rng)
+    assert set(learner.queries_.items(0).tolist()) <= set(_codes("abcdef"))  # type: ignore[attr-defined]
+
+
+def _codes(items: str) -> list[int]:
+    from rankloop.learners._queries import codes_of
+
+    codes: list[int] = codes_of(np.array(list(items))).tolist()
+    return codes
+
+
+@pytest.mark.parametrize(
+    ("name", "rounds"), [("cascade-klucb", 1), ("cascade-ucb1", 1), ("toprank", 0), ("batchrank", 0)]
+)
+def test_who_learns_from_lists_that_someone_else_ordered(name: str, rounds: int) -> None:
+    """A cascading bandit observes an item wherever it comes from; the others compare items that were drawn by lot."""
+    learner = make(name)
+    adopted = learner.adopt(some("abc"), np.array([1, 0]))
+    learner.learn(adopted, Feedback.clicks([0, 1]), np.random.default_rng(0))
+    table = learner.queries_  # type: ignore[attr-defined]
+    assert table.rounds(table.find(QUERY)) == rounds
+
+
+@pytest.mark.parametrize("name", PER_QUERY)
+def test_the_best_list_is_learned_whatever_users_do(name: str) -> None:
+    """Well-parted attractions, both kinds of users; the cascading bandits have no such promise in the second."""
+    attraction = np.array([0.1, 0.9, 0.3, 0.6])
+    reader = ClickChances(CASCADE, attraction, np.zeros(4), ONE, 1.0, TABLE)
+    looker = ClickChances(POSITION, attraction, ONE, ONE, 1.0, np.array([[1.0], [0.7], [0.5], [0.4]]))
+    for user in (reader, looker) if name in ("toprank", "batchrank") else (reader,):
+        learner = make(name)
+        play(learner, user, [200_000], seed=2)
+        assert learner.best(Candidates(QUERY, np.arange(4)), 4).tolist() == [1, 3, 2, 0]
+
+
+# -- cascading bandits ---------------------------------------------------------------------------------------------
+
+
+def counts(learner: Any, items: str) -> dict[str, tuple[int, int]]:
+    table = learner.queries_
+    slot = table.find(QUERY)
+    shows, wins = table.of(slot)
+    numbers = table.numbers(slot, np.array(_codes(items))).tolist()
+    return {item: (int(wins[i]), int(shows[i])) for item, i in zip(items, numbers, strict=True) if i >= 0}
+
+
+def test_what_is_observed() -> None:
+    for observe, wanted in (("first", {"a": (0, 1), "b": (1, 1)}), ("last", {"a": (0, 1), "b": (1, 1), "c": (1, 1)})):
+        learner = make("cascade-klucb", observe=observe)
+        shown = learner.adopt(some("abcd"), np.arange(4))
+        learner.learn(shown, Feedback.clicks([0, 1, 1, 0]), np.random.default_rng(0))
+        assert counts(learner, "abcd") == wanted
+        learner.learn(shown, Feedback.clicks([0, 0, 0, 0]), np.random.default_rng(0))
+        assert [shows for _, shows in counts(learner, "abcd").values()] == [
+            2,
+            2,
+            *([2, 1] if observe == "last" else [1, 1]),
+        ]
+
+
+def test_items_that_nobody_has_looked_at_are_tried_in_base_order_if_one_wants_that() -> None:
+    learner, page = make("cascade-klucb", ties="base"), some("abcdef")
+    assert learner.rank(page, 3, np.random.default_rng(5)).items.tolist() == ["a", "b", "c"]
+    learner.learn(learner.adopt(page, np.arange(3)), Feedback.clicks([0, 0, 0]), np.random.default_rng(0))
+    assert learner.rank(page, 3, np.random.default_rng(5)).items.tolist() == ["d", "e", "f"]
+
+
+def test_a_new_querys_items_are_tried_at_random_otherwise() -> None:
+    learner, page = make("cascade-klucb"), Candidates(QUERY, np.arange(5))
+    tops = [learner.rank(page, 1, np.random.default_rng(seed)).order[0] for seed in range(500)]
+    assert np.bincount(tops).min() > 60
+
+
+def test_equal_counts_are_equal_bounds() -> None:
+    """However they came about: ties are then broken by lot, and no item is favoured for ever."""
+    learner, page, first = make("cascade-klucb"), some("ab"), 0
+    for t in range(40):
+        for order in ([0, 1], [1, 0]):
+            learner.learn(
+                learner.adopt(page, np.array(order)), Feedback.clicks([0, t % 3 == 0]), np.random.default_rng(0)
+            )
+        learner.learn(learner.adopt(page, np.array([0, 1])), Feedback.clicks([0, 0]), np.random.default_rng(0))
+        assert len(set(counts(learner, "ab").values())) == 1
+        first += learner.rank(page, 2, np.random.default_rng(t)).order[0] == 0
+    assert 8 < first < 32
+
+
+def test_a_wrong_count_is_refused() -> None:
+    learner = make("cascade-ucb1")
+    teach(learner, "abc", "b", 5)
+    state = learner.state()
+    state["wins_"][0] = state["shows_"][0] + 1
+    with pytest.raises(InvalidInput, match="wins_"):
+        learner.load(state)
+
+
+# -- TopRank and BatchRank -----------------------------------------------------------------------------------------
+
+
+def test_toprank_counts_a_settled_pair_no_more_and_feedback_by_the_blocks_of_its_list() -> None:
+    learner: Any = make("toprank", horizon=2)
+    page, rng = some("ab"), np.random.default_rng(1)
+    early = [learner.rank(page, 2, rng) for _ in range(3)]  # all in one block
+    teach(learner, "ab", "b", 60)
+    leads, duels = learner.queries_.of(0)
+    settled = (int(leads[0]), int(duels[0]))
+    assert abs(settled[0]) == settled[1] < 60  # the pair was settled on the way, and the lists since do not count
+    assert learner.rank(page, 2, rng).memo["blocks"].tolist() == [0, 1]
+    for shown in early:
+        learner.learn(shown, Feedback.clicked(shown, ["a"]), rng)
+    assert (int(leads[0]), int(duels[0])) == settled
+
+
+def test_toprank_forgets_whom_an_item_that_is_gone_beats() -> None:
+    learner = make("toprank", horizon=10)
+    teach(learner, "abc", "a", 200)
+    page, rng = some("abc"), np.random.default_rng(3)
+    assert learner.rank(page, 3, rng).memo["blocks"].tolist() == [0, 1, 1]
+    assert learner.rank(some("bc"), 2, rng).memo["blocks"].tolist() == [0, 0]
+    assert learner.rank(some("abcx"), 4, rng).memo["blocks"].tolist() == [0, 0, 1, 1]  # nobody beats the new one
+
+
+def test_batchrank_ignores_feedback_of_a_stage_that_is_over() -> None:
+    learner: Any = make("batchrank", horizon=3)  # 18 displays an item in the first stage
+    page, rng = some("ab"), np.random.default_rng(1)
+    early = [learner.rank(page, 2, rng) for _ in range(30)]
+    for shown in early[:18]:
+        learner.learn(shown, Feedback.clicks([0, 0]), rng)
+    homes, _, stages, _, shows, wins, _ = learner.queries_.of(0)
+    assert (homes.tolist(), stages.tolist(), shows.tolist()) == ([0, 0], [1, 1], [0, 0])
+    for shown in early[18:]:
+        learner.learn(shown, Feedback.clicks([1, 1]), rng)
+    assert (shows.tolist(), wins.tolist()) == ([0, 0], [0, 0])
+    learner.learn(learner.rank(page, 2, rng), Feedback.clicks([1, 1]), rng)
+    assert (shows.tolist(), wins.tolist()) == ([1, 1], [1, 1])
+
+
+def test_batchrank_does_not_wait_for_an_item_that_is_gone() -> None:
+    learner: Any = make("batchrank", horizon=3)
+    teach(learner, "abc", "a", 5)
+    teach(learner, "ab", "a", 40)
+    homes = dict(
+        zip("abc", learner.queries_.of(0)[0][learner.queries_.numbers(0, np.array(_codes("abc")))], strict=True)
+    )
+    assert homes["a"] == 0
+    assert homes["b"] == homes["c"] == 1  # who was not there is in the lower part
+
+
+def test_batchrank_shows_the_least_shown_of_a_batch() -> None:
+    learner: Any = make("batchrank")
+    page, rng = Candidates(QUERY, np.arange(6)), np.random.default_rng(1)
+    for _ in range(50):
+        shown = learner.rank(page, 2, rng)
+        learner.learn(shown, Feedback.clicks([0, 0]), rng)
+        shows = learner.queries_.of(0)[4]
+        assert shows.max() - shows.min() <= 1
+    assert learner.queries_.of(0)[4].sum() == 100
+
+
+# -- the compiled loop ---------------------------------------------------------------------------------------------
+
+
+def test_the_best_list_of_a_user_who_looks_at_a_low_rank_more_often() -> None:
+    """The fitted examination of ranks 9 and 10 is not monotone: the best documents stand where most is looked at."""
+    user = ClickChances(POSITION, np.array([0.5, 0.2, 0.8]), ONE, ONE, 1.0, np.array([[0.5], [0.3], [1.0]]))
+    assert best_clicks(user, 3, 3) == pytest.approx(0.8 * 1.0 + 0.5 * 0.5 + 0.2 * 0.3)
+    assert best_clicks(user, 3, 2) == pytest.approx(0.8 * 0.5 + 0.5 * 0.3)
+
+
+def test_only_fresh_bandits_have_a_compiled_loop() -> None:
+    user = ClickChances(CASCADE, np.full(5, 0.5), np.zeros(5), ONE, 1.0, TABLE)
+    with pytest.raises(InvalidParameter, match="RandomOrder has no compiled loop"):
+        play(make("random"), user, [10], 0)
+    with pytest.raises(InvalidParameter, match="max_items of at least 5"):
+        play(make("toprank", max_items=4), user, [10], 0)
+    learner = make("toprank")
+    play(learner, user, [10], 0)
+    with pytest.raises(InvalidParameter, match="fresh"):
+        play(learner, user, [10], 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "what"),
+    [
+        ("bubblerank", {"horizon": 1}, "horizon is 1"),
+        ("bubblerank", {"max_items": 0}, "max_items is 0"),
+        ("toprank", {"max_queries": 2.5}, "max_queries is 2.5"),
+        ("toprank", {"horizon": 1}, "horizon is 1"),
+        ("batchrank", {"variant": "real"}, "variant is 'real'"),
+        ("cascade-klucb", {"variant": "merge"}, "variant is 'merge'"),
+        ("cascade-ucb1", {"observe": "all"}, "observe is 'all'"),
+        ("cascade-ucb1", {"ties": "first"}, "ties is 'first'"),
+    ],
+)
+def test_wrong_parameters_are_named(name: str, params: dict[str, Any], what: str) -> None:
+    with pytest.raises(InvalidParameter, match=what):
+        make(name, **params)
