@@ -24,6 +24,7 @@ from rankloop.types import Candidates, Feedback, Impression
         ({"items": [[1], [2, 3]]}, "lists of different lengths"),
         ({"items": np.array([2**63], dtype=np.uint64)}, "ids must all be integers of 64 bits"),
         ({"features": [[1e200]]}, "features must lie within ±1e+100"),
+        ({"features": [[0.0, 1.0], [-1.5e100, 0.0]]}, "features[1, 0] is -1.5e+100; features must lie within"),
         ({"items": [1, 2], "features": [[1.0]]}, "2 items but 1 feature rows"),
         ({"features": [[1.0, np.nan]]}, "features[0, 1] is nan"),
         ({"features": [[1.0], [np.inf]]}, "features[1, 0] is inf"),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.kernels.feedback import filled
+from rankloop.kernels.feedback import all_finite, filled
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -152,7 +152,7 @@ def checked_order(candidates: Candidates, order: ArrayLike) -> Array:
 
 def show(candidates: Candidates, order: Array, memo: Mapping[str, Array] | None = None) -> Impression:
     """The impression of showing `candidates` in `order`."""
-    features = None if candidates.features is None else candidates.features[order]
+    features = None if candidates.features is None else candidates.features.take(order, axis=0)
     return Impression(candidates.query, order, candidates.items[order], features, memo or {})
 
 
@@ -167,7 +167,7 @@ def checked_values(learner: Learner, impression: Impression, feedback: Feedback)
         raise InvalidInput(f"the impression has {impression.k} positions but {len(impression.items)} items")
     if impression.features is not None:
         shape = impression.features.shape
-        if len(shape) != 2 or shape[0] != impression.k or not np.isfinite(impression.features).all():
+        if len(shape) != 2 or shape[0] != impression.k or not all_finite(impression.features):
             raise InvalidInput(
                 f"the impression's features have shape {shape} for {impression.k} positions, or are not finite; "
                 "pass on the impression as rank made it"

@@ -130,15 +130,15 @@ def _checked_features(features: ArrayLike) -> Array:
         raise InvalidInput(f"features are not a table of numbers ({error}); give (n, d) floats") from None
     if rows.ndim != 2 or rows.shape[0] == 0 or rows.shape[1] == 0:
         raise InvalidInput(f"features have shape {rows.shape}; they must be (n, d) with at least one row and column")
+    if rows.max() <= LARGEST and rows.min() >= -LARGEST:  # never true of nan
+        return rows
     if not np.isfinite(rows).all():
         i, j = (int(v) for v in np.argwhere(~np.isfinite(rows))[0])
         raise InvalidInput(f"features[{i}, {j}] is {rows[i, j]}; features must be finite numbers: replace or drop it")
-    if np.abs(rows).max() > LARGEST:
-        i, j = (int(v) for v in np.argwhere(np.abs(rows) > LARGEST)[0])
-        raise InvalidInput(
-            f"features[{i}, {j}] is {rows[i, j]}; features must lie within ±{LARGEST:g}: scale it, or mark it missing"
-        )
-    return rows
+    i, j = (int(v) for v in np.argwhere(np.abs(rows) > LARGEST)[0])
+    raise InvalidInput(
+        f"features[{i}, {j}] is {rows[i, j]}; features must lie within ±{LARGEST:g}: scale it, or mark it missing"
+    )
 
 
 def _checked_items(items: ArrayLike) -> Array:

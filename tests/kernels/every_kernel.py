@@ -12,6 +12,7 @@ from rankloop.kernels import (
     click_fits,
     click_models,
     dueling,
+    feedback,
     grading,
     interleaving,
     metrics,
@@ -65,6 +66,10 @@ def results() -> Results:
         }
 
     clicks = frozen([0.0, 1.0, 0.0, 1.0, 0.0])
+    found |= {
+        "filled": feedback.filled(clicks, k + 2)[0].tolist(),
+        "all_finite": [bool(feedback.all_finite(rows)) for rows in (features, frozen([[0.0, np.nan], [1.0, 2.0]]))],
+    }
     for rule in (pairwise.ADJACENT, pairwise.MATCHED, pairwise.ALL):
         found[f"click_pairs {rule}"] = pairwise.click_pairs(clicks, True, rule, keys).ravel().tolist()
     rows, weights = frozen(rng.normal(size=(9, d))), frozen(rng.random(9))
@@ -134,11 +139,13 @@ def results() -> Results:
     }
     several = frozen(rng.normal(size=(4, n)))
     coins, directions = frozen(rng.random((2, k))), frozen(dueling.unit_rows(frozen(rng.normal(size=(3, d)))))
-    mixed, credit = dueling.interleave(several, uniforms, coins, k, 3.0)
+    soft = [frozen(part) for part in interleaving.soft_ranks(n, 3.0)]
+    mixed, credit = dueling.interleave(several, uniforms, coins, *soft)
     ball = np.array([[3.0, 4.0], [0.1, 0.2]])
     dueling.within_ball(ball, 1.0)
     experts, shares = frozen(rng.normal(size=(3, d))), frozen([0.5, 0.3, 0.2])
     middle = frozen(dueling.mixture(shares, experts))
+    tracked = dueling.track(shares, experts, middle, frozen(directions[0]), frozen([0.1, 0.5, 2.0]), 0.2, 2.0, 1.5)
     mean, winners = dueling.mean_winner(directions, frozen([0.0, 0.5, 0.1, 0.6]), frozen([0.0, 0.2, 0.4, 0.1]))
     found |= {
         "dueling interleave": mixed.tolist(),
@@ -147,6 +154,9 @@ def results() -> Results:
         "projected": dueling.projected(directions[0], shown).tolist(),
         "null_directions": dueling.null_directions(directions, frozen(shown[:2])).ravel().tolist(),
         "within_ball": ball.ravel().tolist(),
+        "explorers": dueling.explorers(theta, directions, 0.5).ravel().tolist(),
+        "length": [dueling.length(theta)],
+        "track": np.concatenate([part.ravel() for part in tracked]).tolist(),
         "hedge": dueling.hedge(shares, experts, middle, frozen(directions[0]), 0.2, 2.0).tolist(),
         "mean_winner": [*mean.tolist(), float(winners)],
         "right_pairs": dueling.right_pairs(shown, directions).tolist(),

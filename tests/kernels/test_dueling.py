@@ -11,14 +11,19 @@ from rankloop.kernels import dueling, interleaving
 from tests.kernels.inputs import SEEDS, frozen
 from tests.reference import dueling as naive
 
+TAUS = st.sampled_from([0.0, 1.0, 3.0])  # 0 asks for documents far down as often as for the first
 
-@given(SEEDS, st.integers(1, 12), st.integers(1, 15), st.integers(1, 15), st.booleans())
-def test_lists_from_scores_are_those_from_rankings_bit_for_bit(seed: int, R: int, n: int, k: int, tied: bool) -> None:
+
+@given(SEEDS, st.integers(1, 12), st.integers(1, 40), st.integers(1, 15), st.booleans(), TAUS)
+def test_lists_from_scores_are_those_from_rankings_bit_for_bit(
+    seed: int, R: int, n: int, k: int, tied: bool, tau: float
+) -> None:
     rng, k = np.random.default_rng(seed), min(k, n)
     scores = frozen(rng.integers(0, 4, (R, n)) if tied else rng.normal(size=(R, n)))
     ties, coins = frozen(rng.random(n)), frozen(rng.random((2, k)))
-    order, credit = dueling.interleave(scores, ties, coins, k, 3.0)
-    wanted, posterior = interleaving.probabilistic(interleaving.rankings(scores, ties), coins, k, 3.0)
+    weights, tails = interleaving.soft_ranks(n, tau)
+    order, credit = dueling.interleave(scores, ties, coins, frozen(weights), frozen(tails))
+    wanted, posterior = interleaving.probabilistic(interleaving.rankings(scores, ties), coins, k, tau)
     assert order.tolist() == wanted.tolist()
     assert credit.tobytes() == posterior.tobytes()
 
@@ -57,6 +62,33 @@ def test_null_directions_are_orthogonal_to_the_bad_ones_and_projections_stay_in_
 def test_directions_are_of_length_one(seed: int, d: int) -> None:
     rows = dueling.unit_rows(frozen(np.random.default_rng(seed).normal(size=(3, d))))
     assert (rows**2).sum(axis=1) == pytest.approx(np.ones(3))
+
+
+@given(SEEDS, st.integers(0, 4), st.integers(1, 9))
+def test_rankers_explore_at_distance_delta(seed: int, m: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    theta, directions = frozen(rng.normal(size=d)), frozen(rng.normal(size=(m, d)))
+    wanted = [theta.tolist(), *((theta + 0.3 * u).tolist() for u in directions)]
+    assert dueling.explorers(theta, directions, 0.3).tolist() == wanted
+
+
+@given(SEEDS, st.integers(1, 7), st.integers(1, 6))
+def test_a_round_of_experts_is_hedge_then_steps_then_the_ball(seed: int, N: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights, experts, step = rng.dirichlet(np.ones(N)), frozen(rng.normal(size=(N, d))), frozen(rng.normal(size=d))
+    rates, aggregate = frozen(rng.random(N)), frozen(dueling.mixture(frozen(weights), experts))
+    found, moved, middle = dueling.track(frozen(weights), experts, aggregate, step, rates, 0.3, 2.0, 1.5)
+    wanted, _ = naive.hedge(weights.tolist(), experts.tolist(), step.tolist(), 0.3, 2.0)
+    assert found == pytest.approx(wanted)
+    for expert, rate, now in zip(experts, rates, moved, strict=True):
+        assert now == pytest.approx(naive.in_ball((expert + rate * step).tolist(), 1.5))
+    assert middle == pytest.approx(found @ moved)
+
+
+@given(SEEDS, st.integers(0, 9))
+def test_length_is_euclidean(seed: int, d: int) -> None:
+    vector = frozen(np.random.default_rng(seed).normal(size=d))
+    assert dueling.length(vector) == pytest.approx(float(np.linalg.norm(vector)))
 
 
 @given(SEEDS, st.integers(1, 7), st.integers(1, 6))

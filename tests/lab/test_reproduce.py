@@ -114,6 +114,24 @@ def test_conservative_above_random_exploration() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("measure", "words", "winner"),
+    [
+        ("offline.ndcg@10", "DBGD and MGD end with worse", "SGD RankNet"),
+        ("offline.ndcg@10", "PDGD consistently outperforms", "PDGD"),
+        ("offline.ndcg@10", "variants end with a better", "PairRank_C"),
+        ("online.cndcg", "variants serve users better", "PairRank_R"),
+        ("cosine", "are far from the offline model", "PDGD"),
+    ],
+)
+def test_dueling_learners_below_the_pairwise_ones(measure: str, words: str, winner: str) -> None:
+    high, low, between = [[0, 0.3, 0.6]], [[0, 0.2, 0.4]], [[0, 0.25, 0.5]]
+    for duel in ("DBGD", "MGD"):
+        assert found(results(measure, {winner: high, duel: low}), words).verdict == "seen"
+        assert found(results(measure, {winner: low, duel: high}), words).verdict == "not seen"
+    assert found(results(measure, {winner: between, "DBGD": low, "MGD": high}), words).verdict == "not seen"
+
+
 def test_blocks_fall_to_one() -> None:
     fast = found(results("block_size@1", {"PairRank_C": [[50, 1.2, 1]]}), "rank 1 falls to 1")
     assert (fast.verdict, "by round 100" in fast.seen) == ("seen", True)
@@ -162,10 +180,11 @@ def test_the_experiment_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     scale = Scale((DATA,), rounds=30, seeds=2, choice_rounds=10, refit_rounds=5)
     path = pairrank.carry_out_at(scale, tmp_path)
     page = path.read_text("utf-8")
-    for name in ("PairRank_C", "PairRank_R", "PDGD", "SGD RankNet", "ε-greedy", "offline RankNet", "--data"):
+    for name in ("PairRank_C", "PairRank_R", "PDGD", "DBGD", "MGD", "SGD RankNet", "ε-greedy", "offline RankNet"):
         assert name in page
+    assert "--data" in page
     assert page.count("<img") == 6
-    assert (tmp_path / "claims.md").read_text("utf-8").count("**not tested**") == 2
+    assert "**not tested**" not in (tmp_path / "claims.md").read_text("utf-8")
     table = read_results(tmp_path / "pairrank.parquet")
     assert len(set(table["run"].to_pylist())) == len(CONTENDERS) * len(USERS) * 2
     events: list[Event] = []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Literal
 
 import numpy as np
 import pytest
 
-from rankloop.errors import InvalidParameter
+from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.interleaving import TAU
 from rankloop.kernels.interleaving import credit_of, rankings, win_and_loss
 from rankloop.learners.dbgd import DBGD
@@ -28,6 +29,16 @@ def test_theorem_2_for_a_thousand_rounds() -> None:
     assert first_weights(6) == pytest.approx([0.583, 0.194, 0.097, 0.058, 0.039, 0.028], abs=5e-4)
     assert first_weights(6).sum() == pytest.approx(1.0)
     assert 4 / np.sqrt(1000) == pytest.approx(0.1265, abs=1e-4)
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_rows_that_are_not_finite_are_refused(odd: float) -> None:
+    learner, rng = DBGD(), np.random.default_rng(1)
+    shown = learner.rank(candidates(), 4, rng)
+    assert shown.features is not None
+    shown.features[2, 3] = odd
+    with pytest.raises(InvalidInput, match="or are not finite"):
+        learner.learn(shown, Feedback.clicks([1.0]), rng)
 
 
 @pytest.mark.parametrize("name", ["dbgd", "mgd", "nsgd"])
@@ -122,8 +133,9 @@ def test_nsgd_does_not_try_again_what_lost() -> None:
     assert np.abs(shown.memo["directions"] @ worst.T).max() < 1e-9
 
 
-def test_meta_experts_share_the_direction_and_stay_in_reach() -> None:
-    learner, rng = DM2L(horizon=1000), np.random.default_rng(4)
+@pytest.mark.parametrize(("reach", "finest"), [(1.0, 1.0), (0.7, 0.5)])
+def test_meta_experts_share_the_direction_and_stay_in_reach(reach: float, finest: float) -> None:
+    learner, rng = DM2L(horizon=1000, reach=reach, finest=finest), np.random.default_rng(4)
     for t in range(50):
         shown = learner.rank(candidates(t), 5, rng)
         before, weights = learner.experts_.copy(), learner.weights_.copy()
@@ -131,12 +143,36 @@ def test_meta_experts_share_the_direction_and_stay_in_reach() -> None:
         learner.learn(shown, Feedback.clicks((rng.random(5) < 0.4) * 1.0), rng)
         if before.size and not np.array_equal(before, learner.experts_):
             u = shown.memo["directions"][0]
-            free = (learner.experts_**2).sum(axis=1) < 1 - 1e-9
-            assert (learner.experts_ - before)[free] == pytest.approx(np.outer(rates_for(1000, 1.0), u)[free])
+            free = (learner.experts_**2).sum(axis=1) < reach**2 - 1e-9
+            steps = finest * rates_for(1000, reach)
+            assert (learner.experts_ - before)[free] == pytest.approx(np.outer(steps, u)[free])
             assert weights @ ((before - theta) @ u) == pytest.approx(0.0, abs=1e-12)  # losses relative to the mean
-    assert (learner.experts_**2).sum(axis=1).max() <= 1 + 1e-9
+    assert (learner.experts_**2).sum(axis=1).max() == pytest.approx(reach**2)
     assert learner.theta_ == pytest.approx(learner.weights_ @ learner.experts_)
     assert learner.weights_.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("losses", "size"), [("paper", 1 / 5), ("bound", 2 * 3.0), ("typical", 2 * 3.0 / np.sqrt(5.0))]
+)
+def test_hedge_divides_its_losses_as_told(losses: Literal["typical", "bound", "paper"], size: float) -> None:
+    """δ/d makes them the paper's d/δ ⟨u, w_i - w⟩, 2R is the most that ⟨u, w_i - w⟩ can be, 1/√d its usual share."""
+    learner, rng = DM2L(horizon=1000, reach=3.0, losses=losses), np.random.default_rng(4)
+    moves = 0
+    for t in range(60):
+        shown = learner.rank(candidates(t), 5, rng)
+        before, weights, theta = learner.experts_.copy(), learner.weights_.copy(), learner.theta_.copy()
+        learner.learn(shown, Feedback.clicks((rng.random(5) < 0.4) * 1.0), rng)
+        if before.size and not np.array_equal(before, learner.experts_):
+            moves += 1
+            raw = weights * np.exp(4 / np.sqrt(1000) * (before - theta) @ shown.memo["directions"][0] / size)
+            assert learner.weights_ == pytest.approx(raw / raw.sum())
+    assert moves > 10
+
+
+def test_losses_that_are_not_known_are_named() -> None:
+    with pytest.raises(InvalidParameter, match="losses is 'none'; it must be one of typical, bound, paper"):
+        make("nm2l", losses="none")
 
 
 def test_an_unknown_horizon_doubles_and_the_experts_start_together() -> None:

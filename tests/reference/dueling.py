@@ -43,3 +43,9 @@ def hedge(
     losses = [-sum(s * (w[j] - mean[j]) for j, s in enumerate(step)) / scale for w in experts]
     raw = [p * math.exp(-alpha * loss) for p, loss in zip(weights, losses, strict=True)]
     return [value / sum(raw) for value in raw], losses
+
+
+def in_ball(vector: Sequence[float], radius: float) -> list[float]:
+    """The point of the ball around 0 that is nearest to `vector`."""
+    length = math.sqrt(sum(v * v for v in vector))
+    return [v * min(1.0, radius / length) if length > 0.0 else v for v in vector]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
-from rankloop.kernels.interleaving import soft_ranks
+from rankloop.kernels.ranking import top_k
 from rankloop.types import Array
 
 TINY = 1e-10  # what is left of a unit vector below this is rounding, not direction
+MORE = 4  # a ranking of which more is wanted is found out four times as far
 
 
 @jit
@@ -38,74 +39,75 @@ def unit_rows(rows: Array) -> Array:
 
 
 @jit
+def explorers(theta: Array, directions: Array, delta: float) -> Array:
+    """(m + 1, d) the rankers that duel: θ, and θ + δu of each direction u."""
+    found = np.empty((directions.shape[0] + 1, theta.size))
+    found[0] = theta
+    for i in range(directions.shape[0]):
+        for j in range(theta.size):
+            found[i + 1, j] = theta[j] + delta * directions[i, j]
+    return found
+
+
+@jit
 def _rank_in(scores: Array, ties: Array, document: int) -> int:
     """How many documents stand above `document` by score, equal scores by the smaller tie."""
     score, tie, above = scores[document], ties[document], 0
-    for j in range(scores.size):
-        if scores[j] > score or (scores[j] == score and ties[j] < tie):
-            above += 1
+    for j in range(scores.size):  # no branches: compiled, several documents are compared at once
+        above += (scores[j] > score) | ((scores[j] == score) & (ties[j] < tie))
     return above
 
 
 @jit
-def _sorted(scores: Array, by_tie: Array) -> Array:
-    """(n,) documents by descending score, equal scores in the order of the ties."""
-    fall = np.empty(by_tie.size)
-    for i in range(by_tie.size):
-        fall[i] = -scores[by_tie[i]]
-    return by_tie[np.argsort(fall, kind="mergesort")]
-
-
-@jit
-def interleave(scores: Array, ties: Array, coins: Array, k: int, tau: float) -> tuple[Array, Array]:
+def interleave(scores: Array, ties: Array, coins: Array, weights: Array, tails: Array) -> tuple[Array, Array]:
     """(k,) a list mixed probabilistically from R rankers' scores (R, n), and (k, R) who put each document there.
 
-    Bit for bit `interleaving.probabilistic(interleaving.rankings(scores, ties), coins, k, tau)`, but a ranking is
-    sorted only when its ranker is drawn: of fifty rankers at most k are. The others' ranks of the few documents shown
-    are counted.
+    Bit for bit `interleaving.probabilistic(interleaving.rankings(scores, ties), coins, k, tau)` with the soft ranks
+    `weights, tails = interleaving.soft_ranks(n, tau)` and `coins` (2, k). But a ranking is known only as far as it is
+    asked for: rankers that are not drawn are not sorted (of fifty at most k are drawn), and soft ranks fall so steeply
+    that the first few documents of the others will mostly do. The ranks of the documents shown are counted.
     """
     R, n = scores.shape
-    weights, tails = soft_ranks(n, tau)
-    by_tie = np.argsort(ties, kind="mergesort")
+    k = coins.shape[1]
     rankings = np.empty((k, n), np.int64)  # of the rankers drawn so far
+    known = np.zeros(k, np.int64)  # how far
     row_of = np.full(R, -1, np.int64)
     drawn = 0
     shown = np.zeros(n, np.bool_)
     order = np.empty(k, np.int64)
     ranks = np.empty((k, R), np.int64)  # of the documents shown
-    heads = np.zeros(R, np.int64)  # each ranker's first rank that is not shown
+    gone = np.zeros((R, n), np.bool_)  # the ranks of the documents shown
+    heads = np.zeros(R, np.int64)  # each ranker's first rank that is not gone
     left = np.empty((k, R))  # what was left of each ranker's soft ranks before each position
     for p in range(k):
         for r in range(R):
-            again = True
-            while again:
-                again = False
-                for q in range(p):
-                    if ranks[q, r] == heads[r]:
-                        heads[r] += 1
-                        again = True
+            while gone[r, heads[r]]:
+                heads[r] += 1
             left[p, r] = tails[heads[r]]
             for q in range(p):
                 if ranks[q, r] > heads[r]:
                     left[p, r] -= weights[ranks[q, r]]
         r = int(coins[0, p] * R)
         if row_of[r] < 0:
-            rankings[drawn] = _sorted(scores[r], by_tie)
             row_of[r] = drawn
             drawn += 1
-        ranking = rankings[row_of[r]]
+        row = row_of[r]
         target = coins[1, p] * left[p, r]
         pick = heads[r]
         for j in range(heads[r], n):
-            if not shown[ranking[j]]:
+            if j >= known[row]:
+                known[row] = min(MORE * (j + 1), n)
+                rankings[row, : known[row]] = top_k(scores[r], ties, known[row])
+            if not shown[rankings[row, j]]:
                 pick = j
                 target -= weights[j]
                 if target < 0.0:
                     break
-        order[p] = ranking[pick]
+        order[p] = rankings[row, pick]
         shown[order[p]] = True
         for r in range(R):
             ranks[p, r] = _rank_in(scores[r], ties, order[p])
+            gone[r, ranks[p, r]] = True
     posterior = np.empty((k, R))
     for p in range(k):
         total = 0.0
@@ -253,3 +255,36 @@ def mixture(weights: Array, experts: Array) -> Array:
         for j in range(found.size):
             found[j] += weights[i] * experts[i, j]
     return found
+
+
+@jit
+def track(
+    weights: Array,
+    experts: Array,
+    aggregate: Array,
+    step: Array,
+    rates: Array,
+    alpha: float,
+    scale: float,
+    reach: float,
+) -> tuple[Array, Array, Array]:
+    """One round of experts who share a step: their weights (N,) after Hedge, they themselves (N, d) and their mixture.
+
+    Hedge judges them by where they stood before; then each goes `rates` (N,) times the step, and none leaves the ball.
+    """
+    found = hedge(weights, experts, aggregate, step, alpha, scale)
+    moved = np.empty(experts.shape)
+    for i in range(experts.shape[0]):
+        for j in range(step.size):
+            moved[i, j] = experts[i, j] + rates[i] * step[j]
+    within_ball(moved, reach)
+    return found, moved, mixture(found, moved)
+
+
+@jit
+def length(vector: Array) -> float:
+    """Of a vector (d,)."""
+    square = 0.0
+    for j in range(vector.size):
+        square += vector[j] * vector[j]
+    return float(np.sqrt(square))

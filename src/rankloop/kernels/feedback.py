@@ -1,4 +1,4 @@
-"""Feedback as kernels want it."""
+"""Feedback as kernels want it, and what was shown."""
 
 from __future__ import annotations
 
@@ -17,3 +17,13 @@ def filled(values: Array, k: int) -> tuple[Array, bool]:
         whole[p] = values[p]
         fine = fine and 0.0 <= values[p] < np.inf
     return whole, fine
+
+
+@jit
+def all_finite(rows: Array) -> bool:
+    """Whether every number of a table is finite."""
+    fine = True
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):  # no early way out: compiled, several numbers are looked at at once
+            fine &= abs(rows[i, j]) < np.inf
+    return fine

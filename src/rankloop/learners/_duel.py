@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from rankloop.errors import InvalidInput
 from rankloop.interleaving import TAU
 from rankloop.kernels import dueling
-from rankloop.kernels.interleaving import rankings, team_draft, win_and_loss
+from rankloop.kernels.interleaving import rankings, soft_ranks, team_draft, win_and_loss
 from rankloop.learner import Learner, checked_order, checked_values, cut, rows_of, show
 from rankloop.types import Array, Candidates, Feedback, Impression
 
@@ -34,16 +35,23 @@ def duel(
 ) -> Impression:
     """A list mixed from θ and θ + δu of each direction u (m, d); directions and credit travel in the memo."""
     k, features = cut(candidates, k), rows_of(candidates, theta.size)
-    rankers = np.concatenate([theta[None, :], theta + delta * directions])
+    rankers = dueling.explorers(theta, directions, delta)
     scores = np.ascontiguousarray(rankers @ features.T)
     ties = rng.random(candidates.n)
     if mixing == "probabilistic":
-        order, credit = dueling.interleave(scores, ties, rng.random((2, k)), k, TAU)
+        order, credit = dueling.interleave(scores, ties, rng.random((2, k)), *_soft_ranks(candidates.n))
     else:
         order, team = team_draft(rankings(scores, ties), rng.random(k), k)
         credit = np.zeros((k, len(rankers)))
         credit[np.arange(k), team] = 1.0  # a team's document is its own for sure
     return show(candidates, order, {"directions": directions, "credit": credit})
+
+
+@lru_cache(maxsize=256)
+def _soft_ranks(n: int) -> tuple[Array, Array]:
+    """Of n documents; kept, since their powers take longer than the rest of the mixing."""
+    found: tuple[Array, Array] = soft_ranks(n, TAU)
+    return found
 
 
 def no_duel(candidates: Candidates, order: Array, width: int) -> Impression:
@@ -88,7 +96,7 @@ def verdict_of(learner: Learner, impression: Impression, feedback: Feedback, wid
     """Who won, None if nobody clicked or nobody was compared."""
     clicks = checked_values(learner, impression, feedback)
     rows, directions, credit = duel_of(impression, width)
-    if not clicks.any() or len(directions) == 0:
+    if len(directions) == 0 or not any(clicks.tolist()):  # a short list: quicker than clicks.any()
         return None
     win, loss = win_and_loss(credit, clicks, 0)
     return Verdict(clicks, rows, directions, credit, win, loss)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import ceil, log2, sqrt
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.kernels import dueling
-from rankloop.learner import clone, load_state, require, require_choice, require_flag, require_number, state_of
+from rankloop.learner import clone, load_state, require, require_choice, require_number, state_of
 from rankloop.learners.dbgd import DBGD
 from rankloop.learners.mgd import MGD
 from rankloop.learners.nsgd import NSGD
@@ -19,6 +20,7 @@ from rankloop.learners.pdgd import PDGD
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 BASES: dict[str, Any] = {"dbgd": DBGD, "mgd": MGD, "nsgd": NSGD, "pdgd": PDGD}
+LOSSES = ("typical", "bound", "paper")
 FIRST_HORIZON = 1024  # of the doubling where the horizon is not known
 
 
@@ -41,8 +43,12 @@ class Meta:
         1024 and doubles, and at each doubling the experts start together from where they have come.
     reach
         Radius R of the ball in which the experts stay, and unit of the steps.
-    scaled
-        Divide Hedge's losses by their bound 2dR/δ. Without it weights collapse on one expert after a few wins.
+    finest
+        The smallest step, as a share of Theorem 2's R √(5/T).
+    losses
+        What Hedge's losses are divided by: their "typical" size, at which weights follow the experts' merits; their
+        "bound", at which a thousand rounds hardly change them; or nothing, as in the "paper", at which they collapse on
+        one expert after a few wins.
 
     Examples
     --------
@@ -59,15 +65,24 @@ class Meta:
     -----
     Paper 004 (dueling bandits in non-stationary environments), Algorithms 2 and 3 and Theorem 2: the number of experts
     N = ⌈log2 √(1 + 4T/5)⌉ + 1, steps γ_i = 2^(i-1) R √(5/T), first weights π_i = (N + 1) / (i (i + 1) N), Hedge's rate
-    α = 4/√T, losses -(d/δ)⟨u, w_i - w⟩. The paper's losses are not bounded by 1 as Hedge needs, hence `scaled`. Over
-    PDGD the direction is its gradient and the bound is 2R times its length, if that is above 1.
+    α = 4/√T, losses -(d/δ)⟨u, w_i - w⟩: `finest=1, losses="paper"`, with an R that the paper does not tell (say,
+    `reach=1`). Where our defaults differ, and why:
+
+    - Losses. They reach 2dR/δ, but Hedge wants at most 1. Divided by this bound they are about 1/√d, for that is the
+      cosine of a random direction and any other vector; so the typical size is 2dR/δ/√d. Over PDGD, whose gradient
+      is the direction, the length of a gradient above 1 counts too.
+    - R = 4δ. A ranker shorter than δ is hardly to be seen beside its changes w + δu, and every list is half random.
+    - Steps start at an eighth of the theorem's. Its largest, 2R and more, replace an expert by whatever won last.
+
+    Measured in docs/learners/dueling.md.
     """
 
     base: Literal["dbgd", "mgd", "nsgd", "pdgd"] = "dbgd"
     base_parameters: dict[str, Any] = field(default_factory=dict)
     horizon: int = 0
-    reach: float = 1.0
-    scaled: bool = True
+    reach: float = 4.0
+    finest: float = 1 / 8
+    losses: Literal["typical", "bound", "paper"] = "typical"
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
@@ -77,7 +92,8 @@ class Meta:
         whole = isinstance(self.horizon, int) and not isinstance(self.horizon, bool) and self.horizon >= 0
         require(whole, "horizon", self.horizon, "must be a whole number of at least 0")
         require_number("reach", self.reach, 0, above=True)
-        require_flag("scaled", self.scaled)
+        require_number("finest", self.finest, 0, above=True)
+        require_choice("losses", self.losses, LOSSES)
         require(isinstance(self.base_parameters, dict), "base_parameters", self.base_parameters, "must be an object")
         try:
             self._base = BASES[self.base](**self.base_parameters)
@@ -97,7 +113,7 @@ class Meta:
     @property
     def rates(self) -> Array:
         """(N,) the experts' steps."""
-        return rates_for(int(self.horizon_[0]), self.reach)
+        return _steps(int(self.horizon_[0]), self.reach, self.finest)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """As the base learner would with the mean of the experts."""
@@ -126,14 +142,12 @@ class Meta:
     def _move(self, step: Array) -> None:
         experts = self.experts_ if self.experts_.size else np.zeros((self.weights_.size, step.size))
         aggregate = self.theta_ if self.theta_.size else np.zeros(step.size)
-        alpha, length = 4.0 / sqrt(self.horizon_[0]), sqrt(sum(v * v for v in step.tolist()))
-        bound = 2.0 * self.reach * max(1.0, length)
-        scale = bound if self.scaled else getattr(self._base, "delta", 1.0) / step.size
-        self.weights_ = dueling.hedge(self.weights_, experts, aggregate, step, alpha, scale)
-        experts = experts + self.rates[:, None] * step
-        dueling.within_ball(experts, self.reach)
-        self.experts_ = experts
-        self._base.theta_ = dueling.mixture(self.weights_, experts)
+        alpha, delta = 4.0 / sqrt(self.horizon_[0]), getattr(self._base, "delta", 1.0)
+        bound = 2.0 * self.reach * max(1.0, dueling.length(step))
+        scale = {"typical": bound / sqrt(step.size), "bound": bound, "paper": delta / step.size}[self.losses]
+        self.weights_, self.experts_, self._base.theta_ = dueling.track(
+            self.weights_, experts, aggregate, step, self.rates, alpha, scale, self.reach
+        )
 
     def _double(self) -> None:
         self.horizon_, self.rounds_ = self.horizon_ * 2.0, np.zeros(1)
@@ -167,13 +181,15 @@ class DM2L(Meta):
 
     Parameters
     ----------
-    base, base_parameters, horizon, reach, scaled
+    base, base_parameters, horizon, reach, finest, losses
         As in `Meta`.
 
     Examples
     --------
-    >>> DM2L(horizon=1000).rates.round(4)
-    array([0.0707, 0.1414, 0.2828, 0.5657, 1.1314, 2.2627])
+    >>> DM2L(horizon=1000).rates.round(3)
+    array([0.035, 0.071, 0.141, 0.283, 0.566, 1.131])
+    >>> DM2L(horizon=1000, reach=1.0, finest=1.0, losses="paper").rates.round(3)  # as in the paper
+    array([0.071, 0.141, 0.283, 0.566, 1.131, 2.263])
 
     Notes
     -----
@@ -189,7 +205,7 @@ class M3L(Meta):
 
     Parameters
     ----------
-    base, base_parameters, horizon, reach, scaled
+    base, base_parameters, horizon, reach, finest, losses
         As in `Meta`.
 
     Examples
@@ -211,7 +227,7 @@ class NM2L(Meta):
 
     Parameters
     ----------
-    base, base_parameters, horizon, reach, scaled
+    base, base_parameters, horizon, reach, finest, losses
         As in `Meta`.
 
     Examples
@@ -221,10 +237,12 @@ class NM2L(Meta):
 
     Notes
     -----
-    Paper 004, Algorithm 2 with the directions of NSGD-DSP. See `Meta`.
+    Paper 004, Algorithm 2 with the directions of NSGD-DSP. See `Meta`. These lie in the space of the documents shown,
+    so a step changes a ranking more than one of DBGD of the same length: the steps are half as long.
     """
 
     base: Literal["dbgd", "mgd", "nsgd", "pdgd"] = "nsgd"
+    finest: float = 1 / 16
 
 
 @dataclass
@@ -233,7 +251,7 @@ class PM2L(Meta):
 
     Parameters
     ----------
-    base, base_parameters, horizon, reach, scaled
+    base, base_parameters, horizon, reach, finest, losses
         As in `Meta`.
 
     Examples
@@ -243,10 +261,13 @@ class PM2L(Meta):
 
     Notes
     -----
-    The open question at the end of paper 004: experts with different rates share PDGD's gradient. See `Meta`.
+    The open question at the end of paper 004: experts with different rates share PDGD's gradient. See `Meta`. PDGD
+    draws lists by their scores, and short weights leave them random: hence a larger ball.
     """
 
     base: Literal["dbgd", "mgd", "nsgd", "pdgd"] = "pdgd"
+    reach: float = 10.0
+    finest: float = 1 / 4
 
 
 # -- Theorem 2 of paper 004 ----------------------------------------------------------------------------------------
@@ -265,6 +286,14 @@ def rates_for(horizon: int, reach: float) -> Array:
     """γ_i = 2^(i-1) R √(5/T)."""
     rates: Array = 2.0 ** np.arange(experts_for(horizon)) * reach * sqrt(5.0 / horizon)
     return rates
+
+
+@lru_cache(maxsize=64)
+def _steps(horizon: int, reach: float, finest: float) -> Array:
+    """Kept, since every event asks for them; not to be written to."""
+    steps: Array = finest * rates_for(horizon, reach)
+    steps.setflags(write=False)
+    return steps
 
 
 def first_weights(count: int) -> Array:

@@ -194,9 +194,10 @@ def _how(scale: Scale, table: pa.Table) -> list[report.Block]:
     return [
         report.Text(
             f"{scale.rounds} rounds, {seeds}, users {', '.join(scale.users)}, world {WORLD}, gamma {GAMMA}; the same "
-            "command goes on with what is missing. Nothing was tuned: learners have the settings of their own papers, "
-            "and the meta learners' steps follow from the number of rounds. All results are in nonstationary.parquet "
-            "and tracking.parquet, a row for each run and checkpoint."
+            "command goes on with what is missing. Base learners have the settings of their own papers. The meta "
+            "learners have rankloop's, which were chosen on other seeds of the generated worlds; the paper's own are "
+            "finest=1, losses=paper, and some reach that it does not tell. Their steps follow from the number of "
+            "rounds. All results are in nonstationary.parquet and tracking.parquet, a row for each run and checkpoint."
         ),
         report.Code(f"{command}\n\n# {versions}"),
         report.Table("Settings", ("name", "learner", "parameters (the others as they are)"), settings, words=3),

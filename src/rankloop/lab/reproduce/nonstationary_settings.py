@@ -23,7 +23,7 @@ class Contender(NamedTuple):
     meta: bool  # is told how many rounds there will be
 
     def params(self, rounds: int) -> dict[str, Any]:
-        """Defaults, which are what the learners' papers suggest; steps of a meta learner follow from the horizon."""
+        """Defaults: of a base learner what its paper suggests; steps of a meta learner follow from the horizon."""
         return {"horizon": rounds} if self.meta else {}
 
 

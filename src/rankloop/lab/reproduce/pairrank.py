@@ -2,8 +2,8 @@
 
 PairRank runs with the paper's rules (certainty of probabilities, disjoint adjacent pairs, no debiasing, exact refits);
 a smaller comparison shows what the one-pass update changes. As in the paper, α and λ of PairRank and the step sizes of
-the RankNet baselines are chosen on the validation part of each data set; PairRank_C and PairRank_R share theirs. PDGD
-keeps its authors' settings, and an offline RankNet is the ceiling. DBGD and MGD are not there yet.
+the RankNet baselines are chosen on the validation part of each data set; PairRank_C and PairRank_R share theirs. PDGD,
+DBGD and MGD keep their authors' settings, and an offline RankNet is the ceiling.
 """
 
 from __future__ import annotations

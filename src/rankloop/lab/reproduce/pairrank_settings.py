@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rankloop.lab.reproduce.pairrank_claims import CONSERVATIVE, EPSILON, OFFLINE, PDGD, RANDOM, SGD
+from rankloop.lab.reproduce.pairrank_claims import CONSERVATIVE, DBGD, EPSILON, MGD, OFFLINE, PDGD, RANDOM, SGD
 
 Params = Mapping[str, Any]
 Chosen = Mapping[tuple[str, str], Params]  # (data, contender) -> settings
@@ -46,6 +46,8 @@ CONTENDERS = (
     Contender(RANDOM, "pairrank", ({"explore": "random"},), like=CONSERVATIVE),
     Contender("PairRank (rankloop)", "pairrank"),
     Contender(PDGD, "pdgd"),
+    Contender(DBGD, "dbgd"),
+    Contender(MGD, "mgd"),
     Contender(SGD, "greedy", tuple({"rate": rate} for rate in RATES)),
     Contender(EPSILON, "epsilon-greedy", tuple({"rate": rate} for rate in RATES)),
     Contender(OFFLINE, "offline-ranknet"),
