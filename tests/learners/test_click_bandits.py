@@ -225,6 +225,23 @@ def test_batchrank_shows_the_least_shown_of_a_batch() -> None:
     assert learner.queries_.of(0)[4].sum() == 100
 
 
+def test_a_batch_that_no_item_can_have_is_refused() -> None:
+    learner = make("batchrank")
+    teach(learner, "abc", "b", 5)
+    state = learner.state()
+    state["homes_"][1] = 3
+    with pytest.raises(InvalidInput, match="homes_"):
+        learner.load(state)
+
+
+@pytest.mark.parametrize("name", ["bubblerank", "toprank", "batchrank"])
+def test_an_impression_of_another_kind_of_learner_is_refused(name: str) -> None:
+    learner, page, rng = make(name), some("abc"), np.random.default_rng(0)
+    for other in ("cascade-klucb", *({"bubblerank", "toprank", "batchrank"} - {name})):
+        with pytest.raises(InvalidInput, match="learn from what this kind of learner has ranked"):
+            learner.learn(make(other).rank(page, 3, rng), Feedback.clicks([0, 1, 0]), rng)
+
+
 # -- the compiled loop ---------------------------------------------------------------------------------------------
 
 

@@ -365,8 +365,7 @@ def _fingerprint(query: str) -> int:
 
 
 def integers_of(impression: Impression, name: str, size: int | None = None) -> Array:
-    """Whole numbers of the impression's memo, `size` of them if that is given: kernels do not look how many there
-    are."""
+    """Whole numbers of the impression's memo, `size` of them if given: kernels do not look how many there are."""
     value = impression.memo.get(name)
     if value is None or value.dtype != np.int64 or value.ndim != 1 or size not in (None, value.size):
         found = "nothing" if value is None else f"{value.dtype} of shape {value.shape}"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rankloop.lab.report import Claim, Verdict
 from rankloop.lab.reproduce.bubblerank_settings import BATCH, BUBBLE0, BUBBLEKL, KLUCB, MODELS, TOP
-from rankloop.lab.reproduce.evidence import claim_all, claim_higher, gaps
+from rankloop.lab.reproduce.evidence import Gap, claim_all, gaps
 from rankloop.lab.results import Curve, curves
 from rankloop.types import Array
 
@@ -20,6 +20,7 @@ LINEAR = 0.9  # growth over the last decade of rounds: 1 is linear, 0 is none
 NUMBERS = {"CM": (541, 1475, 0.63), "PBM": (4409, 6833, 0.35)}  # BubbleRankKL's and BatchRank's; how much lower
 NEAR = 0.15  # that share may be smaller by so much
 _WHERE = "5, Figures 1 and 2"
+_NOTHING = "no run of this report measures it"
 
 
 class Average(NamedTuple):
@@ -79,53 +80,72 @@ def _cascade(table: pa.Table) -> list[Claim]:
             lambda gap: gap.value > 0,
             f"more mean regret than {KLUCB}",
         ),
-        _grows(table, f"{KLUCB} may have linear regret in the PBM", "PBM", KLUCB, any_linear=True),
+        _may_be_linear(table, f"{KLUCB} may have linear regret in the PBM", "PBM", KLUCB),
     ]
 
 
 def _batch(table: pa.Table) -> list[Claim]:
     return [
-        claim_higher(
-            f"{BATCH} has a much higher regret than {KLUCB} in the CM",
-            _WHERE,
-            MEASURE,
-            gaps(table, MEASURE, [BATCH], [KLUCB], users=["CM"]),
-        ),
-        *(_grows(table, f"{BATCH} learns the best list in the {model}", model, BATCH) for model in MODELS),
+        _higher(table, f"{BATCH} has a much higher regret than {KLUCB} in the CM", "CM", BATCH, KLUCB),
+        *(_learns(table, f"{BATCH} learns the best list in the {model}", model, BATCH) for model in MODELS),
     ]
 
 
 def _bubble(table: pa.Table, present: Sequence[str]) -> list[Claim]:
     made = []
     for model in present:
-        found = gaps(table, MEASURE, [BUBBLE0], [BATCH], users=[model])
-        made.append(claim_higher(f"{BUBBLE0} has a higher regret than {BATCH} in the {model}", _WHERE, MEASURE, found))
-        found = gaps(table, MEASURE, [BATCH], [BUBBLEKL], users=[model])
-        made.append(claim_higher(f"{BUBBLEKL} has a lower regret than {BATCH} in the {model}", _WHERE, MEASURE, found))
         made += [
-            _grows(table, f"{name} can learn the best list in the {model}", model, name) for name in (BUBBLE0, BUBBLEKL)
+            _higher(table, f"{BUBBLE0} has a higher regret than {BATCH} in the {model}", model, BUBBLE0, BATCH),
+            _higher(table, f"{BUBBLEKL} has a lower regret than {BATCH} in the {model}", model, BATCH, BUBBLEKL),
+            *(
+                _learns(table, f"{name} can learn the best list in the {model}", model, name)
+                for name in (BUBBLE0, BUBBLEKL)
+            ),
         ]
     return made
 
 
-def _grows(table: pa.Table, expected: str, model: str, label: str, *, any_linear: bool = False) -> Claim:
-    """Whether regret grows linearly, in some query (`any_linear`) or in none."""
+def _higher(table: pa.Table, expected: str, model: str, high: str, low: str) -> Claim:
+    """Whether one learner's regret is surely higher than another's, averaged over the queries, as in Figure 2."""
+    found = np.array([gap.value for gap in gaps(table, MEASURE, [high], [low], users=[model])])
+    if found.size == 0:
+        return Claim(expected, _NOTHING, "not tested", _WHERE)
+    error = found.std(ddof=1) / np.sqrt(found.size) if found.size > 1 else np.nan
+    gap = Gap(f"mean over {found.size} queries of the {model}", f"{high} - {low}", float(found.mean()), float(error))
+    said = f"{gap}; higher in {np.count_nonzero(found > 0)} of them, from {found.min():+.3g} to {found.max():+.3g}"
+    return Claim(expected, said, "seen" if gap.sure else "not seen", _WHERE)
+
+
+def _growths(table: pa.Table, model: str, label: str) -> dict[str, float]:
+    """Query -> by which power of the rounds regret grew."""
     found = {
         data: growth(curve)
         for (data, user, name), curve in curves(table, MEASURE).items()
         if (user, name) == (model, label)
     }
-    found = {data: value for data, value in found.items() if np.isfinite(value)}
+    return {data: value for data, value in found.items() if np.isfinite(value)}
+
+
+def _may_be_linear(table: pa.Table, expected: str, model: str, label: str) -> Claim:
+    """Whether regret grows linearly in some query."""
+    found = _growths(table, model, label)
     if not found:
-        return Claim(expected, "no run of this report measures it", "not tested", _WHERE)
-    linear = [data for data, value in found.items() if value >= LINEAR]
-    least, most = min(found, key=lambda d: found[d]), max(found, key=lambda d: found[d])
-    seen = (
-        f"regret ∝ n^{found[least]:.2f} ({least}) to n^{found[most]:.2f} ({most}) over the last decade of rounds; "
-        f"linear (n^{LINEAR} or more) in {len(linear)} of {len(found)} queries"
-    )
-    holds = bool(linear) if any_linear else not linear
-    return Claim(expected, seen, "seen" if holds else "not seen", _WHERE)
+        return Claim(expected, _NOTHING, "not tested", _WHERE)
+    linear = sum(value >= LINEAR for value in found.values())
+    most = max(found, key=lambda data: found[data])
+    fast = f"at most as n^{found[most]:.2f} ({most})"
+    said = f"regret grows as n^{LINEAR} or faster in {linear} of {len(found)} queries, {fast}"
+    return Claim(expected, said, "seen" if linear else "not seen", _WHERE)
+
+
+def _learns(table: pa.Table, expected: str, model: str, label: str) -> Claim:
+    """Whether regret, averaged over the queries, grows slower than linearly: the curve of Figure 2 bends."""
+    found, average = _growths(table, model, label), averages(table).get((model, label))
+    if not found or average is None:
+        return Claim(expected, _NOTHING, "not tested", _WHERE)
+    power, linear = growth(average), sum(value >= LINEAR for value in found.values())
+    said = f"mean regret grows as n^{power:.2f}; as n^{LINEAR} or faster in {linear} of {len(found)} queries"
+    return Claim(expected, said, "seen" if power < LINEAR else "not seen", _WHERE)
 
 
 def _numbers(table: pa.Table, model: str) -> Claim:
@@ -133,7 +153,7 @@ def _numbers(table: pa.Table, model: str) -> Claim:
     expected = f"In the {model} {BUBBLEKL} has {share:.0%} less regret than {BATCH} ({ours} and {theirs})"
     found = averages(table)
     if (model, BUBBLEKL) not in found or (model, BATCH) not in found:
-        return Claim(expected, "no run of this report measures it", "not tested", "5")
+        return Claim(expected, _NOTHING, "not tested", "5")
     low, high = found[model, BUBBLEKL], found[model, BATCH]
     less = 1.0 - low.mean[-1] / high.mean[-1]
     said = f"{less:.0%} less: {low.mean[-1]:.0f} ± {low.error[-1]:.0f} and {high.mean[-1]:.0f} ± {high.error[-1]:.0f}"
@@ -209,7 +229,7 @@ def _doubling(faint: pa.Table) -> Claim:
     ends = {label: curve.mean[-1] for (_, _, label), curve in curves(faint, MEASURE).items()}
     values = list(ends.values())
     if len(values) < 2:
-        return Claim(expected, "no run of this report measures it", "not tested", "5, Figure 3")
+        return Claim(expected, _NOTHING, "not tested", "5, Figure 3")
     ratios = [after / before for before, after in pairwise(values)]
     mean = (values[-1] / values[0]) ** (1 / len(ratios))
     said = (

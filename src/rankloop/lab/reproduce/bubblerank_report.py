@@ -35,9 +35,10 @@ PAPERS_QUERY = "query 82523"  # of Figure 1
 _RULE = (
     "Regret is exact: what the best list is expected to get at the first five positions less what the shown one is, by "
     "the click model's own probabilities. Differences are between runs of the same seed and query, which meet the same "
-    "luck of the user; one is sure when it is more than twice its standard error over the seeds. That one learner is "
-    "above another counts as seen if more than half of the queries surely say so and none surely says the opposite. "
-    "Regret is called linear where it grows at least as n^0.9 over the last tenth to the last of the rounds."
+    "luck of the user. That one learner is above another counts as seen if the mean difference over queries is more "
+    "than twice its standard error. Growth is over the last decade of rounds, from a tenth of them to all: as n is "
+    "linear, as n^0 none. A learner learns the best list if its mean regret grows slower than n^0.9; in single queries "
+    "two documents may be so much alike that ten million rounds do not tell them apart, which costs little."
 )
 _WHO = (
     f"{BUBBLE0} starts from a random list, {BUBBLEKL} from the list that {KLUCB} has after {WARM_ROUNDS:,} rounds of "
