@@ -40,7 +40,8 @@ class Service:
     """An engine and a client of its application; a context from start to stop."""
 
     def __init__(self, store: Path, clock: Callable[[], float] = time.time, **settings: Any) -> None:
-        self.engine = Engine(Settings(store=str(store), **settings), clock)
+        # A disk that takes seconds to write is no failure of what is tested here.
+        self.engine = Engine(Settings(store=str(store), **{"store_timeout_ms": 30_000.0, **settings}), clock)
         app: Any = create_served(engine=self.engine)
         self.http: TestClient[Litestar] = TestClient(app)
         self._own, self._events = new_id(), 0

@@ -109,7 +109,10 @@ def test_a_killed_learner_is_replaced(postgres: Postgres, start_service: Start) 
 
 
 def engine_of(url: str, machine: str) -> Engine:
-    engine = Engine(Settings(store=url, lease_seconds=0.6, refresh_seconds=0.1, snapshot_seconds=0.05))
+    settings = Settings(
+        store=url, lease_seconds=0.6, refresh_seconds=0.1, snapshot_seconds=0.05, store_timeout_ms=PATIENCE * 1e3
+    )
+    engine = Engine(settings)
     engine.machine = machine
     engine.worker = f"{machine}:1:test"  # process 1 runs on every machine; only the name tells them apart
     return engine

@@ -366,9 +366,14 @@ async def click(engine: Engine, name: str, answer: RankAnswer, final: bool = Tru
 
 def test_the_clock_goes_back(store_url: str) -> None:
     now = 1_700_000_000.0
-    with running(
-        Settings(store=store_url, snapshot_seconds=0.05, refresh_seconds=0.1, lease_seconds=0.5), lambda: now
-    ) as engine:
+    settings = Settings(
+        store=store_url,
+        snapshot_seconds=0.05,
+        refresh_seconds=0.1,
+        lease_seconds=0.5,
+        store_timeout_ms=PATIENCE * 1e3,
+    )
+    with running(settings, lambda: now) as engine:
         operations.put(engine, "shop", Spec(**{**SPEC, "window_seconds": 60.0}))
 
         async def story() -> None:
@@ -411,7 +416,13 @@ def test_retention_with_a_clock_that_went_back(store_url: str) -> None:
     schema.migrate(database)
     database.forget()
     now = 1_700_000_000.0
-    settings = Settings(store=store_url, snapshot_seconds=0.05, refresh_seconds=0.1, retention_days=1.0)
+    settings = Settings(
+        store=store_url,
+        snapshot_seconds=0.05,
+        refresh_seconds=0.1,
+        retention_days=1.0,
+        store_timeout_ms=PATIENCE * 1e3,
+    )
     with running(settings, lambda: now) as engine:
         operations.put(engine, "shop", Spec(**SPEC))
 
