@@ -53,6 +53,10 @@ LEARNERS: dict[str, Entry] = {
     ),
     "toprank": Entry("rankloop.learners.toprank:TopRank", "bandits", "shuffles what is not known to differ"),
     "batchrank": Entry("rankloop.learners.batchrank:BatchRank", "bandits", "parts batches in stages; slow, to compare"),
+    "rtopk": Entry("rankloop.learners.rtopk:RTopK", "grades", "learns from the grades of the first results only"),
+    "rtopk-items": Entry("rankloop.learners.rtopk_items:RTopKItems", "grades", "the same for items without features"),
+    "listnet-full": Entry("rankloop.learners.listnet_full:ListNetFull", "grades", "learns from all grades: a mark"),
+    "ftpl-full": Entry("rankloop.learners.ftpl_full:FTPLFull", "grades", "the same for items without features"),
     "random": Entry("rankloop.learners.random_order:RandomOrder", "baselines", "uniformly random: the floor", False),
     "base": Entry("rankloop.learners.base_order:BaseOrder", "baselines", "keeps the order it is given", False),
 }

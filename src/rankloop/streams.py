@@ -45,9 +45,13 @@ class Streams:
         philox.state = state  # also empties the buffer of the event before
         return generator
 
-    def _new(self, purpose: str) -> tuple[np.random.Generator, np.random.Philox, Any, Any]:
+    def key(self, purpose: str) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        """(2,) the key of the Philox generator of `purpose`; with an event's number it says all its numbers."""
         digest = blake2b(f"{self.seed}/{purpose}".encode(), digest_size=16).digest()
-        philox = np.random.Philox(key=np.frombuffer(digest, dtype="<u8").astype(np.uint64))
+        return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
+
+    def _new(self, purpose: str) -> tuple[np.random.Generator, np.random.Philox, Any, Any]:
+        philox = np.random.Philox(key=self.key(purpose))
         state: Any = philox.state
         # Plain numbers: numpy reads a state number by number, out of lists in half the time that arrays take.
         state["buffer"] = state["buffer"].tolist()

@@ -20,7 +20,7 @@ from rankloop.kernels import (
     plackett_luce,
     ranking,
 )
-from tests.kernels import every_bandit
+from tests.kernels import every_bandit, grade_kernels
 from tests.kernels.inputs import frozen, pair_rows, positions, spd
 
 Results = dict[str, list[float] | list[int] | list[bool]]
@@ -162,7 +162,7 @@ def results() -> Results:
         "right_pairs": dueling.right_pairs(shown, directions).tolist(),
     }
     found |= _click_models(rng)
-    return found
+    return found | every_bandit.results() | grade_kernels.results()
 
 
 def _click_models(rng: np.random.Generator) -> Results:
@@ -214,7 +214,6 @@ def _click_models(rng: np.random.Generator) -> Results:
         shows = click_fits.browsing_shows(lengths, clicks, columns)
         found[f"browsing_counts {columns}"] = [total, *attracted.tolist(), *seen.ravel().tolist()]
         found[f"browsing_shows {columns}"] = shows.ravel().tolist()
-    found |= every_bandit.results()
     return found
 
 

@@ -13,6 +13,7 @@ from rankloop.checks.world import (
     Factory,
     assert_finite,
     everything,
+    learns_from_a_cut,
     same_impression,
     same_state,
     some_candidates,
@@ -72,7 +73,7 @@ def adopted_lists_teach(factory: Factory) -> None:
                 adopted = learner.adopt(some_candidates(seed), an_order(seed))
                 shown = codec.load_impression(codec.dump_impression(adopted))
                 whole = some_feedback(learner, shown, 10 * seed + m)
-                learner.learn(shown, Feedback(whole.kind, whole.values[:m]), np.random.default_rng(m))
+                learns_from_a_cut(learner, shown, Feedback(whole.kind, whole.values[:m]), np.random.default_rng(m))
         assert_finite(learner)
 
 

@@ -19,6 +19,7 @@ from rankloop.checks.world import (
     assert_finite,
     docstrings,
     everything,
+    learns_from_a_cut,
     one_round,
     relevant_items,
     same_impression,
@@ -119,12 +120,12 @@ def short_lists(factory: Factory) -> None:
 
 @rule
 def feedback_may_be_cut(factory: Factory) -> None:
-    """Feedback on the first m positions only is taken, for every m from 0 to k."""
+    """Feedback on the first m positions only is taken, any m up to k; who wants `top` grades refuses fewer by name."""
     learner = factory()
     for m in range(6):
         shown = learner.rank(some_candidates(m), 5, np.random.default_rng(m))
         whole = some_feedback(learner, shown, m)
-        learner.learn(shown, Feedback(whole.kind, whole.values[:m]), np.random.default_rng(m))
+        learns_from_a_cut(learner, shown, Feedback(whole.kind, whole.values[:m]), np.random.default_rng(m))
     assert_finite(learner)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rankloop import codec
+from rankloop.errors import InvalidInput
 from rankloop.learner import Learner
 from rankloop.types import Array, Candidates, Feedback, Impression
 
@@ -23,6 +24,23 @@ def some_feedback(learner: Learner, impression: Impression, seed: int) -> Feedba
     """Random clicks or grades for every slot."""
     values = np.random.default_rng(seed).integers(0, 2, impression.k)
     return Feedback(learner.feedback, values.astype(np.float64))
+
+
+def learns_from_a_cut(learner: Learner, shown: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+    """Learn from feedback that was cut off; a learner of grades may want `top` of them, and must then refuse fewer."""
+    wanted = min(getattr(learner, "top", 0), shown.k) if learner.feedback == "grades" else 0
+    if feedback.values.size >= wanted:
+        learner.learn(shown, feedback, rng)
+        return
+    before = everything(learner)
+    try:
+        learner.learn(shown, feedback, rng)
+        message = None
+    except InvalidInput as error:
+        message = str(error)
+    assert message is not None, f"{feedback.values.size} grades were taken where the learner asks for {wanted}"
+    assert f"{feedback.values.size} grades" in message, f"the message {message!r} does not say how many came"
+    assert everything(learner) == before, "too few grades changed the learner"
 
 
 def taught(factory: Factory, events: int = 15) -> Learner:
