@@ -24,6 +24,7 @@ COMMANDS = (
     "reproduce pairrank",
     "reproduce nonstationary",
     "reproduce bubblerank",
+    "reproduce topk",
     "clicks fit",
     "clicks score",
     "clicks show",

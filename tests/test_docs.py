@@ -55,6 +55,7 @@ def python_blocks(path: Path) -> list[str]:
         "docs/service.md",
         "docs/click-models.md",
         "docs/learners/bandits.md",
+        "docs/observability.md",
     ],
 )
 def test_python_in_the_docs_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,8 @@ def test_learners_are_trained_and_files_are_not(split: Split, tmp_path: Path) ->
     fresh = open_ranker("pdgd?rate=0.2", split, user, train_rounds=0)
     assert trained.rank(query, np.zeros(query.n)).tolist() != fresh.rank(query, np.zeros(query.n)).tolist()
     assert told[-1] == ("training pdgd?rate=0.2", 60, 60)
+    graded, cold = (open_ranker("rtopk", split, user, train_rounds=rounds) for rounds in (60, 0))
+    assert graded.rank(query, np.zeros(query.n)).tolist() != cold.rank(query, np.zeros(query.n)).tolist()
     learner = make("pdgd")
     learner.load({"theta_": np.eye(split.train.width)[2], "rate_": np.array([0.1])})
     save(learner, tmp_path / "mine.rankloop")

@@ -15,6 +15,7 @@ import pytest
 from litestar import Litestar
 from litestar.testing import TestClient
 
+from rankloop.registry import learner_class
 from rankloop.service.app import create_served
 from rankloop.service.engine import Engine
 from rankloop.service.ids import new_id
@@ -168,12 +169,16 @@ def names(width: int) -> list[str]:
 
 
 def teach(service: Service, name: str, rounds: int, width: int = 3, n: int = 6, seed: int = 0) -> None:
-    """Let a user who likes feature 0 click the best item of each of some lists."""
+    """Let a user who likes feature 0 click the best item of each of some lists, or give it the highest grade."""
+    kind = learner_class(service.status(name)["spec"]["learner"]).feedback
     for t in range(rounds):
         candidates = items(n, width, seed=seed + t)
         answer = service.rank(name, candidates, query=f"q{t % 3}")
         liked = {c["id"]: c["features"][0] for c in candidates}
-        assert service.report(answer, [max(shown(answer), key=liked.__getitem__)]) == "accepted"
+        best = max(shown(answer), key=liked.__getitem__)
+        told = {str(item): float(item == best) for item in shown(answer)}
+        grades: Body = {"grades": told} if kind == "grades" else {}
+        assert service.report(answer, [best], **grades) == "accepted"
     service.settle(name)
 
 

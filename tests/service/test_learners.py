@@ -90,7 +90,7 @@ def test_what_users_like_gets_the_largest_weight(name: str, tmp_path: Path) -> N
 
 
 def test_a_learner_that_takes_grades(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of the registry does yet. Grades count from the top down to the first item that nobody graded."""
+    """Grades count from the top down to the first item that nobody graded."""
     misbehaving.install(monkeypatch)
     store, clock = tmp_path / "grades.db", Clock()
     with Service(store, clock) as service:
@@ -115,3 +115,26 @@ def test_a_learner_that_takes_grades(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with Service(store) as service:
         service.ready()
         assert service.state("shop") == state
+
+
+@pytest.mark.parametrize(
+    ("grades", "words"),
+    [([2.0, 9.0], "grades go from 0 to 4"), ([2.0], "feedback has 1 grades; this learner wants those of the first 2")],
+)
+def test_grades_that_the_learner_does_not_take(
+    grades: list[float], words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The scale and the number of grades are the learner's: the event is kept, not learned, and the log says why."""
+    with Service(tmp_path / "grades.db") as service:
+        service.ready().put("shop", learner="rtopk", features=names(3), exposure="full", timeout_ms=5000.0)
+        teach(service, "shop", 3)
+        before = service.state("shop")
+        answer = service.rank("shop", items(6))
+        told = dict(zip(map(str, shown(answer)), grades, strict=False))
+        assert service.report(answer, grades=told) == "accepted"
+        service.settle("shop")
+        assert service.state("shop") == before
+        assert service.metric("rankloop_learn_errors_total", ranker="shop") == 1
+        assert words in caplog.text
+        teach(service, "shop", 1, seed=9)
+        assert service.state("shop") != before

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from rankloop.cli import _out, bandits
+from rankloop.cli import _out, bandits, grades
 
 if TYPE_CHECKING:
     from rankloop.lab.run import Record, Trial
@@ -36,6 +36,7 @@ def add_to(app: App) -> None:
     reproductions.command(reproduce_pairrank, name="pairrank")
     reproductions.command(reproduce_nonstationary, name="nonstationary")
     reproductions.command(bandits.reproduce_bubblerank, name="bubblerank")
+    reproductions.command(grades.reproduce_topk, name="topk")
     app.command(reproductions)
 
 
@@ -47,7 +48,7 @@ class Setting:
     data: str = "synthetic:mslr"
     """`synthetic:NAME[?queries=…&docs=…&seed=…&relevance=nonlinear]` (mslr, yahoo, mq2007, mq2008, np2003), or a path to a LETOR file or folder."""  # noqa: E501
     user: str = "perfect"
-    """perfect, navigational, informational or almost-random; `?stop_requires_click=false` for the published code's rule. Or a click model whose attraction follows the grade: cascade, `pbm?eta=1`, `dbn?gamma=0.9`, each with `table=` one of those names; or `fitted:FILE`, a model from `rankloop clicks fit`."""  # noqa: E501
+    """perfect, navigational, informational or almost-random; `?stop_requires_click=false` for the published code's rule. Or a click model whose attraction follows the grade: cascade, `pbm?eta=1`, `dbn?gamma=0.9`, each with `table=` one of those names; or `fitted:FILE`, a model from `rankloop clicks fit`. For learners of grades: grader, or `grader?top=2`."""  # noqa: E501
     rounds: int = 1000
     """Queries that the users bring."""
     k: int = 10

@@ -38,7 +38,7 @@ from rankloop.lab.run import Trial
 from rankloop.lab.users import open_user
 from rankloop.lab.workers import Event, Failure, OnEvent, Runnable, outcomes
 from rankloop.lab.worlds import parse_world
-from rankloop.registry import make
+from rankloop.registry import learner_class, make
 from rankloop.streams import Streams
 
 # -- sweeps as data ------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def check_trials(trials: Sequence[Trial]) -> None:
     seen = set()
     for trial in trials:
         check_spec(trial.data)
-        open_user(trial.user, highest_grade=4)
+        open_user(trial.user, highest_grade=4, kind=learner_class(trial.learner).feedback)
         open_delays(trial.delays)
         parse_world(trial.world)
         Streams(trial.seed)

@@ -7,7 +7,6 @@ bytes every time. A row of panels for each data set, a column for each user, and
 from __future__ import annotations
 
 import io
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +33,7 @@ TITLES = {
     "online.window_ndcg": "NDCG shown, over time",
     "online.recovery": "rounds to recover",
     "cosine": "cosine to the offline model",
+    "average_regret": "average regret",
     "blocks": "blocks",
     **{f"block_size@{rank}": f"block size at rank {rank}" for rank in BLOCK_RANKS},
 }
@@ -277,20 +277,29 @@ def _looks(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def short_names(specs: Iterable[str]) -> dict[str, str]:
-    """Specs as titles show them: the last folder of a path, without options where that still tells them apart.
+    """Specs as titles show them: the last folder of a path, and of the options as few as tell them apart.
 
-    >>> short_names(["synthetic:mslr?queries=50", "data/MSLR-WEB10K?fold=1", "data/MSLR-WEB10K?fold=2"])
+    >>> short_names(["synthetic:mslr?queries=50", "data/MSLR-WEB10K?fold=1&k=5", "data/MSLR-WEB10K?fold=2&k=5"])
     {'synthetic:mslr?queries=50': 'synthetic:mslr',
-     'data/MSLR-WEB10K?fold=1': 'MSLR-WEB10K?fold=1',
-     'data/MSLR-WEB10K?fold=2': 'MSLR-WEB10K?fold=2'}
+     'data/MSLR-WEB10K?fold=1&k=5': 'MSLR-WEB10K?fold=1',
+     'data/MSLR-WEB10K?fold=2&k=5': 'MSLR-WEB10K?fold=2'}
     """
     specs = _distinct(specs)
     folders = {spec: spec.partition("?")[0].rstrip("/").rpartition("/")[2] for spec in specs}
-    counts = Counter(folders.values())
-    return {
-        spec: name if counts[name] == 1 else "?".join(filter(None, (name, spec.partition("?")[2])))
-        for spec, name in folders.items()
-    }
+    found = {}
+    for spec, name in folders.items():
+        options = [_options(other) for other in specs if folders[other] == name]
+        shared = set(options[0]).intersection(*options)
+        own = [[option for option in given if option not in shared] for given in options]
+        most = max(map(len, own))
+        enough = (n for n in range(most) if len({tuple(given[:n]) for given in own}) == len(own))
+        kept = [option for option in _options(spec) if option not in shared][: next(enough, most)]
+        found[spec] = "?".join(filter(None, (name, "&".join(kept))))
+    return found
+
+
+def _options(spec: str) -> list[str]:
+    return list(filter(None, spec.partition("?")[2].split("&")))
 
 
 def _distinct(values: Iterable[str]) -> list[str]:

@@ -19,6 +19,7 @@ from rankloop.interleaving import METHODS, Method, mix, outcome, preferences
 from rankloop.kernels.interleaving import rankings as ranked
 from rankloop.kernels.metrics import dcg, ragged_ideal_dcg
 from rankloop.lab.dataset import Dataset, Split
+from rankloop.lab.graders import Grader
 from rankloop.lab.model_users import reaction
 from rankloop.lab.simulate import User, simulate
 from rankloop.lab.users import open_user
@@ -83,8 +84,8 @@ def open_ranker(
 
     `feature:12` ranks by feature 12 of the data (counted from 1, as LETOR files do), highest first, and `feature:-12`
     lowest first. A learner, `pairrank?alpha=0.1`, first serves `user` for `train_rounds` queries of the train part (one
-    that is fitted on grades is fitted there) and then ranks by what it believes best. A file is a learner that
-    `rankloop.save` wrote.
+    that learns from grades is told them, one that is fitted on grades is fitted there) and then ranks by what it
+    believes best. A file is a learner that `rankloop.save` wrote.
 
     >>> from rankloop.lab.datasets import open_split
     >>> split = open_split("synthetic:mq2008?queries=5&vali=2&test=2")
@@ -106,7 +107,8 @@ def open_ranker(
         fit: Any = getattr(learner, "fit", None)
         if fit is not None:
             fit(split.train.features, split.train.grades, split.train.offsets)
-        for step in simulate(learner, Stationary(split.train, k), user, train_rounds, seed):
+        teacher = user if learner.feedback == "clicks" else Grader()
+        for step in simulate(learner, Stationary(split.train, k), teacher, train_rounds, seed):
             _tell(on_progress, f"training {spec}", step.t + 1, train_rounds)
     else:
         learner = registry.load(spec)

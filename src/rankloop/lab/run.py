@@ -133,7 +133,7 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
     split = split or open_split(trial.data)
     learner = make(trial.learner, **trial.params)
     world = open_world(trial.world, split.train, trial.k, trial.seed)
-    user = open_user(trial.user, split.train.highest_grade)
+    user = open_user(trial.user, split.train.highest_grade, learner.feedback)
     if hasattr(learner, "fit"):
         learner.load(_fitted(trial.learner, json.dumps(dict(trial.params)), _at_first(split.train, world)))
     delays = open_delays(trial.delays)

@@ -44,6 +44,10 @@ PAPERS = {
         "rankloop.lab.reproduce.nonstationary:reproduce",
         "Lu, Miao, Yang, Hu, Zhang: Non-Stationary Dueling Bandits for Online Learning to Rank",
     ),
+    "topk": Paper(
+        "rankloop.lab.reproduce.topk:reproduce",
+        "Chaudhuri, Tewari: Online Learning to Rank with Top-k Feedback. JMLR 18, 2017",
+    ),
 }
 
 
@@ -53,7 +57,7 @@ def reproduction(name: str) -> Reproduce:
     >>> reproduction("pairank")
     Traceback (most recent call last):
     ...
-    rankloop.errors.UnknownName: no paper is called 'pairank'; there are pairrank, bubblerank, nonstationary
+    rankloop.errors.UnknownName: no paper is called 'pairank'; there are pairrank, bubblerank, nonstationary, topk
     """
     if name not in PAPERS:
         raise UnknownName(f"no paper is called {name!r}; there are {', '.join(PAPERS)}")
