@@ -28,6 +28,10 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("rtopk", {"surrogate": "kl", "top": 3, "rate": 0.02}),
     ("rtopk", {"surrogate": "smoothdcg", "top": 1, "temperature": 0.2}),
     ("rtopk-items", {"top": 3, "horizon": 50, "below": "random", "measure": "precision"}),
+    ("olranknet", {"explore": "ensemble", "nets": 2, "width": 20}),
+    ("olranknet", {"explore": "none", "debias": "none", "pairs": "adjacent", "width": 20}),
+    ("ollambdarank", {"covariance": "full", "update": "refit", "steps": 1, "pairs": "matched", "width": 10}),
+    ("neural-dbgd", {"mixing": "team-draft", "width": 20}),
 ]
 
 

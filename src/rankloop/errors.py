@@ -38,6 +38,21 @@ class UnknownName(RankloopError, LookupError):
         return cls(f"no {noun} is called {name!r}; {hint}there are {', '.join(names)}")
 
 
+class MissingExtra(RankloopError, ImportError):
+    """Something was asked for that needs a library which is not installed.
+
+    >>> str(MissingExtra("network 'mine'", "PyTorch", "neural"))
+    "network 'mine' needs PyTorch, which is not installed: pip install 'rankloop[neural]'"
+    """
+
+    def __init__(self, what: str, library: str, extra: str) -> None:
+        super().__init__(f"{what} needs {library}, which is not installed: pip install 'rankloop[{extra}]'")
+
+
+class Diverged(RankloopError, ArithmeticError):
+    """Learning ran away: a loss or a weight is no longer a usable number. What was learned before it is kept."""
+
+
 class DataError(RankloopError, ValueError):
     """A data file that cannot be read; the message has the file and, where there is one, the line number."""
 

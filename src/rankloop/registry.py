@@ -57,6 +57,20 @@ LEARNERS: dict[str, Entry] = {
     "rtopk-items": Entry("rankloop.learners.rtopk_items:RTopKItems", "grades", "the same for items without features"),
     "listnet-full": Entry("rankloop.learners.listnet_full:ListNetFull", "grades", "learns from all grades: a mark"),
     "ftpl-full": Entry("rankloop.learners.ftpl_full:FTPLFull", "grades", "the same for items without features"),
+    "olranknet": Entry(
+        "rankloop.learners.olranknet:OLRankNet", "neural", "a network that explores only the pairs it is unsure of"
+    ),
+    "ollambdarank": Entry(
+        "rankloop.learners.ollambdarank:OLLambdaRank", "neural", "the same, pairs weighed by what they change of NDCG"
+    ),
+    "neural-pdgd": Entry("rankloop.learners.neural_pdgd:NeuralPDGD", "neural", "PDGD with a network"),
+    "neural-dbgd": Entry("rankloop.learners.neural_dbgd:NeuralDBGD", "neural", "DBGD on a network's weights"),
+    "lambdarank-labels": Entry(
+        "rankloop.learners.lambdarank_labels:LambdaRankLabels",
+        "neural",
+        "a network told the true grades of every query shown: the skyline",
+        False,
+    ),
     "random": Entry("rankloop.learners.random_order:RandomOrder", "baselines", "uniformly random: the floor", False),
     "base": Entry("rankloop.learners.base_order:BaseOrder", "baselines", "keeps the order it is given", False),
 }
@@ -135,7 +149,16 @@ def name_of(learner: Learner) -> str:
 
 def dumps(learner: Learner) -> bytes:
     """Everything a learner is, as bytes: name, parameters, state."""
-    return codec.dumps(learner.state(), {"learner": name_of(learner), "params": params(learner)})
+    given = params(learner)
+    for name, value in given.items():
+        try:
+            json.dumps(value)
+        except TypeError:
+            raise CodecError(
+                f"parameter {name} is {value!r:.100}, which only this process knows; a network is saved by the name "
+                "that rankloop.learners.networks.register gave it"
+            ) from None
+    return codec.dumps(learner.state(), {"learner": name_of(learner), "params": given})
 
 
 def loads(data: bytes, name: str = "these bytes") -> Learner:

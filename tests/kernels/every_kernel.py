@@ -20,7 +20,7 @@ from rankloop.kernels import (
     plackett_luce,
     ranking,
 )
-from tests.kernels import every_bandit, grade_kernels
+from tests.kernels import every_bandit, grade_kernels, network_kernels
 from tests.kernels.inputs import frozen, pair_rows, positions, spd
 
 Results = dict[str, list[float] | list[int] | list[bool]]
@@ -162,7 +162,12 @@ def results() -> Results:
         "right_pairs": dueling.right_pairs(shown, directions).tolist(),
     }
     found |= _click_models(rng)
-    return found | every_bandit.results() | grade_kernels.results()
+    return (
+        found
+        | every_bandit.results()
+        | grade_kernels.results()
+        | network_kernels.results(features, frozen(scores), uniforms)
+    )
 
 
 def _click_models(rng: np.random.Generator) -> Results:

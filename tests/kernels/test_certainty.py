@@ -161,3 +161,59 @@ def test_a_cut_beyond_the_list_shows_it_all() -> None:
     uniforms = frozen([0.9, 0.1, 0.5, 0.5, 0.5])
     assert sorted(certainty.shuffle_blocks(positions([2, 0, 1]), positions([3]), uniforms, 5).tolist()) == [0, 1, 2]
     assert sorted(certainty.random_topological(relation(3, []), uniforms, 5).tolist()) == [0, 1, 2]
+
+
+# -- without pairs that cannot matter: the rule of probabilities, where certainty is not transitive -----------------
+
+
+def tangent_case(n: int, seed: int) -> tuple[Array, Array, Array, Array]:
+    """Scores, Gram matrix, squared lengths and radii about the mean of random tangent features."""
+    rng = np.random.default_rng(seed)
+    g = rng.normal(size=(n, 3)) * rng.choice([0.1, 1.0, 3.0], (n, 1))
+    gram = g @ g.T
+    radii = np.sqrt(((g - g.mean(0)) ** 2).sum(1))
+    return rng.normal(size=n).round(1) * rng.choice([0.3, 1.0, 4.0]), gram, np.diag(gram).copy(), radii
+
+
+@given(n=st.integers(1, 9), alpha=st.sampled_from([0.0, 0.01, 0.05, 0.2]), seed=SEEDS)
+def test_certain_over(n: int, alpha: float, seed: int) -> None:
+    """All documents against all: the relation that PairRank's kernel finds from the same matrix."""
+    scores, gram, squares, _ = tangent_case(n, seed)
+    found = certainty.certain_over(frozen(scores), frozen(squares), frozen(gram), positions(range(n)), alpha)
+    expected = certainty.certain_pairs(frozen(scores), frozen(gram), alpha, False)
+    assert found.tolist() == expected.tolist()
+
+
+@given(n=st.integers(1, 7), k=st.integers(1, 4), alpha=st.sampled_from([0.0, 0.01, 0.03, 0.1]), seed=SEEDS)
+def test_leaving_out_who_cannot_come_up_changes_no_list(n: int, k: int, alpha: float, seed: int) -> None:
+    """The law of the first k among those left is the law among all, exactly."""
+    scores, gram, squares, radii = tangent_case(n, seed)
+    some = certainty.possible(frozen(scores), frozen(radii), alpha, k)
+    certain = certainty.certain_over(frozen(scores), frozen(squares), frozen(gram[:, some]), positions(some), alpha)
+    free = certainty.reachable(frozen(certain, np.bool_), positions(some))
+    running = some[free]
+    part = naive.topological_orders(certain[running][:, free], min(k, n))
+    whole = naive.topological_orders(certainty.certain_pairs(frozen(scores), frozen(gram), alpha, False), min(k, n))
+    assert {tuple(int(running[i]) for i in order): chance for order, chance in part.items()} == whole
+
+
+def test_long_lists_are_cut() -> None:
+    """Of a hundred documents far apart only the first ten can come up."""
+    scores, radii = frozen(np.arange(100.0)), frozen(np.full(100, 0.1))
+    assert certainty.possible(scores, radii, 0.1, 10).tolist() == list(range(90, 100))
+    assert certainty.possible(scores, radii, 100.0, 10).tolist() == list(range(100))
+
+
+def test_who_waits_for_one_that_never_comes_does_not_come_either() -> None:
+    """0 is certain over 1, 1 over 2; 0 is not among those that can come up."""
+    certain = relation(3, [(0, 1), (1, 2)])
+    assert certainty.reachable(frozen(certain[:, 1:], np.bool_), positions([1, 2])).tolist() == [False, False]
+    assert certainty.reachable(frozen(certain[:, 2:], np.bool_), positions([2])).tolist() == [False]
+    assert certainty.reachable(certain, positions([0, 1, 2])).tolist() == [True, True, True]
+
+
+@given(members=st.integers(1, 4), n=st.integers(1, 6), seed=SEEDS)
+def test_an_ensemble_is_certain_where_all_agree(members: int, n: int, seed: int) -> None:
+    scores = np.random.default_rng(seed).normal(size=(members, n)).round(0)
+    found = certainty.agreed_pairs(frozen(scores))
+    assert found.tolist() == [[all(s[i] > s[j] for s in scores) for j in range(n)] for i in range(n)]

@@ -13,6 +13,7 @@ from rankloop.clicks.dependent import DependentClickUser
 from rankloop.errors import InvalidInput
 from rankloop.kernels import pairwise
 from rankloop.learner import Learner, checked_order
+from rankloop.learners._propensity import pair_weights
 from rankloop.learners.pairrank import PairRank
 from rankloop.learners.pdgd import PDGD
 from rankloop.metrics import ndcg
@@ -59,7 +60,7 @@ def test_pairs_of_an_adopted_list_count_one_half_or_nothing() -> None:
     learner = PairRank()
     shown, clicks = learner.adopt(LISTS[5], np.array([3, 0, 4, 1, 2])), np.array([0.0, 1.0, 0.0, 1.0, 0.0])
     pairs = pairwise.click_pairs(clicks, True, pairwise.ALL, clicks)
-    weights = learner._weights(shown, clicks, pairs)
+    weights = pair_weights(shown, clicks, pairs, learner.debias)
     found = dict(zip(map(tuple, pairs.tolist()), weights.tolist(), strict=True))
     assert found == {(1, 0): 0.5, (1, 2): 0.5, (1, 4): 0.0, (3, 0): 0.0, (3, 2): 0.5, (3, 4): 0.5}
 
@@ -77,7 +78,7 @@ def test_adopted_lists_never_pull_against_their_order(stop: float, plus_one: boo
     for pattern, chance in click_patterns(k, 0.4, stop):
         clicks = np.array(pattern)
         pairs = pairwise.click_pairs(clicks, plus_one, pairwise.ALL, clicks)
-        for (a, b), weight in zip(pairs, learner._weights(shown, clicks, pairs), strict=True):
+        for (a, b), weight in zip(pairs, pair_weights(shown, clicks, pairs, learner.debias), strict=True):
             pull[a, b] += chance * weight
     lean = np.triu(pull - pull.T)
     assert lean.min() >= -1e-15

@@ -49,6 +49,10 @@ def taught(factory: Factory, events: int = 15) -> Learner:
     if hasattr(learner, "fit"):
         rng = np.random.default_rng(0)
         learner.fit(rng.random((12, WIDTH)), rng.integers(0, 3, 12), np.array([0, 6, 12]))
+    if hasattr(learner, "label"):
+        rng = np.random.default_rng(0)
+        for t in range(events):
+            learner.label(some_candidates(t, query=f"q{t % 3}"), rng.integers(0, 3, 12), np.random.default_rng(t))
     for t in range(events):
         one_round(learner, t)
     return learner

@@ -122,6 +122,84 @@ def contenders(scores: Array, norms: Array, alpha: float, k: int) -> Array:
 
 
 @jit
+def possible(scores: Array, radii: Array, alpha: float, k: int) -> Array:
+    """Positions of the documents that fewer than k others are certain over, by a bound that needs no pair.
+
+    For the rule of probabilities: ‖g_ij‖ ≤ r_i + r_j (`radii` (n,), about any common origin), so i is certain over j
+    whenever σ(s_i - s_j) - 1/2 > α(r_i + r_j). Who has k such predecessors is never among the first k.
+    """
+    n = scores.size
+    found = np.empty(n, np.int64)
+    count = 0
+    order = np.argsort(-scores, kind="mergesort")
+    for q in range(n):
+        j, above = order[q], 0
+        for p in range(q):
+            i = order[p]
+            above += 0.5 * np.tanh(0.5 * (scores[i] - scores[j])) > alpha * (radii[i] + radii[j])
+            if above == k:
+                break
+        if above < k:
+            found[count] = j
+            count += 1
+    return np.sort(found[:count])
+
+
+@jit
+def certain_over(scores: Array, squares: Array, gram: Array, some: Array, alpha: float) -> Array:
+    """(n, r) which documents are certainly above each of `some` (r,): σ(s_i - s_j) - α‖g_ij‖ > 1/2.
+
+    ‖g_ij‖² = squares_i + squares_j - 2 gram_ij, with `gram` (n, r) between all documents and `some`.
+    """
+    n, r = gram.shape
+    certain = np.zeros((n, r), np.bool_)
+    for i in range(n):
+        for q in range(r):
+            gap = scores[i] - scores[some[q]]
+            if gap > 0.0:
+                excess = 0.5 * np.tanh(0.5 * gap)  # σ(gap) - 1/2, without cancellation
+                width = alpha * alpha * max(squares[i] + squares[some[q]] - 2.0 * gram[i, q], 0.0)
+                certain[i, q] = excess * excess > width
+    return certain
+
+
+@jit
+def reachable(certain: Array, some: Array) -> Array:
+    """(r,) flags: which of `some` (r,) can be among the first k, if none of the other documents can.
+
+    Nobody comes up who waits for a document that never does. `certain` (n, r) is over `some`, from all documents.
+    """
+    n, r = certain.shape
+    place = np.full(n, -1, np.int64)
+    for q in range(r):
+        place[some[q]] = q
+    free = np.ones(r, np.bool_)
+    changed = True
+    while changed:
+        changed = False
+        for q in range(r):
+            for i in range(n):
+                if free[q] and certain[i, q] and (place[i] < 0 or not free[place[i]]):
+                    free[q] = False
+                    changed = True
+    return free
+
+
+@jit
+def agreed_pairs(scores: Array) -> Array:
+    """(n, n) the certain relation of an ensemble (N, n): i goes above j iff every member scores it higher."""
+    members, n = scores.shape
+    agreed = np.ones((n, n), np.bool_)
+    for i in range(n):
+        for j in range(n):
+            for e in range(members):
+                if scores[e, i] <= scores[e, j]:
+                    agreed[i, j] = False
+                    break
+    return agreed
+
+
+@jit
 def topological_swap_shares(certain: Array, order: Array) -> Array:
     """(k, k) P(R*) / (P(R) + P(R*)) for every two positions, under `random_topological`.
 

@@ -68,16 +68,23 @@ def swap_shares(scores: Array, rest: float, pairs: Array) -> Array:
 
 
 @jit
-def pdgd_gradient(features: Array, scores: Array, rest: float, pairs: Array) -> Array:
-    """(d,) Σ ρ σ'(s_a - s_b) (x_a - x_b) over the pairs (clicked a, unclicked b) of shown positions."""
+def pdgd_pulls(scores: Array, rest: float, pairs: Array) -> Array:
+    """(k,) how strongly each shown document is pulled up: Σ ±ρ σ'(s_a - s_b) over pairs (clicked a, unclicked b)."""
     shares = swap_shares(scores, rest, pairs)
-    pull = np.zeros(features.shape[0])  # summed a document first, so that features are read once
+    pull = np.zeros(scores.size)
     for m in range(pairs.shape[0]):
         a, b = pairs[m, 0], pairs[m, 1]
         e = np.exp(-np.abs(scores[a] - scores[b]))
         push = shares[m] * e / ((1.0 + e) * (1.0 + e))
         pull[a] += push
         pull[b] -= push
+    return pull
+
+
+@jit
+def pdgd_gradient(features: Array, scores: Array, rest: float, pairs: Array) -> Array:
+    """(d,) Σ ρ σ'(s_a - s_b) (x_a - x_b) over the pairs (clicked a, unclicked b) of shown positions."""
+    pull = pdgd_pulls(scores, rest, pairs)  # summed a document first, so that features are read once
     gradient = np.zeros(features.shape[1])
     for p in range(features.shape[0]):
         if pull[p] != 0.0:

@@ -34,17 +34,22 @@ def duel(
     rng: np.random.Generator,
 ) -> Impression:
     """A list mixed from θ and θ + δu of each direction u (m, d); directions and credit travel in the memo."""
-    k, features = cut(candidates, k), rows_of(candidates, theta.size)
-    rankers = dueling.explorers(theta, directions, delta)
-    scores = np.ascontiguousarray(rankers @ features.T)
-    ties = rng.random(candidates.n)
-    if mixing == "probabilistic":
-        order, credit = dueling.interleave(scores, ties, rng.random((2, k)), *_soft_ranks(candidates.n))
-    else:
-        order, team = team_draft(rankings(scores, ties), rng.random(k), k)
-        credit = np.zeros((k, len(rankers)))
-        credit[np.arange(k), team] = 1.0  # a team's document is its own for sure
+    features = rows_of(candidates, theta.size)
+    scores = np.ascontiguousarray(dueling.explorers(theta, directions, delta) @ features.T)
+    order, credit = mixed(scores, cut(candidates, k), mixing, rng)
     return show(candidates, order, {"directions": directions, "credit": credit})
+
+
+def mixed(scores: Array, k: int, mixing: str, rng: np.random.Generator) -> tuple[Array, Array]:
+    """(k,) a list mixed from R rankers' scores (R, n), and (k, R) how likely each put each document there."""
+    n: int = scores.shape[1]
+    ties = rng.random(n)
+    if mixing == "probabilistic":
+        return dueling.interleave(scores, ties, rng.random((2, k)), *_soft_ranks(n))
+    order, team = team_draft(rankings(scores, ties), rng.random(k), k)
+    credit = np.zeros((k, len(scores)))
+    credit[np.arange(k), team] = 1.0  # a team's document is its own for sure
+    return order, credit
 
 
 @lru_cache(maxsize=256)

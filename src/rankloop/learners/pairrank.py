@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from rankloop.kernels import certainty, pairwise, plackett_luce
+from rankloop.kernels import certainty, pairwise
 from rankloop.kernels.ranking import top_k
 from rankloop.learner import (
     checked_order,
     checked_values,
     cut,
     load_state,
-    memo_of,
     require,
     require_choice,
     require_flag,
     require_number,
     rows_of,
-    show,
     state_of,
 )
 from rankloop.learners._linear import HISTORY, best_of, check_history, refitted, scores_of
+from rankloop.learners._propensity import DEBIASES, pair_weights, shown, told
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
-DOUBT = 0.3  # what is left of the weight of a pair in a fixed order whose lower document may not have been seen
 PAIR_RULES = {"adjacent": pairwise.ADJACENT, "matched": pairwise.MATCHED, "all": pairwise.ALL}
 
 
@@ -130,7 +128,7 @@ class PairRank:
         require_choice("certainty", self.certainty, ("logit", "probability"))
         require_choice("pairs", self.pairs, tuple(PAIR_RULES))
         require_choice("update", self.update, ("onepass", "refit"))
-        require_choice("debias", self.debias, ("propensity", "plackett-luce", "none"))
+        require_choice("debias", self.debias, DEBIASES)
         require_choice("scale", self.scale, ("data", "one"))
         if isinstance(self.alpha, str):
             require(self.alpha == "theory", "alpha", self.alpha, 'must be a number or "theory"')
@@ -171,18 +169,12 @@ class PairRank:
             picked = certainty.random_topological(certain, rng.random(k), k)
             order = running[picked]
             shares = partial(certainty.topological_swap_shares, certain, picked)
-        return self._shown(candidates, scores, order, shares)
+        return shown(candidates, scores, order, self.debias, shares)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        """The list as told; it was not drawn, so its pairs count as those in a fixed order.
-
-        Without the doubtful ones: they pull against the order, which is good where it is the learner's own certainty
-        that must stay revisable, and harm where all lists come from one hand. Neighbours are not doubtful: with
-        `plus_one` the one below a last click counts as seen, so both ways to prefer one of two are noticed.
-        """
+        """The list as told; it was not drawn, so its pairs count as those in a fixed order."""
         order = checked_order(candidates, order)
-        near = 0.5 * (np.eye(order.size, k=1) + np.eye(order.size, k=-1)) * self.plus_one
-        return self._shown(candidates, scores_of(self.theta_, candidates), order, lambda: near, doubt=0.0)
+        return told(candidates, scores_of(self.theta_, candidates), order, self.debias, self.plus_one)
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores."""
@@ -203,7 +195,7 @@ class PairRank:
         if len(pairs) == 0:
             return
         features = rows_of(impression, self.theta_.size)
-        weights = self._weights(impression, clicks, pairs)
+        weights = pair_weights(impression, clicks, pairs, self.debias)
         pairs, weights = pairs[weights > 0.0], weights[weights > 0.0]
         if len(pairs) == 0:
             return
@@ -275,25 +267,3 @@ class PairRank:
         norms = np.sqrt(np.maximum(np.einsum("ij,ij->i", half, centred), 0.0))
         running = certainty.contenders(scores, norms, alpha, k)
         return running, certainty.certain_pairs(scores[running], half[running] @ centred[running].T, alpha, True)
-
-    def _shown(
-        self, candidates: Candidates, scores: Array, order: Array, shares: Callable[[], Array], doubt: float = DOUBT
-    ) -> Impression:
-        """The impression with what `_weights` needs; `shares` is asked only where it is."""
-        if self.debias == "none":
-            return show(candidates, order)
-        memo = {"scores": scores[order], "rest": np.array([plackett_luce.rest_weight(scores, order)])}
-        if self.debias == "propensity":
-            memo |= {"shares": shares(), "doubt": np.array([doubt])}
-        return show(candidates, order, memo)
-
-    def _weights(self, impression: Impression, clicks: Array, pairs: Array) -> Array:
-        """How much each pair counts: its share ρ = P(R*) / (P(R) + P(R*)), or 1 without debiasing."""
-        if self.debias == "none":
-            return np.ones(len(pairs))
-        k = impression.k
-        soft = plackett_luce.swap_shares(memo_of(impression, "scores", k), memo_of(impression, "rest", 1)[0], pairs)
-        if self.debias == "plackett-luce":
-            return soft
-        doubtful = memo_of(impression, "doubt", 1)[0] * soft
-        return pairwise.propensity_weights(memo_of(impression, "shares", k, k), doubtful, clicks, pairs)

@@ -1,0 +1,49 @@
+"""What a pair of a shown list counts, so that the order shown does not confirm itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from rankloop.kernels import pairwise, plackett_luce
+from rankloop.learner import memo_of, show
+from rankloop.types import Array, Candidates, Impression
+
+DEBIASES = ("propensity", "plackett-luce", "none")
+DOUBT = 0.3  # what is left of the weight of a pair in a fixed order whose lower document may not have been seen
+
+
+def shown(
+    candidates: Candidates, scores: Array, order: Array, debias: str, shares: Callable[[], Array], doubt: float = DOUBT
+) -> Impression:
+    """The impression with what `pair_weights` needs; `shares` (k, k) of swapped lists is asked only where it is."""
+    if debias == "none":
+        return show(candidates, order)
+    memo = {"scores": scores[order], "rest": np.array([plackett_luce.rest_weight(scores, order)])}
+    if debias == "propensity":
+        memo |= {"shares": shares(), "doubt": np.array([doubt])}
+    return show(candidates, order, memo)
+
+
+def told(candidates: Candidates, scores: Array, order: Array, debias: str, plus_one: bool) -> Impression:
+    """The impression of a list that someone else ordered; it was not drawn, so its pairs count as in a fixed order.
+
+    Without the doubtful ones: they pull against the order, which is good where it is the learner's own certainty that
+    must stay revisable, and harm where all lists come from one hand. Neighbours are not doubtful: with `plus_one` the
+    one below a last click counts as seen, so both ways to prefer one of two are noticed.
+    """
+    near = 0.5 * (np.eye(order.size, k=1) + np.eye(order.size, k=-1)) * plus_one
+    return shown(candidates, scores, order, debias, lambda: near, doubt=0.0)
+
+
+def pair_weights(impression: Impression, clicks: Array, pairs: Array, debias: str) -> Array:
+    """How much each pair counts: its share ρ = P(R*) / (P(R) + P(R*)), or 1 without debiasing."""
+    if debias == "none":
+        return np.ones(len(pairs))
+    k = impression.k
+    soft = plackett_luce.swap_shares(memo_of(impression, "scores", k), memo_of(impression, "rest", 1)[0], pairs)
+    if debias == "plackett-luce":
+        return soft
+    doubtful = memo_of(impression, "doubt", 1)[0] * soft
+    return pairwise.propensity_weights(memo_of(impression, "shares", k, k), doubtful, clicks, pairs)

@@ -1,0 +1,145 @@
+"""Lists to learn from: what swapping two documents changes, and slopes against differences of the loss."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankloop.kernels import listwise
+from rankloop.types import Array
+from tests.kernels.inputs import SEEDS, frozen, positions
+from tests.reference import neural as naive
+
+
+@given(st.data())
+def test_gathered(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(SEEDS))
+    count, longest = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 4))
+    rows, sizes = frozen(rng.random((count, longest, 2))), positions(rng.integers(0, longest + 1, count))
+    chosen = positions(rng.integers(0, count, data.draw(st.integers(0, 6))))
+    found, offsets = listwise.gathered(rows, sizes, chosen)
+    expected = [rows[c, : sizes[c]] for c in chosen]
+    assert found.tolist() == np.concatenate([np.zeros((0, 2)), *expected]).tolist()
+    assert offsets.tolist() == np.cumsum([0, *(len(part) for part in expected)]).tolist()
+
+
+@given(st.data())
+def test_swap_gains_are_those_of_lists_written_out(data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, 5))
+    scores = data.draw(st.lists(st.sampled_from([0.0, 0.0, 1.0, -2.0, 3.5]), min_size=n, max_size=n))
+    labels = data.draw(st.lists(st.sampled_from([0.0, 1.0, 1.0, 3.0]), min_size=n, max_size=n))
+    gains = listwise.swap_gains(frozen(scores), frozen(labels))
+    for a in range(n):
+        for b in range(n):
+            assert gains[a, b] == pytest.approx(naive.swap_gain(scores, labels, a, b), abs=1e-12)
+
+
+class Lists:
+    """Random lists with pairs, labels and targets."""
+
+    def __init__(self, seed: int, noisy: bool) -> None:
+        rng = np.random.default_rng(seed)
+        count, longest = 4, 5
+        self.sizes = rng.integers(1, longest + 1, count)
+        self.labels = frozen(rng.integers(0, 2, (count, longest)))
+        counts = rng.uniform(0.1, 1.0, (count, longest, longest)) * (rng.random((count, longest, longest)) < 0.4)
+        self.pairs = np.zeros((count, longest, longest))
+        for c, size in enumerate(self.sizes):
+            self.pairs[c, :size, :size] = counts[c, :size, :size]
+        self.targets = frozen(1 + 0.3 * rng.normal(size=(count, longest, longest)) if noisy else np.zeros((0, 0, 0)))
+        self.chosen = positions(rng.integers(0, count, 3))
+        self.offsets = positions(np.cumsum([0, *self.sizes[self.chosen]]))
+        self.scores = rng.normal(size=self.offsets[-1]) * 2
+
+    def gains(self, metric: bool) -> list[Array]:
+        """Of each chosen list what swapping two would change, against the mean over its pairs, at the scores as are."""
+        found = []
+        for q, c in enumerate(self.chosen):
+            first, n = self.offsets[q], self.sizes[c]
+            at, labels, counts = self.scores[first : first + n].tolist(), self.labels[c, :n].tolist(), self.pairs[c]
+            made = np.ones((n, n))
+            if metric:
+                made = np.array([[naive.swap_gain(at, labels, a, b) for b in range(n)] for a in range(n)])
+                told = [(counts[a, b], made[a, b]) for a in range(n) for b in range(n) if counts[a, b]]
+                mean = np.average([g for _, g in told], weights=[w for w, _ in told]) if told else 0.0
+                made = made / (mean or 1.0)
+            found.append(made)
+        return found
+
+    def loss(self, scores: Array, gains: list[Array]) -> tuple[float, float]:
+        """Pair by pair, at other scores but the same gains: the loss holds them fixed."""
+        total = loss = 0.0
+        for q, c in enumerate(self.chosen):
+            first, n = self.offsets[q], self.sizes[c]
+            part = scores[first : first + n]
+            for a in range(n):
+                for b in range(n):
+                    count = self.pairs[c, a, b]
+                    if count:
+                        target = self.targets[c, a, b] if self.targets.size else 1.0
+                        total += count
+                        loss += count * gains[q][a, b] * naive.pair_loss(part[a] - part[b], target)
+        return (loss / total if total else 0.0), total
+
+
+@given(seed=SEEDS, noisy=st.booleans(), metric=st.booleans())
+def test_pair_pulls_are_the_slope_of_the_loss(seed: int, noisy: bool, metric: bool) -> None:
+    lists = Lists(seed, noisy)
+    slope, loss, total = listwise.pair_pulls(
+        frozen(lists.scores), lists.offsets, lists.chosen, frozen(lists.pairs), lists.labels, lists.targets, metric
+    )
+    gains = lists.gains(metric)
+    expected, weight = lists.loss(lists.scores, gains)
+    assert loss == pytest.approx(expected)
+    assert total == pytest.approx(weight)
+    for i in range(lists.scores.size):
+        up, down = lists.scores.copy(), lists.scores.copy()
+        up[i] += 1e-6
+        down[i] -= 1e-6
+        difference = lists.loss(up, gains)[0] - lists.loss(down, gains)[0]
+        assert slope[i] == pytest.approx(difference / 2e-6, abs=1e-7)
+
+
+def test_a_far_margin_does_not_overflow() -> None:
+    pairs = frozen([[[0.0, 1.0], [0.0, 0.0]]])
+    for margin, expected in ((2000.0, 0.0), (-2000.0, 2000.0)):
+        slope, loss, _ = listwise.pair_pulls(
+            frozen([margin, 0.0]), positions([0, 2]), positions([0]), pairs, frozen([[1, 0]]), frozen(pairs[:0]), False
+        )
+        assert loss == pytest.approx(expected)
+        assert slope.tolist() == pytest.approx([0.0, 0.0] if margin > 0 else [-1.0, 1.0])
+
+
+@given(seed=SEEDS)
+def test_label_pulls_are_the_slope_of_lambdaranks_loss(seed: int) -> None:
+    """Per query a mean weighted by |ΔNDCG|, then the mean over queries that have a pair to tell."""
+    rng = np.random.default_rng(seed)
+    offsets = positions(np.cumsum([0, *rng.integers(1, 6, 3)]))
+    scores, grades = rng.normal(size=offsets[-1]), rng.integers(0, 3, offsets[-1]).astype(np.float64)
+
+    told = []  # of each query with something to tell: where it begins, its pairs, what swapping each would change
+    for first, last in pairwise(offsets.tolist()):
+        at, labels = scores[first:last].tolist(), grades[first:last].tolist()
+        pairs = [(a, b) for a in range(len(at)) for b in range(len(at)) if labels[a] > labels[b]]
+        gains = [naive.swap_gain(at, labels, a, b) for a, b in pairs]
+        if sum(gains):
+            told.append((first, pairs, gains))
+
+    def loss_at(moved: Array) -> float:
+        means = [
+            np.average([naive.pair_loss(moved[first + a] - moved[first + b], 1.0) for a, b in pairs], weights=gains)
+            for first, pairs, gains in told
+        ]
+        return float(np.mean(means)) if means else 0.0
+
+    slope, loss = listwise.label_pulls(frozen(scores), frozen(grades), offsets)
+    assert loss == pytest.approx(loss_at(scores))
+    for i in range(scores.size):
+        up, down = scores.copy(), scores.copy()
+        up[i] += 1e-6
+        down[i] -= 1e-6
+        assert slope[i] == pytest.approx((loss_at(up) - loss_at(down)) / 2e-6, abs=1e-7)

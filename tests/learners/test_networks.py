@@ -1,0 +1,293 @@
+"""Networks that users bring: the same results as the built-in one, whole states, and errors that help."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rankloop
+from rankloop import codec
+from rankloop.checks import check_learner
+from rankloop.errors import CodecError, Diverged, InvalidInput, InvalidParameter, UnknownName
+from rankloop.learner import clone
+from rankloop.learners import networks
+from rankloop.learners.networks import network
+from rankloop.learners.neural_pdgd import NeuralPDGD
+from rankloop.learners.olranknet import OLRankNet
+from rankloop.types import Candidates, Feedback
+from tests.learners.own_networks import Doubled, Small
+
+D, M = 5, 8
+
+
+def doubled(seed: int = 0) -> Doubled:
+    return Doubled(D, M, network("two-layer", D, M, seed).start())
+
+
+def lists(count: int) -> list[Candidates]:
+    return [Candidates(f"q{t}", features=np.random.default_rng(t).random((9, D))) for t in range(count)]
+
+
+def taught(learner: Any, rounds: int = 20) -> Any:
+    for t, candidates in enumerate(lists(rounds)):
+        rng = np.random.default_rng([3, t])
+        shown = learner.rank(candidates, 4, rng)
+        learner.learn(shown, Feedback.clicks(rng.integers(0, 2, 4)), rng)
+    return learner
+
+
+# -- the same network, built in and brought ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("covariance", ["diagonal", "full"])
+def test_a_brought_network_with_the_same_weights_gives_the_same_results(covariance: Any) -> None:
+    """Lists, scores, certain pairs and weights, round for round; float32 sums in another order, hence the tolerance."""
+    own = OLRankNet(net=doubled(), width=M, covariance=covariance, alpha=0.05, rate=0.5)
+    built_in = OLRankNet(width=M, covariance=covariance, alpha=0.05, rate=0.5)
+    random_lists = 0
+    for t, candidates in enumerate(lists(40)):
+        one, other = (learner.rank(candidates, 4, np.random.default_rng(t)) for learner in (own, built_in))
+        assert one.order.tolist() == other.order.tolist()
+        random_lists += one.order.tolist() != built_in.best(candidates, 4).tolist()
+        everyone = np.arange(candidates.n)
+        assert (own.certain(candidates, everyone) == built_in.certain(candidates, everyone)).all()
+        clicks = Feedback.clicks(np.random.default_rng(t).integers(0, 2, 4))
+        for learner in (own, built_in):
+            learner.learn(one, clicks, np.random.default_rng(t))
+        assert own._scores(candidates) == pytest.approx(built_in._scores(candidates), abs=1e-4)
+    first = own.weights_[0, :-M].reshape(M, 2, D)
+    assert first[:, 0] == pytest.approx(first[:, 1], abs=1e-5)  # the two copies move together
+    assert first.mean(1).ravel() == pytest.approx(built_in.weights_[0, :-M], abs=1e-5)
+    assert own.unit_ == pytest.approx(built_in.unit_, rel=1e-5)
+    assert 0 < random_lists < 40, "some lists must explore, and some must not"
+
+
+def test_neural_pdgd_too() -> None:
+    own, built_in = taught(NeuralPDGD(net=doubled(), width=M)), taught(NeuralPDGD(width=M))
+    candidates = lists(21)[-1]
+    assert np.abs(built_in._scores(candidates)).max() > 0.01
+    assert own._scores(candidates) == pytest.approx(built_in._scores(candidates), abs=1e-4)
+
+
+def test_tangent_features_of_a_module_are_finite_differences() -> None:
+    module = Small(D).double()
+    made: Any = networks.network(module, D, M, 0)
+    rows = np.random.default_rng(0).random((3, D)).astype(np.float32)
+    start, frozen = made.start(), made.frozen()
+    expected = np.empty((3, start.size))
+    for q in range(start.size):
+        up, down = start.copy(), start.copy()
+        up[q] += 1e-6
+        down[q] -= 1e-6
+        high, low = (made.forward(theta, frozen, rows).scores for theta in (up, down))
+        expected[:, q] = (high - low) / 2e-6
+    assert made.forward(start, frozen, rows).tangents() == pytest.approx(expected / np.sqrt(M), abs=1e-7)
+    pull = np.array([0.5, -1.0, 2.0])
+    assert made.forward(start, frozen, rows, learn=True).gradient(pull) == pytest.approx(pull @ expected, abs=1e-6)
+
+
+def test_three_layers_start_at_zero() -> None:
+    made = networks.network("three-layer", 30, 20, 3)
+    rows = np.random.default_rng(0).random((50, 30)).astype(np.float32)
+    assert np.abs(made.forward(made.start(), made.frozen(), rows).scores).max() < 1e-5
+    moved = made.start() + 0.01 * np.random.default_rng(1).normal(size=made.size)
+    assert np.abs(made.forward(moved, made.frozen(), rows).scores).max() > 0.01
+
+
+# -- state -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_brought_network_keeps_the_contract() -> None:
+    """All rules of the contract; it has a name here, since parameters must survive JSON."""
+    outcomes = check_learner(lambda: OLRankNet(net="small", width=M, memory=50, steps=2))
+    assert {outcome.name: outcome.error for outcome in outcomes if outcome.error} == {}
+
+
+def test_save_load_go_on(tmp_path: Path) -> None:
+    """Through a file, with optimiser, buffers and kept lists: bit for bit as one never stopped."""
+    unbroken, stopped = taught(OLRankNet(net="small", width=M)), taught(OLRankNet(net="small", width=M))
+    rankloop.save(stopped, tmp_path / "small.rankloop")
+    resumed = rankloop.load(tmp_path / "small.rankloop")
+    for learner in (unbroken, resumed):
+        taught(learner, 10)
+    assert codec.dumps(unbroken.state()) == codec.dumps(resumed.state())
+
+
+def test_buffers_are_part_of_the_state() -> None:
+    """A learner restored with a module of other batch statistics scores as the one that was saved."""
+    module, other = Small(D), Small(D)
+    with torch.no_grad():
+        statistics: Any = module.body[1]
+        statistics.running_mean += 3.0
+    learner = taught(OLRankNet(net=module, width=M))
+    restored = OLRankNet(net=other, width=M)
+    restored.load(learner.state())
+    candidates = lists(21)[-1]
+    assert (restored._scores(candidates) == learner._scores(candidates)).all()
+    assert (restored._scores(candidates) != OLRankNet(net=other, width=M)._scores(candidates)).any()
+
+
+def test_the_module_is_left_alone_and_can_be_had_back() -> None:
+    module = Small(D).train()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    learner = taught(OLRankNet(net=module, width=M))
+    assert module.training
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    trained, candidates = learner.module(), lists(21)[-1]
+    scores = trained(torch.tensor(candidates.features, dtype=torch.float32)).detach().numpy()
+    assert scores == pytest.approx(learner._scores(candidates)[0], abs=1e-6)
+    assert not torch.equal(trained.head.weight, module.head.weight)
+    with pytest.raises(InvalidParameter, match="there is no module"):
+        taught(OLRankNet(width=M)).module()
+
+
+def test_the_seed_decides_the_start_and_nothing_else_moves() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(1).item()
+    torch.manual_seed(1)
+    one, same, other = (OLRankNet(net=Small, width=M, seed=seed) for seed in (5, 5, 6))
+    candidates = lists(1)[0]
+    assert (one._scores(candidates) == same._scores(candidates)).all()
+    assert (one._scores(candidates) != other._scores(candidates)).any()
+    assert clone(one) == one
+    assert torch.rand(1).item() == expected, "PyTorch's own random numbers were used up"
+
+
+def test_a_trained_network_is_trusted_from_the_start() -> None:
+    """A module that knows what is good puts it on top before anything is learned, where the gap is wide enough."""
+    knows = torch.nn.Sequential(torch.nn.Linear(D, 1), torch.nn.Flatten(0))
+    with torch.no_grad():
+        linear: Any = knows[0]
+        linear.weight[:] = torch.tensor([[50.0, 0.0, 0.0, 0.0, 0.0]])
+    candidates = lists(1)[0]
+    assert candidates.features is not None
+    learner = OLRankNet(net=knows, width=M)
+    shown = learner.rank(candidates, 3, np.random.default_rng(0))
+    assert shown.order.tolist() == np.argsort(-candidates.features[:, 0])[:3].tolist()
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+class Table(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(D, 1)
+
+    def forward(self, rows: Any) -> Any:
+        return self.layer(rows)
+
+
+class Broken(Table):
+    def forward(self, rows: Any) -> Any:
+        return torch.log(self.layer(rows).squeeze(-1) - 1e3)
+
+
+def test_what_is_not_a_network_is_named() -> None:
+    candidates, rng = lists(1)[0], np.random.default_rng(0)
+    with pytest.raises(UnknownName, match="no network is called 'resnet'; there are two-layer, three-layer, small"):
+        OLRankNet(net="resnet")
+    with pytest.raises(InvalidParameter, match=r"net is 7; it must be a name, a torch.nn.Module or a function"):
+        OLRankNet(net=7)
+    with pytest.raises(InvalidParameter, match=r"Table gave scores of shape \(9, 1\) for 9 rows; it must map"):
+        OLRankNet(net=Table()).rank(candidates, 3, rng)
+    with pytest.raises(InvalidParameter, match="has no parameters; there is nothing to learn"):
+        OLRankNet(net=torch.nn.Flatten(0)).rank(candidates, 3, rng)
+    with pytest.raises(InvalidParameter, match=r"is str; it must be a torch.nn.Module"):
+        OLRankNet(net=lambda features: f"{features}").rank(candidates, 3, rng)
+    with pytest.raises(InvalidParameter, match='has one start; explore="ensemble" needs a function or name'):
+        OLRankNet(net=Small(D), explore="ensemble")
+    with pytest.raises(InvalidParameter, match="name is 'two-layer'; it must be a text, and none of"):
+        networks.register("two-layer", Small)
+    with pytest.raises(InvalidParameter, match="factory of network 'x' is 3"):
+        networks.register("x", 3)  # type: ignore[arg-type]
+
+
+def test_a_network_that_only_this_process_has_cannot_be_saved() -> None:
+    with pytest.raises(CodecError, match=r"net is .*Small.*register"):
+        rankloop.dumps(OLRankNet(net=Small))
+
+
+def test_a_state_of_another_network_is_refused() -> None:
+    learner = taught(OLRankNet(width=M))
+    with pytest.raises(InvalidInput, match=r"this network has \(1, 72\) with 5 features; load it into a learner with"):
+        OLRankNet(width=12).load(learner.state())
+
+
+def test_scores_that_are_not_numbers_are_divergence() -> None:
+    learner = OLRankNet(net=Broken(), width=M, explore="none")
+    shown = learner.adopt(lists(1)[0], np.arange(4))
+    with pytest.raises(Diverged, match="OLRankNet diverged at event 1"):
+        learner.learn(shown, Feedback.clicks([0, 1, 0, 0]), np.random.default_rng(0))
+    assert learner.weights_.size == 0
+
+
+# -- without PyTorch -------------------------------------------------------------------------------------------------
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def test_without_pytorch_the_built_in_network_learns_and_others_name_the_extra() -> None:
+    code = """
+import sys
+sys.modules["torch"] = None
+import numpy as np, rankloop
+from rankloop.cli import main
+rng, shoes = np.random.default_rng(0), rankloop.Candidates("q", features=np.eye(3))
+for name in ("olranknet", "ollambdarank", "neural-pdgd", "neural-dbgd", "lambdarank-labels"):
+    learner = rankloop.make(name)
+    learner.learn(learner.rank(shoes, 2, rng), rankloop.Feedback.clicks([1, 0]), rng)
+    try:
+        rankloop.make(name, net="three-layer")
+    except rankloop.errors.MissingExtra as error:
+        assert str(error).endswith(" needs PyTorch, which is not installed: pip install 'rankloop[neural]'"), error
+    else:
+        raise AssertionError(name)
+for arguments in (["learners"], ["simulate", "olranknet?net=three-layer"]):
+    try:
+        main(arguments)
+    except SystemExit as stop:
+        print("exit", stop.code)
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    assert "ollambdarank" in done.stdout
+    assert "exit 2" in done.stdout
+    assert "pip install 'rankloop[neural]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_pytorch_is_imported_only_when_used() -> None:
+    code = (
+        "import sys, rankloop, rankloop.learners.networks, rankloop.service.app, rankloop.cli.service\n"
+        "for name in rankloop.LEARNERS: rankloop.make(name)\n"
+        "rankloop.make('olranknet', net='three-layer')\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_name_can_come_from_a_module_that_the_environment_lists() -> None:
+    """What a command line, a worker process and the service need: nobody imports your code for them."""
+    code = "import rankloop; rankloop.make('olranknet', net='small')"
+    root = str(Path(__file__).parents[2])
+    assert "no network is called 'small'" in run(code).stderr
+    done = run(code, RANKLOOP_NETWORKS="tests.learners.own_networks", PYTHONPATH=f"{root}:{root}/src")
+    assert done.returncode == 0, done.stderr

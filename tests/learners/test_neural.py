@@ -1,0 +1,317 @@
+"""The neural learners: exact starts, confidence as in the paper, replay that stays bounded, divergence caught."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rankloop import codec
+from rankloop.clicks.dependent import DependentClickUser
+from rankloop.errors import InvalidInput
+from rankloop.kernels import dueling, pairwise
+from rankloop.lab.probes import held_out
+from rankloop.lab.simulate import simulate
+from rankloop.lab.worlds import Stationary
+from rankloop.learners.lambdarank_labels import LambdaRankLabels
+from rankloop.learners.networks import network
+from rankloop.learners.neural_dbgd import NeuralDBGD
+from rankloop.learners.neural_pdgd import NeuralPDGD
+from rankloop.learners.offline_ranknet import OfflineRankNet
+from rankloop.learners.ollambdarank import OLLambdaRank
+from rankloop.learners.olranknet import OLRankNet
+from rankloop.learners.pairrank import PairRank
+from rankloop.registry import make
+from rankloop.types import Array, Candidates, Feedback
+from tests.learners.neural_rounds import D, M, crossed, lists, one_round, taught
+from tests.reference import neural as naive
+
+
+def doubled(weights: Array) -> Array:
+    """The weights of the paper's doubled network, of which the learner keeps the mean of the copies."""
+    hidden = weights[:-M].reshape(M, 1, D)
+    return np.concatenate([np.broadcast_to(hidden, (M, 2, D)).ravel(), weights[-M:]])
+
+
+# -- the start -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "d", "m"), [(1, 1, 2), (7, 3, 10), (100, 136, 100), (33, 700, 64)])
+@pytest.mark.parametrize("name", ["olranknet", "ollambdarank", "neural-pdgd", "neural-dbgd", "lambdarank-labels"])
+def test_scores_at_the_start_are_exactly_zero(name: str, n: int, d: int, m: int) -> None:
+    learner: Any = make(name, width=m, seed=n)
+    candidates = Candidates(features=np.random.default_rng(0).normal(size=(n, d)))
+    assert (learner._scores(candidates) == 0.0).all()
+
+
+def test_the_start_is_the_papers() -> None:
+    """Blocks (W, 0; 0, W) of variance 4/m, whose copies have the mean W/2, and (w, -w) of variance 2/m."""
+    m, d = 400, 3000
+    start = network("two-layer", d, m, 1).start()
+    hidden, output = start[:-m].reshape(m, d), start[-m:]
+    assert (hidden[: m // 2] == hidden[m // 2 :]).all()
+    assert (output[: m // 2] == -output[m // 2 :]).all()
+    assert (2 * hidden).var() == pytest.approx(4 / m, rel=0.01)
+    assert output.var() == pytest.approx(2 / m, rel=0.15)
+    assert (start != network("two-layer", d, m, 2).start()).any()
+
+
+# -- confidence ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("covariance", ["diagonal", "full"])
+def test_certain_pairs_are_definition_3_4(covariance: Any) -> None:
+    """A from explicit gradients of the doubled network at the weights of each moment; certain pairs from it."""
+    learner = OLRankNet(
+        width=M, covariance=covariance, pairs="adjacent", debias="none", alpha=0.2, prior=20.0, rate=1.0
+    )
+    net, matrix, sure, unsure = naive.Doubled(D, M), np.zeros((0, 0)), 0, 0
+    for t, candidates in enumerate(lists(12)):
+        before = learner.weights_[0] if learner.weights_.size else network("two-layer", D, M, 0).start()
+        shown, clicks = one_round(learner, candidates, t)
+        assert shown.features is not None
+        pairs = pairwise.click_pairs(clicks, True, pairwise.ADJACENT, clicks)
+        if len(pairs) == 0:
+            continue
+        g = [net.tangent(doubled(before), x) for x in shown.features]
+        if matrix.size == 0:
+            unit = np.mean([((g[i] - g[j]) ** 2).sum() / M for i in range(4) for j in range(4) if i != j])
+            matrix = 20.0 * unit / net.size * np.eye(net.size)
+        matrix += naive.covariance([(g[a], g[b]) for a, b in pairs], np.ones(len(pairs)), 0.0, M)
+    for candidates in lists(6, n=6):
+        assert candidates.features is not None
+        theta = doubled(learner.weights_[0])
+        g = [net.tangent(theta, x) for x in candidates.features]
+        scores = [net.score(theta, x) for x in candidates.features]
+        widths = [[naive.width_of(a, b, matrix, M, covariance == "diagonal") for b in g] for a in g]
+        expected = naive.certain(scores, lambda i, j, table=widths: table[i][j], 0.2)  # type: ignore[misc]
+        found = learner.certain(candidates, np.arange(6))
+        assert found.tolist() == expected
+        sure, unsure = sure + found.sum(), unsure + (15 - found.sum())
+    assert sure > 5
+    assert unsure > 5
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"covariance": "full", "width": 10}, {"explore": "ensemble", "nets": 3}, {"explore": "none"}],
+    ids=str,
+)
+def test_lists_respect_the_certain_order_which_has_no_cycle(parameters: dict[str, Any]) -> None:
+    """Certain means a higher score, so no cycle; and nobody stands above one that is certainly better, shown or not."""
+    learner = taught(OLRankNet(**{"width": 20, "alpha": 0.05, "rate": 1.0, **parameters}), 40)
+    found = 0
+    for t, candidates in enumerate(lists(30, n=15)):
+        relation = learner.certain(candidates, np.arange(15))
+        scores = learner._scores(candidates)
+        assert all((member[:, None] > member)[relation].all() for member in scores)
+        order = learner.rank(candidates, 6, np.random.default_rng(t)).order.tolist()
+        for place, document in enumerate(order):
+            better = np.flatnonzero(relation[:, document]).tolist()
+            assert set(better) <= set(order[:place])
+        found += int(relation.sum())
+    assert 0 < found <= 30 * 105
+
+
+def test_greedy_limits() -> None:
+    """alpha = 0 is certain of every gap and shows the best; a huge alpha is certain of nothing and shows anything."""
+    candidates = lists(1, n=10)[0]
+    sure, unsure = taught(OLRankNet(width=M, alpha=0.0)), taught(OLRankNet(width=M, alpha=1e6))
+    best = sure.best(candidates, 5).tolist()
+    assert all(sure.rank(candidates, 5, np.random.default_rng(t)).order.tolist() == best for t in range(5))
+    tops = {int(unsure.rank(candidates, 1, np.random.default_rng(t)).order[0]) for t in range(200)}
+    assert tops == set(range(10))
+
+
+def test_more_evidence_makes_more_pairs_certain() -> None:
+    """The diagonal of A never shrinks; with nothing learned of the order, widths can only fall."""
+    learner = OLRankNet(width=M)
+    before = np.zeros(1)
+    for t, candidates in enumerate(lists(15)):
+        one_round(learner, candidates, t)
+        if learner.spread_.size:
+            assert (learner.spread_[0] >= before).all()
+            before = learner.spread_[0]
+
+
+# -- learning --------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_step_of_adam_by_hand() -> None:
+    """One list, one step: every weight with a slope moves by the rate, against the sign of the slope."""
+    learner = OLRankNet(width=M, steps=1, batch=1, ridge=0.0, debias="none", rate=0.3)
+    rows = np.random.default_rng(4).random((3, D))
+    shown = learner.adopt(Candidates(features=rows), np.arange(3))
+    learner.learn(shown, Feedback.clicks([0, 1, 0]), np.random.default_rng(0))
+    start, net = network("two-layer", D, M, 0).start(), naive.Doubled(D, M)
+    g = [net.tangent(doubled(start), x) for x in rows]
+    slope = -0.5 * ((g[1] - g[0]) + (g[1] - g[2])) / 2  # two pairs with σ = 1/2, averaged
+    unit = np.mean([((g[i] - g[j]) ** 2).sum() / M for i in range(3) for j in range(3) if i != j])
+    rate = 0.3 / np.sqrt(net.size * M * unit)
+    expected = doubled(start) - rate * np.sign(np.where(np.abs(slope) < 1e-6, 0.0, slope))
+    assert doubled(learner.weights_[0]) == pytest.approx(expected, abs=1e-5 * rate + 1e-7)
+    assert learner.unit_[0] == pytest.approx(unit, rel=1e-5)
+
+
+def test_replay_keeps_the_last_lists_and_no_more() -> None:
+    learner, kept = OLRankNet(width=M, memory=20), []
+    sizes = []
+    for t, candidates in enumerate(lists(60)):
+        shown, clicks = one_round(learner, candidates, t)
+        size = pairwise.examined_count(clicks, True)
+        if 0 < clicks[:size].sum() < size:
+            kept.append(shown.features[:size].astype(np.float32).tobytes())  # type: ignore[index]
+        sizes.append(sum(array.nbytes for array in learner.state().values()))
+    found = [learner.rows_[slot, : learner.sizes_[slot]].tobytes() for slot in range(20)]
+    assert sorted(found) == sorted(kept[-20:])
+    assert len(set(sizes[-20:])) == 1
+    assert learner.events_[0] == len(kept) > 40
+
+
+def test_every_step_of_replay_looks_at_the_newest_list() -> None:
+    drawn = list(OLRankNet(steps=3, batch=8)._batches(50, 7, np.random.default_rng(0)))
+    assert [chosen[0] for chosen in drawn] == [7, 7, 7]
+    assert len({int(slot) for chosen in drawn for slot in chosen}) > 10
+
+
+def test_refit_keeps_all_and_may_begin_again() -> None:
+    """With `reinit` what a refit finds does not hang on where the weights were before."""
+    one, other = (taught(OLRankNet(width=M, update="refit", reinit=True, steps=2, batch=4), 25) for _ in range(2))
+    assert one.events_[0] == (one.sizes_ > 0).sum() > 16
+    other.weights_ = other.weights_ + 5.0
+    other.first_ = other.first_ + 1.0
+    candidates = lists(26)[-1]
+    shown = one.adopt(candidates, np.arange(4))
+    for learner in (one, other):
+        learner.learn(shown, Feedback.clicks([1, 0, 1, 0]), np.random.default_rng(0))
+    assert (one.weights_ == other.weights_).all()
+    warm = taught(OLRankNet(width=M, update="refit", steps=2, batch=4), 25)
+    assert (warm.weights_ != one.weights_).any()
+
+
+def test_longer_lists_make_room() -> None:
+    learner = OLRankNet(width=M)
+    for t, k in enumerate((2, 7, 3, 8)):
+        shown = learner.adopt(lists(1)[0], np.arange(k))
+        learner.learn(shown, Feedback.clicks([0, 1] * (k // 2)), np.random.default_rng(t))
+    assert learner.rows_.shape[1] == 8
+    assert learner.sizes_[:4].tolist() == [2, 7, 3, 8]
+    assert learner.rows_[1, :7].tolist() == shown.features[:7].astype(np.float32).tolist()  # type: ignore[index]
+
+
+def test_an_ensemble_has_its_own_starts_and_labels() -> None:
+    learner = taught(OLRankNet(width=M, explore="ensemble", nets=3, noise=0.5), 30)
+    assert learner.weights_.shape[0] == 3
+    noise = learner.targets_[:, :16].ravel()
+    noise = noise[noise != 0.0] - 1.0
+    assert noise.std() == pytest.approx(0.5, rel=0.15)
+    scores = learner._scores(lists(1)[0])
+    assert np.abs(np.diff(scores, axis=0)).min() > 0.0
+    assert learner.best(lists(1)[0], 8).tolist() == np.argsort(-scores.mean(0), kind="stable").tolist()
+
+
+def test_the_memo_stays_small() -> None:
+    """100 documents of 136 features and 13,700 weights: what travels is the rows shown and little more."""
+    candidates = Candidates(features=np.random.default_rng(0).random((100, 136)))
+    for name in ("olranknet", "ollambdarank", "neural-pdgd", "neural-dbgd"):
+        shown = make(name).rank(candidates, 10, np.random.default_rng(0))
+        assert shown.features is not None
+        assert len(codec.dump_impression(shown)) < shown.features.nbytes + 2500
+
+
+def test_lambdarank_differs_by_its_weights_only() -> None:
+    one, other = OLRankNet(width=M, ridge=0.0), OLLambdaRank(width=M, ridge=0.0)
+    shown = one.adopt(lists(1)[0], np.arange(2))  # one pair: Adam does not see a weight that all slopes have
+    for learner in (one, other):
+        learner.learn(shown, Feedback.clicks([0, 1]), np.random.default_rng(0))
+    assert other.weights_ == pytest.approx(one.weights_, abs=1e-6)
+    shown = one.adopt(lists(2)[1], np.arange(5))
+    for learner in (one, other):
+        learner.learn(shown, Feedback.clicks([0, 1, 0, 1, 0]), np.random.default_rng(0))
+    assert np.abs(other.weights_ - one.weights_).max() > 1e-5
+
+
+# -- the baselines ---------------------------------------------------------------------------------------------------
+
+
+def test_neural_pdgd_by_hand() -> None:
+    """At the start all scores are 0: ρ = 1/2, σ' = 1/4, so the weights move by rate/(8 m unit) (g_a - g_b)."""
+    learner, rows = NeuralPDGD(width=M, rate=0.7, decay=0.5), np.random.default_rng(1).random((2, D))
+    shown = learner.adopt(Candidates(features=rows), np.arange(2))
+    learner.learn(shown, Feedback.clicks([0, 1]), np.random.default_rng(0))
+    net, start = naive.Doubled(D, M), network("two-layer", D, M, 0).start()
+    g = [net.tangent(doubled(start), x) for x in rows]
+    unit = ((g[1] - g[0]) ** 2).sum() / M
+    expected = doubled(start) + 0.7 / (8 * M * unit) * (g[1] - g[0])
+    assert doubled(learner.weights_[0]) == pytest.approx(expected, abs=1e-6)
+    assert learner.rate_[0] == 0.35
+
+
+def test_neural_dbgd_goes_towards_a_winner_only() -> None:
+    """The step is the exploring network's own direction, drawn again from its number, or nothing."""
+    learner, start, steps = NeuralDBGD(width=M, rate=0.25), network("two-layer", D, M, 0).start(), 0
+    for t, candidates in enumerate(lists(30)):
+        before = learner.weights_[0] if learner.weights_.size else start
+        shown = learner.rank(candidates, 4, np.random.default_rng(t))
+        credit = shown.memo["credit"]
+        clicks = (credit[:, 1] == credit[:, 1].max()).astype(np.float64)
+        learner.learn(shown, Feedback.clicks(clicks), np.random.default_rng(t))
+        after = learner.weights_[0] if learner.weights_.size else start
+        if (after != before).any():
+            steps += 1
+            assert np.linalg.norm(after - before) == pytest.approx(0.25)
+    assert steps > 10
+    state = learner.state()
+    shown = learner.adopt(lists(1)[0], np.arange(4))
+    learner.learn(shown, Feedback.clicks([1, 0, 0, 0]), np.random.default_rng(0))
+    assert all((learner.state()[name] == value).all() for name, value in state.items())
+    with pytest.raises(InvalidInput, match="5 as 'source'"):
+        learner.learn(shown._replace(memo={**shown.memo, "source": np.array([0.5])}), Feedback.clicks([1]), _rng())
+    assert dueling.unit_rows(np.ones((1, 4)))[0] @ np.ones(4) == pytest.approx(2.0)
+
+
+def _rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+# -- what no linear ranker can see -----------------------------------------------------------------------------------
+
+
+def test_neural_learners_see_what_linear_ones_cannot() -> None:
+    train, probe = crossed(60, 0), held_out(crossed(100, 1))
+    linear = OfflineRankNet()
+    linear.fit(train.features, train.grades, train.offsets)
+    found = {"offline": probe(linear)["offline.ndcg@10"]}
+    user = DependentClickUser.named("perfect", 1)
+    for learner in (PairRank(), OLRankNet(width=20, rate=1.0), OLLambdaRank(width=20, rate=1.0)):
+        for _ in simulate(learner, Stationary(train), user, 250):
+            pass
+        found[type(learner).__name__] = probe(learner)["offline.ndcg@10"]
+    assert max(found["offline"], found["PairRank"]) < 0.85
+    assert min(found["OLRankNet"], found["OLLambdaRank"]) > 0.93, found
+
+
+def test_the_skyline_is_told_every_grade() -> None:
+    """By the loop, after each round; clicks teach it nothing."""
+    train, probe, learner = crossed(60, 0), held_out(crossed(100, 1)), LambdaRankLabels(width=20, rate=1.0)
+    for step in simulate(learner, Stationary(train), DependentClickUser.named("almost-random", 1), 80):
+        assert step.round.candidates.query in learner.queries_
+    assert probe(learner)["offline.ndcg@10"] > 0.95
+    assert learner.events_[0] == 80
+    assert len(learner.queries_) == len(set(learner.queries_)) <= 60
+    before = learner.state()
+    shown = learner.rank(train.candidates(0), 5, _rng())
+    learner.learn(shown, Feedback.clicks([1, 0, 0, 0, 0]), _rng())
+    assert all((learner.state()[name] == value).all() for name, value in before.items())
+
+
+def test_the_skyline_keeps_the_newest_queries() -> None:
+    learner = LambdaRankLabels(width=M, memory=3, steps=1)
+    for t, candidates in enumerate(lists(5)):
+        learner.label(candidates, np.arange(8) % 3, np.random.default_rng(t))
+    assert learner.queries_.tolist() == ["q2", "q3", "q4"]
+    assert learner.offsets_.tolist() == [0, 8, 16, 24]
+    assert learner.rows_.tolist() == np.concatenate([c.features for c in lists(5)[2:]]).astype(np.float32).tolist()
+    with pytest.raises(InvalidInput, match="give a number of at least 0 for each candidate"):
+        learner.label(lists(1)[0], np.array([1.0]), _rng())

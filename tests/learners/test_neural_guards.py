@@ -1,0 +1,100 @@
+"""The neural learners guard what they have learned: divergence, bad values, states that do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rankloop.checks.world import same_state
+from rankloop.clicks.dependent import DependentClickUser
+from rankloop.errors import Diverged, InvalidInput, InvalidParameter
+from rankloop.lab.simulate import simulate
+from rankloop.lab.worlds import Stationary
+from rankloop.learners.lambdarank_labels import LambdaRankLabels
+from rankloop.learners.olranknet import OLRankNet
+from rankloop.registry import make
+from rankloop.types import Candidates, Feedback
+from tests.learners.neural_rounds import M, crossed, lists, taught
+
+# -- divergence, and bad values --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["olranknet", "ollambdarank", "neural-pdgd", "neural-dbgd"])
+def test_divergence_is_an_error_and_the_last_good_state_stays(name: str) -> None:
+    learner, untouched = (taught(make(name, width=M), 15) for _ in range(2))
+    events = int(learner.events_[0])
+    learner.rate, learner.rate_ = 1e9, np.array([1e9])  # PDGD keeps its rate as a part of its state
+    with pytest.raises(Diverged, match=f"{type(learner).__name__} diverged at event {events + 1}:"):
+        taught(learner, 15)
+    state = learner.state()
+    assert all((state[key] == value).all() for key, value in untouched.state().items() if key != "rate_")
+    learner.rate, learner.rate_ = untouched.rate, np.array(getattr(untouched, "rate_", 0.0))
+    for again in (learner, untouched):
+        taught(again, 5)
+    if name != "neural-pdgd":
+        del learner.rate_
+    assert same_state(learner, untouched)
+
+
+def test_a_last_step_that_explodes_is_caught_in_its_own_event() -> None:
+    """No later step looks at the loss: what is kept is looked at before it is."""
+    learner = taught(OLRankNet(width=M, steps=1), 15)
+    before, learner.rate = learner.state(), 1e9
+    shown = learner.adopt(lists(1)[0], np.arange(4))
+    with pytest.raises(Diverged, match="OLRankNet diverged at event"):
+        learner.learn(shown, Feedback.clicks([0, 1, 0, 1]), np.random.default_rng(0))
+    assert all((learner.state()[name] == value).all() for name, value in before.items())
+
+
+@pytest.mark.parametrize("name", ["olranknet", "lambdarank-labels"])
+def test_a_run_that_diverges_names_learner_and_round(name: str) -> None:
+    learner: Any = make(name, width=M, rate=1e9)
+    steps = simulate(learner, Stationary(crossed(5, 0)), DependentClickUser.named("perfect", 1), 50)
+    seen: list[int] = []
+    with pytest.raises(Diverged) as caught:
+        seen.extend(step.t for step in steps)
+    assert str(caught.value).startswith(f"round {len(seen) + 1}: {type(learner).__name__} diverged at event 1: ")
+    assert learner.weights_.size == 0, "nothing of the event is kept"
+
+
+def test_bad_values_are_named() -> None:
+    for parameters, words in (
+        ({"width": 7}, "width is 7; it must be even"),
+        ({"width": 0}, "width is 0; it must be a whole number of at least 2"),
+        ({"seed": -1}, "seed is -1"),
+        ({"explore": "all"}, "must be one of tangent, ensemble, none"),
+        ({"reinit": True}, 'needs update="refit"'),
+        ({"steps": 1.5}, "steps is 1.5; it must be a whole number"),
+        ({"prior": 0}, "prior is 0; it must be above 0"),
+    ):
+        with pytest.raises(InvalidParameter, match=words.replace("(", r"\(")):
+            make("olranknet", **parameters)
+    huge = Candidates(features=[[1.0, 2.0], [3.0, 1e20]])
+    with pytest.raises(InvalidInput, match=r"features\[1, 1\] is 1e\+20; a network takes features within"):
+        OLRankNet().rank(huge, 2, np.random.default_rng(0))
+    wide = OLRankNet(covariance="full")
+    shown = wide.adopt(Candidates(features=np.eye(60)), np.arange(3))
+    with pytest.raises(InvalidParameter, match="the network has 6100 weights; it must have at most 4000"):
+        wide.learn(shown, Feedback.clicks([0, 1, 0]), np.random.default_rng(0))
+
+
+def test_a_state_whose_parts_do_not_fit_is_refused() -> None:
+    learner = taught(OLRankNet(width=M))
+    state = learner.state()
+    for name, value in (
+        ("sizes_", state["sizes_"] + 10),
+        ("sizes_", state["sizes_"] - 10),
+        ("spread_", state["spread_"][:, :-1]),
+        ("spread_", np.zeros((0, 0))),
+        ("rows_", state["rows_"][:, :, :-1]),
+    ):
+        with pytest.raises(InvalidInput, match=f"state '{name}'"):
+            learner.load({**state, name: value})
+    assert same_state(learner, taught(OLRankNet(width=M)))
+    skyline = LambdaRankLabels(width=M)
+    skyline.label(lists(1)[0], np.arange(8) % 2, np.random.default_rng(0))
+    for offsets in (np.array([0, 9]), np.array([-1, 8]), np.array([0, 4, 8])):
+        with pytest.raises(InvalidInput, match="state 'offsets_'"):
+            skyline.load({**skyline.state(), "offsets_": offsets})
