@@ -1,4 +1,4 @@
-"""`python -m benchmarks [learners] [evaluation] [data] [worlds] [clicks] [bandits] [topk]`: tables; all if none."""
+"""`python -m benchmarks [learners] [evaluation] [data] [worlds] [clicks] [bandits] [topk] [neural]`: tables, or all."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # one core, as the figures say
 
-from benchmarks import bandits, bench_data, bench_evaluation, bench_learners, bench_worlds, click_models, topk
+from benchmarks import bandits, bench_data, bench_evaluation, bench_learners, bench_worlds, click_models, neural, topk
 
 BENCHES = {"learners": bench_learners, "evaluation": bench_evaluation, "data": bench_data, "worlds": bench_worlds}
-BENCHES |= {"clicks": click_models, "bandits": bandits, "topk": topk}
+BENCHES |= {"clicks": click_models, "bandits": bandits, "topk": topk, "neural": neural}
 
 
 def machine() -> str:

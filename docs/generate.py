@@ -28,6 +28,7 @@ COMMANDS = (
     "clicks fit",
     "clicks score",
     "clicks show",
+    "reproduce neural",
     "data info",
     "data convert",
     "check",

@@ -56,6 +56,7 @@ def python_blocks(path: Path) -> list[str]:
         "docs/click-models.md",
         "docs/learners/bandits.md",
         "docs/observability.md",
+        "docs/learners/neural.md",
     ],
 )
 def test_python_in_the_docs_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,9 +116,10 @@ def test_sizes_can_be_fixed_and_features_left_raw() -> None:
 def test_nonlinear_relevance_holds_more_than_a_linear_ranker_finds() -> None:
     """Boosted trees find it on held-out queries; where relevance is linear they find no more than the line does."""
     gain = {}
-    for relevance in ("linear", "nonlinear"):
+    for relevance in ("linear", "nonlinear", "strong"):
         train, _, test = open_split(f"synthetic:mq2007?relevance={relevance}")
         trees = HistGradientBoostingRegressor(random_state=0).fit(train.features, np.sqrt(2.0**train.grades - 1))
         gain[relevance] = ndcg(trees.predict(test.features), test) - ndcg(test.features @ ridge(train), test)
     assert gain["nonlinear"] > 0.04
     assert gain["linear"] < 0.01
+    assert gain["strong"] > gain["nonlinear"] + 0.05

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from rankloop.cli import _out, bandits, grades
+from rankloop.cli import _out, bandits, grades, neural
 
 if TYPE_CHECKING:
     from rankloop.lab.run import Record, Trial
@@ -37,6 +37,7 @@ def add_to(app: App) -> None:
     reproductions.command(reproduce_nonstationary, name="nonstationary")
     reproductions.command(bandits.reproduce_bubblerank, name="bubblerank")
     reproductions.command(grades.reproduce_topk, name="topk")
+    reproductions.command(neural.reproduce_neural, name="neural")
     app.command(reproductions)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from rankloop import codec
@@ -19,6 +20,7 @@ from rankloop.lab.probes import BLOCK_RANKS
 from rankloop.lab.results import Curve, curves
 from rankloop.lab.tracking import WINDOWS
 from rankloop.lab.worlds import change_points
+from rankloop.types import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,6 +37,7 @@ TITLES = {
     "cosine": "cosine to the offline model",
     "average_regret": "average regret",
     "blocks": "blocks",
+    "certain@10": "certain pairs of the first ten",
     **{f"block_size@{rank}": f"block size at rank {rank}" for rank in BLOCK_RANKS},
 }
 # Okabe and Ito's colours, told apart with any kind of colour vision, without the yellow that paper swallows
@@ -146,12 +149,39 @@ def block_sizes(table: pa.Table, label: str, *, log_x: bool = True) -> Figure:
 
 def block_counts(table: pa.Table, label: str, *, log_x: bool = True) -> Figure:
     """The number of one learner's blocks over the rounds, a line a user: Figure 7b of PairRank."""
+    return by_user(table, "blocks", label, "blocks in a list", log_x=log_x)
+
+
+def by_user(table: pa.Table, measure: str, label: str, title: str, *, log_x: bool = False) -> Figure:
+    """A measure of one learner over the rounds, a line a user, the data sets side by side: Figure 6 of olRankNet."""
     lines: dict[tuple[str, str], dict[str, Curve]] = {}
-    counted = {key: curve for key, curve in curves(table, "blocks").items() if key[2] == label}
+    counted = {key: curve for key, curve in curves(table, measure).items() if key[2] == label}
     users = short_names(user for _, user, _ in counted)
     for (data, user, _), curve in counted.items():
         lines.setdefault((data, ""), {})[users[user]] = curve
-    return _grid(lines, "blocks in a list", log_x=log_x, nothing=f"{label!r} has no blocks", across=True)
+    return _grid(lines, title, log_x=log_x, nothing=f"{label!r} has no {measure}", across=True)
+
+
+def scatter(panels: Mapping[str, tuple[Array, Array]], most: int = 1500) -> Figure:
+    """Points (N, 2) of different kinds (N,), a panel a data set: Figure 3 of olRankNet. At most `most` are drawn."""
+    matplotlib = _matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(3.4 * len(panels) + 0.6, 3.4), layout="constrained")
+        FigureCanvasAgg(figure)
+        all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, (title, (points, kinds)) in zip(all_axes, panels.items(), strict=True):
+            some = np.linspace(0, len(kinds) - 1, min(most, len(kinds))).astype(np.int64)
+            for i, kind in enumerate(np.unique(kinds[some])):
+                mine = some[kinds[some] == kind]
+                axes.scatter(*points[mine].T, s=7, alpha=0.6, linewidths=0, color=COLOURS[i % len(COLOURS)], label=kind)
+            axes.set_title(title, loc="left", color="#222222")
+            axes.set_xlabel("first discriminant")
+        all_axes[0].set_ylabel("second discriminant")
+        all_axes[-1].legend(title="grade", loc="upper right", handletextpad=0.2, frameon=True)
+    return figure
 
 
 def save(figure: Figure, stem: Path | str) -> tuple[Path, Path]:

@@ -98,6 +98,24 @@ def blocks(dataset: Dataset, queries: int = 20) -> Probe:
     return probe
 
 
+def certain(dataset: Dataset, k: int = 10, queries: int = 20) -> Probe:
+    """Share of the pairs among the k best of a list whose order the learner is certain of (Figure 6 of olRankNet).
+
+    Over the first queries of the data set; only for learners with `certain(candidates, positions)`.
+    """
+    some = [dataset.candidates(q) for q in range(min(queries, len(dataset)))]
+
+    def probe(learner: Learner, t: int = 0, /) -> dict[str, float]:  # noqa: ARG001
+        certain_of: Any = getattr(learner, "certain", None)
+        if certain_of is None:
+            return {}
+        tops = [(candidates, learner.best(candidates, k)) for candidates in some if candidates.n > 1]
+        sure = sum(int(certain_of(candidates, top).sum()) for candidates, top in tops)
+        return {f"certain@{k}": sure / max(sum(len(top) * (len(top) - 1) // 2 for _, top in tops), 1)}
+
+    return probe
+
+
 def memory() -> Probe:
     """Bytes of the learner's state: what it keeps from one event to the next."""
 

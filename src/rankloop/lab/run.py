@@ -16,7 +16,7 @@ from rankloop.kernels.metrics import dcg
 from rankloop.lab.dataset import Dataset, Split
 from rankloop.lab.datasets import open_split
 from rankloop.lab.delays import open_delays
-from rankloop.lab.probes import Probe, blocks, closeness, held_out, memory
+from rankloop.lab.probes import Probe, blocks, certain, closeness, held_out, memory
 from rankloop.lab.simulate import simulate
 from rankloop.lab.tracking import RECOVERED, WINDOWS, tracking_measures, window_ends
 from rankloop.lab.users import open_user
@@ -48,7 +48,7 @@ class Trial:
     world: str = "stationary"
     evaluate_on: str = "test"  # or "vali", where hyper-parameters are chosen
     evaluations: int = 20  # log-spaced; in a world that changes one at the end of each window, which are 50 at least
-    probes: tuple[str, ...] = ()  # beside held-out NDCG: "closeness", "blocks", "memory"
+    probes: tuple[str, ...] = ()  # beside held-out NDCG: "closeness", "blocks", "certain", "memory"
 
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("k", 1), ("evaluations", 1)):
@@ -58,10 +58,10 @@ class Trial:
             raise InvalidParameter(f"gamma is {self.gamma}; it must be above 0 and at most 1")
         if self.evaluate_on not in ("test", "vali"):
             raise InvalidParameter(f"evaluate_on is {self.evaluate_on!r}; it must be test or vali")
-        unknown = set(self.probes) - {"closeness", "blocks", "memory"}
+        unknown = set(self.probes) - {"closeness", "blocks", "certain", "memory"}
         if unknown:
             names = ", ".join(sorted(unknown))
-            raise InvalidParameter(f"no probe is called {names}; there are closeness, blocks and memory")
+            raise InvalidParameter(f"no probe is called {names}; there are closeness, blocks, certain and memory")
         if "closeness" in self.probes and self.world != "stationary":
             raise InvalidParameter(
                 f"probe closeness in world {self.world!r}; it compares with a model of grades that never change: leave "
@@ -226,6 +226,8 @@ def _probes(trial: Trial, split: Split, world: World) -> Iterable[Probe]:
         probes.append(closeness(split.train))
     if "blocks" in trial.probes:
         probes.append(blocks(split.train))
+    if "certain" in trial.probes:
+        probes.append(certain(split.train))
     if "memory" in trial.probes:
         probes.append(memory())
     return probes

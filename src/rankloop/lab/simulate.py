@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from rankloop.errors import Diverged
 from rankloop.lab.delays import Delays
 from rankloop.lab.model_users import reaction
 from rankloop.lab.worlds import Round, World
@@ -36,17 +37,23 @@ def simulate(
 ) -> Iterator[Step]:
     """Let `learner` serve `user` for `rounds` rounds of `world`; stop between any two steps to look at it.
 
-    Every event has its own random numbers, so looking, evaluating or saving between steps never changes the run.
+    Every event has its own random numbers, so looking, evaluating or saving between steps never changes the run. A
+    learner with a method `label`, which only skylines have, is told the true grades of every candidate after a round.
     """
     streams, learned = Streams(seed), 0
     for t in range(rounds):
         query = world.at(t, streams.at("world", t))
         shown = learner.rank(query.candidates, world.k, streams.at("rank", t))
         feedback = reaction(user, shown.query, shown.items, query.grades[shown.order], streams.at("user", t))
-        if delays is None:
-            learner.learn(shown, feedback, streams.at("learn", t))
-        else:
-            for letter in delays.exchange(t, shown, feedback, streams.at("delay", t)):
-                learner.learn(*letter, streams.at("learn", learned))
-                learned += 1  # several letters may come in one round, each with its own random numbers
+        try:
+            if delays is None:
+                learner.learn(shown, feedback, streams.at("learn", t))
+            else:
+                for letter in delays.exchange(t, shown, feedback, streams.at("delay", t)):
+                    learner.learn(*letter, streams.at("learn", learned))
+                    learned += 1  # several letters may come in one round, each with its own random numbers
+            if hasattr(learner, "label"):
+                learner.label(query.candidates, query.grades, streams.at("label", t))
+        except Diverged as error:  # the learner knows its events, but not which round of the run this is
+            raise Diverged(f"round {t + 1}: {error}") from error
         yield Step(t, query, shown, feedback)

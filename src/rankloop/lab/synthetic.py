@@ -2,8 +2,9 @@
 
 A document has ten hidden factors. Features are noisy mixtures of them, cut off at 0 (half of the features are zero for
 most documents), some with a lognormal tail, some the same for all documents of a query, some constant everywhere. The
-hidden relevance is an offset of the query, a function of the factors (linear, or with interactions that
-no linear ranker can follow) and noise; grades come from cutting it where the set's grade frequencies say. The
+hidden relevance is an offset of the query, a function of the factors (linear, or with interactions that no linear
+ranker can follow: `nonlinear` puts them in place of half of the noise, `strong` of most of it) and noise; grades come
+from cutting it where the set's grade frequencies say. The
 figures in `SHAPES` are the real sets' (documents per query, features, grades); `signal` was chosen so that a linear
 ranker reaches about the NDCG@10 that it reaches on the real set.
 
@@ -23,7 +24,8 @@ from rankloop.streams import Streams
 from rankloop.types import Array
 
 SIZES = ("varied", "fixed")
-RELEVANCES = ("linear", "nonlinear")
+INTERACTIONS = {"nonlinear": 0.5, "strong": 0.85}  # relevance -> share of the noise that they take
+RELEVANCES = ("linear", *INTERACTIONS)
 FACTORS = 10
 _BLOCK = 20  # queries generated together, from one random stream
 _CUT_DOCUMENTS = 100_000  # sampled to find where grades begin
@@ -171,10 +173,11 @@ def _relevance(world: _World, factors: Array, offsets: Array, rng: np.random.Gen
     shape, lengths = world.shape, np.diff(offsets)
     own = np.sqrt(shape.signal) * (factors @ world.truth.weights)
     noise = 1 - shape.signal
-    if world.relevance == "nonlinear":  # half of what would be noise follows from the factors, but not linearly
-        noise /= 2
+    if world.relevance != "linear":  # a share of what would be noise follows from the factors, but not linearly
+        share = INTERACTIONS[world.relevance]
         for k in (0, 2):  # a pair of factors counts when both are high or both low; each alone tells nothing
-            own += np.sqrt(noise / 2) * np.sign(factors[:, k] * factors[:, k + 1])
+            own += np.sqrt(share * noise / 2) * np.sign(factors[:, k] * factors[:, k + 1])
+        noise *= 1 - share
     own += np.sqrt(noise) * rng.normal(size=len(own))
     of_query = np.repeat(rng.normal(size=_BLOCK), lengths)
     relevance: Array = np.sqrt(1 - shape.offset) * own + np.sqrt(shape.offset) * of_query

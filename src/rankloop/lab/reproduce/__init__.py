@@ -48,16 +48,20 @@ PAPERS = {
         "rankloop.lab.reproduce.topk:reproduce",
         "Chaudhuri, Tewari: Online Learning to Rank with Top-k Feedback. JMLR 18, 2017",
     ),
+    "neural": Paper(
+        "rankloop.lab.reproduce.neural:reproduce",
+        "Jia, Wang: Learning Neural Ranking Models Online from Implicit User Feedback. WWW 2022",
+    ),
 }
 
 
 def reproduction(name: str) -> Reproduce:
     """The function that repeats the experiment of the paper called `name`.
 
-    >>> reproduction("pairank")
+    >>> reproduction("pear")
     Traceback (most recent call last):
     ...
-    rankloop.errors.UnknownName: no paper is called 'pairank'; there are pairrank, bubblerank, nonstationary, topk
+    rankloop.errors.UnknownName: no paper is called 'pear'; there are pairrank, bubblerank, nonstationary, topk, neural
     """
     if name not in PAPERS:
         raise UnknownName(f"no paper is called {name!r}; there are {', '.join(PAPERS)}")
