@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 SERVING := $(VENV)/.serving
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install serve demo test check format bench figures clean
+.PHONY: help install serve demo compare test check format bench figures clean
 
 help:  ## Say what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,10 +26,13 @@ $(SERVING): pyproject.toml constraints.txt
 serve: $(SERVING)  ## Start the service on 127.0.0.1:8080 with an example ranker; installs only what serving needs
 	$(BIN)/rankloop serve --example
 
-demo: install  ## Compare learners live on a generated data set, and draw the curves
+demo: $(SERVING)  ## Watch rankings learn: a shop with simulated shoppers and the status page in your browser
+	$(BIN)/rankloop demo
+
+compare: install  ## Compare learners in the lab on a generated data set, and draw the curves
 	@mkdir -p results
 	$(BIN)/rankloop compare pairrank pdgd greedy epsilon-greedy random --data 'synthetic:mslr?queries=300' \
-	  --user navigational --rounds 2000 --seeds 2 --processes 2 --figure results/demo.png
+	  --user navigational --rounds 2000 --seeds 2 --processes 2 --figure results/compare.png
 
 test: install  ## Check the code (ruff, mypy, import layers) and run all tests
 	$(MAKE) --no-print-directory check
@@ -48,8 +51,9 @@ format: install  ## Let ruff put the code in order
 bench: install  ## Measure speed, one table
 	$(BIN)/python -m benchmarks
 
-figures: install  ## Draw the README's figure again
+figures: install  ## Draw the README's figure again, and take the screenshots of the page
 	$(BIN)/python -m benchmarks.readme_figure
+	$(BIN)/python docs/screenshots.py
 
 clean:  ## Remove the virtual environment and what was computed
 	rm -rf $(VENV) results .pytest_cache .mypy_cache .ruff_cache .hypothesis

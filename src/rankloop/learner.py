@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -49,6 +49,48 @@ class Learner(Protocol):
 
 
 AnyLearner = TypeVar("AnyLearner", bound=Learner)
+
+
+# -- what a learner may tell of itself beside the protocol, to people who watch it ----------------------------------
+
+
+class Explanation(NamedTuple):
+    """Why a list stands as it does, in slots of the list shown (0 is the top)."""
+
+    best: Array  # (k,) the slots in the order that the learner believes best
+    uncertain: Array  # (m, 2) slots of the pairs whose order it is not sure of, the upper one first
+    pairs: int  # how many pairs that is among: all of the list, or those that the learner compares
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """Optional: tells what of a list was belief and what was trial."""
+
+    def explain(self, impression: Impression) -> Explanation:
+        """From the memo where it tells what was believed when the list was made, else from what is learned now.
+
+        The impression may be of a list that was adopted. Changes nothing, and is quick: nothing is ranked meanwhile.
+        """
+
+
+@runtime_checkable
+class Confident(Protocol):
+    """Optional, for linear learners with weights `theta_`: tells how sure they are."""
+
+    def confidence(self) -> Array:
+        """(d,) half the width of each weight's confidence interval, as the learner itself uses it; empty while nothing
+        is learned. Changes nothing."""
+
+
+@runtime_checkable
+class KnowsPropensity(Protocol):
+    """Optional: a learner that can say how likely `rank` is to show a list. Off-policy estimates ask."""
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:
+        """log of the probability that `rank(candidates, len(order), rng)` shows `order`; -inf: it never does.
+
+        Exact, changes nothing. What `rank` draws carries the same number in its memo (`drawn`).
+        """
 
 
 # -- parameters ----------------------------------------------------------------------------------------------------
@@ -154,6 +196,22 @@ def show(candidates: Candidates, order: Array, memo: Mapping[str, Array] | None 
     """The impression of showing `candidates` in `order`."""
     features = None if candidates.features is None else candidates.features.take(order, axis=0)
     return Impression(candidates.query, order, candidates.items[order], features, memo or {})
+
+
+DRAWN = ("log_propensity", "candidates")  # what the memo of a drawn list tells others; `learn` does not need it
+
+
+def drawn(
+    candidates: Candidates, order: Array, log_propensity: float, memo: Mapping[str, Array] | None = None
+) -> Impression:
+    """The impression of a list that the learner has drawn and knows the probability of, exactly.
+
+    Two entries join the memo: `log_propensity` (1,), the log-probability of this list given the candidates, and
+    `candidates` (1,), how many those were. A list that someone else ordered (`adopt`) has neither, and the service
+    takes the first out where lists are not shown as they were drawn: who finds it may rely on it.
+    """
+    known = {"log_propensity": np.array([log_propensity]), "candidates": np.array([candidates.n])}
+    return show(candidates, order, known if memo is None else {**memo, **known})
 
 
 def checked_values(learner: Learner, impression: Impression, feedback: Feedback) -> Array:

@@ -111,7 +111,7 @@ def make(name: str, **parameters: Any) -> Learner:
 def parse_parameters(name: str, texts: Iterable[str]) -> dict[str, Any]:
     """Parameters from `name=value` texts, as a command line gives them; values are JSON or plain words.
 
-    >>> parse_parameters("pairrank", ["alpha=0.1", "explore=random", "plus_one=false"])
+    >>> parse_parameters("pairrank", ["alpha=.1", "explore=random", "plus_one=false"])
     {'alpha': 0.1, 'explore': 'random', 'plus_one': False}
     """
     parameters: dict[str, Any] = {}
@@ -122,7 +122,7 @@ def parse_parameters(name: str, texts: Iterable[str]) -> dict[str, Any]:
         if key in parameters:
             raise InvalidParameter(f"parameter {key!r} of learner {name!r} stands twice; give it once")
         try:
-            parameters[key] = json.loads(value)
+            parameters[key] = json.loads(f"0{value}" if value.startswith(".") else value)  # people write .1
         except json.JSONDecodeError:
             parameters[key] = value
     return parameters

@@ -19,6 +19,7 @@ from rankloop.kernels import (
     pairwise,
     plackett_luce,
     ranking,
+    sequential,
 )
 from tests.kernels import every_bandit, grade_kernels, network_kernels
 from tests.kernels.inputs import frozen, pair_rows, positions, spd
@@ -41,6 +42,10 @@ def results() -> Results:
     for displacement in (0, 2, n):
         found[f"bounded_order {displacement}"] = ranking.bounded_order(wanted, displacement, k).tolist()
 
+    for epsilon in (0.0, 0.3):
+        chance = ranking.epsilon_greedy_log_probability(frozen(scores), positions(order), epsilon)
+        found[f"epsilon_greedy_log_probability {epsilon}"] = [chance]
+
     shown, shown_scores = frozen(features[order]), frozen(scores[order])
     rest = plackett_luce.rest_weight(frozen(scores), positions(order))
     pairs = pair_rows([(0, 3), (4, 1), (2, 3)])
@@ -48,6 +53,7 @@ def results() -> Results:
         "sample": plackett_luce.sample(frozen(scores), uniforms, k).tolist(),
         "rest_weight": [rest],
         "rest_weight of none": [float(plackett_luce.rest_weight(frozen(scores[:2]), positions([1, 0])) == -np.inf)],
+        "log_probability": [plackett_luce.log_probability(shown_scores, rest)],
         "swap_shares": plackett_luce.swap_shares(shown_scores, rest, pairs).tolist(),
         "swap_shares, huge gaps": plackett_luce.swap_shares(frozen([1e3, -1e3, 0.0, 0.0, 1e3]), rest, pairs).tolist(),
         "pdgd_gradient": plackett_luce.pdgd_gradient(shown, shown_scores, rest, pairs).tolist(),
@@ -63,6 +69,10 @@ def results() -> Results:
             f"block_ends {logit}": ends.tolist(),
             f"shuffle_blocks {logit}": certainty.shuffle_blocks(positions(whole), positions(ends), keys, k).tolist(),
             f"random_topological {logit}": certainty.random_topological(certain, keys, k).tolist(),
+            f"log probabilities {logit}": [
+                certainty.topological_log_probability(certain, positions(order)),
+                certainty.block_log_probability(positions(whole), positions(ends), positions(whole[:k])),
+            ],
         }
 
     clicks = frozen([0.0, 1.0, 0.0, 1.0, 0.0])
@@ -137,6 +147,22 @@ def results() -> Results:
         "pairwise_preference": [*paired.tolist(), *ranks.ravel().tolist(), *choices.tolist()],
         "pair_credit": interleaving.pair_credit(positions(ranks), positions(choices), clicks).tolist(),
     }
+    for displacement in (1, n):
+        near = [positions(ranking.bounded_order(positions(row), displacement, k)) for row in rankings[:2]]
+        order, owner = interleaving.two_team_draft(near[0], near[1], keys, n, displacement, k)
+        found[f"two_team_draft {displacement}"] = [*order.tolist(), *owner.tolist()]
+
+    counts, sums, rich, crossed = np.zeros(9), np.zeros(3), np.zeros((2, 2)), np.zeros(2)
+    bets, values = frozen([0.9, 0.3]), frozen([1.0, 0.5, -1.0, 1.0, 1.0, 0.9, 1.0, 1.0])
+    taken = sequential.follow(counts, sums, rich, crossed, values, bets, 0.1, 0.7)
+    found |= {
+        "follow": [float(taken), *counts.tolist(), *sums.tolist(), *rich.ravel().tolist(), *crossed.tolist()],
+        "log_wealth": [sequential.log_wealth(frozen(counts), bets, m, s) for m in (-0.5, 0.1) for s in (1.0, -1.0)],
+        "log_mean": [sequential.log_mean(frozen([-1e3, 3.0, 2.0]))],
+        "last_refused": [sequential.last_refused(frozen(counts), bets, 0.5, 1.5, side) for side in (1.0, -1.0)],
+        "least_sum": [sequential.least_sum(50.0, 0.6, bets, 3.0)],
+    }
+
     several = frozen(rng.normal(size=(4, n)))
     coins, directions = frozen(rng.random((2, k))), frozen(dueling.unit_rows(frozen(rng.normal(size=(3, d)))))
     soft = [frozen(part) for part in interleaving.soft_ranks(n, 3.0)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from fractions import Fraction
+from itertools import product
 from typing import TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import chdtrc
 
-from rankloop.kernels import interleaving
+from rankloop.kernels import interleaving, ranking
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import interleaving as naive
 from tests.reference.ranking import top_k
@@ -248,3 +249,74 @@ def test_a_list_that_could_not_be_drawn_has_no_infinite_weights() -> None:
     assert interleaving.pair_credit(ranks, choices, frozen([1, 0])).tolist() == [0.0, 0.0]
     ranks = positions([[1, 1], [2, 2], [0, 0]])
     assert np.isfinite(interleaving.pair_credit(ranks, positions([1, 1, 1]), frozen([0, 1, 0]))).all()
+
+
+# -- two teams -----------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def two_teams(draw: st.DrawFn, against_base: bool = False) -> tuple[list[int], list[int], int, int, int]:
+    """Two rankings of n documents that keep a bound, or do not care, cut at k; n, displacement, k."""
+    n = draw(st.integers(1, 10))
+    k, displacement = draw(st.integers(1, n)), draw(st.sampled_from([0, 1, 2, 3, n]))
+    rankings = [
+        ranking.bounded_order(positions(draw(st.permutations(range(n)))), displacement, k).tolist() for _ in "ab"
+    ]
+    return rankings[0], list(range(k)) if against_base else rankings[1], n, displacement, k
+
+
+@given(teams=two_teams(), data=st.data())
+def test_two_team_draft(teams: tuple[list[int], list[int], int, int, int], data: st.DataObject) -> None:
+    """As its definition; k different documents, none too far from its place, none left out that had to be shown."""
+    first, second, n, displacement, k = teams
+    coins = data.draw(st.lists(st.booleans(), min_size=k, max_size=k))
+    uniforms = frozen([0.4999 if coin else 0.5 for coin in coins])
+    order, owner = interleaving.two_team_draft(positions(first), positions(second), uniforms, n, displacement, k)
+    expected = naive.two_team_draft(first, second, coins, displacement, k)
+    assert (order.tolist(), owner.tolist()) == expected[:2]
+    assert len(set(order.tolist())) == k
+    assert all(abs(place - item) <= displacement for place, item in enumerate(order.tolist()))
+    assert set(range(k - displacement)) <= set(order.tolist())
+
+
+@given(teams=two_teams(against_base=True), data=st.data())
+def test_against_the_base_order_nothing_is_forced(
+    teams: tuple[list[int], list[int], int, int, int], data: st.DataObject
+) -> None:
+    first, second, _, displacement, k = teams
+    coins = data.draw(st.lists(st.booleans(), min_size=k, max_size=k))
+    order, owner, forced = naive.two_team_draft(first, second, coins, displacement, k)
+    assert forced == []
+    assert (order, owner) == naive.two_team_draft(first, second, coins, 10**6, k)[:2]
+
+
+@given(teams=two_teams())
+def test_no_side_has_the_better_positions(teams: tuple[list[int], list[int], int, int, int]) -> None:
+    """Over all coins, each position is as often the one's as the other's, and so is the majority of any: clicks that do
+    not look at documents, one or several, favour nobody."""
+    first, second, n, displacement, k = teams
+    owners = []
+    for coins in product((0.25, 0.75), repeat=k):
+        found = interleaving.two_team_draft(positions(first), positions(second), frozen(coins), n, displacement, k)
+        owners.append(tuple(int(side) for side in found[1]))
+    table = np.array(owners)
+    assert not table.sum(axis=0).any()
+    for clicked in (table[:, :2], table[:, ::2], table):
+        sums = clicked.sum(axis=1)
+        assert np.count_nonzero(sums > 0) == np.count_nonzero(sums < 0)
+
+
+@given(teams=two_teams(), data=st.data())
+def test_each_side_shows_what_it_wants_and_agreement_is_nobodys(
+    teams: tuple[list[int], list[int], int, int, int], data: st.DataObject
+) -> None:
+    first, second, n, _, k = teams
+    uniforms = frozen(data.draw(st.lists(st.floats(0, 0.999), min_size=k, max_size=k)))
+    order, owner = interleaving.two_team_draft(positions(first), positions(second), uniforms, n, n, k)
+    for p, (item, side) in enumerate(zip(order.tolist(), owner.tolist(), strict=True)):
+        above = order[:p].tolist()
+        for ranked in [first] * (side >= 0) + [second] * (side <= 0):
+            assert item == next(d for d in ranked if d not in above)
+    same = interleaving.two_team_draft(positions(first), positions(first), uniforms, n, n, k)
+    assert same[0].tolist() == first
+    assert not same[1].any()

@@ -54,6 +54,15 @@ def test_rest_weight(data: st.DataObject, scores: list[float]) -> None:
     assert rest == pytest.approx(naive.rest_weight(scores, order), rel=1e-12, abs=1e-12)
 
 
+@given(data=st.data(), scores=LISTS)
+def test_log_probability(data: st.DataObject, scores: list[float]) -> None:
+    """The product multiplied out in decimals, with gaps of up to 2,000 between scores."""
+    order = data.draw(st.permutations(range(len(scores))))[: data.draw(st.integers(1, len(scores)))]
+    rest = plackett_luce.rest_weight(frozen(scores), positions(order))
+    found = plackett_luce.log_probability(frozen([scores[i] for i in order]), rest)
+    assert found == pytest.approx(float(naive.probability(scores, order).ln(naive.WIDE)), rel=1e-12, abs=1e-12)
+
+
 @given(data=st.data(), scores=WITHIN)
 def test_swap_shares(data: st.DataObject, scores: list[float]) -> None:
     """Every pair of positions, both ways round."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations, product
+from math import exp
 
 import numpy as np
 import pytest
@@ -41,6 +42,28 @@ def test_topological_swap_shares(n: int, k: int, density: float, seed: int) -> N
     for p, q in permutations(range(len(order)), 2):
         other = naive.list_probability(certain, swapped(order, p, q))
         assert shares[p, q] == pytest.approx(other / (shown + other))
+
+
+@given(n=st.integers(1, 5), k=st.integers(1, 5), density=st.sampled_from([0.0, 0.2, 0.5, 0.9]), seed=SEEDS)
+def test_topological_log_probability(n: int, k: int, density: float, seed: int) -> None:
+    """Every list there is, against the law written out."""
+    certain = random_relation(n, density, np.random.default_rng(seed))
+    law = naive.topological_orders(certain, k)
+    for order in permutations(range(n), min(k, n)):
+        found = certainty.topological_log_probability(certain, positions(order))
+        assert exp(found) == pytest.approx(float(law.get(order, 0)), rel=1e-12)
+
+
+@given(data=st.data(), sizes=st.lists(st.integers(1, 3), min_size=1, max_size=3), k=st.integers(1, 6))
+def test_block_log_probability(data: st.DataObject, sizes: list[int], k: int) -> None:
+    """The same for shuffled blocks."""
+    ranked = data.draw(st.permutations(range(sum(sizes))))
+    ends = np.cumsum(sizes)
+    parts = [ranked[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    law = naive.shuffled_blocks(parts, k)
+    for order in permutations(range(sum(sizes)), min(k, sum(sizes))):
+        found = certainty.block_log_probability(positions(ranked), positions(ends), positions(order))
+        assert exp(found) == pytest.approx(float(law.get(order, 0)), rel=1e-12)
 
 
 def test_block_swap_shares() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from itertools import permutations
+from math import exp
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -72,3 +76,17 @@ def test_no_bound_and_no_freedom(data: st.DataObject, n: int, beyond: int, k: in
 def test_bounded_order_by_hand() -> None:
     """One step at most: 3 is wanted first but may come third at best, and 0 cannot wait beyond the second place."""
     assert ranking.bounded_order(positions([3, 1, 2, 0]), 1, 4).tolist() == [1, 0, 3, 2]
+
+
+@given(
+    scores=st.lists(st.sampled_from([0.0, 0.0, 1.0, -2.0]), min_size=1, max_size=4),
+    k=st.integers(1, 4),
+    epsilon=st.sampled_from([Fraction(0), Fraction(1, 5), Fraction(1)]),
+)
+def test_epsilon_greedy_log_probability(scores: list[float], k: int, epsilon: Fraction) -> None:
+    """Every list there is, ties and all, against the law written out."""
+    law = naive.epsilon_greedy_law(scores, epsilon, k)
+    assert sum(law.values()) == 1
+    for order in permutations(range(len(scores)), min(k, len(scores))):
+        found = ranking.epsilon_greedy_log_probability(frozen(scores), positions(order), float(epsilon))
+        assert exp(found) == pytest.approx(float(law.get(order, 0)), rel=1e-12)

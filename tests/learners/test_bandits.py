@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickChances, expected_clicks, react
 from rankloop.lab.bandits import QUERY, best_clicks, play
-from rankloop.learner import Learner
+from rankloop.learner import KnowsPropensity, Learner
 from rankloop.registry import make
 from rankloop.types import Candidates, Feedback
 from tests.reference import bandits as naive
@@ -141,3 +142,35 @@ def test_any_chunk_gives_the_same_run() -> None:
     user = user_of(POSITION, 10, np.random.default_rng(3))
     runs = [play(make("bubblerank", horizon=10**5), user, [1000, 20_000], seed=4, chunk=c).regret for c in (1, 7, 4096)]
     assert runs[0].tolist() == runs[1].tolist() == runs[2].tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("bubblerank", {}),
+        ("toprank", {"horizon": 2, "max_items": 3}),
+        ("cascade-ucb1", {"max_items": 3}),
+        ("cascade-klucb", {}),
+        ("cascade-ucb1", {"ties": "base", "max_items": 3}),
+    ],
+)
+@pytest.mark.parametrize("lessons", [0, 60])
+def test_lists_come_as_often_as_they_are_said_to(name: str, parameters: dict[str, Any], lessons: int) -> None:
+    """Every list of 3 of 5, cold and taught; items beyond `max_items` included."""
+    learner, rng = make(name, **parameters), np.random.default_rng(7)
+    candidates = Candidates("q", np.arange(5))
+    for _ in range(lessons):
+        shown = learner.rank(candidates, 3, rng)
+        learner.learn(shown, Feedback.clicks(shown.items == 2), rng)
+    assert isinstance(learner, KnowsPropensity)
+    lists = list(permutations(range(5), 3))
+    chances = np.exp([learner.log_propensity(candidates, np.array(order)) for order in lists])
+    assert chances.sum() == pytest.approx(1.0)
+    draws = 2000
+    came = dict.fromkeys(lists, 0)
+    for _ in range(draws):
+        shown = learner.rank(candidates, 3, rng)
+        came[tuple(shown.order.tolist())] += 1
+        assert np.exp(shown.memo["log_propensity"][0]) == pytest.approx(chances[lists.index(tuple(shown.order))])
+    rates = np.array(list(came.values())) / draws
+    assert (np.abs(rates - chances) <= 5 * np.sqrt(chances * (1 - chances) / draws) + 1e-12).all()

@@ -50,6 +50,36 @@ def team_draft_law(rankings: Rankings, k: int) -> TeamLaw:
     return law
 
 
+def two_team_draft(
+    first: Sequence[int], second: Sequence[int], coins: Sequence[bool], displacement: int, k: int
+) -> tuple[list[int], list[int], list[int]]:
+    """The list, who put each document there (1, -1, 0: nobody), and those that were shown because they had to be.
+
+    A coin is there for each position: True lets the first side begin the round that starts there.
+    """
+    order: list[int] = []
+    owner: list[int] = []
+    forced: list[int] = []
+    while len(order) < k:
+        p = len(order)
+        one, other = (next(d for d in ranking if d not in order) for ranking in (first, second))
+        waiting = next(d for d in range(len(order) + 1) if d not in order)
+        if waiting + displacement <= p:
+            plan = [(waiting, 0)]
+        elif one == other:
+            plan = [(one, 0)]
+        elif waiting + displacement == p + 1 and p + 1 < k and waiting not in (one, other):
+            plan = [(waiting, 0)]
+        else:
+            plan = [(one, 1), (other, -1)] if coins[p] else [(other, -1), (one, 1)]
+        if len(plan) == 1 and one != other:
+            forced.append(waiting)
+        for document, side in plan[: k - p]:
+            order.append(document)
+            owner.append(side)
+    return order, owner, forced
+
+
 # -- probabilistic -------------------------------------------------------------------------------------------------
 
 

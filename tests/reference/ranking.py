@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
+from itertools import permutations
 
 
 def linear_scores(features: Sequence[Sequence[float]], theta: Sequence[float]) -> list[float]:
@@ -27,3 +29,24 @@ def bounded_order(preferred: Sequence[int], displacement: int, k: int) -> list[i
         order.append(chosen)
         left.remove(chosen)
     return order
+
+
+def epsilon_greedy_law(scores: Sequence[float], epsilon: Fraction, k: int) -> dict[tuple[int, ...], Fraction]:
+    """The law of an ε-greedy list, written out: every order of the ties, every coin, every random document."""
+    n = len(scores)
+    law: dict[tuple[int, ...], Fraction] = {}
+    ways = list(permutations(range(n)))
+    for ties in ways:
+        best = sorted(range(n), key=lambda i: (-scores[i], ties[i]))
+        lists: dict[tuple[int, ...], Fraction] = {(): Fraction(1, len(ways))}
+        for _ in range(min(k, n)):
+            longer: dict[tuple[int, ...], Fraction] = {}
+            for head, chance in lists.items():
+                left = [i for i in best if i not in head]
+                for i in left:
+                    share = epsilon / len(left) + (1 - epsilon if i == left[0] else 0)
+                    longer[(*head, i)] = longer.get((*head, i), Fraction(0)) + chance * share
+            lists = longer
+        for ranking, chance in lists.items():
+            law[ranking] = law.get(ranking, Fraction(0)) + chance
+    return law

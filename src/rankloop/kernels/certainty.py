@@ -250,3 +250,42 @@ def block_swap_shares(ends: Array, k: int) -> Array:
                 shares[p, q] = shares[q, p] = 0.5
         first = ends[block]
     return shares
+
+
+@jit
+def topological_log_probability(certain: Array, order: Array) -> float:
+    """log P(`order`) under `random_topological`, -inf if a certain order forbids it."""
+    n = certain.shape[0]
+    waiting = np.zeros(n, np.int64)  # certain predecessors not placed yet; -1 once placed
+    for i in range(n):
+        for j in range(n):
+            waiting[j] += certain[i, j]
+    log_probability = 0.0
+    for p in range(order.size):
+        if waiting[order[p]] != 0:
+            return -np.inf
+        free = 0
+        for j in range(n):
+            free += waiting[j] == 0
+            waiting[j] -= certain[order[p], j]
+        waiting[order[p]] = -1
+        log_probability -= np.log(free)
+    return log_probability
+
+
+@jit
+def block_log_probability(ranked: Array, ends: Array, order: Array) -> float:
+    """log P(`order`) under `shuffle_blocks` of `ranked`, -inf if a document stands outside its block."""
+    block_of = np.empty(ranked.size, np.int64)
+    block = 0
+    for p in range(ranked.size):
+        block += p == ends[block]
+        block_of[ranked[p]] = block
+    log_probability = 0.0
+    block = 0
+    for p in range(order.size):
+        block += p == ends[block]
+        if block_of[order[p]] != block:
+            return -np.inf
+        log_probability -= np.log(ends[block] - p)
+    return log_probability

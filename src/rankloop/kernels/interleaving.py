@@ -81,6 +81,47 @@ def team_draft(rankings: Array, coins: Array, k: int) -> tuple[Array, Array]:
     return order, team
 
 
+@jit
+def two_team_draft(first: Array, second: Array, coins: Array, n: int, displacement: int, k: int) -> tuple[Array, Array]:
+    """(k,) a list mixed of the heads of two rankings, and (k,) who put each document there: 1, -1, or 0 for nobody.
+
+    Where both want the same document next, it is shown for nobody. Else each shows the one it wants, in the order of a
+    coin. What is shown after such a round does not depend on its coin: coins swap neighbours and nothing else, so
+    clicks that do not look at documents favour no side. `first` and `second` hold k positions or more of a list of n.
+
+    No document stands more than `displacement` below its position if none does in either ranking: one that a round
+    would carry past that is shown now, for nobody. None comes too high, for each side shows a document only after all
+    that it has above it. Against the list's own order (second = 0, 1, 2 …) no document is ever shown that way.
+    """
+    shown = np.zeros(n, np.bool_)
+    order, owner = np.empty(k, np.int64), np.zeros(k)
+    a, b, oldest, p = 0, 0, 0, 0
+    while p < k:
+        while shown[first[a]]:
+            a += 1
+        while shown[second[b]]:
+            b += 1
+        while shown[oldest]:
+            oldest += 1
+        one, other = first[a], second[b]
+        latest = oldest + displacement  # where the document that waits longest must stand at the latest
+        left_out = latest == p + 1 < k and oldest != one and oldest != other
+        if latest <= p or one == other or left_out:
+            order[p] = oldest if latest <= p or one != other else one
+            shown[order[p]] = True
+            p += 1
+            continue
+        turn = coins[p] < 0.5
+        order[p], owner[p] = (one, 1.0) if turn else (other, -1.0)
+        shown[order[p]] = True
+        p += 1
+        if p < k:
+            order[p], owner[p] = (other, -1.0) if turn else (one, 1.0)
+            shown[order[p]] = True
+            p += 1
+    return order, owner
+
+
 # -- probabilistic -------------------------------------------------------------------------------------------------
 
 

@@ -40,6 +40,21 @@ def rest_weight(scores: Array, order: Array) -> float:
 
 
 @jit
+def log_probability(scores: Array, rest: float) -> float:
+    """log P of the shown list: Σ of each score minus the log weight of all that could still have come.
+
+    `scores` (k,) are those of the shown documents, `rest` the log weight of the others.
+    """
+    total = 0.0
+    left = rest  # log Σ exp(score) of what is not placed yet, from the last position up
+    for p in range(scores.size - 1, -1, -1):
+        above, below = max(scores[p], left), min(scores[p], left)
+        left = above + np.log1p(np.exp(below - above))
+        total += scores[p] - left
+    return total
+
+
+@jit
 def swap_shares(scores: Array, rest: float, pairs: Array) -> Array:
     """(m,) ρ = P(R*) / (P(R) + P(R*)) for each pair of positions, R* being the shown list R with the two swapped.
 

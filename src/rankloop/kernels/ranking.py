@@ -104,3 +104,31 @@ def epsilon_greedy_order(scores: Array, ties: Array, coins: Array, epsilon: floa
         where[last] = where[pick]
         where[pick] = -1
     return order
+
+
+@jit
+def epsilon_greedy_log_probability(scores: Array, order: Array, epsilon: float) -> float:
+    """log P(`order`) under `epsilon_greedy_order`, -inf if it cannot come up; ε = 0 is greedy, ε = 1 uniform.
+
+    At each position: ε / (documents left), and, for one of the m best left, (1 - ε) / m. Tie-breaks are drawn once a
+    list, and still the factors are right: however a document was picked, the others' order is as random as before.
+    """
+    n = scores.size
+    left = np.ones(n, np.bool_)
+    log_probability = 0.0
+    for p in range(order.size):
+        highest, equal = -np.inf, 0
+        if epsilon < 1.0:
+            for i in range(n):
+                if left[i] and scores[i] > highest:
+                    highest, equal = scores[i], 1
+                elif left[i] and scores[i] == highest:
+                    equal += 1
+        chance = epsilon / (n - p)
+        if epsilon < 1.0 and scores[order[p]] == highest:
+            chance += (1.0 - epsilon) / equal
+        if chance == 0.0:
+            return -np.inf
+        log_probability += np.log(chance)
+        left[order[p]] = False
+    return log_probability

@@ -14,16 +14,16 @@ DEBIASES = ("propensity", "plackett-luce", "none")
 DOUBT = 0.3  # what is left of the weight of a pair in a fixed order whose lower document may not have been seen
 
 
-def shown(
-    candidates: Candidates, scores: Array, order: Array, debias: str, shares: Callable[[], Array], doubt: float = DOUBT
-) -> Impression:
-    """The impression with what `pair_weights` needs; `shares` (k, k) of swapped lists is asked only where it is."""
+def notes(
+    scores: Array, order: Array, debias: str, shares: Callable[[], Array], doubt: float = DOUBT
+) -> dict[str, Array]:
+    """What `pair_weights` will need, for the memo; `shares` (k, k) of swapped lists is asked only where it is."""
     if debias == "none":
-        return show(candidates, order)
+        return {}
     memo = {"scores": scores[order], "rest": np.array([plackett_luce.rest_weight(scores, order)])}
     if debias == "propensity":
         memo |= {"shares": shares(), "doubt": np.array([doubt])}
-    return show(candidates, order, memo)
+    return memo
 
 
 def told(candidates: Candidates, scores: Array, order: Array, debias: str, plus_one: bool) -> Impression:
@@ -34,7 +34,7 @@ def told(candidates: Candidates, scores: Array, order: Array, debias: str, plus_
     one below a last click counts as seen, so both ways to prefer one of two are noticed.
     """
     near = 0.5 * (np.eye(order.size, k=1) + np.eye(order.size, k=-1)) * plus_one
-    return shown(candidates, scores, order, debias, lambda: near, doubt=0.0)
+    return show(candidates, order, notes(scores, order, debias, lambda: near, doubt=0.0))
 
 
 def pair_weights(impression: Impression, clicks: Array, pairs: Array, debias: str) -> Array:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankloop.learner import cut, show
+from rankloop.learner import cut, drawn
 from rankloop.learners.random_order import RandomOrder
-from rankloop.types import Candidates, Impression
+from rankloop.types import Array, Candidates, Impression
 
 
 @dataclass
@@ -23,4 +23,8 @@ class BaseOrder(RandomOrder):
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
         """The first k as they came."""
-        return show(candidates, np.arange(cut(candidates, k)))
+        return drawn(candidates, np.arange(cut(candidates, k)), 0.0)
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:  # noqa: ARG002
+        """One list is certain, no other ever comes."""
+        return 0.0 if np.array_equal(order, np.arange(len(order))) else -np.inf

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from rankloop.errors import InvalidInput
 from rankloop.kernels import bubblerank as kernels
-from rankloop.learner import checked_order, checked_values, cut, require_number, show
+from rankloop.learner import Explanation, checked_order, checked_values, cut, drawn, require_number, show
 from rankloop.learners._queries import Field, Queries, codes_of, integers_of, require_bounds
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
@@ -83,16 +84,30 @@ class BubbleRank:
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The base list, with some neighbours exchanged."""
         k = cut(candidates, k)
+        codes, listed, flags, parity = self._tossed(candidates, k, rng.random)
+        order = np.empty_like(listed)
+        kernels.exchange(listed, flags, order)
+        memo = {"pairs": flags, "unseen": codes[order[k:]], "parity": np.array([parity])}
+        return drawn(candidates, order[:k], -math.log(2.0) * np.count_nonzero(flags), memo)
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:
+        """One half for every pair that is tried; lists that exchanging these does not give never come."""
+        _, listed, flags, _ = self._tossed(candidates, len(order), np.zeros)
+        for p in np.flatnonzero(flags):
+            if order[p] == listed[p + 1]:
+                listed[p], listed[p + 1] = listed[p + 1], listed[p]
+        possible = np.array_equal(listed[: len(order)], order)
+        return -math.log(2.0) * np.count_nonzero(flags) if possible else -math.inf
+
+    def _tossed(self, candidates: Candidates, k: int, toss: Callable[[int], Array]) -> tuple[Array, Array, Array, int]:
+        """The items' codes, the base list down to k + 1, what the coins said of its neighbours, and the parity."""
         codes, slot = codes_of(candidates.items), self.queries_.find(candidates.query)
         numbers, (places, leads, duels) = self.queries_.numbers(slot, codes), self.queries_.of(slot)
         listed = kernels.base_list(places, numbers)[: k + 1]
-        flags, order = np.zeros(listed.size - 1, np.int64), np.empty_like(listed)
-        rounds = self.queries_.rounds(slot)
-        bar, coins = kernels.bar_of(self.horizon or 0.0, rounds + 1), rng.random(listed.size // 2)
+        flags, rounds = np.zeros(listed.size - 1, np.int64), self.queries_.rounds(slot)
+        bar, coins = kernels.bar_of(self.horizon or 0.0, rounds + 1), toss(listed.size // 2)
         kernels.randomise(numbers[listed], leads, duels, bar, rounds % 2, coins, flags)
-        kernels.exchange(listed, flags, order)
-        memo = {"pairs": flags, "unseen": codes[order[k:]], "parity": np.array([rounds % 2])}
-        return show(candidates, order[:k], memo)
+        return codes, listed, flags, rounds % 2
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; nothing was randomised, so nothing will be learned from it."""
@@ -105,6 +120,17 @@ class BubbleRank:
         slot = self.queries_.find(candidates.query)
         numbers = self.queries_.numbers(slot, codes_of(candidates.items))
         return kernels.base_list(self.queries_.of(slot)[0], numbers)[: cut(candidates, k)]
+
+    def explain(self, impression: Impression) -> Explanation:
+        """Which neighbours it was the turn of, and which of these were left to a coin; of an adopted list, none."""
+        k, parity = impression.k, int(integers_of(impression, "parity", 1)[0])
+        if parity < 0:
+            shown = Candidates(impression.query, impression.items)
+            return Explanation(self.best(shown, k), np.zeros((0, 2), np.int64), 0)
+        best, flags = np.empty(k, np.int64), integers_of(impression, "pairs")[: k - 1]
+        kernels.exchange(np.arange(k), flags, best)
+        upper = np.flatnonzero(flags)
+        return Explanation(best, np.stack([upper, upper + 1], axis=1), (k - parity) // 2)
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
         """Compare the items of each randomised pair; exchange neighbours of the base list where that is due."""

@@ -11,7 +11,8 @@ import numpy as np
 from rankloop.errors import InvalidInput
 from rankloop.kernels import cascade as kernels
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, checked_values, cut, require_choice, show
+from rankloop.learner import checked_order, checked_values, cut, drawn, require_choice, show
+from rankloop.learners._chance import chance_of
 from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
@@ -80,10 +81,13 @@ class CascadeUCB1:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The k highest upper bounds."""
-        slot, numbers, shows, wins = self._known(candidates)
-        coins, bounds = rng.random(numbers.size), np.empty(numbers.size)
-        kernels.keys(numbers, shows, wins, self._kind(), self.queries_.rounds(slot) + 1, bounds)
-        return show(candidates, self._order(candidates, k, bounds, coins * (self.ties == "random")))
+        bounds = self._bounds(candidates)
+        order = self._order(candidates, k, bounds, rng.random(bounds.size) * (self.ties == "random"))
+        return drawn(candidates, order, self._chance(candidates, bounds, order))
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:
+        """One in so many, where bounds are equal and ties broken at random; else this list or never."""
+        return self._chance(candidates, self._bounds(candidates), order)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; it teaches like any other."""
@@ -121,6 +125,19 @@ class CascadeUCB1:
         slot = self.queries_.find(candidates.query)
         shows, wins = self.queries_.of(slot)
         return slot, self.queries_.numbers(slot, codes_of(candidates.items[: self.max_items])), shows, wins
+
+    def _bounds(self, candidates: Candidates) -> Array:
+        """The upper bounds of the candidates that take part."""
+        slot, numbers, shows, wins = self._known(candidates)
+        bounds = np.empty(numbers.size)
+        kernels.keys(numbers, shows, wins, self._kind(), self.queries_.rounds(slot) + 1, bounds)
+        return bounds
+
+    def _chance(self, candidates: Candidates, bounds: Array, order: Array) -> float:
+        if self.ties == "random":
+            return chance_of(bounds, order)
+        sure = self._order(candidates, len(order), bounds, np.zeros(bounds.size))
+        return 0.0 if np.array_equal(order, sure) else -np.inf
 
     def _order(self, candidates: Candidates, k: int, keys: Array, ties: Array) -> Array:
         """(k,) positions by `keys`; those beyond `max_items` stand below."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankloop.kernels.ranking import epsilon_greedy_order
-from rankloop.learner import cut, require, require_number, show
+from rankloop.kernels.ranking import epsilon_greedy_log_probability, epsilon_greedy_order
+from rankloop.learner import cut, drawn, require, require_number
 from rankloop.learners._linear import scores_of
 from rankloop.learners.greedy import Greedy
-from rankloop.types import Candidates, Impression
+from rankloop.types import Array, Candidates, Impression
 
 
 @dataclass
@@ -50,4 +50,9 @@ class EpsilonGreedy(Greedy):
         """The best left, or now and then any."""
         scores, k = scores_of(self.theta_, candidates), cut(candidates, k)
         ties, coins = rng.random(scores.size), rng.random((2, k))
-        return show(candidates, epsilon_greedy_order(scores, ties, coins, self.epsilon, k))
+        order = epsilon_greedy_order(scores, ties, coins, self.epsilon, k)
+        return drawn(candidates, order, epsilon_greedy_log_probability(scores, order, self.epsilon))
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:
+        """The product over positions of ε / (documents left), plus 1 - ε for the best left."""
+        return float(epsilon_greedy_log_probability(scores_of(self.theta_, candidates), order, self.epsilon))

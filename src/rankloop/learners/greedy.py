@@ -9,16 +9,16 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rankloop.kernels import pairwise
-from rankloop.kernels.ranking import top_k
+from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
 from rankloop.learner import (
     checked_values,
     cut,
+    drawn,
     load_state,
     require_choice,
     require_flag,
     require_number,
     rows_of,
-    show,
     state_of,
 )
 from rankloop.learners._linear import HISTORY, adopted, best_of, check_history, refitted, scores_of
@@ -84,7 +84,12 @@ class Greedy:
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The k highest scores, ties at random."""
         scores = scores_of(self.theta_, candidates)
-        return show(candidates, top_k(scores, rng.random(scores.size), cut(candidates, k)))
+        order = top_k(scores, rng.random(scores.size), cut(candidates, k))
+        return drawn(candidates, order, epsilon_greedy_log_probability(scores, order, 0.0))
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:
+        """One in so many, where scores are equal; else this list or never."""
+        return float(epsilon_greedy_log_probability(scores_of(self.theta_, candidates), order, 0.0))
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told."""

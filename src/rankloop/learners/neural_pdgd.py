@@ -7,7 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from rankloop.kernels import pairwise, plackett_luce
-from rankloop.learner import checked_order, checked_values, cut, memo_of, require, require_flag, require_number, show
+from rankloop.learner import (
+    checked_order,
+    checked_values,
+    cut,
+    drawn,
+    memo_of,
+    require,
+    require_flag,
+    require_number,
+    show,
+)
 from rankloop.learners._neural import NeuralRanker, Shapes
 from rankloop.types import Array, Candidates, Feedback, Impression
 
@@ -65,11 +75,19 @@ class NeuralPDGD(NeuralRanker):
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The first k of a Plackett-Luce ranking."""
         scores = self._scores(candidates)[0]
-        return _shown(candidates, scores, plackett_luce.sample(scores, rng.random(scores.size), cut(candidates, k)))
+        order = plackett_luce.sample(scores, rng.random(scores.size), cut(candidates, k))
+        memo = _notes(scores, order)
+        return drawn(candidates, order, plackett_luce.log_probability(memo["scores"], memo["rest"][0]), memo)
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:
+        """Of a Plackett-Luce ranking."""
+        scores = self._scores(candidates)[0]
+        return float(plackett_luce.log_probability(scores[order], plackett_luce.rest_weight(scores, order)))
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; its pairs count as if the present scores had drawn it."""
-        return _shown(candidates, self._scores(candidates)[0], checked_order(candidates, order))
+        order = checked_order(candidates, order)
+        return show(candidates, order, _notes(self._scores(candidates)[0], order))
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
         """One step along Σ ρ σ'(s_a - s_b)(∇s_a - ∇s_b) over clicked a, examined unclicked b."""
@@ -93,7 +111,6 @@ class NeuralPDGD(NeuralRanker):
         return {**super()._shapes(), "rate_": (1,)}
 
 
-def _shown(candidates: Candidates, scores: Array, order: Array) -> Impression:
-    """The impression with what ρ is computed from: the scores of the shown, and the weight of the others."""
-    memo = {"scores": scores[order], "rest": np.array([plackett_luce.rest_weight(scores, order)])}
-    return show(candidates, order, memo)
+def _notes(scores: Array, order: Array) -> dict[str, Array]:
+    """What ρ is computed from: the scores of the shown, and the weight of the others."""
+    return {"scores": scores[order], "rest": np.array([plackett_luce.rest_weight(scores, order)])}

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.kernels.offline import ranknet_loss
-from rankloop.learner import checked_values, cut, load_state, require_number, show, state_of
+from rankloop.learner import checked_values, cut, drawn, load_state, require_number, state_of
 from rankloop.learners._linear import adopted, best_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
@@ -63,7 +63,11 @@ class OfflineRankNet:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
         """What it knows to be best."""
-        return show(candidates, best_of(self.theta_, candidates, cut(candidates, k)))
+        return drawn(candidates, best_of(self.theta_, candidates, cut(candidates, k)), 0.0)
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:
+        """One list is certain, no other ever comes."""
+        return 0.0 if np.array_equal(order, best_of(self.theta_, candidates, len(order))) else -np.inf
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told."""

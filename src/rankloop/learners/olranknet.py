@@ -11,11 +11,12 @@ import numpy as np
 
 from rankloop.errors import InvalidInput
 from rankloop.kernels import certainty, listwise, pairwise
-from rankloop.kernels.ranking import top_k
+from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
 from rankloop.learner import (
     checked_order,
     checked_values,
     cut,
+    drawn,
     require,
     require_choice,
     require_flag,
@@ -24,7 +25,7 @@ from rankloop.learner import (
 from rankloop.learners import _confidence, networks
 from rankloop.learners._adam import AdamRanker, Training
 from rankloop.learners._neural import Shapes, require_whole
-from rankloop.learners._propensity import pair_weights, shown, told
+from rankloop.learners._propensity import notes, pair_weights, told
 from rankloop.learners._replay import Lists
 from rankloop.learners.networks import Forward
 from rankloop.types import Array, Candidates, Feedback, Impression
@@ -150,16 +151,32 @@ class OLRankNet(AdamRanker):
         mean, n = scores.mean(0), candidates.n
         if self.explore == "none":
             order = top_k(mean, rng.random(n), k)
+            chance = epsilon_greedy_log_probability(mean, order, 0.0)
             shares = partial(np.zeros, (k, k))
         elif not (scores != scores[:, :1]).any():  # nobody is above anybody, as at the start
             order = top_k(mean, rng.random(n), k)
+            chance = epsilon_greedy_log_probability(mean, order, 1.0)
             shares = partial(certainty.block_swap_shares, np.array([n]), k)
         else:
             running, relation = self._relation(forward, scores, rows, k)
             picked = certainty.random_topological(relation, rng.random(k), k)
             order = running[picked]
+            chance = certainty.topological_log_probability(relation, picked)
             shares = partial(certainty.topological_swap_shares, relation, picked)
-        return shown(candidates, mean, order, self.debias, shares)
+        return drawn(candidates, order, chance, notes(mean, order, self.debias, shares))
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:
+        """The product over positions of 1 / (documents free to be picked)."""
+        rows = self._rows(candidates)
+        forward = self._forward(rows)
+        scores = np.stack([member.scores for member in forward])
+        alike = not (scores != scores[:, :1]).any()
+        if self.explore == "none" or alike:
+            return float(epsilon_greedy_log_probability(scores.mean(0), order, float(self.explore != "none")))
+        running, relation = self._relation(forward, scores, rows, len(order))
+        if not np.isin(order, running).all():
+            return -np.inf
+        return float(certainty.topological_log_probability(relation, np.searchsorted(running, order)))
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; it was not drawn, so its pairs count as those in a fixed order."""

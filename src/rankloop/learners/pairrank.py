@@ -10,11 +10,13 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rankloop.kernels import certainty, pairwise
-from rankloop.kernels.ranking import top_k
+from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
 from rankloop.learner import (
+    Explanation,
     checked_order,
     checked_values,
     cut,
+    drawn,
     load_state,
     require,
     require_choice,
@@ -24,7 +26,7 @@ from rankloop.learner import (
     state_of,
 )
 from rankloop.learners._linear import HISTORY, best_of, check_history, refitted, scores_of
-from rankloop.learners._propensity import DEBIASES, pair_weights, shown, told
+from rankloop.learners._propensity import DEBIASES, notes, pair_weights, told
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 PAIR_RULES = {"adjacent": pairwise.ADJACENT, "matched": pairwise.MATCHED, "all": pairwise.ALL}
@@ -158,18 +160,35 @@ class PairRank:
         scores = scores_of(self.theta_, candidates)
         if self.theta_.size == 0:  # nothing is certain while nothing is learned: one block
             order = top_k(scores, rng.random(n), k)
+            chance = epsilon_greedy_log_probability(scores, order, 1.0)
             shares = partial(certainty.block_swap_shares, np.array([n]), k)
         elif self.explore == "random":
             ranked = top_k(scores, rng.random(n), n)
             ends = certainty.block_ends(self._certain(candidates, scores), ranked)
             order = certainty.shuffle_blocks(ranked, ends, rng.random(k), k)
+            chance = certainty.block_log_probability(ranked, ends, order)
             shares = partial(certainty.block_swap_shares, ends, k)
         else:
             running, certain = self._contenders(candidates, scores, k)
             picked = certainty.random_topological(certain, rng.random(k), k)
             order = running[picked]
+            chance = certainty.topological_log_probability(certain, picked)
             shares = partial(certainty.topological_swap_shares, certain, picked)
-        return shown(candidates, scores, order, self.debias, shares)
+        return drawn(candidates, order, chance, notes(scores, order, self.debias, shares))
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:
+        """The product over positions of 1 / (documents free to be picked)."""
+        scores = scores_of(self.theta_, candidates)
+        if self.theta_.size == 0:
+            return float(epsilon_greedy_log_probability(scores, order, 1.0))
+        if self.explore == "random":
+            ranked = top_k(scores, np.zeros(candidates.n), candidates.n)
+            ends = certainty.block_ends(self._certain(candidates, scores), ranked)
+            return float(certainty.block_log_probability(ranked, ends, order))
+        running, certain = self._contenders(candidates, scores, len(order))
+        if not np.isin(order, running).all():
+            return -np.inf
+        return float(certainty.topological_log_probability(certain, np.searchsorted(running, order)))
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; it was not drawn, so its pairs count as those in a fixed order."""
@@ -187,6 +206,28 @@ class PairRank:
             return np.array([candidates.n])
         ranked = top_k(scores, np.zeros(candidates.n), candidates.n)
         return certainty.block_ends(self._certain(candidates, scores), ranked)
+
+    def explain(self, impression: Impression) -> Explanation:
+        """What was uncertain when the list was drawn: the pairs that might as well have stood the other way round.
+
+        A list that was adopted, or made without propensities, does not say; it is looked at with what is known now.
+        """
+        shown = Candidates(impression.query, impression.items, rows_of(impression, self.theta_.size))
+        memo = impression.memo
+        scores = memo["scores"] if "scores" in memo else scores_of(self.theta_, shown)
+        if "shares" in memo and memo["doubt"][0] > 0.0:
+            open_ = memo["shares"] > 0.0
+        elif self.theta_.size == 0:
+            open_ = np.ones((impression.k, impression.k), np.bool_)
+        else:
+            certain = self._certain(shown, scores_of(self.theta_, shown))
+            open_ = ~(certain | certain.T)
+        pairs = impression.k * (impression.k - 1) // 2
+        return Explanation(np.lexsort((impression.order, -scores)), np.argwhere(np.triu(open_, 1)), pairs)
+
+    def confidence(self) -> Array:
+        """(d,) α‖e_j‖: two documents that differ by 1 in feature j alone are certain iff |θ_j| is larger."""
+        return np.asarray(self._alpha() * np.sqrt(np.diagonal(self.inverse_)))
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Turn the clicks into pairs and take them in."""

@@ -13,6 +13,7 @@ from rankloop.learner import (
     checked_order,
     checked_values,
     cut,
+    drawn,
     load_state,
     memo_of,
     require,
@@ -82,11 +83,18 @@ class PDGD:
         """The first k of a Plackett-Luce ranking."""
         scores = scores_of(self.theta_, candidates)
         order = plackett_luce.sample(scores, rng.random(scores.size), cut(candidates, k))
-        return _shown(candidates, scores, order)
+        memo = _memo(scores, order)
+        return drawn(candidates, order, plackett_luce.log_probability(memo["scores"], memo["rest"][0]), memo)
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:
+        """The Plackett-Luce probability of a list."""
+        scores = scores_of(self.theta_, candidates)
+        return float(plackett_luce.log_probability(scores[order], plackett_luce.rest_weight(scores, order)))
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; its pairs count as if the present scores had drawn it."""
-        return _shown(candidates, scores_of(self.theta_, candidates), checked_order(candidates, order))
+        order = checked_order(candidates, order)
+        return show(candidates, order, _memo(scores_of(self.theta_, candidates), order))
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores."""
@@ -118,7 +126,6 @@ class PDGD:
         load_state(self, state, {"theta_": ("d",), "rate_": (1,)})
 
 
-def _shown(candidates: Candidates, scores: Array, order: Array) -> Impression:
-    """The impression with what ρ is computed from: the scores of the shown, and the weight of the others."""
-    memo = {"scores": scores[order], "rest": np.array([plackett_luce.rest_weight(scores, order)])}
-    return show(candidates, order, memo)
+def _memo(scores: Array, order: Array) -> dict[str, Array]:
+    """What ρ is computed from: the scores of the shown, and the weight of the others."""
+    return {"scores": scores[order], "rest": np.array([plackett_luce.rest_weight(scores, order)])}

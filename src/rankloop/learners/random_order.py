@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, checked_values, cut, load_state, show, state_of
+from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
+from rankloop.learner import checked_order, checked_values, cut, drawn, load_state, show, state_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -30,7 +30,12 @@ class RandomOrder:
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """A uniformly random prefix of a permutation."""
         keys = rng.random(candidates.n)
-        return show(candidates, top_k(keys, keys, cut(candidates, k)))
+        order = top_k(keys, keys, cut(candidates, k))
+        return drawn(candidates, order, self.log_propensity(candidates, order))
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:
+        """(n - k)! / n!, whatever the list."""
+        return float(epsilon_greedy_log_probability(np.zeros(candidates.n), order, 1.0))
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told."""

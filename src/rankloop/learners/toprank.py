@@ -11,7 +11,8 @@ import numpy as np
 
 from rankloop.kernels import toprank as kernels
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, checked_values, cut, require_number, show
+from rankloop.learner import checked_order, checked_values, cut, drawn, require_number, show
+from rankloop.learners._chance import chance_of
 from rankloop.learners._queries import Field, Queries, codes_of, integers_of, require_bounds
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
@@ -84,7 +85,13 @@ class TopRank:
         unseen = rest[block[rest] == block[shown[-1]]]
         blocks = np.concatenate([block[shown], np.full(k - shown.size, -1), block[unseen]])
         memo = {"blocks": blocks, "unseen": codes[unseen]}
-        return show(candidates, np.concatenate([shown, np.arange(shown.size, k)]), memo)
+        order = np.concatenate([shown, np.arange(shown.size, k)])
+        return drawn(candidates, order, chance_of(-block, order), memo)
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:
+        """The product over positions of 1 / (items of the block that are left)."""
+        _, block, _ = self._blocks(candidates.query, codes_of(candidates.items[: self.max_items]))
+        return chance_of(-block, order)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; it was no fair draw, so nothing will be learned from it."""
