@@ -19,13 +19,15 @@ from uuid import uuid4
 
 import msgspec
 
+from rankloop._sending import as_event, converted, ids, listed
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopError
 from rankloop.service.wire import (
     Candidate,
     Erased,
+    Experiment,
+    ExperimentRequest,
     FeedbackAnswer,
     FeedbackEvent,
-    ItemId,
     Problem,
     RankAnswer,
     RankerStatus,
@@ -35,6 +37,7 @@ from rankloop.service.wire import (
     VersionInfo,
     VersionRequest,
 )
+from rankloop.service.wire_watch import Series, ShownList, Weights
 from rankloop.types import Candidates
 
 FIRST_PAUSE = 0.1  # seconds; the pause before try n is drawn from 0 … FIRST_PAUSE * 2**n
@@ -95,7 +98,7 @@ class Requests:
         client.put_ranker("shop", learner="pairrank", features=["bm25", "price"], exposure="shadow")
         """
         given = msgspec.structs.asdict(spec) if isinstance(spec, Spec) else dict(spec or {})
-        whole = _converted({**given, **settings}, Spec, f"the spec of ranker {name!r}")
+        whole = converted({**given, **settings}, Spec, f"the spec of ranker {name!r}")
         return (yield from self._ask(RankerStatus, "PUT", _ranker(name), whole))
 
     def ranker(self, name: str) -> Steps[RankerStatus]:
@@ -141,7 +144,7 @@ class Requests:
         """
         if query is None:
             query = candidates.query if isinstance(candidates, Candidates) else ""
-        request = RankRequest(_listed(candidates), query, k, request_id or uuid4().hex, user)
+        request = RankRequest(listed(candidates), query, k, request_id or uuid4().hex, user)
         path = f"{_ranker(name)}/rank" + ("?explain=true" if explain else "")
         return (yield from self._ask(RankAnswer, "POST", path, request))
 
@@ -155,7 +158,7 @@ class Requests:
         many = [events] if isinstance(events, FeedbackEvent | Mapping) else list(events)
         if not many:
             return FeedbackAnswer([], {})
-        ready = [_event(event, f"event {i}") for i, event in enumerate(many)]
+        ready = [as_event(event, f"event {i}") for i, event in enumerate(many)]
         return (yield from self._ask(FeedbackAnswer, "POST", "/v1/feedback", ready))
 
     def click(
@@ -168,8 +171,21 @@ class Requests:
         impression = answer if isinstance(answer, str) else answer.impression_id
         if impression is None:  # the store was down; a page that shows lists must not break for want of feedback
             return Receipt(event_id, "orphan", "the answer has no impression_id: the store was down, nothing to report")
-        event = {"event_id": event_id, "impression_id": impression, "clicks": _ids(clicked), "final": final}
+        event = {"event_id": event_id, "impression_id": impression, "clicks": ids(clicked), "final": final}
         return (yield from self.feedback(event)).results[0]
+
+    def series(self, name: str, seconds: int = 900, step: int | None = None) -> Steps[Series]:
+        """How a ranker has fared in the last `seconds`: clicks, exploration, lag and the like, in steps of time."""
+        path = f"{_ranker(name)}/series?seconds={int(seconds)}" + (f"&step={int(step)}" if step else "")
+        return (yield from self._ask(Series, "GET", path))
+
+    def impressions(self, name: str, limit: int = 20) -> Steps[list[ShownList]]:
+        """The latest lists, the newest first, with what was tried in them and what was clicked."""
+        return (yield from self._ask(list[ShownList], "GET", f"{_ranker(name)}/impressions?limit={int(limit)}"))
+
+    def weights(self, name: str, limit: int = 30) -> Steps[Weights]:
+        """What a linear ranker thinks of its features, the largest weights first."""
+        return (yield from self._ask(Weights, "GET", f"{_ranker(name)}/weights?limit={int(limit)}"))
 
     def versions(self, name: str) -> Steps[list[VersionInfo]]:
         """The versions that were kept."""
@@ -199,6 +215,37 @@ class Requests:
     def resume(self, name: str) -> Steps[RankerStatus]:
         """Learn from what comes from now on."""
         return (yield from self._change(name, "resume"))
+
+    def start_experiment(
+        self, /, name: str, against: str | int = "base", *, share: float = 0.2, **terms: Any
+    ) -> Steps[Experiment]:
+        """Compare what a ranker shows with something else, on a share of its requests.
+
+        client.start_experiment("shop", "base", share=0.1)  # or a version's number, "live", another ranker's name
+
+        Parameters
+        ----------
+        name
+            Which ranker.
+        against
+            "base" is the order in which candidates are sent.
+        share, terms
+            As in `ExperimentRequest`: mixing, exposure, alpha, effect, note.
+        """
+        body = converted({"against": against, "share": share, **terms}, ExperimentRequest, "the experiment")
+        return (yield from self._ask(Experiment, "POST", f"{_ranker(name)}/experiments", body, repeatable=False))
+
+    def experiments(self, name: str) -> Steps[list[Experiment]]:
+        """The experiments and guardrails of a ranker, the newest first."""
+        return (yield from self._ask(list[Experiment], "GET", f"{_ranker(name)}/experiments"))
+
+    def experiment(self, name: str, number: int) -> Steps[Experiment]:
+        """How an experiment stands; look as often as you like."""
+        return (yield from self._ask(Experiment, "GET", f"{_ranker(name)}/experiments/{int(number)}"))
+
+    def stop_experiment(self, name: str, number: int) -> Steps[Experiment]:
+        """End an experiment; it keeps what it has found."""
+        return (yield from self._ask(Experiment, "POST", f"{_ranker(name)}/experiments/{int(number)}/stop"))
 
     def erase_user(self, user: str) -> Steps[Erased]:
         """Delete what is stored of a user. After a retry the counts are those of the last try."""
@@ -290,84 +337,6 @@ def _segment(noun: str, name: str) -> str:
 
 def _ranker(name: str) -> str:
     return f"/v1/rankers/{_segment('ranker', name)}"
-
-
-def _listed(candidates: Candidates | Iterable[Candidate | Mapping[str, Any]]) -> list[Candidate]:
-    """Candidates as they are sent. JSON has no NaN: msgspec would send null, so such a number is refused here."""
-    if isinstance(candidates, Candidates):  # checked when it was made
-        rows = [None] * candidates.n if candidates.features is None else candidates.features.tolist()
-        return [Candidate(item, row) for item, row in zip(candidates.items.tolist(), rows, strict=True)]
-    listed = [_candidate(i, candidate) for i, candidate in enumerate(candidates)]
-    if not listed:
-        raise InvalidInput("there are no candidates; give at least one")
-    return listed
-
-
-def _candidate(i: int, given: Candidate | Mapping[str, Any]) -> Candidate:
-    fields = msgspec.structs.asdict(given) if isinstance(given, Candidate) else given
-    if not (isinstance(fields, Mapping) and "id" in fields and fields.keys() <= {"id", "features"}):
-        has = sorted(map(str, fields)) if isinstance(fields, Mapping) else type(given).__name__
-        raise InvalidInput(f"candidate {i} has {has}; give a dict with 'id' and perhaps 'features', or a Candidate")
-    item, features = _plain(fields["id"]), fields.get("features")
-    if not isinstance(item, str | int):
-        raise InvalidInput(f"candidate {i} has the id {item!r}; ids must be strings or integers")
-    if features is None:
-        return Candidate(item)
-    if isinstance(features, Mapping):
-        names = list(map(str, features))
-        return Candidate(item, dict(zip(names, _numbers(item, names, features.values()), strict=True)))
-    return Candidate(item, _numbers(item, None, features))
-
-
-def _numbers(item: ItemId, names: list[str] | None, values: Iterable[Any]) -> list[float]:
-    """The values as finite floats; the error names the candidate and the feature."""
-    plain = values.tolist() if hasattr(values, "tolist") else list(values)
-    try:
-        numbers = list(map(float, plain))
-        if math.isfinite(sum(numbers)):  # the fast way; only a sum that is not finite is looked at closely
-            return numbers
-    except (TypeError, ValueError, OverflowError):
-        pass
-    return [_finite(v, f"candidate {item!r}: feature {names[j] if names else j!r}") for j, v in enumerate(plain)]
-
-
-def _finite(value: Any, noun: str) -> float:
-    try:
-        if math.isfinite(number := float(value)):
-            return number
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise InvalidInput(f"{noun} is {value!r}; it must be a finite number: replace it, or leave the item out")
-
-
-def _event(given: FeedbackEvent | Mapping[str, Any], noun: str) -> FeedbackEvent:
-    """An event as it is sent, with an event_id that stays the same however often that is."""
-    fields = msgspec.structs.asdict(given) if isinstance(given, FeedbackEvent) else dict(given)
-    fields["event_id"] = fields.get("event_id") or uuid4().hex
-    if fields.get("clicks") is not None:
-        fields["clicks"] = _ids(fields["clicks"])
-    if fields.get("grades") is not None:
-        grades = fields["grades"].items()
-        fields["grades"] = {str(item): _finite(value, f"{noun}: the grade of {item!r}") for item, value in grades}
-    return _converted(fields, FeedbackEvent, noun)
-
-
-def _ids(items: Iterable[Any]) -> list[Any]:
-    if isinstance(items, str):
-        raise InvalidInput(f"clicks are {items!r}; give a list of ids, as in [{items!r}]")
-    return [_plain(item) for item in items]
-
-
-def _plain(value: Any) -> Any:
-    """Numbers and strings of numpy's as Python's."""
-    return value.item() if hasattr(value, "item") else value
-
-
-def _converted(fields: dict[str, Any], kind: type[T], noun: str) -> T:
-    try:
-        return msgspec.convert(fields, kind)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"{noun}: {error}; see {kind.__name__} in rankloop.service.wire") from None
 
 
 def _problem(reply: Reply) -> Problem:

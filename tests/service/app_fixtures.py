@@ -64,7 +64,8 @@ class Service:
     # -- calls that must succeed -----------------------------------------------------------------------------------
 
     def put(self, name: str, **spec: Any) -> Any:
-        return fine(self.http.put(f"/v1/rankers/{name}", json=spec))
+        """Without a guardrail unless one is given: a tenth of the lists would not be the learner's own."""
+        return fine(self.http.put(f"/v1/rankers/{name}", json={"guardrail": None, **spec}))
 
     def rank(self, name: str, candidates: Sequence[Body], explain: bool = False, **more: Any) -> Any:
         path = f"/v1/rankers/{name}/rank" + "?explain=true" * explain

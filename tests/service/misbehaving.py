@@ -97,15 +97,21 @@ class Raises(Reverse):
 
 @dataclass
 class Hangs(Reverse):
-    """Does not come back from `rank` while it is held up, unless the query says `quick`."""
+    """Does not come back from `rank` (or `best`) while it is held up, if the query says `hang`."""
 
     free: ClassVar[threading.Event] = threading.Event()
     always: bool = False
+    where: str = "rank"
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Any:
-        if self.always or candidates.query == "hang":
+        if self.always or (candidates.query == "hang" and self.where == "rank"):
             Hangs.free.wait(30)
         return super().rank(candidates, k, rng)
+
+    def best(self, candidates: Candidates, k: int) -> Any:
+        if candidates.query == "hang" and self.where == "best":
+            Hangs.free.wait(30)
+        return super().best(candidates, k)
 
 
 class Strange:

@@ -18,6 +18,7 @@ from tests.service.running import read
 T = TypeVar("T")
 KINDS = {"pairrank": "clicks", "x": "grades"}
 TABLES = ["rankers", "heads", "impressions", "events", "outcomes", "snapshots", "versions", "leases", "workers", "keys"]
+TABLES += ["experiments", "origins"]
 
 
 class Store:

@@ -226,11 +226,12 @@ def test_every_route_is_in_the_openapi_document(service: Service) -> None:
     assert document["info"]["title"] == "rankloop"
 
 
-def test_the_docs_are_a_page(service: Service) -> None:
-    for path in ("/docs", "/"):
+def test_the_docs_and_the_status_are_pages(service: Service) -> None:
+    for path, text in (("/docs", "/v1/rankers/{name}/rank"), ("/", "Clicks per list")):
         response = service.http.get(path)
         assert response.headers["content-type"].startswith("text/html")
-        assert "/v1/rankers/{name}/rank" in response.text
+        assert "default-src 'none'" in response.headers["content-security-policy"]
+        assert text in response.text
 
 
 def test_every_route_and_every_setting_is_on_the_service_page() -> None:
@@ -257,7 +258,7 @@ def test_every_route_asks_for_its_scope(tmp_path: Path) -> None:
         locked.ready()
         for method, path in routes():
             wanted = SCOPE_OF.get((method, path), "admin")
-            url = path.replace("{name}", "nobody").replace("{user}", "ann")
+            url = path.replace("{name}", "nobody").replace("{user}", "ann").replace("{number}", "1")
 
             def ask(token: str | None, method: str = method, url: str = url, scheme: str = "Bearer") -> Any:
                 headers = {} if token is None else {b"authorization": f"{scheme} {token}".encode("latin-1")}

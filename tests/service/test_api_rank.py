@@ -39,6 +39,7 @@ def test_the_answer_says_what_ranked(service: Service) -> None:
         "items",
         "reason",
         "request_id",
+        "experiment",
     }
     assert (answer["ranker"], answer["version"], answer["exposure"]) == ("answer", "live@0", "bounded")
     assert (answer["fallback"], answer["reason"], answer["request_id"]) == (False, None, "r1")

@@ -32,6 +32,7 @@ def test_a_new_ranker_is_created_with_every_default_spelled_out(service: Service
         "silence": "no-click",
         "timeout_ms": 100.0,
         "seed": 0,
+        "guardrail": {"share": 0.1, "alpha": 0.05},
     }
     assert (status["serving"], status["learning"], status["outcomes"], status["lag"]) == ("live", True, 0, 0)
     assert status["learner_process"] == service.engine.worker

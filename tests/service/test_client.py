@@ -43,6 +43,8 @@ STATUS = {
     "created": 1.0,
 }
 VERSION = {"version": 1, "learned": 5, "created": 1.0, "note": "", "serving": False}
+SERIES = {"ranker": "shop", "now": 9.0, "since": 1.0, "step": 10, "points": [{"start": 1.0}], "positions": []}
+WEIGHTS = {"ranker": "shop", "version": "live@1", "linear": True, "features": 0, "weights": []}
 HATS = [{"id": "hat", "features": [0.1, 2.0]}, {"id": "shoe", "features": {"a": 1, "b": 2}}]
 AWAY = Said(503, {"error": "draining", "message": "the service is going down"})
 
@@ -261,6 +263,9 @@ def test_a_delete_whose_answer_was_lost_is_done(go: Go) -> None:
             None,
             {"impressions": 1, "events": 2, "pending": 0},
         ),
+        ("series", ("shop", 60, 10), {}, "GET /v1/rankers/shop/series?seconds=60&step=10", None, SERIES),
+        ("impressions", ("shop", 5), {}, "GET /v1/rankers/shop/impressions?limit=5", None, []),
+        ("weights", ("shop",), {}, "GET /v1/rankers/shop/weights?limit=30", None, WEIGHTS),
         ("metrics", (), {}, "GET /metrics", None, b"up 1\n"),
     ],
 )
@@ -272,7 +277,7 @@ def test_every_method_asks_for_what_it_says(
     (request,) = server.asked
     assert f"{request.method} {request.path}" == asked
     assert body is ... or request.json == body
-    assert found == "up 1\n" if method == "metrics" else found
+    assert found == "up 1\n" if method == "metrics" else found is not None
 
 
 def test_put_ranker_takes_a_spec_or_its_fields(go: Go) -> None:

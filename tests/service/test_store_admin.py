@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from rankloop.service.store import admin, log
-from rankloop.service.wire import Spec
+from rankloop.service.store import admin, log, trials
+from rankloop.service.wire import ExperimentRequest, Spec
 from tests.service.stores import TABLES, Store, ev, shop, statuses, store
 
 __all__ = ["shop", "store"]  # fixtures
@@ -245,6 +245,7 @@ def test_a_deleted_ranker_leaves_nothing(shop: Store) -> None:
         shop.send(ev(f"{ranker}-3", closed, ["b"]))  # late
         shop.do(admin.keep_version, ranker, 1, b"state", f"of {ranker}", shop.now)
         shop.do(admin.take_lease, ranker, "worker", None)
+        shop.do(trials.begin, shop.row(ranker), "experiment", ExperimentRequest(), shop.now)
     counts = {table: shop.count(table) for table in TABLES}
     assert shop.do(admin.delete_ranker, "shop")
     assert {table: 2 * shop.count(table) for table in TABLES} == counts

@@ -22,7 +22,8 @@ from rankloop.service.failures import HANDLERS
 from rankloop.service.lane import Lane
 from rankloop.service.routes import ROUTES
 from rankloop.service.settings import Settings, from_environment
-from rankloop.service.wire import FeedbackEvent, RankRequest, Spec, VersionRequest
+from rankloop.service.views import Recent
+from rankloop.service.wire import ExperimentRequest, FeedbackEvent, RankRequest, Spec, VersionRequest
 
 
 class CountRequests:
@@ -52,7 +53,7 @@ def document(app: Litestar) -> dict[str, Any]:
     and the bounds of a number that may also be something else.
     """
     made: dict[str, Any] = app.openapi_schema.to_schema()
-    sent = [FeedbackEvent, RankRequest, Spec, VersionRequest]
+    sent = [ExperimentRequest, FeedbackEvent, RankRequest, Spec, VersionRequest]
     _, components = msgspec.json.schema_components(sent, ref_template="#/components/schemas/{name}")
     made["components"]["schemas"].update(components)
     event = {"$ref": "#/components/schemas/FeedbackEvent"}
@@ -90,7 +91,7 @@ def create_app(settings: Settings | None = None, engine: Engine | None = None) -
     return Litestar(
         ROUTES,
         lifespan=[life],
-        state=State({"engine": running}),
+        state=State({"engine": running, "recent": Recent()}),
         middleware=[CountRequests],
         exception_handlers=HANDLERS,
         request_max_body_size=settings.max_body_bytes,

@@ -10,7 +10,7 @@ import msgspec
 
 from rankloop import codec
 from rankloop.service import identity
-from rankloop.service.exposure import base_choice
+from rankloop.service.exposure import Mix, base_choice
 from rankloop.service.ids import new_id
 from rankloop.service.model import Ranked
 from rankloop.service.ranker import LiveRanker
@@ -40,13 +40,14 @@ class Asked:
         self.explored = 0
         self._loop = asyncio.get_running_loop()
         self._ranked: Ranked | None = None
+        self._mix: Mix | None = None
         self._reason: str | None = None
         self._given_up = False
         self._lock = threading.Lock()
 
-    def ranked(self, ranked: Ranked) -> None:
-        """The learner has made a list."""
-        self._ranked, self.explored = ranked, ranked.choice.explored
+    def ranked(self, ranked: Ranked, mix: Mix | None = None) -> None:
+        """The learner has made a list, perhaps a mixed one."""
+        self._ranked, self.explored, self._mix = ranked, ranked.choice.explored, mix
 
     def fall_back(self, reason: str) -> Asked:
         """The same with the caller's own order, because of `reason`; a thread that hangs keeps hold of this one."""
@@ -86,11 +87,12 @@ class Asked:
             impression_id=impression_id,
             ranker=self.row.name,
             version=self.live.version(learned),
-            exposure=self.row.spec.exposure,
+            exposure=self._mix.exposure if self._mix else self.row.spec.exposure,
             fallback=self._reason is not None,
             items=[RankedItem(item, i, score) for i, (item, score) in enumerate(zip(items, scores, strict=True), 1)],
             reason=self._reason,
             request_id=self.request.request_id,
+            experiment=self._mix.experiment if self._mix else None,
         )
 
     def _impression(self) -> NewImpression:
@@ -115,4 +117,6 @@ class Asked:
             body=ranked.body,
             answer=msgspec.json.encode(answer),
             shown=msgspec.json.encode(items),
+            experiment=answer.experiment,
+            credit=None if ranked.choice.credit is None else msgspec.json.encode(ranked.choice.credit.tolist()),
         )

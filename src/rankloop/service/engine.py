@@ -15,16 +15,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from rankloop.errors import InvalidInput, RankloopError, UnknownName
-from rankloop.service import identity
+from rankloop.service import identity, mixing, tally
 from rankloop.service import model as models
 from rankloop.service.asked import Asked
 from rankloop.service.auth import Keys
 from rankloop.service.curves import Curves
+from rankloop.service.history import History
 from rankloop.service.ids import new_id
 from rankloop.service.keeper import Keeper
 from rankloop.service.learning import Learning
@@ -32,7 +33,7 @@ from rankloop.service.metrics import Metrics, process_memory
 from rankloop.service.pool import Pool
 from rankloop.service.ranker import HANGING, LiveRanker
 from rankloop.service.settings import Settings
-from rankloop.service.store import NewEvent, StoreUnavailable, Writer, admin, log, open_database, schema
+from rankloop.service.store import NewEvent, StoreUnavailable, Writer, admin, log, open_database, schema, trials
 from rankloop.service.store.log import Closing, Receipts
 from rankloop.service.wire import RankRequest
 
@@ -71,6 +72,7 @@ class Engine:
         self.worker = f"{self.machine}:{os.getpid()}:{new_id()[-6:]}"
         self.metrics = Metrics()
         self.curves = Curves()
+        self.history = History()
         self.keys = Keys(settings)
         self.rankers: dict[str, LiveRanker] = {}
         self.database = open_database(settings.store)
@@ -104,12 +106,13 @@ class Engine:
         self.keeper.stop()
         self.learning.stop()
         try:
+            self.history.store(self)
             self.writer.do(lambda connection: admin.release(connection, self.worker))
         except (RankloopError, TimeoutError) as error:
             logger.warning("leases could not be given back: %s", error)
         self.writer.close()
         self.pool.close()
-        self.database.forget()
+        self.database.close()
 
     @property
     def ready(self) -> str | None:
@@ -119,6 +122,7 @@ class Engine:
         return None if self.warm.is_set() else "warming up: kernels are being compiled or loaded"
 
     def _warm_up(self) -> None:
+        tally.warm()
         for live in list(self.rankers.values()):
             self.warm_ranker(live)
         # numba leaves a million objects behind; looking through them again and again would stop requests for 100 ms.
@@ -167,7 +171,7 @@ class Engine:
     def load(self, name: str, patience: float | None = None) -> LiveRanker | None:
         """Read a ranker and, if it has another state than the one in memory, its snapshot."""
         with self._loading:
-            row, snapshot, version = self.database.read(lambda connection: _stored(connection, name))
+            row, snapshot, version, found = self.database.read(lambda connection: _stored(connection, name))
             if row is None or snapshot is None:
                 self.rankers.pop(name, None)
                 return None
@@ -186,7 +190,7 @@ class Engine:
                 live.pinned = None
             elif version is not None and (live.pinned is None or live.row.serving != row.serving):
                 live.pinned = models.load_model(row.spec, -1, version[0], version[1], f"{name!r}, v{row.serving}")
-            live.row = row
+            live.row, live.trials = row, mixing.opened(self.database, live, row, found)
             self.rankers[name] = live
         if self.warm.is_set() and not live.warm:
             self.warm_ranker(live, patience)
@@ -259,10 +263,12 @@ class Engine:
         live, spec, number = asked.live, asked.row.spec, asked.number
         served = live.serving
         assert number is not None
+        drawn = None if live.trials is None else live.trials.draw(number, asked.k, asked.row)
 
         def work() -> None:
+            mix = None if drawn is None else mixing.prepared(drawn, asked, self.rankers, self.metrics)
             with live.asked(number):
-                asked.ranked(served.rank(asked.candidates, asked.k, number, spec, names))
+                asked.ranked(served.rank(asked.candidates, asked.k, number, spec, names, mix), mix)
                 asked.store(self.writer)
 
         try:
@@ -272,6 +278,8 @@ class Engine:
             asked.give_up()
             live.given_up(number)
             served.abandon(number)
+            if drawn is not None:
+                drawn.trial.abandon(live.row.name, number)
             return "timeout"
         except Exception as error:
             asked.give_up()
@@ -299,6 +307,7 @@ class Engine:
     def _unstored(self, live: LiveRanker, asked: Asked) -> bytes:
         """The base order, for showing only: the store is down, so there is no impression to report on."""
         live.counts["fallbacks"] += 1
+        self.history.ranked(live.row.name, asked.k, 0, True)
         self.metrics.count("rank_requests_total", ranker=live.row.name, exposure=live.row.spec.exposure)
         self.metrics.count("rank_fallbacks_total", ranker=live.row.name, reason="store")
         return asked.unstored()
@@ -310,6 +319,7 @@ class Engine:
         metrics.observe("rank_seconds", seconds, ranker=name)
         metrics.count("ranked_positions_total", k, ranker=name)
         metrics.count("explored_positions_total", explored, ranker=name)
+        self.history.ranked(name, k, explored, reason is not None)
         if reason is not None:
             live.counts["fallbacks"] += 1
             metrics.count("rank_fallbacks_total", ranker=name, reason=reason)
@@ -330,9 +340,11 @@ class Engine:
 
     def closed(self, closings: Sequence[Closing]) -> None:
         """Count outcomes and wake the learner."""
-        for name, kind, values, length in closings:
+        for closing in closings:
+            name, kind, values, length = closing
             self.metrics.count("outcomes_total", ranker=name, kind=kind)
             self.curves.add(name, values, length)
+            self.history.closed(closing)
         if closings:
             self.learning.wake.set()
 
@@ -352,9 +364,16 @@ class Engine:
         self.metrics.count("store_errors_total", kind=kind)
 
 
-def _stored(connection: Any, name: str) -> tuple[admin.Ranker | None, admin.Snapshot | None, tuple[int, bytes] | None]:
+class _Stored(NamedTuple):
+    row: admin.Ranker | None
+    snapshot: admin.Snapshot | None
+    version: tuple[int, bytes] | None
+    running: list[trials.Trial]
+
+
+def _stored(connection: Any, name: str) -> _Stored:
     row = admin.ranker(connection, name)
     if row is None:
-        return None, None, None
+        return _Stored(None, None, None, [])
     version = None if row.serving is None else admin.version_state(connection, name, row.serving)
-    return row, admin.snapshot(connection, name), version
+    return _Stored(row, admin.snapshot(connection, name), version, trials.running(connection, name))

@@ -13,6 +13,7 @@ from rankloop.errors import CodecError, RankloopError, UnknownName
 from rankloop.service.auth import NotAllowed, NotAuthenticated
 from rankloop.service.engine import Conflict, OverLimit, UnknownRanker
 from rankloop.service.features import UnknownFeature
+from rankloop.service.model import TooSlow
 from rankloop.service.store import StoreUnavailable
 from rankloop.service.wire import Problem
 
@@ -28,6 +29,7 @@ KINDS: list[tuple[type[Exception], str, int]] = [
     (UnknownFeature, "unknown-feature", 422),
     (UnknownName, "unknown-name", 422),
     (StoreUnavailable, "store-unavailable", 503),
+    (TooSlow, "busy", 503),
     (CodecError, "damaged", 500),
     (RankloopError, "invalid", 422),
 ]

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from rankloop.errors import RankloopError
 from rankloop.service import model as models
-from rankloop.service.store import StoreUnavailable, admin, log
+from rankloop.service.store import StoreUnavailable, admin, log, series
 from rankloop.service.store.database import Connection
 
 if TYPE_CHECKING:
     from rankloop.service.engine import Engine
 
 TICK = 0.2  # seconds between looks for windows that end
+REMEMBER_EVERY = 2.0  # seconds between additions to the curves
 COUNT_EVERY = 5.0  # seconds between counts of open impressions
 SWEEP_EVERY = 30.0  # seconds between deletions
 logger = logging.getLogger("rankloop")
@@ -37,7 +38,7 @@ class Keeper:
         self._stopping = threading.Event()
         self._turn = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="rankloop-keeper", daemon=True)
-        self._counted = self._swept = time.monotonic()
+        self._counted = self._swept = self._remembered = time.monotonic()
 
     def start(self) -> None:
         """Begin."""
@@ -87,6 +88,9 @@ class Keeper:
             engine.metrics.gauge("lease_held", int(live.held), ranker=name)
         engine.learning.peers = len(self.alive) > 1
         now = time.monotonic()
+        if now - self._remembered > REMEMBER_EVERY:
+            self._remembered = now
+            engine.history.store(engine)
         if now - self._counted > COUNT_EVERY:
             self._counted = now
             for name, count in engine.database.read(log.open_counts).items():
@@ -112,6 +116,7 @@ class Keeper:
         before = self.engine.clock() - days * 86400 if days else None
         while self.engine.writer.do(lambda c: admin.sweep(c, before)) and not self._stopping.is_set():
             pass
+        self.engine.writer.do(lambda c: series.sweep(c, self.engine.clock()))
 
     # -- who lives, who learns -------------------------------------------------------------------------------------
 

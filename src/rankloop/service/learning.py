@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rankloop.errors import RankloopError
+from rankloop.service import tallying
 from rankloop.service.ranker import LiveRanker
 from rankloop.service.store import StoreUnavailable, admin, log
 from rankloop.service.store.database import Connection
@@ -52,6 +53,7 @@ class Learning:
         for live in list(self.engine.rankers.values()):
             if live.held:
                 self._guarded(live, save=True)
+                self._count(live, live.model.learned, force=True)
         self.engine.database.forget()
 
     def catch_up(self) -> None:
@@ -68,6 +70,7 @@ class Learning:
             self.engine.metrics.gauge("learner_lag", max(0, behind), ranker=live.row.name)
             if behind > 0 or live.model.learned > live.snapshot_seq:
                 self._guarded(live)
+            self._count(live, heads.get(live.row.name, 0))
 
     def _guarded(self, live: LiveRanker, save: bool = False) -> None:
         """One ranker's trouble is not another's."""
@@ -79,6 +82,15 @@ class Learning:
             logger.warning("ranker %s: learning waits for the store: %s", live.row.name, error)
         except Exception:
             logger.exception("ranker %s: learning stopped at outcome %d", live.row.name, live.model.learned)
+
+    def _count(self, live: LiveRanker, head: int, force: bool = False) -> None:
+        """Count what mixed lists came to, also of a ranker that fails to learn."""
+        try:
+            tallying.count(self.engine, live, head, force)
+        except StoreUnavailable as error:
+            logger.warning("ranker %s: counting waits for the store: %s", live.row.name, error)
+        except Exception:
+            logger.exception("ranker %s: its experiments could not be counted", live.row.name)
 
     def advance(self, live: LiveRanker) -> None:
         """Fold the outcomes that are there into the model."""
@@ -126,14 +138,14 @@ class Learning:
         return waited >= every or live.model.learned - live.snapshot_seq >= SNAPSHOT_EVENTS
 
     def _version(self, live: LiveRanker, learned: int, state: bytes, now: float) -> None:
-        settings, name = self.engine.settings, live.row.name
+        settings, name, generation = self.engine.settings, live.row.name, live.model.generation
         if live.last_version == 0.0:
             live.last_version = time.monotonic()  # the first version is due an hour after the start, not at it
         if time.monotonic() - live.last_version < settings.version_seconds or learned == live.version_seq:
             return
 
         def keep(connection: Connection) -> None:
-            admin.keep_version(connection, name, learned, state, "kept by the clock", now, automatic=True)
+            admin.keep_version(connection, name, learned, state, "kept by the clock", now, True, generation)
             admin.drop_old_versions(connection, name, settings.keep_versions)
 
         self.engine.writer.do(keep)

@@ -60,6 +60,13 @@ METRICS: Final[Mapping[str, Metric]] = {
     "lease_held": Metric("gauge", "1 in the process that learns, 0 in the others.", ("ranker",)),
     "snapshots_total": Metric("counter", "Snapshots of a learner that were saved.", ("ranker",)),
     "snapshot_seconds": Metric("histogram", "Time to save a snapshot."),
+    "mixed_lists_total": Metric("counter", "Lists mixed with a rival's, by what for.", ("ranker", "kind")),
+    "unmixed_lists_total": Metric("counter", "Lists that should have been, and why not.", ("ranker", "reason")),
+    "experiment_lists_total": Metric(
+        "counter", "Mixed lists with feedback: win, loss, tie.", ("ranker", "kind", "result")
+    ),
+    "experiment_preference": Metric("gauge", "For the ranker (1) or its rival (-1).", ("ranker", "kind", "end")),
+    "demotions_total": Metric("counter", "Rankers put into shadow by their guardrail.", ("ranker",)),
     "store_commit_seconds": Metric("histogram", "Time of a commit to the database."),
     "store_batch_size": Metric("histogram", "Writes that shared a commit.", buckets=SIZES),
     "store_errors_total": Metric("counter", "Failures of the database.", ("kind",)),

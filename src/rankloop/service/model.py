@@ -12,13 +12,13 @@ import numpy as np
 
 from rankloop import codec, registry
 from rankloop.errors import InvalidParameter, RankloopError
-from rankloop.learner import Learner
-from rankloop.service.exposure import Choice, choose
+from rankloop.learner import Explains, Explanation, Learner
+from rankloop.service.exposure import Choice, Mix, best_order, choose
 from rankloop.service.features import Schema
 from rankloop.service.store.log import Outcome
-from rankloop.service.wire import Candidate, Contribution, Spec
+from rankloop.service.wire import Candidate, Contribution, Exposure, Spec
 from rankloop.streams import Streams
-from rankloop.types import Candidates, Feedback
+from rankloop.types import Array, Candidates, Feedback, Impression
 
 WAIT = 0.2  # seconds between looks whether the lock one waits for was abandoned
 WARM_ROUNDS = 6  # of a throw-away learner: enough to meet every kernel, cold and after learning
@@ -49,17 +49,25 @@ class Model:
         self.learner, self.spec = learner, spec
         self.generation, self.learned = generation, learned
         self.lock = threading.Lock()
-        self._ranking: int | None = None  # the impression for which a ranking thread holds the lock
+        self._ranking: object = None  # the impression for which a ranking thread holds the lock
         self._rank_streams, self._learn_streams = Streams(spec.seed), Streams(spec.seed)
 
-    def rank(self, candidates: Candidates, k: int, number: int, spec: Spec, names: list[str] | None) -> Ranked:
+    def rank(
+        self,
+        candidates: Candidates,
+        k: int,
+        number: int,
+        spec: Spec,
+        names: list[str] | None,
+        mix: Mix | None = None,
+    ) -> Ranked:
         """Rank for impression `number`; `names` of features asks for contributions."""
         lock, streams = self.lock, self._rank_streams
         if not lock.acquire(timeout=spec.timeout_ms / 1e3):
             raise TooSlow("the learner is busy")
         self._ranking = number
         try:
-            choice = choose(self.learner, candidates, k, streams.at("rank", number), spec)
+            choice = choose(self.learner, candidates, k, streams.at("rank", number), spec, mix)
             weights, learned = weights_of(self.learner), self.learned
         finally:
             if lock is self.lock:
@@ -81,7 +89,23 @@ class Model:
                 ]
         return Ranked(choice, codec.dump_impression(choice.impression), scores, contributions, learned)
 
-    def abandon(self, number: int) -> None:
+    def best(
+        self, candidates: Candidates, k: int, exposure: Exposure, displacement: int, asked: object, patience: float
+    ) -> Array:
+        """(k,) what the learner believes best, for a list of another ranker that is mixed with it; `asked` is what
+        `abandon` calls that list, `patience` in seconds."""
+        lock = self.lock
+        if not lock.acquire(timeout=patience):
+            raise TooSlow("the learner is busy")
+        self._ranking = asked
+        try:
+            return best_order(self.learner, candidates, k, exposure, displacement)
+        finally:
+            if lock is self.lock:
+                self._ranking = None
+            lock.release()
+
+    def abandon(self, number: object) -> None:
         """If the thread that ranks for impression `number` hangs and holds the lock: ranking changes nothing, so the
         others go on without it."""
         if self._ranking != number:
@@ -116,6 +140,26 @@ class Model:
         with self._locked():
             learned, arrays = self.learned, self.learner.state()
         return learned, state_bytes(self.spec, arrays)
+
+    @contextmanager
+    def looked_at(self) -> Iterator[Learner]:
+        """The learner, for someone who only looks: quickly, and never waiting long for one that hangs."""
+        lock = self.lock
+        if not lock.acquire(timeout=WAIT):
+            raise TooSlow("the learner is busy")
+        try:
+            yield self.learner
+        finally:
+            lock.release()
+
+    def explain(self, impression: Impression) -> Explanation | None:
+        """What a learner that explains itself says of a list; None for one it cannot tell of: of before a reset, of
+        other features, of another learner."""
+        try:
+            with self.looked_at() as learner:
+                return learner.explain(impression) if isinstance(learner, Explains) else None
+        except RankloopError:
+            return None
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -183,7 +227,10 @@ def warm(spec: Spec) -> None:
         for t in range(WARM_ROUNDS):
             rows = rng.random((n, len(spec.features))).tolist() if spec.features else [None] * n
             candidates = schema.read("warm", [Candidate(str(i), row) for i, row in enumerate(rows)])
-            ranked = model.rank(candidates, spec.k, t, tried, None)
+            k = min(spec.k, n)
+            odds = t % 2 == 0 and exposure == "full"
+            mixed = Mix(0, tried.exposure, np.arange(k), rng.random((2, k) if odds else k), odds)
+            ranked = model.rank(candidates, spec.k, t, tried, None, mixed if t > 2 and exposure != "shadow" else None)
             values = [0.0] * len(ranked.choice.impression.order)
             values[min(t % 4, len(values) - 1)] = 1.0
             model.learn(Outcome(t, True, 0, ranked.body, values), 0)

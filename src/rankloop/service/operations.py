@@ -11,7 +11,7 @@ from rankloop.errors import InvalidParameter
 from rankloop.service import model as models
 from rankloop.service.engine import Conflict, Engine, OverLimit, UnknownRanker
 from rankloop.service.ranker import LiveRanker
-from rankloop.service.store import admin, log
+from rankloop.service.store import admin, log, trials
 from rankloop.service.store.database import Connection
 from rankloop.service.wire import Erased, RankerStatus, Spec, VersionInfo
 
@@ -29,6 +29,7 @@ def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
 
     def change(connection: Connection) -> bool:
         if admin.add_ranker(connection, name, spec, state, now):
+            trials.settle(connection, name, now)
             return True
         before = admin.ranker(connection, name, lock=True)
         assert before is not None
@@ -46,6 +47,7 @@ def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
             admin.replace_state(connection, name, state, now, reset=True)
         else:
             admin.change_spec(connection, name, spec)
+        trials.settle(connection, name, now)
         return False
 
     created = engine.writer.do(change)
@@ -106,6 +108,7 @@ def promote(engine: Engine, name: str, version: int | str | None, note: str) -> 
         if number is not None:
             _usable(connection, row, number)
         admin.set_serving(connection, name, number)
+        trials.settle(connection, name, engine.clock())
 
     engine.writer.do(change)
     engine.load(name)
@@ -134,6 +137,7 @@ def rollback(engine: Engine, name: str, version: int | str | None, note: str) ->
         wanted = _usable(connection, row, number)
         admin.keep_version(connection, name, learned, state, note or f"before the rollback to v{number}", now)
         admin.replace_state(connection, name, wanted, now, reset=False)
+        trials.settle(connection, name, now)
 
     engine.writer.do(change)
     engine.load(name)
@@ -152,6 +156,7 @@ def reset(engine: Engine, name: str, note: str = "") -> RankerStatus:
             raise _unknown(engine, name)
         admin.keep_version(connection, name, learned, state, note or "before the reset", now)
         admin.replace_state(connection, name, models.fresh_state(row.spec), now, reset=True)
+        trials.settle(connection, name, now)
 
     engine.writer.do(change)
     engine.load(name)
@@ -225,6 +230,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
         rows = admin.rankers(connection)
         heads, opened = log.heads(connection), log.open_counts(connection)
         leases, snapshots = admin.leases(connection), admin.snapshot_seqs(connection)
+        demoted = trials.demotions(connection)
         found = []
         for row in rows:
             if names is not None and row.name not in names:
@@ -247,6 +253,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
                     snapshot_at=snapshot,
                     created=row.created,
                     counts=dict(live.counts) if live else {},
+                    demoted=demoted.get(row.name) if row.spec.guardrail and row.spec.exposure == "shadow" else None,
                 )
             )
         return found

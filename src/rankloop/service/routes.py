@@ -7,25 +7,22 @@ from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
 from litestar import MediaType, Request, Response, delete, get, post, put
-from litestar.connection import ASGIConnection
 from litestar.datastructures import State
-from litestar.handlers.base import BaseRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Body, Parameter
 
 from rankloop import __version__
 from rankloop.errors import InvalidInput
-from rankloop.service import calls, operations
+from rankloop.service import calls, experiment_routes, operations, page, watching
 from rankloop.service.docs_page import CONTENT_SECURITY_POLICY
 from rankloop.service.engine import Engine
 from rankloop.service.failures import failure, problem
 from rankloop.service.metrics import exposition
+from rankloop.service.routing import RankerName, needs, problems
 from rankloop.service.store import admin
 from rankloop.service.wire import (
-    NAME,
     Erased,
     FeedbackAnswer,
-    Problem,
     RankAnswer,
     RankerStatus,
     Spec,
@@ -33,38 +30,10 @@ from rankloop.service.wire import (
     VersionRequest,
 )
 
-RankerName = Annotated[str, Parameter(pattern=NAME, description="the ranker", max_length=64)]
 # 513: a path parameter comes with the slash before it
 User = Annotated[str, Parameter(min_length=1, max_length=513, description="as sent with rank requests")]
 Wanted = Annotated[VersionRequest | None, Body()]
 Explain = Annotated[bool, Parameter(description="add each feature's share of the score (linear learners)")]
-
-
-def _problems(*codes: int) -> dict[int, ResponseSpec]:
-    texts = {
-        400: "not JSON, or not of the shape described here",
-        401: "no key, or an unknown one",
-        403: "a key without the scope this needs",
-        404: "no such ranker or version",
-        409: "contradicts what is there; the message says the remedy",
-        413: "larger than a limit; the message says which",
-        422: "well formed, but a value breaks a rule",
-        503: "the store is down or the service is stopping; try again with the same ids",
-    }
-    return {
-        code: ResponseSpec(Problem, description=texts[code], generate_examples=False)
-        for code in (*codes, 401, 403, 503)
-    }
-
-
-def needs(scope: str | None) -> Any:
-    """A guard that asks for a key with `scope`; async, or every request would pass through a thread."""
-
-    async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-        engine: Engine = connection.app.state.engine
-        engine.keys.check(connection.headers.get("authorization"), scope)
-
-    return guard
 
 
 # -- rank and feedback ---------------------------------------------------------------------------------------------
@@ -76,7 +45,7 @@ def needs(scope: str | None) -> Any:
     status_code=200,
     tags=["rank"],
     summary="Rank candidates",
-    responses={200: ResponseSpec(RankAnswer, generate_examples=False), **_problems(400, 404, 409, 413, 422)},
+    responses={200: ResponseSpec(RankAnswer, generate_examples=False), **problems(400, 404, 409, 413, 422)},
 )
 async def rank(request: Request[Any, Any, Any], name: RankerName, explain: Explain = False) -> Response[bytes]:
     """Send candidates in the order you would show them; show the items of the answer, and report what was clicked.
@@ -94,7 +63,7 @@ async def rank(request: Request[Any, Any, Any], name: RankerName, explain: Expla
     status_code=200,
     tags=["feedback"],
     summary="Report clicks or grades",
-    responses={200: ResponseSpec(FeedbackAnswer, generate_examples=False), **_problems(400, 413, 422)},
+    responses={200: ResponseSpec(FeedbackAnswer, generate_examples=False), **problems(400, 413, 422)},
 )
 async def feedback(request: Request[Any, Any, Any]) -> Response[bytes]:
     """One event or an array of them. Every event is answered for itself, and is durable when it is.
@@ -116,7 +85,7 @@ async def feedback(request: Request[Any, Any, Any]) -> Response[bytes]:
     responses={
         200: ResponseSpec(RankerStatus, description="it was there; changed", generate_examples=False),
         201: ResponseSpec(RankerStatus, description="new", generate_examples=False),
-        **_problems(400, 409, 413, 422),
+        **problems(400, 409, 413, 422),
     },
 )
 async def put_ranker(state: State, name: RankerName, data: Annotated[Spec, Body()]) -> Response[RankerStatus]:
@@ -126,7 +95,7 @@ async def put_ranker(state: State, name: RankerName, data: Annotated[Spec, Body(
     return Response(status, status_code=201 if created else 200)
 
 
-@get("/v1/rankers", guards=[needs("admin")], tags=["rankers"], summary="All rankers", responses=_problems())
+@get("/v1/rankers", guards=[needs("admin")], tags=["rankers"], summary="All rankers", responses=problems())
 async def list_rankers(state: State) -> list[RankerStatus]:
     """Every ranker with its status."""
     return await asyncio.to_thread(operations.statuses, state.engine)
@@ -137,7 +106,7 @@ async def list_rankers(state: State) -> list[RankerStatus]:
     guards=[needs("admin")],
     tags=["rankers"],
     summary="One ranker",
-    responses=_problems(400, 404),
+    responses=problems(400, 404),
 )
 async def get_ranker(state: State, name: RankerName) -> RankerStatus:
     """Its spec, how much it has learned, how far learning is behind, who learns."""
@@ -149,7 +118,7 @@ async def get_ranker(state: State, name: RankerName) -> RankerStatus:
     guards=[needs("admin")],
     tags=["rankers"],
     summary="Delete a ranker",
-    responses=_problems(400, 404),
+    responses=problems(400, 404),
 )
 async def delete_ranker(state: State, name: RankerName) -> None:
     """And all its impressions, feedback and versions."""
@@ -164,7 +133,7 @@ async def delete_ranker(state: State, name: RankerName) -> None:
     guards=[needs("admin")],
     tags=["versions"],
     summary="Kept versions",
-    responses=_problems(400, 404),
+    responses=problems(400, 404),
 )
 async def list_versions(state: State, name: RankerName) -> list[VersionInfo]:
     """The newest first. One an hour is kept by itself while the ranker learns."""
@@ -176,7 +145,7 @@ async def list_versions(state: State, name: RankerName) -> list[VersionInfo]:
     guards=[needs("admin")],
     tags=["versions"],
     summary="Keep a version",
-    responses=_problems(400, 404, 422),
+    responses=problems(400, 404, 422),
 )
 async def keep_version(state: State, name: RankerName, data: Wanted = None) -> VersionInfo:
     """An immutable copy of what is learned now, with a note."""
@@ -212,7 +181,7 @@ def _action(action: Action, summary: str, text: str) -> Any:
         status_code=200,
         tags=[tag],
         summary=summary,
-        responses=_problems(400, 404, 409, 422),
+        responses=problems(400, 404, 409, 422),
     )(handler)
 
 
@@ -247,7 +216,7 @@ ACTIONS = [
     status_code=200,
     tags=["users"],
     summary="Forget a user",
-    responses=_problems(400, 422),
+    responses=problems(400, 422),
 )
 async def erase_user(request: Request[Any, Any, Any], user: User) -> Erased:
     """Delete all impressions and events of a user. Weights that were learned stay: they hold no one's data."""
@@ -266,7 +235,7 @@ def healthz() -> dict[str, str]:
     return {"status": "ok", "version": __version__}
 
 
-@get("/readyz", tags=["operations"], summary="May requests come?", sync_to_thread=False, responses=_problems())
+@get("/readyz", tags=["operations"], summary="May requests come?", sync_to_thread=False, responses=problems())
 def readyz(state: State) -> Response[Any]:
     """Yes once the kernels are warm, until the service stops."""
     engine: Engine = state.engine
@@ -281,7 +250,7 @@ def readyz(state: State) -> Response[Any]:
     tags=["operations"],
     summary="Metrics for Prometheus",
     media_type=MediaType.TEXT,
-    responses=_problems(),
+    responses=problems(),
 )
 async def metrics(state: State) -> Response[str]:
     """Of all processes on this machine, told apart by the label `worker`. Any key will do."""
@@ -303,11 +272,19 @@ def openapi(state: State) -> dict[str, Any]:
     return document
 
 
-@get(["/", "/docs"], include_in_schema=False, sync_to_thread=False, media_type=MediaType.HTML)
+@get("/", include_in_schema=False, sync_to_thread=False, media_type=MediaType.HTML)
+def status_page() -> Response[str]:
+    """The status page."""
+    headers = {"Content-Security-Policy": page.CONTENT_SECURITY_POLICY, "Cache-Control": "no-cache"}
+    return Response(page.PAGE, headers=headers, media_type=MediaType.HTML)
+
+
+@get("/docs", include_in_schema=False, sync_to_thread=False, media_type=MediaType.HTML)
 def docs(state: State) -> Response[str]:
     """The API as a page to browse."""
     return Response(state.docs, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY}, media_type=MediaType.HTML)
 
 
 ROUTES: list[Any] = [rank, feedback, put_ranker, list_rankers, get_ranker, delete_ranker, list_versions, keep_version]
-ROUTES += [*ACTIONS, erase_user, healthz, readyz, metrics, openapi, docs]
+ROUTES += [*watching.ROUTES, *experiment_routes.ROUTES]
+ROUTES += [*ACTIONS, erase_user, healthz, readyz, metrics, openapi, docs, status_page]

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from rankloop.service.store import lineage
 from rankloop.service.store.database import Connection, Row, marks
 from rankloop.service.wire import Erased, Spec
 
@@ -75,6 +76,7 @@ def add_ranker(connection: Connection, name: str, spec: Spec, state: bytes, now:
         return False
     connection.run("INSERT INTO heads (ranker, next_seq, next_number) VALUES (?, 0, 0)", name)
     save_snapshot(connection, name, first, 0, state, now)
+    lineage.begin(connection, name, lineage.Origin(first, first, 0, state), now)
     return True
 
 
@@ -82,6 +84,11 @@ def change_spec(connection: Connection, name: str, spec: Spec) -> None:
     """Store a changed spec."""
     sql = "UPDATE rankers SET spec = ?, revision = revision + 1 WHERE name = ?"
     connection.run(sql, msgspec.json.encode(spec), name)
+
+
+def touch(connection: Connection, name: str) -> None:
+    """Let other processes look again: something that belongs to a ranker has changed."""
+    connection.run("UPDATE rankers SET revision = revision + 1 WHERE name = ?", name)
 
 
 def set_learning(connection: Connection, name: str, learning: bool) -> None:
@@ -98,7 +105,8 @@ def delete_ranker(connection: Connection, name: str) -> bool:
     """Delete a ranker and everything that belongs to it."""
     owned = "(SELECT id FROM impressions WHERE ranker = ?)"
     connection.run(f"DELETE FROM events WHERE impression_id IN {owned}", name)
-    for table in ("impressions", "outcomes", "snapshots", "versions", "leases", "heads"):
+    tables = ("impressions", "outcomes", "snapshots", "versions", "leases", "heads", "series", "experiments", "origins")
+    for table in tables:
         connection.run(f"DELETE FROM {table} WHERE ranker = ?", name)
     return connection.run("DELETE FROM rankers WHERE name = ?", name) > 0
 
@@ -149,10 +157,11 @@ def replace_state(connection: Connection, name: str, state: bytes, now: float, *
         int(reset),
         name,
     )
-    ((generation,),) = connection.rows("SELECT generation FROM rankers WHERE name = ?", name)
+    ((generation, epoch),) = connection.rows("SELECT generation, epoch FROM rankers WHERE name = ?", name)
     sql = f"SELECT next_seq FROM heads WHERE ranker = ?{connection.lock_rows}"
     ((seq,),) = connection.rows(sql, name)
     save_snapshot(connection, name, int(generation), int(seq), state, now)
+    lineage.begin(connection, name, lineage.Origin(int(generation), int(epoch), int(seq), state), now)
 
 
 def versions(connection: Connection, name: str) -> list[Version]:
@@ -168,26 +177,37 @@ def version_state(connection: Connection, name: str, version: int) -> tuple[int,
 
 
 def keep_version(
-    connection: Connection, name: str, seq: int, state: bytes, note: str, now: float, automatic: bool = False
+    connection: Connection,
+    name: str,
+    seq: int,
+    state: bytes,
+    note: str,
+    now: float,
+    automatic: bool = False,
+    generation: int | None = None,
 ) -> int:
-    """Add a version; its number."""
-    ranker(connection, name, lock=True)
+    """Add a version; its number. `generation` is the ranker's present one, if not given."""
+    owner = ranker(connection, name, lock=True)
+    if generation is None and owner is not None:
+        generation = owner.generation
     row = connection.row("SELECT COALESCE(MAX(version), 0) + 1 FROM versions WHERE ranker = ?", name)
     number = int(row[0]) if row else 1
-    columns = "ranker, version, seq, state, created, note, automatic"
-    connection.insert("versions", columns, [(name, number, seq, state, now, note, int(automatic))])
+    columns = "ranker, version, seq, state, created, note, automatic, generation"
+    connection.insert("versions", columns, [(name, number, seq, state, now, note, int(automatic), generation)])
     return number
 
 
 def drop_old_versions(connection: Connection, name: str, keep: int) -> int:
-    """Delete all but the newest `keep` versions that were made automatically; never the one that is served."""
+    """Delete all but the newest `keep` versions that were made automatically; never one that is served or tried."""
     return connection.run(
         "DELETE FROM versions WHERE ranker = ? AND automatic = 1 AND version NOT IN "
         "(SELECT version FROM versions WHERE ranker = ? AND automatic = 1 ORDER BY version DESC LIMIT ?) "
-        "AND version NOT IN (SELECT serving FROM rankers WHERE name = ? AND serving IS NOT NULL)",
+        "AND version NOT IN (SELECT serving FROM rankers WHERE name = ? AND serving IS NOT NULL) AND version NOT IN "
+        "(SELECT version FROM experiments WHERE ranker = ? AND state = 'running' AND version IS NOT NULL)",
         name,
         name,
         keep,
+        name,
         name,
     )
 
@@ -298,7 +318,8 @@ def sweep(connection: Connection, before: float | None, limit: int = 500) -> int
     sql = f"SELECT i.id FROM impressions i WHERE i.erase = 1 AND {_COVERED} LIMIT {limit}"
     ids = [row[0] for row in connection.rows(sql)]
     if before is not None and len(ids) < limit:
-        sql = f"SELECT i.id FROM impressions i WHERE i.created < ? AND {_COVERED} LIMIT {limit - len(ids)}"
+        old = "i.ranker IN (SELECT name FROM rankers) AND i.created < ?"
+        sql = f"SELECT i.id FROM impressions i WHERE {old} AND {_COVERED} LIMIT {limit - len(ids)}"
         ids += [row[0] for row in connection.rows(sql, before)]
     # Lists that were on the way while their ranker was deleted: no one else would ever close them.
     sql = f"SELECT id FROM impressions WHERE open = 1 AND ranker NOT IN (SELECT name FROM rankers) LIMIT {limit}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -112,6 +113,8 @@ class Database(ABC):
             try:
                 if connection is None:
                     connection = self._local.connection = self.reader()
+                    with self._lock:
+                        self._readers.add(connection)
                 with connection.transaction():
                     return query(connection)
             except Passing as error:
@@ -131,8 +134,19 @@ class Database(ABC):
             with suppress(Exception):
                 connection.close()
 
+    def close(self) -> None:
+        """Close the connections of all threads that read: those of an event loop's pool do not do it themselves."""
+        self.forget()
+        with self._lock:
+            readers = list(self._readers)
+        for connection in readers:
+            with suppress(Exception):  # SQLite's may only be closed by their own thread, and end with it
+                connection.close()
+
     def __init__(self) -> None:
         self._local = threading.local()
+        self._lock = threading.Lock()
+        self._readers: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 # -- SQLite --------------------------------------------------------------------------------------------------------
@@ -251,12 +265,12 @@ class SQLite(Database):
         super().__init__()
         self.path = path
         self.url = f"sqlite:///{path}"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreUnavailable(f"{path.parent}: {error.strerror}; choose another folder for --store") from None
 
     def connect(self) -> Connection:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreUnavailable(f"{self.path.parent}: {error.strerror}; choose another folder for --store") from None
         return SQLiteConnection(self.path)
 
     def reader(self) -> Connection:

@@ -35,6 +35,8 @@ class NewImpression(NamedTuple):
     body: bytes
     answer: bytes
     shown: bytes
+    experiment: int | None = None  # the one it was mixed for
+    credit: bytes | None = None
 
 
 class Stored(NamedTuple):
@@ -82,7 +84,10 @@ class Outcome(NamedTuple):
 def add_impressions(connection: Connection, new: Sequence[NewImpression]) -> list[Stored]:
     """Append impressions; one whose request_id was answered before is not appended and gets the earlier answer."""
     tail = "ON CONFLICT DO NOTHING RETURNING id"
-    columns = "id, ranker, epoch, number, created, closes, person, request_id, digest, learn, body, answer, shown, open"
+    columns = (
+        "id, ranker, epoch, number, created, closes, person, request_id, digest, learn, body, answer, shown, "
+        "experiment, credit, open"
+    )
     rows = [(*one[:9], int(one.learn), *one[10:], 1) for one in sorted(new, key=lambda one: one.request_id or "")]
     added = {row[0] for row in connection.insert("impressions", columns, rows, tail)}
     found = []

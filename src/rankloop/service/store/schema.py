@@ -90,6 +90,48 @@ MIGRATIONS: list[list[str]] = [
         "CREATE TABLE keys (digest TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, scopes TEXT NOT NULL,"
         " created {real} NOT NULL)",
     ],
+    [  # curves, and the latest lists of a ranker; what deletes old ones goes ranker by ranker, so one index does both
+        """CREATE TABLE series (
+            ranker TEXT NOT NULL,
+            step {int} NOT NULL,            -- seconds that a bucket holds
+            start {int} NOT NULL,           -- Unix time
+            body {bytes} NOT NULL,          -- series.Bucket as JSON
+            PRIMARY KEY (ranker, step, start)
+        )""",
+        "CREATE INDEX impressions_latest ON impressions (ranker, created)",
+        "DROP INDEX impressions_created",
+    ],
+    [  # comparisons on live traffic: who put what there is kept with the list, what it came to with the experiment
+        "ALTER TABLE impressions ADD COLUMN experiment {int}",  # the one the list was mixed for
+        "ALTER TABLE impressions ADD COLUMN credit {bytes}",  # by slot, JSON: 1 the ranker's item, -1 the other's
+        """CREATE TABLE experiments (
+            ranker TEXT NOT NULL,
+            id {int} NOT NULL,
+            kind TEXT NOT NULL,             -- experiment or guardrail
+            terms {bytes} NOT NULL,         -- wire.ExperimentRequest as JSON
+            version {int},                  -- the version it is against, if it is one: that must stay
+            subject {bytes} NOT NULL,       -- what of the ranker is tried; another one ends it
+            state TEXT NOT NULL,            -- running, stopped or demoted
+            reason TEXT,                    -- why it ended
+            started {real} NOT NULL,
+            ended {real},
+            next_seq {int} NOT NULL,        -- outcomes before it are in the tally
+            tally {bytes} NOT NULL,         -- tally.Tally as JSON
+            PRIMARY KEY (ranker, id)
+        )""",
+    ],
+    [  # what replay needs to rebuild any version: where each fold began
+        """CREATE TABLE origins (
+            ranker TEXT NOT NULL,
+            generation {int} NOT NULL,
+            epoch {int} NOT NULL,
+            seq {int} NOT NULL,             -- outcomes from this one on are folded into the state
+            state {bytes} NOT NULL,         -- fresh, or the version that was rolled back to
+            created {real} NOT NULL,
+            PRIMARY KEY (ranker, generation)
+        )""",
+        "ALTER TABLE versions ADD COLUMN generation {int}",  # which fold it is a state of; null in older stores
+    ],
 ]
 
 
@@ -116,6 +158,30 @@ def migrate(database: Database, patience: float = 10.0) -> int:
             time.sleep(0.2)
 
 
+def require_current(database: Database) -> None:
+    """Refuse a store that is not of this release, without changing it: for those who only look."""
+    try:
+        done = database.read(lambda connection: len(connection.rows("SELECT id FROM migrations")))
+    except Exception as error:
+        raise StoreUnavailable(
+            f"this is no store of rankloop, or it cannot be read ({error}); give what `rankloop serve --store` has"
+        ) from None
+    if done > len(MIGRATIONS):
+        raise NewerStore(_newer(done))
+    if done < len(MIGRATIONS):
+        raise RankloopError(
+            f"the store has {done} migrations, this release wants {len(MIGRATIONS)}; "
+            "`rankloop serve` or `rankloop keys list` with this release bring it up to date"
+        )
+
+
+def _newer(done: int) -> str:
+    return (
+        f"the store has {done} migrations, this release knows {len(MIGRATIONS)}; "
+        "serve it with the release that wrote it"
+    )
+
+
 def _migrate(connection: Connection) -> int:
     embedded = isinstance(connection, SQLiteConnection)
     if not embedded:
@@ -123,10 +189,7 @@ def _migrate(connection: Connection) -> int:
     connection.run("CREATE TABLE IF NOT EXISTS migrations (id INTEGER PRIMARY KEY)")
     done = len(connection.rows("SELECT id FROM migrations"))
     if done > len(MIGRATIONS):
-        raise NewerStore(
-            f"the store has {done} migrations, this release knows {len(MIGRATIONS)}; "
-            "serve it with the release that wrote it"
-        )
+        raise NewerStore(_newer(done))
     types = {"int": "INTEGER", "real": "REAL", "bytes": "BLOB"}
     if not embedded:
         types = {"int": "BIGINT", "real": "DOUBLE PRECISION", "bytes": "BYTEA"}

@@ -1,0 +1,106 @@
+// Elements, calls and words. No library: the page must work on a machine without internet and stay small.
+
+const $$ = (id) => document.getElementById(id);
+
+// h("li", { class: "chip", onclick: f, "aria-label": "…" }, "text", element, null)
+function h(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+// Puts `make()` into `element` if `data` is other than the last time. Who has the focus keeps it; what is being filled in stays,
+// and so does what one has scrolled to.
+function renew(element, data, make) {
+  const text = JSON.stringify(data);
+  if (element.dataset.shown === text) return;
+  const active = element.contains(document.activeElement) ? document.activeElement : null;
+  if (active?.matches("select, input:not([type=radio])")) return;
+  const scrolled = element.querySelector(".scroll")?.scrollTop ?? 0;
+  element.dataset.shown = text;
+  element.replaceChildren(...[make()].flat().filter(Boolean));
+  if (scrolled) element.querySelector(".scroll").scrollTop = scrolled;
+  if (active) [...element.querySelectorAll(active.tagName)].find((other) => known(other) === known(active))?.focus();
+}
+
+// What an element is to a person: the same words lead to the same thing.
+const known = (element) => [element.getAttribute("aria-label"), element.getAttribute("href"), element.value, element.textContent].join("|");
+
+// -- the service --------------------------------------------------------------------------------------------------
+
+class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+// The key stays in this tab: sessionStorage ends with it.
+const adminKey = {
+  get: () => sessionStorage.getItem("rankloop-key"),
+  set: (value) => sessionStorage.setItem("rankloop-key", value),
+  drop: () => sessionStorage.removeItem("rankloop-key"),
+};
+
+async function call(method, path, body) {
+  const headers = {};
+  if (adminKey.get()) headers.Authorization = `Bearer ${adminKey.get()}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const options = { method, headers, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store" };
+  const answer = await fetch(path, { ...options, signal: AbortSignal.timeout(10000) });
+  const text = await answer.text();
+  let found = null;
+  try { found = text ? JSON.parse(text) : null; } catch { /* told below */ }
+  if (!answer.ok) throw new Refused(answer.status, found?.message ?? `${answer.status} ${answer.statusText}`);
+  return found;
+}
+
+const rankerPath = (name, more = "") => `/v1/rankers/${encodeURIComponent(name)}${more}`;
+
+// -- words --------------------------------------------------------------------------------------------------------
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const decimal = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 1 });
+const clock = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hour12: false });
+const clockSeconds = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const day = new Intl.DateTimeFormat("en", { day: "numeric", month: "short" });
+const dayClock = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hour12: false });
+
+const many = (n, noun) => `${whole.format(n)} ${noun}${n === 1 ? "" : "s"}`;
+const moment = (seconds) => dayClock.format(seconds * 1000);
+
+function duration(seconds) {
+  if (seconds < 90) return many(Math.max(1, Math.round(seconds)), "second");
+  if (seconds < 5400) return many(Math.round(seconds / 60), "minute");
+  if (seconds < 129600) return many(Math.round(seconds / 3600), "hour");
+  return many(Math.round(seconds / 86400), "day");
+}
+
+const ago = (then, now) => (now - then < 2 ? "just now" : `${duration(now - then)} ago`);
+
+const REASONS = {
+  timeout: "the learner took too long",
+  error: "the learner failed",
+  hanging: "the learner hangs",
+  "warming-up": "the service was warming up",
+  store: "the store was down",
+};
+
+const EXPOSURES = {
+  shadow: "Users see your order; the ranker learns behind it.",
+  bounded: "Items move a few positions at most.",
+  full: "Users see the ranker’s own lists.",
+};

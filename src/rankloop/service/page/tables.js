@@ -1,0 +1,70 @@
+// What is best said in a table: clicks by position, weights of features, versions.
+
+function positionTable(positions) {
+  if (!positions.length) {
+    return h("p", { class: "nothing" }, "No list has its feedback yet in this time. Report clicks to ", h("code", {}, "POST /v1/feedback"), ".");
+  }
+  const shown = positions.slice(0, 20);
+  const most = Math.max(...shown.map((one) => one.clicked / one.shown), 0.01);
+  const rows = shown.map((one) => {
+    const rate = one.clicked / one.shown;
+    const bar = h("div", { class: "bar" });
+    bar.style.width = `${((rate / most) * 100).toFixed(1)}%`;
+    return h("tr", {}, h("th", { scope: "row" }, one.position > 50 ? "51+" : String(one.position)), h("td", { class: "bars" }, bar),
+      h("td", { class: "number" }, percent.format(rate)));
+  });
+  const head = h("tr", { class: "unseen" }, h("th", { scope: "col" }, "Position"), h("th", { scope: "col" }, "Bar"),
+    h("th", { scope: "col" }, "Clicked"));
+  return h("table", { class: "barred" }, h("thead", {}, head), h("tbody", {}, rows));
+}
+
+function weightTable(found) {
+  if (!found.linear) return h("p", { class: "nothing" }, "This learner has no weights: it does not score by a sum of features.");
+  if (!found.weights.length) return h("p", { class: "nothing" }, "Nothing is learned yet: every feature weighs 0.");
+  const most = Math.max(...found.weights.map((one) => Math.abs(one.weight) + (one.confidence ?? 0)));
+  const rows = found.weights.slice(0, 12).map((one) => {
+    const sure = one.confidence === null || Math.abs(one.weight) > one.confidence;
+    const place = (value) => 50 + (value / most) * 50; // percent of the cell; its middle is 0
+    const bar = h("div", { class: `bar both ${sure ? "" : "unsure"} ${one.weight < 0 ? "below" : ""}` });
+    const ends = [place(Math.min(0, one.weight)), place(Math.max(0, one.weight))];
+    bar.style.left = `${ends[0].toFixed(1)}%`;
+    bar.style.width = `${(ends[1] - ends[0]).toFixed(1)}%`;
+    let whisker = null;
+    if (one.confidence !== null) {
+      whisker = h("div", { class: "whisker" });
+      whisker.style.left = `${place(one.weight - one.confidence).toFixed(1)}%`;
+      whisker.style.width = `${((one.confidence / most) * 100).toFixed(1)}%`;
+    }
+    const value = one.confidence === null ? decimal.format(one.weight) : `${decimal.format(one.weight)} ± ${decimal.format(one.confidence)}`;
+    return h("tr", { class: sure ? null : "soft" }, h("th", { scope: "row" }, one.feature),
+      h("td", { class: "bars" }, h("div", { class: "axis" }), bar, whisker), h("td", { class: "number" }, value));
+  });
+  const head = h("tr", { class: "unseen" }, h("th", { scope: "col" }, "Feature"), h("th", { scope: "col" }, "Bar"),
+    h("th", { scope: "col" }, "Weight"));
+  const rest = found.features - rows.length;
+  return [
+    h("table", { class: "barred named" }, h("thead", {}, head), h("tbody", {}, rows)),
+    rest > 0 && h("p", { class: "help" }, `and ${many(rest, "feature")} with smaller weights`),
+  ];
+}
+
+// act(action, version) asks first, then does it.
+function versionTable(status, versions, now, act) {
+  const pinned = status.serving !== "live";
+  const button = (text, label, action, version) => h("button",
+    { type: "button", class: "plain", "aria-label": label, onclick: () => act(action, version) }, text);
+  const live = h("tr", { class: pinned ? null : "current" }, h("th", { scope: "row" }, "live"),
+    h("td", {}, status.learning ? "learning now" : "paused"), h("td", { class: "number" }, whole.format(status.learned)),
+    h("td", { class: "wide" }, pinned ? "" : "served"),
+    h("td", { class: "actions" }, pinned && button("Promote", "Promote live", "promote", "live")));
+  const rows = versions.map((one) => h("tr", { class: one.serving ? "current" : null },
+    h("th", { scope: "row" }, `v${one.version}`), h("td", { title: moment(one.created) }, ago(one.created, now)),
+    h("td", { class: "number" }, whole.format(one.learned)), h("td", { class: "wide" }, one.serving ? `${one.note} · served` : one.note),
+    h("td", { class: "actions" },
+      !one.serving && button("Promote", `Promote version ${one.version}`, "promote", one.version),
+      button("Roll back", `Roll back to version ${one.version}`, "rollback", one.version))));
+  const names = ["Version", "Kept", "Learned from", "Note"];
+  const head = h("tr", {}, ...names.map((name) => h("th", { scope: "col", class: name === "Learned from" ? "number" : null }, name)),
+    h("td", {}));
+  return h("div", { class: "scroll versions" }, h("table", { class: "plain" }, h("thead", {}, head), h("tbody", {}, live, rows)));
+}

@@ -1,0 +1,71 @@
+"""A real browser in front of a real service. Without Chromium these tests are skipped, and say so."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.page.shown import Looker, Served, traffic
+
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+# No sandbox: CI runs as root. The others keep Chromium from asking the internet for things.
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
+FLAGS += ["--disable-component-update"]
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Any]:
+    """Chromium without a window; its event loop must have ended before other tests run one."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright; pip install it")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine (apt-get install chromium): the page is not tested")
+    with playwright.sync_playwright() as engine:
+        started = engine.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def look(browser: Any) -> Iterator[Callable[..., Looker]]:
+    """Opens pages, and fails if one of them complained to the console."""
+    opened: list[Looker] = []
+
+    def start(url: str, **options: Any) -> Looker:
+        looker = Looker(browser, url, **options)
+        opened.append(looker)
+        return looker
+
+    yield start
+    for looker in opened:
+        looker.close()
+
+
+@pytest.fixture(scope="package")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
+    """Starts services; stopped at the end."""
+    folder: Path = tmp_path_factory.mktemp("page")
+    started: list[Served] = []
+
+    def start(**settings: Any) -> Served:
+        started.append(Served(folder / f"{len(started)}.db", **settings))
+        return started[-1]
+
+    yield start
+    for service in started:
+        service.stop()
+
+
+@pytest.fixture(scope="package")
+def service(serve: Callable[..., Served]) -> Served:
+    running = serve()
+    running.put_ranker("shop", window_seconds=60, k=6)
+    running.put_ranker("old", learner="base", parameters={}, window_seconds=60, k=6)
+    traffic(running, "shop", 60)
+    traffic(running, "old", 20)
+    return running

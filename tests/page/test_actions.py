@@ -1,0 +1,130 @@
+"""What is pressed on the page happens, and is seen through the API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tests.page.shown import Looker, Served, at, fresh, get, traffic
+from tests.service.running import wait_for
+
+Look = Callable[..., Looker]
+
+
+def test_promote_and_promote_live(service: Served, look: Look) -> None:
+    name = fresh(service, "promoted")
+    looker = look(at(service, name))
+    looker.button("Promote version 1").click()
+    looker.agree("Cancel")
+    assert service.status(name)["serving"] == "live"
+    looker.button("Promote version 1").click()
+    looker.agree("Promote v1")
+    looker.told("promoted serves v1.")
+    assert service.status(name)["serving"] == "v1"
+    looker.sees(re.compile("serves v1"))
+    assert get(service, f"/v1/rankers/{name}/weights")["version"] == "v1"
+    looker.button("Promote live").click()
+    looker.agree("Promote live")
+    looker.told("promoted serves live.")
+    assert service.status(name)["serving"] == "live"
+
+
+def test_rollback_takes_the_state_back_and_keeps_what_was(service: Served, look: Look) -> None:
+    name = fresh(service, "rolled")
+
+    def weights() -> Any:
+        return get(service, f"/v1/rankers/{name}/weights?limit=8")["weights"]
+
+    late = weights()
+    looker = look(at(service, name))
+    looker.button("Roll back to version 1").click()
+    looker.agree("Roll back to v1")
+    looker.told("rolled is back at v1.")
+    assert wait_for(lambda: weights() != late, "the weights of then")
+    versions = get(service, f"/v1/rankers/{name}/versions")
+    assert [version["note"] for version in versions] == ["before the rollback to v1", "second", "first"]
+    looker.button("Roll back to version 3").click()  # undo
+    looker.agree("Roll back to v3")
+    looker.told("rolled is back at v3.")
+    assert wait_for(lambda: weights() == late, "the weights of before")
+
+
+def test_pause_and_resume(service: Served, look: Look) -> None:
+    name = fresh(service, "paused", 2)
+    looker = look(at(service, name))
+    looker.button("Pause learning").click()
+    looker.told("has stopped learning")
+    assert service.status(name)["learning"] is False
+    nav = looker.page.get_by_role("navigation").get_by_role("link", name=re.compile("^paused"))
+    wait_for(lambda: "paused ·" in nav.inner_text(), "the state in the list")
+    looker.button("Resume learning").click()
+    looker.told("learns again")
+    assert service.status(name)["learning"] is True
+    looker.button("Pause learning").wait_for()
+
+
+def test_exposure_is_asked_about_on_the_way_up_and_not_on_the_way_down(service: Served, look: Look) -> None:
+    name = fresh(service, "exposed", 2)
+    looker = look(at(service, name))
+
+    def exposure() -> str:
+        found: str = service.status(name)["spec"]["exposure"]
+        return found
+
+    choice = looker.page.get_by_role("group", name="Exposure")
+    choice.get_by_text("shadow").click()
+    looker.told("exposed is shadow.")
+    assert exposure() == "shadow"
+    choice.get_by_text("bounded").click()
+    looker.agree("Cancel")
+    wait_for(lambda: choice.get_by_role("radio", name="shadow").is_checked(), "the old choice to show again")
+    assert exposure() == "shadow"
+    choice.get_by_text("bounded").click()
+    looker.agree("Put to bounded")
+    looker.told("exposed is bounded.")
+    assert exposure() == "bounded"
+    moves = looker.page.get_by_role("spinbutton", name="positions an item may move")
+    moves.fill("1")
+    moves.press("Enter")
+    looker.told("exposed moves items by 1 at most.")
+    assert service.status(name)["spec"]["displacement"] == 1
+    assert service.status(name)["spec"]["features"] == [f"f{i}" for i in range(8)]  # the rest of the spec stays
+
+
+def test_a_version_can_be_kept(service: Served, look: Look) -> None:
+    name = fresh(service, "kept", 2)
+    looker = look(at(service, name))
+    looker.button("Keep a version now").click()
+    looker.told("v3 is kept.")
+    assert get(service, f"/v1/rankers/{name}/versions")[0]["note"] == "kept by hand"
+    looker.button("Roll back to version 3").wait_for()
+
+
+def test_an_experiment_is_started_watched_and_stopped(service: Served, look: Look) -> None:
+    name = fresh(service, "proved", 2)
+    looker = look(at(service, name))
+    proof = looker.page.get_by_role("region", name="Proof")
+    proof.get_by_role("spinbutton").fill("90")
+    proof.get_by_role("button", name="Start").click()
+    looker.told("The experiment has started.")
+    (found,) = [one for one in get(service, f"/v1/rankers/{name}/experiments") if one["kind"] == "experiment"]
+    assert (found["state"], found["against"], found["share"]) == ("running", "base", 0.9)
+    traffic(service, name, 5, seed=9)
+    looker.sees(re.compile("Undecided against"))
+    wait_for(lambda: re.search(r"[1-5] lists?, \d decided", proof.inner_text()), "the lists to be counted")
+    looker.button(f"Stop experiment {found['id']}").click()
+    looker.told("has stopped")
+    assert get(service, f"/v1/rankers/{name}/experiments/{found['id']}")["state"] == "stopped"
+
+
+def test_a_refusal_is_told(service: Served, look: Look) -> None:
+    name = fresh(service, "refused", 2)
+    looker = look(at(service, name))
+    looker.button("Roll back to version 2").wait_for()
+    assert service.ask("DELETE", f"/v1/rankers/{name}").status == 204
+    looker.expected = ("404",)  # the browser itself writes these to the console
+    looker.button("Roll back to version 2").click()
+    looker.agree("Roll back to v2")
+    looker.told("Refused: ")
+    looker.page.get_by_role("heading", level=1, name="refused", exact=True).wait_for(state="detached")

@@ -1,0 +1,182 @@
+"""The status page: what is seen is what the API says."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from benchmarks.pages import ASKED
+
+from tests.page.shown import Looker, Served, at, get, traffic
+from tests.service.running import wait_for
+
+Look = Callable[..., Looker]
+
+
+def test_the_page_is_one_file_that_can_load_nothing_else(service: Served, look: Look) -> None:
+    answer = service.ask("GET", "/")
+    assert answer.headers["content-type"].startswith("text/html")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(rb"(src|href)=.https?:", answer.body)
+    looker = look(at(service))
+    looker.sees("Clicks per list")
+    foreign = [asked for asked in looker.asked if f"127.0.0.1:{service.port}" not in asked and "data:" not in asked]
+    assert not foreign
+    assert looker.page.locator(".pulse").inner_text() == "live"
+
+
+def test_rankers_are_listed_with_their_state_and_can_be_switched(service: Served, look: Look) -> None:
+    looker = look(at(service))
+    nav = looker.page.get_by_role("navigation", name="Rankers")
+    nav.get_by_role("link", name=re.compile("^shop")).wait_for()
+    assert "learning · pairrank · full" in nav.get_by_role("link", name=re.compile("^shop")).inner_text()
+    looker.open_ranker("shop")
+    assert looker.page.title() == "shop · rankloop"
+    looker.sees(re.compile("learned from 60 lists"))
+    looker.open_ranker("old")
+    assert looker.page.url.endswith("#/old")
+    looker.sees("This learner has no weights: it does not score by a sum of features.")
+    assert nav.locator("[aria-current=page]").inner_text().startswith("old")
+    looker.page.go_back()
+    looker.page.get_by_role("heading", level=1, name="shop").wait_for()
+
+
+def test_charts_have_a_line_and_a_table_that_says_the_same_as_the_api(service: Served, look: Look) -> None:
+    looker = look(at(service, "shop"))
+    card = looker.page.locator("section.card", has=looker.page.get_by_role("heading", name="Clicks per list"))
+    card.locator("svg .strong, svg .dot").first.wait_for(state="attached")
+    card.get_by_role("button", name="Table").click()
+    card.get_by_role("table").wait_for()
+    points = {p["start"]: p for p in get(service, "/v1/rankers/shop/series?seconds=900")["points"] if "clicks" in p}
+    rows = [row.inner_text().split("\t") for row in card.get_by_role("row").all()]
+    column = rows[0].index("shop")
+    shown = [row[column] for row in rows[1:] if row[column] != "–"]
+    assert shown == [f"{p['clicks']:.2f}" for _, p in sorted(points.items(), reverse=True)]
+    label = looker.page.locator(".plot").nth(1).get_attribute("aria-label")
+    assert label.startswith(("Clicks per list of shop: from", "Clicks per list: nothing"))
+
+
+def test_a_chart_can_be_read_with_the_keyboard_and_with_the_pointer(service: Served, look: Look) -> None:
+    looker = look(at(service, "shop"))
+    card = looker.page.locator("section.card", has=looker.page.get_by_role("heading", name="Reciprocal rank of clicks"))
+    card.locator("svg .strong, svg .dot").first.wait_for(state="attached")
+    card.locator(".plot").focus()
+    looker.page.keyboard.press("ArrowLeft")
+    card.locator(".tip").wait_for()
+    assert re.search(r"\d\d:\d\d:\d\d.*shop", card.locator("[aria-live]").text_content())
+    looker.page.keyboard.press("Escape")
+    card.locator(".tip").wait_for(state="hidden")
+    card.locator(".plot").scroll_into_view_if_needed()
+    place = card.locator("svg path.strong, svg circle.strong").first.bounding_box()  # of the ranker's first point
+    looker.page.mouse.move(place["x"], place["y"])
+    card.locator(".tip").wait_for()
+    assert "shop" in card.locator(".tip").inner_text()
+
+
+def test_clicks_by_position_and_weights_are_those_of_the_api(service: Served, look: Look) -> None:
+    looker = look(at(service, "shop"))
+    table = looker.page.get_by_role("region", name="Clicks by position").get_by_role("table")
+    table.wait_for()
+    rates = get(service, "/v1/rankers/shop/series?seconds=900")["positions"]
+    shown = [
+        row.locator("th").inner_text() + " " + row.locator("td.number").inner_text()
+        for row in table.locator("tbody tr").all()
+    ]
+    assert shown == [f"{rate['position']} {percent(rate['clicked'] / rate['shown'])}" for rate in rates]
+    weights = get(service, "/v1/rankers/shop/weights")["weights"]
+    rows = looker.page.get_by_role("region", name="Weights").locator("tbody tr")
+    rows.first.wait_for()
+    assert [row.locator("th").inner_text() for row in rows.all()] == [weight["feature"] for weight in weights]
+    assert weights[0]["feature"] == "f0"
+    first = rows.first.locator("td.number").inner_text()
+    assert first == f"{weights[0]['weight']:.2f} ± {weights[0]['confidence']:.2f}"
+    faint = [row.get_attribute("class") == "soft" for row in rows.all()]
+    assert faint == [abs(weight["weight"]) <= weight["confidence"] for weight in weights]
+
+
+def percent(value: float) -> str:
+    text = f"{100 * value:.1f}"
+    return text.removesuffix(".0") + "%"
+
+
+def test_the_latest_lists_say_what_was_tried_and_clicked(service: Served, look: Look) -> None:
+    lists = get(service, "/v1/rankers/shop/impressions?limit=6")
+    looker = look(at(service, "shop"))
+    shown = looker.page.locator("li.shown")
+    shown.first.wait_for()
+    assert shown.count() == 6
+    for item, one in zip(shown.all(), lists, strict=True):
+        names = item.locator(".chip .name").all_inner_texts()
+        assert names == [each["id"] for each in one["items"]]
+        clicked = item.locator(".chip.clicked .name").all_inner_texts()
+        assert clicked == [each["id"] for each in one["items"] if each["value"]]
+        why = item.locator(".why").inner_text()
+        swaps = [doubt for doubt in one["doubts"] if doubt["swapped"]]
+        if swaps:
+            upper, lower = (one["items"][swaps[0][end] - 1]["id"] for end in ("upper", "lower"))
+            assert why.startswith(f"Tried {upper} above {lower}")
+        else:
+            assert why.startswith("Its best list")
+        if one["uncertain"]:
+            assert f"Unsure of {one['uncertain']} of {one['pairs']} pairs" in why
+    moved = next(each for each in lists[0]["items"] if each["base"] != each["position"])
+    chip = shown.first.locator(".chip").nth(moved["position"] - 1)
+    assert (
+        f"{abs(moved['base'] - moved['position'])} {'up' if moved['base'] > moved['position'] else 'down'}"
+        in chip.inner_text()
+    )
+
+
+def test_the_latest_lists_stand_still_under_the_pointer(service: Served, look: Look) -> None:
+    looker = look(at(service, "shop"))
+    lists = looker.page.get_by_role("region", name="Latest lists")
+    lists.locator("li.shown").first.wait_for()
+    lists.hover()
+    looker.page.wait_for_timeout(300)
+    before = lists.locator(".chips").all_inner_texts()
+    traffic(service, "shop", 6, seed=77)
+    looker.page.wait_for_timeout(3500)
+    assert lists.locator(".chips").all_inner_texts() == before
+    looker.page.mouse.move(0, 0)
+    wait_for(lambda: lists.locator(".chips").all_inner_texts() != before, "new lists")
+
+
+def test_what_users_write_is_text_and_nothing_else(service: Served, look: Look) -> None:
+    service.put_ranker("hostile", window_seconds=60)
+    evil = "<img src=x onerror=alert(1)>"
+    body = {"query": evil, "candidates": [{"id": f"{evil}{i}", "features": [0.0] * 8} for i in range(3)]}
+    assert service.ask("POST", "/v1/rankers/hostile/rank", body).status == 200
+    service.ask("POST", "/v1/rankers/hostile/versions", {"note": evil})
+    looker = look(at(service, "hostile"))
+    looker.page.locator("li.shown").first.wait_for()
+    assert looker.page.locator("li.shown b").first.inner_text() == evil
+    assert looker.page.locator("img").count() == 0
+    looker.sees("Versions")
+
+
+def test_a_page_asks_as_seldom_as_the_benchmark_says_and_not_at_all_unseen(service: Served, look: Look) -> None:
+    looker = look(at(service, "shop"))
+    looker.button("Keep a version now").wait_for()
+    every = {name: milliseconds / 1000 for name, milliseconds in looker.page.evaluate("EVERY").items()}
+    ours = {path.replace("watched", "shop"): seconds for path, seconds in ASKED.items()}
+    told = {path: every.get(path.rpartition("/")[2].partition("?")[0], every["rest"]) for path in ours}
+    told["/v1/rankers"] = every["status"]
+    assert ours == told
+    begin, before = time.monotonic(), len(looker.asked)
+    looker.page.wait_for_timeout(11_000)
+    seconds = time.monotonic() - begin
+    asked = Counter(line.partition(f":{service.port}")[2] for line in looker.asked[before:])
+    others = {path for path in asked if path.endswith("/series?seconds=900")}  # of rankers to compare with
+    assert set(asked) - others <= set(ours)
+    assert len(others) <= 6
+    for path, apart in ours.items():
+        assert 1 <= asked[path] <= seconds / apart + 2, path
+    looker.page.evaluate("Object.defineProperty(document, 'hidden', { value: true })")
+    looker.page.wait_for_timeout(1000)
+    before = len(looker.asked)
+    looker.page.wait_for_timeout(4500)
+    assert len(looker.asked) == before

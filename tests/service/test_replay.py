@@ -1,0 +1,398 @@
+"""Replay: any version from the log, bit for bit, on both stores; what is gone, and what was tampered with, is told."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rankloop import codec, registry
+from rankloop.cli import main
+from rankloop.errors import InvalidParameter, RankloopError, UnknownName
+from rankloop.service import replay
+from rankloop.service.replay import LogCut, open_store, rebuild
+from rankloop.service.store import StoreUnavailable, open_database, schema
+from rankloop.service.store.database import Connection, Database
+from tests.service.app_fixtures import Service, fine, items, names, teach
+
+PARAMETERS = {"pairs": "matched"}  # learning draws random numbers
+
+
+def change(url: str, work: Callable[[Connection], Any]) -> None:
+    connection = open_database(url).connect()
+    with connection.transaction():
+        work(connection)
+    connection.close()
+
+
+def same_bits(learner: Any, state: bytes) -> bool:
+    """Whether a learner is in a stored state."""
+    stored, found = codec.loads(state)[0], learner.state()
+    return stored.keys() == found.keys() and all(stored[name].tobytes() == found[name].tobytes() for name in found)
+
+
+class Shop:
+    """A store after an eventful life, and the states the service had on the way."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.states: dict[int, bytes] = {}  # version -> what was served when it was kept
+        path: Any = url
+        with Service(path, snapshot_seconds=0.2) as service:
+            service.ready().put("shop", features=names(3), exposure="full", parameters=PARAMETERS, seed=5)
+            teach(service, "shop", 8)
+            self.keep(service)
+            teach(service, "shop", 6, seed=20)
+            service.act("shop", "pause")
+            service.report(service.rank("shop", items(5, seed=99)), ["i1"])
+            service.settle("shop")
+            service.act("shop", "resume")
+            teach(service, "shop", 5, seed=40)
+            self.keep(service)
+            service.act("shop", "rollback", version=1)  # keeps v3: what was before
+            self.states[3] = self.states[2]
+            teach(service, "shop", 7, seed=60)
+            self.keep(service)  # v4
+            self.before_reset = service.state("shop")
+            service.act("shop", "reset")  # keeps v5
+            self.states[5] = self.before_reset
+            service.put("shop", features=names(2), exposure="bounded", parameters=PARAMETERS, seed=6)
+            teach(service, "shop", 9, width=2, seed=80)
+            self.keep(service)  # v6
+            teach(service, "shop", 3, width=2, seed=120)
+            self.last = service.state("shop")
+
+    def keep(self, service: Service) -> None:
+        self.states[fine(service.http.post("/v1/rankers/shop/versions"))["version"]] = service.state("shop")
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """One of either kind for all tests, which only look."""
+    if request.param == "sqlite":
+        return Shop(str(tmp_path_factory.mktemp("replay") / "shop.db"))
+    server: Any = request.getfixturevalue("postgres")
+    return Shop(server.database())
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """In a file."""
+    return Shop(str(tmp_path_factory.mktemp("replay") / "shop.db"))
+
+
+@pytest.fixture
+def spoiled(local: Shop, tmp_path: Path) -> Shop:
+    """A copy that a test may change."""
+    other = copy(local)
+    other.url = str(tmp_path / "copy.db")
+    with closing(sqlite3.connect(local.url)) as source, closing(sqlite3.connect(other.url)) as target:
+        source.backup(target)
+    return other
+
+
+@pytest.fixture
+def database(shop: Shop) -> Iterator[Database]:
+    with open_store(shop.url) as opened:
+        yield opened
+
+
+# -- what was learned ----------------------------------------------------------------------------------------------
+
+
+def test_every_version_is_rebuilt_bit_for_bit(shop: Shop, database: Database) -> None:
+    """Through a pause, a rollback, a reset and another spec; every state kept on the way is met."""
+    expected = {
+        1: ("fresh", 0, 8, ["v1"]),
+        2: ("fresh", 0, 20, ["v1", "v2", "v3"]),
+        3: ("fresh", 0, 20, ["v1", "v2", "v3"]),
+        4: ("rollback", 20, 27, ["v4", "v5"]),
+        5: ("rollback", 20, 27, ["v4", "v5"]),
+        6: ("fresh", 27, 36, ["v6"]),
+    }
+    for version, (start, start_seq, seq, met) in expected.items():
+        found = rebuild(database, "shop", version=version)
+        assert (found.start, found.start_seq, found.seq) == (start, start_seq, seq), version
+        assert [one.name for one in found.compared] == met
+        assert found.equal
+        assert same_bits(found.learner, shop.states[version])
+        assert not found.note
+    assert shop.states[4] == shop.before_reset
+
+    newest = rebuild(database, "shop")
+    assert (newest.seq, [one.name for one in newest.compared]) == (39, ["v6", "snapshot"])
+    assert newest.equal
+    assert same_bits(newest.learner, shop.last)
+    assert rebuild(database, "shop", version=2).learned == 19  # and one that came while learning was paused
+    assert rebuild(database, "shop", version=1).learned == 8
+
+
+def test_any_point_between_two_versions_can_be_had(shop: Shop, database: Database) -> None:
+    """From the beginning and from a version before it, with the same bits; a rollback's own point is what it put."""
+    middle = rebuild(database, "shop", at=13)
+    assert (middle.start, middle.seq, [one.name for one in middle.compared]) == ("fresh", 13, ["v1"])
+    from_version = rebuild(database, "shop", at=13, start=1)
+    assert (from_version.start, from_version.start_seq, from_version.compared) == ("v1", 8, [])
+    assert codec.dumps(from_version.learner.state()) == codec.dumps(middle.learner.state())
+    assert rebuild(database, "shop", version=2, start=1).equal
+    assert same_bits(rebuild(database, "shop", at=20).learner, shop.states[1])
+    assert not same_bits(rebuild(database, "shop", at=21).learner, shop.states[1])
+
+
+def test_the_log_is_read_in_portions(shop: Shop, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(replay, "BATCH", 7)
+    monkeypatch.setattr(replay, "TELL", 5)
+    found = rebuild(database, "shop", version=4, on_progress=lambda n, of: told.append((n, of)))
+    assert same_bits(found.learner, shop.states[4])
+    assert told == [(5, 7)]
+    assert [outcome.seq for outcome in replay.outcomes(database, "shop", 3, 25)] == list(range(3, 25))
+
+
+# -- what cannot be ------------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_was_tampered_with_is_noticed(spoiled: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    change(spoiled.url, lambda c: c.run("UPDATE outcomes SET feedback = ? WHERE seq = 9", b"[]"))
+    with open_store(spoiled.url) as database:
+        found = rebuild(database, "shop", version=2)
+    assert [(one.name, one.equal) for one in found.compared] == [("v1", True), ("v2", False), ("v3", False)]
+    assert not found.equal
+    assert call("replay", "shop", "--store", spoiled.url, "--version", "2") == 1
+    assert "NOT EQUAL" in capsys.readouterr().out
+
+
+def test_what_is_gone_from_the_log_is_told(spoiled: Shop) -> None:
+    """Outcomes 0-9 past retention: v2 can be had as it is, not rebuilt; what came after the rollback can."""
+    change(spoiled.url, lambda c: c.run("DELETE FROM outcomes WHERE seq < 10"))
+    with open_store(spoiled.url) as database:
+        with pytest.raises(LogCut, match="outcomes before 8 of ranker 'shop' are gone"):
+            rebuild(database, "shop", version=1)
+        with pytest.raises(LogCut, match=r"outcomes before 10 .* no version between there and 20"):
+            rebuild(database, "shop", version=2)
+        as_it_is = rebuild(database, "shop", version=2, start=2)
+        assert same_bits(as_it_is.learner, spoiled.states[2])
+        assert rebuild(database, "shop", version=4).equal
+    change(spoiled.url, lambda c: c.run("DELETE FROM outcomes WHERE seq = 30"))
+    with open_store(spoiled.url) as database:
+        with pytest.raises(LogCut, match="outcomes before 31"):
+            rebuild(database, "shop", version=6)
+        rest = rebuild(database, "shop")
+    assert rest.note == "outcomes before 31 are not all in the log any more: begun with v6"
+    assert [(one.name, one.equal) for one in rest.compared] == [("snapshot", True)]
+    assert same_bits(rest.learner, spoiled.last)
+
+
+def test_outcomes_that_are_deleted_meanwhile_are_noticed(spoiled: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = replay.outcomes
+    monkeypatch.setattr(replay, "outcomes", lambda *a: (one for one in whole(*a) if one.seq != 4))
+    with open_store(spoiled.url) as database, pytest.raises(LogCut, match=r"outcome 4 .* deleted meanwhile"):
+        rebuild(database, "shop", version=1)
+
+
+def test_a_store_of_an_earlier_release(spoiled: Shop) -> None:
+    """It did not note where learning began, nor which fold a version is of."""
+
+    def age(connection: Connection) -> None:
+        connection.run("DELETE FROM origins")
+        connection.run("UPDATE versions SET generation = NULL")
+
+    change(spoiled.url, age)
+    with open_store(spoiled.url) as database:
+        found = rebuild(database, "shop", at=36)
+    assert "earlier release" in found.note
+    assert ("v6", True) in [(one.name, one.equal) for one in found.compared]  # the epoch leaves out what was before
+    assert ("v4", False) in [(one.name, one.equal) for one in found.compared]
+
+
+def test_wrong_calls_are_named(database: Database) -> None:
+    with pytest.raises(UnknownName, match="no ranker is called 'shoop'; did you mean 'shop'"):
+        rebuild(database, "shoop")
+    with pytest.raises(UnknownName, match="no version 9; it has 1, 2, 3, 4, 5, 6"):
+        rebuild(database, "shop", version=9)
+    with pytest.raises(InvalidParameter, match="not both"):
+        rebuild(database, "shop", version=1, at=3)
+    for at in (-1, 40):
+        with pytest.raises(InvalidParameter, match="outcomes 0 to 39"):
+            rebuild(database, "shop", at=at)
+    with pytest.raises(InvalidParameter, match="version 4 does not lie before"):
+        rebuild(database, "shop", version=2, start=4)
+
+
+def opening(url: str) -> None:
+    with open_store(url):
+        pass
+
+
+def test_what_is_no_store_is_named_and_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameter, match="there is no store at"):
+        opening(str(tmp_path / "none" / "none.db"))
+    assert not (tmp_path / "none").exists()
+    text = "not a database, but long enough to look like a file of some kind\n" * 30
+    (tmp_path / "text.db").write_text(text)
+    with pytest.raises(StoreUnavailable, match="no store of rankloop"):
+        opening(str(tmp_path / "text.db"))
+    assert (tmp_path / "text.db").read_text() == text
+
+
+def test_stores_of_other_releases_are_left_alone(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = open_database(store_url)
+    schema.migrate(database)
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, []])
+    with pytest.raises(RankloopError, match="bring it up to date"):
+        opening(store_url)
+    monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+    with pytest.raises(schema.NewerStore):
+        opening(store_url)
+    database.forget()
+
+
+def test_an_outcome_that_the_learner_refused_is_refused_again(store_url: str) -> None:
+    path: Any = store_url
+    with Service(path) as service:
+        service.ready().put("shop", features=names(3), exposure="full")
+        teach(service, "shop", 3)
+        answer = service.rank("shop", items(4))
+        body = {"q": answer["impression_id"]}
+        damaged = codec.dumps({"order": np.arange(4), "items": np.arange(4)}, {"query": "q"})
+        change(store_url, lambda c: c.run("UPDATE impressions SET body = ? WHERE id = ?", damaged, body["q"]))
+        assert service.report(answer, ["i1"]) == "accepted"
+        teach(service, "shop", 2, seed=50)
+        live = service.state("shop")
+    with open_store(store_url) as database:
+        found = rebuild(database, "shop")
+    assert (found.learned, found.failed, found.seq) == (5, 1, 6)
+    assert found.equal
+    assert same_bits(found.learner, live)
+
+
+# -- the command ---------------------------------------------------------------------------------------------------
+
+
+def call(*arguments: str) -> int:
+    """Exit code of a command."""
+    try:
+        main(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """The JSON that a command prints."""
+    assert call(*arguments, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_command_rebuilds_and_saves(local: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "v4.rankloop"
+    found = run(capsys, "replay", "shop", "--store", local.url, "--version", "4", "--out", str(out))
+    assert (found["equal"], found["begun_with"], found["begun_at"], found["outcomes"]) == (True, "rollback", 20, 27)
+    assert found["compared"] == [{"name": "v4", "seq": 27, "equal": True}, {"name": "v5", "seq": 27, "equal": True}]
+    assert same_bits(registry.load(out), local.states[4])
+    assert call("replay", "shop", "--store", local.url) == 0
+    text = capsys.readouterr().out
+    assert "snapshot" in text
+    assert "equal" in text
+    assert "12 outcomes from fresh at 27 to 39" in text
+    assert call("replay", "shop", "--store", local.url, "--at", "30") == 0
+    assert "nothing is stored at that point" in capsys.readouterr().out
+
+
+def test_the_command_tries_learners(local: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("replay", "shop", "--store", local.url, "--try", "pdgd", "--try", "dbgd", "--examination", "1/rank")
+    found = run(capsys, *arguments)
+    assert found["lists"] == 12  # since the reset
+    assert [one["policy"] for one in found["policies"]] == ["as logged", "base order", "pdgd", "dbgd"]
+    assert found["examination"]["source"] == "1/rank"
+    assert found["learned_nothing"] == ["dbgd"]
+    assert "no other candidates" in found["about"]
+    logged = found["policies"][0]
+    assert logged["value"]["value"] == pytest.approx(found["clicks"] / 12)
+    assert logged["against_logged"] is None
+    assert call(*arguments, "--at", "33") == 0
+    text = capsys.readouterr().out
+    assert "6 lists" in text
+    assert "effective" in text
+    assert "dbgd: learned nothing" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--try", "pdgd", "--version", "1"], "--try cannot be had with"),
+        (["--try", "pdg"], "no learner is called 'pdg'"),
+        (["--try", "pdgd", "--try", "pdgd"], "name each once"),
+        (["--try", "pdgd", "--examination", "often"], "examination is 'often'"),
+        (["--try", "pdgd", "--examination", "1,0.5"], "has 2 numbers"),
+        (["--try", "pdgd", "--examination", "swaps"], "swaps do not tell"),
+        (["--try", "pdgd", "--model", "pbn"], "no click model is called 'pbn'; did you mean 'pbm'"),
+        (["--try", "pdgd", "--since", "39"], "no lists with feedback"),
+        (["--try", "pdgd", "--since", "-1"], "since is -1"),
+        (["--try", "pdgd", "--level", "2"], "level is 2"),
+        (["--try", "pdgd", "--clip", "0"], "clip is 0"),
+    ],
+)
+def test_a_wrong_call_is_one_line(
+    local: Shop, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("replay", "shop", "--store", local.url, *arguments) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+# -- inspect -------------------------------------------------------------------------------------------------------
+
+
+def test_inspect_tells_what_is_there(local: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, "inspect", local.url, "shop")
+    assert (found["ranker"], found["serving"], found["learning"]) == ("shop", "live", True)
+    assert (found["outcomes"], found["learned"], found["lag"]) == (39, 39, 0)
+    assert found["learner"]["parameters"]["pairs"] == "matched"
+    theta = codec.loads(local.last)[0]["theta_"]
+    assert [one["weight"] for one in found["learner"]["weights"]] == theta.tolist()
+    assert [one["feature"] for one in found["learner"]["weights"]] == ["f0", "f1"]
+    state = {one["name"]: one for one in found["learner"]["state"]}
+    assert state["theta_"] == {
+        "name": "theta_",
+        "shape": [2],
+        "dtype": "float64",
+        "least": theta.min(),
+        "mean": pytest.approx(theta.mean()),
+        "largest": theta.max(),
+    }
+    assert [one["version"] for one in found["versions"]] == [6, 5, 4, 3, 2, 1]
+    curves = found["curves"]
+    assert (curves["first"], curves["lists"]) == (0, 39)
+    assert sum(curves["clicks"]) == 39  # a part a list here, and every list was clicked once
+    assert all(0 < value <= 1 for value in curves["reciprocal_rank"])
+    shown = [6] * 38 + [5]  # teach shows six, the paused one five
+    clicks = sum(rate * sum(n > rank for n in shown) for rank, rate in enumerate(curves["by_position"]))
+    assert clicks == pytest.approx(39)
+    assert set(curves["fallbacks"]) == {0.0}
+    assert run(capsys, "inspect", local.url, "shop", "--last", "10")["curves"]["first"] == 29
+    assert run(capsys, "inspect", local.url) == ["shop"]
+
+
+def test_inspect_prints_tables(local: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("inspect", local.url, "shop") == 0
+    text = capsys.readouterr().out
+    for words in ("theta_", "clicks a list", "Versions", "before the reset", "f1", "bounded", "█"):
+        assert words in text
+    registry.save(registry.make("pdgd"), tmp_path / "fresh.rankloop")
+    assert call("inspect", str(tmp_path / "fresh.rankloop")) == 0
+    assert "pdgd" in capsys.readouterr().out
+    assert run(capsys, "inspect", str(tmp_path / "fresh.rankloop"))["parameters"]["rate"] == 0.1
+    assert call("inspect", local.url) == 0
+    assert "bounded" in capsys.readouterr().out
+    for arguments, words in (([local.url, "shopp"], "did you mean 'shop'"), (["none.db"], "there is no store")):
+        assert call("inspect", *arguments) == 2
+        assert words in capsys.readouterr().err
