@@ -11,11 +11,14 @@ from rankloop import cli
 
 COMMANDS = (
     "",
+    "demo",
     "serve",
     "keys create",
     "keys list",
     "keys revoke",
     "load",
+    "replay",
+    "inspect",
     "learners",
     "simulate",
     "compare",

@@ -151,6 +151,23 @@ class Credulous(PDGD):
         return show(candidates, np.array(order), super().adopt(candidates, np.arange(len(order))).memo)
 
 
+@dataclass
+class Boasts(PDGD):
+    """Takes every list for twice as likely as it is."""
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:
+        return super().log_propensity(candidates, order) + 0.7
+
+
+@dataclass
+class Claims(PDGD):
+    """Says of a list that it was told to show how likely it was."""
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        shown = super().adopt(candidates, order)
+        return shown._replace(memo={**shown.memo, "log_propensity": np.zeros(1)})
+
+
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [
@@ -172,6 +189,8 @@ class Credulous(PDGD):
         (Bare, "adopted_lists_teach"),
         (AllOrNothing, "its_own_list_can_be_adopted"),
         (Credulous, "a_bad_order_is_named"),
+        (Boasts, "propensities_are_probabilities"),
+        (Claims, "propensities_are_probabilities"),
     ],
 )
 def test_a_broken_learner_is_caught(broken: type[PDGD], rule: str) -> None:

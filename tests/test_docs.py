@@ -53,6 +53,7 @@ def python_blocks(path: Path) -> list[str]:
         "docs/lab.md",
         "docs/interleaving.md",
         "docs/service.md",
+        "docs/replay.md",
         "docs/click-models.md",
         "docs/learners/bandits.md",
         "docs/observability.md",

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+BARS = "▁▂▃▄▅▆▇█"
 people = Console(stderr=True)
 output = Console()
 
@@ -33,6 +34,22 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         table.add_row(*map(escape, row))  # "pdgd [k=5]" is a label, not markup
     # Piped into a file a table should not be cut at 80 columns.
     Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """A curve in one line, from its lowest to its highest value; a gap where there is none.
+
+    >>> sparkline([0.0, 1.0, None, 3.0])
+    '▁▃ █'
+    """
+    known = [value for value in values if value is not None and value == value]  # NaN is not itself
+    if not known:
+        return ""
+    low, span = min(known), (max(known) - min(known)) or 1.0
+    return "".join(
+        " " if value is None or value != value else BARS[round((value - low) / span * (len(BARS) - 1))]
+        for value in values
+    )
 
 
 @contextmanager

@@ -1,0 +1,115 @@
+"""Does watching cost? `python -m benchmarks.pages [--pages 10] [--rounds 5] [--seconds 20] [--rate 60]`.
+
+The latency of ranking with and without ten open status pages, in turns on one service, so that a machine that gets
+slower or faster meanwhile does both alike; and the processor time of the service, which says what pages cost also on a
+busy machine. A page is what its requests are: `ASKED` is what a real one sends, which
+`tests/page` holds to be so; a browser on the same two cores would measure itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from argparse import ArgumentParser
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.__main__ import machine, print_rows
+from benchmarks.service import service
+from rankloop.client import Client
+from rankloop.service._http import Failed, Pool
+from rankloop.service.load import LoadPlan, LoadReport, run, start
+
+RANKER = "watched"
+ASKED: dict[str, float] = {  # path -> seconds between two requests of a page that shows one ranker
+    "/v1/rankers": 3.0,
+    f"/v1/rankers/{RANKER}/series?seconds=900": 3.0,
+    f"/v1/rankers/{RANKER}/impressions?limit=6": 3.0,
+    f"/v1/rankers/{RANKER}/weights": 10.0,
+    f"/v1/rankers/{RANKER}/versions": 10.0,
+    f"/v1/rankers/{RANKER}/experiments": 10.0,
+}
+
+
+def watch(url: str, pages: int) -> None:
+    """Be so many open pages, until ended."""
+
+    async def ask(pool: Pool, path: str, every: float, delay: float) -> None:
+        await asyncio.sleep(delay)
+        while True:
+            with suppress(Failed):
+                await pool.request("GET", path, seconds=10)
+            await asyncio.sleep(every)
+
+    async def main() -> None:
+        async with Pool(url, 2 * pages) as pool:
+            jobs = [ask(pool, p, every, i * every / pages) for i in range(pages) for p, every in ASKED.items()]
+            await asyncio.gather(*jobs)
+
+    asyncio.run(main())
+
+
+def processor_seconds(url: str) -> float:
+    """What the service has used so far, as Linux tells."""
+    with Client(url) as client:
+        process = client.ranker(RANKER).learner_process
+    assert process is not None
+    fields = Path(f"/proc/{process.split(':')[-2]}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measured(plan: LoadPlan, pages: int) -> LoadReport:
+    """One run, with so many pages open."""
+    watcher = multiprocessing.get_context("spawn").Process(target=watch, args=(plan.url, pages)) if pages else None
+    if watcher:
+        watcher.start()
+    try:
+        return start(run(plan))
+    finally:
+        if watcher:
+            watcher.terminate()
+            watcher.join()
+
+
+def main() -> None:
+    """Parse, run, print."""
+    parser = ArgumentParser("python -m benchmarks.pages", description=__doc__)
+    parser.add_argument("--pages", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--rate", type=float, default=60.0)
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="rankloop-bench-") as folder, service(str(Path(folder, "b.db"))) as url:
+        plan = LoadPlan(url=url, ranker=RANKER, rate=options.rate, seconds=options.seconds)
+        start(run(plan))  # warm
+        for turn in range(options.rounds):
+            for pages in (0, options.pages) if turn % 2 else (options.pages, 0):
+                used, begin = processor_seconds(url), time.monotonic()
+                report = measured(plan, pages)
+                busy = (processor_seconds(url) - used) / (time.monotonic() - begin)
+                latency = {"p50 ms": report.rank.p50, "p90 ms": report.rank.p90, "p99 ms": report.rank.p99}
+                rows.append({"pages": pages, **latency, "% of a core": 100 * busy})
+    print(f"Machine: {machine()}; {options.rate:g} rankings a second, {options.seconds:g} s a run, in turns\n")
+    print_rows(rows)
+    print()
+    print_rows(
+        [
+            {"pages": pages}
+            | {
+                f"{name} of {what}": function([row[what] for row in rows if row["pages"] == pages])
+                for what in ("p50 ms", "p99 ms", "% of a core")
+                for name, function in (("median", statistics.median), ("least", min))
+            }
+            for pages in (0, options.pages)
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""A simulated shop for benchmarks of live traffic. Its own order is one feature with as much noise: decent, not good.
+
+20 candidates a request, 10 shown, and each visitor is a perfect, a navigational or an informational user. Everything is
+the service's own code (who takes part, mixing, learning, scoring, counting); only HTTP and the store, with the bytes
+that go there, are left out. Each deployment has visitors, queries and chances of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+from rankloop.lab.dataset import Dataset
+from rankloop.lab.datasets import open_split
+from rankloop.lab.users import open_user
+from rankloop.learner import Learner, cut, show
+from rankloop.learners.base_order import BaseOrder
+from rankloop.learners.pairrank import PairRank
+from rankloop.metrics import mean_ndcg
+from rankloop.service import tally as counting
+from rankloop.service.asked import Asked
+from rankloop.service.exposure import choose
+from rankloop.service.metrics import Metrics
+from rankloop.service.mixing import LiveTrial, Trials, prepared
+from rankloop.service.model import Model
+from rankloop.service.ranker import LiveRanker
+from rankloop.service.store.admin import Ranker
+from rankloop.service.store.trials import Kind, Trial
+from rankloop.service.wire import Candidate, ExperimentRequest, RankRequest, Spec
+from rankloop.streams import Streams
+from rankloop.types import Array, Candidates, Impression
+
+DATA = "synthetic:mq2007?docs=20&sizes=fixed&features=20&queries=500"
+K = 10
+TWIN = 20  # the feature that a twin of the shop sorts by
+USERS = ("perfect", "navigational", "informational")
+
+
+# -- rankers -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Negated(PairRank):
+    """PairRank whose scores are negated: what it thinks best comes last."""
+
+    negated: bool = True
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+        """As PairRank, of the features turned round."""
+        if not self.negated:
+            return super().rank(candidates, k, rng)
+        return self.adopt(candidates, super().rank(_turned(candidates), k, rng).order)
+
+    def best(self, candidates: Candidates, k: int) -> Array:
+        """The same."""
+        return super().best(_turned(candidates) if self.negated else candidates, k)
+
+
+@dataclass
+class Sorted(BaseOrder):
+    """Sorts by one feature, and learns nothing."""
+
+    contextual = True
+    feature: int = 0
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
+        """By the feature."""
+        return show(candidates, self.best(candidates, k))
+
+    def best(self, candidates: Candidates, k: int) -> Array:
+        """By the feature."""
+        assert candidates.features is not None
+        return np.argsort(-candidates.features[:, self.feature], kind="stable")[: cut(candidates, k)]
+
+
+def _turned(candidates: Candidates) -> Candidates:
+    assert candidates.features is not None
+    return Candidates(candidates.query, candidates.items, -candidates.features)
+
+
+# -- a shop --------------------------------------------------------------------------------------------------------
+
+
+class Visit(NamedTuple):
+    """A query in the shop's own order; the last feature is what a twin of the shop would sort by."""
+
+    candidates: Candidates
+    grades: Array
+
+
+@cache
+def _data() -> tuple[Dataset, Array, float]:
+    """Queries, (N,) the feature that the shop sorts by, and its spread."""
+    train = open_split(DATA).train
+    signals = [sign * train.features[:, j] for j in range(train.width) for sign in (1.0, -1.0)]
+    signal = max(signals, key=lambda one: mean_ndcg(one, train.grades, train.offsets))
+    return train, signal, float(signal.std())
+
+
+def visit(rng: np.random.Generator) -> Visit:
+    """A random query. Noise is drawn anew: over all visits, shop and twin are equally good."""
+    data, signal, spread = _data()
+    q = int(rng.integers(len(data)))
+    part = slice(data.offsets[q], data.offsets[q + 1])
+    own, twin = (signal[part] + spread * rng.normal(size=(2, part.stop - part.start))).tolist()
+    order = np.argsort(-np.array(own))
+    rows = np.column_stack([data.features[part], twin])[order]
+    return Visit(Candidates(str(q), np.arange(len(order)), rows), data.grades[part][order])
+
+
+class Deployment:
+    """A ranker in the shop, with a trial."""
+
+    def __init__(self, learner: Learner, spec: Spec, seed: int, learns: bool = True) -> None:
+        self.spec, self.row = spec, Ranker("shop", spec, 0.0, 0, 0, 0, True, None)
+        self.model = Model(learner, spec, 0, 0)
+        self.live = LiveRanker(self.row, self.model)
+        highest = _data()[0].highest_grade
+        self.users = [open_user(f"{user}?stop_requires_click=false", highest) for user in USERS]
+        self.streams, self.chances = Streams(seed), Streams(spec.seed)  # of the shop, and of the service
+        self.requests, self.tally = 0, counting.Tally()
+        self.rankers, self.metrics, self.learns = {"shop": self.live}, Metrics(), learns
+
+    def try_out(self, kind: Kind, terms: ExperimentRequest) -> None:
+        """Begin a trial."""
+        self.kind, self.terms = kind, terms
+        row = Trial("shop", 1, kind, terms, b"", "running", None, 0.0, None, 0, counting.Tally())
+        self.live.trials = Trials(self.row, [LiveTrial(row, terms.exposure or "full", None)])
+
+    def request(self) -> bool:
+        """A visit, from candidates to clicks to learning and counting; whether its list was a mixed one."""
+        t = self.requests
+        self.requests += 1
+        drawn = None if self.live.trials is None else self.live.trials.draw(t, K, self.row)
+        if drawn is None and not self.learns:
+            return False  # nothing hangs on this one
+        found = visit(self.streams.at("visit", t))
+        mix = None if drawn is None else prepared(drawn, self._asked(found.candidates, t), self.rankers, self.metrics)
+        choice = choose(self.model.learner, found.candidates, K, self.chances.at("rank", t), self.spec, mix)
+        chance = self.streams.at("user", t)
+        clicks = self.users[int(chance.integers(len(USERS)))].react(found.grades[choice.impression.order], chance)
+        if self.learns:
+            self.model.learner.learn(choice.impression, clicks, self.chances.at("learn", t))
+        if choice.credit is None:
+            return False
+        seen = counting.Seen(t, choice.credit.tolist(), clicks.values.tolist(), 0.0)
+        counting.fold(self.tally, [seen], self.terms.alpha, self.kind == "guardrail")
+        return True
+
+    def _asked(self, candidates: Candidates, number: int) -> Asked:
+        """The request as a rival sees it."""
+        assert candidates.features is not None
+        sent = []
+        if self.terms.against != "base":
+            sent = [Candidate(i, row) for i, row in enumerate(candidates.features.tolist())]
+        return Asked(self.live, self.row, RankRequest(sent), candidates, K, number, float)
+
+
+def shop_spec(exposure: str = "shadow", **more: Any) -> Spec:
+    """A ranker's, with the features of the shop."""
+    features = [*(f"f{j}" for j in range(TWIN)), "twin"]
+    return Spec(features=features, normalisation="none", k=K, exposure=exposure, **more)  # type: ignore[arg-type]
+
+
+@cache
+def taught(rounds: int, seed: int) -> dict[str, Array]:
+    """What PairRank has learned in shadow after so many requests."""
+    deployment = Deployment(PairRank(), shop_spec(), seed)
+    for _ in range(rounds):
+        deployment.request()
+    return deployment.model.learner.state()

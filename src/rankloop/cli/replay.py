@@ -1,0 +1,266 @@
+"""`rankloop replay`: rebuild what was learned from the log, and try other learners on it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from rankloop.cli import _out
+from rankloop.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from rankloop.offpolicy import Estimate
+    from rankloop.service.findings import Findings, Found
+
+ABOUT = "of the items that were shown, in each policy's order; the log keeps no other candidates"
+
+
+def add_to(app: App) -> None:
+    """Register the command."""
+    app.command(replay)
+
+
+def replay(
+    ranker: str,
+    /,
+    *,
+    store: str | None = None,
+    version: int | None = None,
+    at: int | None = None,
+    start: Annotated[int | None, Parameter(name="--from")] = None,
+    out: Path | None = None,
+    challenger: Annotated[list[str] | None, Parameter(name="--try", negative=())] = None,
+    since: int = 0,
+    best: bool = False,
+    examination: str = "auto",
+    model: str | None = None,
+    gain: Literal["clicks", "dcg", "reciprocal"] = "clicks",
+    clip: float = float("inf"),
+    level: float = 0.95,
+    seed: int | None = None,
+    json: bool = False,
+) -> None:
+    """Rebuild what a ranker has learned from its log, bit for bit; or try other learners on the log.
+
+    Without --try: learns again what the ranker learned, compares the bits with every version and snapshot on the way,
+    and says whether they are equal (exit code 1 if not). --out keeps the learner in a file.
+
+    With --try: each learner walks along the log, says what it would have shown, and then learns from what users did.
+    Estimated is how many clicks its lists would have got. The log has the rows of the items that were shown, not of all
+    candidates: a learner is asked for its order of these, and that is what its figures are about. docs/replay.md tells
+    what they assume. The running service is not touched.
+
+    Example: rankloop replay shop
+
+    Example: rankloop replay shop --version 3 --out v3.rankloop
+
+    Example: rankloop replay shop --try "pairrank?alpha=0.1" --try pdgd --model pbm
+
+    Parameters
+    ----------
+    ranker
+        Its name.
+    store
+        As in `rankloop serve`.
+    version
+        Rebuild this version; if not given, the newest state.
+    at
+        Rebuild the state after so many outcomes; with --try, stop there.
+    start
+        Begin with this version, not where learning began.
+    out
+        Save the rebuilt learner here: `rankloop.load`, `rankloop inspect` and `rankloop interleave` read it.
+    challenger
+        A learner to try, `pairrank?alpha=0.1`; may be repeated. The logged lists and the base order come by themselves.
+    since
+        With --try: the first outcome to use.
+    best
+        With --try: value what a learner believes best, not what it would have shown while it tries things out.
+    examination
+        How often users look at each rank: swaps (from lists that chance could have swapped), pairs (the same item of
+        the same query at several ranks), pbm (a fitted position-based model), 1/rank, or numbers: 1,0.6,0.4. auto is
+        the first of swaps, pairs and 1/rank that knows all ranks.
+    model
+        Fit this click model (pbm, dcm, ubm, …) for doubly robust estimates.
+    gain
+        What a click is worth: clicks counts all alike, dcg by 1/log2(1 + rank), reciprocal by 1/rank.
+    clip
+        No click (and no list) counts more than this.
+    level
+        Of the intervals.
+    seed
+        Of the challengers' random numbers; the ranker's own if not given.
+    json
+        Print JSON instead of tables.
+    """
+    try:
+        from rankloop.service.replay import open_store
+        from rankloop.service.settings import from_environment
+    except ModuleNotFoundError as error:
+        raise InvalidParameter(f"replay needs {error.name}; pip install 'rankloop[service]'") from None
+
+    if challenger and (version is not None or start is not None or out is not None):
+        raise InvalidParameter("--try cannot be had with --version, --from or --out; rebuild in a call of its own")
+    if not 0 <= since < 2**63:
+        raise InvalidParameter(f"since is {since}; it must be at least 0")
+    url = from_environment(store=store).store
+    _out.say_when_compiling()
+    if not challenger:
+        with open_store(url) as database:
+            _rebuild(database, ranker, version, at, start, out, json)
+        return
+
+    from rankloop.offpolicy import gains
+    from rankloop.service.findings import Pages, check_examination, find
+    from rankloop.service.tries import try_out
+
+    check_examination(examination)  # what is wrong is told before the log is read
+    gains(gain, 1)
+    pages = Pages() if model or examination in ("auto", "pairs", "pbm") else None
+    shows: Any = "best" if best else "rank"
+    with open_store(url) as database, _out.progress_bars() as bars:
+        task = bars.add_task("reading the log", total=None)
+        tries = try_out(
+            database, ranker, challenger, since, at, seed, shows, pages, lambda n, of: _show(bars, task, "lists", n, of)
+        )
+        found = find(
+            tries, pages, examination, model, gain, clip, level, lambda what, n, of: _show(bars, task, what, n, of)
+        )
+    if json:
+        _out.print_json(_plain(ranker, gain, level, found))
+    else:
+        _print_findings(ranker, gain, level, found)
+
+
+def _show(bars: Any, task: Any, what: str, done: int, total: int) -> None:
+    bars.update(task, description=what, completed=done, total=total)
+
+
+# -- rebuilding ----------------------------------------------------------------------------------------------------
+
+
+def _rebuild(
+    database: Any, ranker: str, version: int | None, at: int | None, start: int | None, out: Path | None, json: bool
+) -> None:
+    from rankloop import registry
+    from rankloop.service.replay import rebuild
+
+    began = time.perf_counter()
+    with _out.progress_bars() as bars:
+        task = bars.add_task("learning again", total=None)
+        found = rebuild(database, ranker, version, at, start, lambda n, of: _show(bars, task, "learning again", n, of))
+    seconds = time.perf_counter() - began
+    if out is not None:
+        registry.save(found.learner, out)
+    folded = found.seq - found.start_seq
+    if json:
+        compared = [one._asdict() for one in found.compared]
+        facts = {"ranker": ranker, "outcomes": found.seq, "begun_with": found.start, "begun_at": found.start_seq}
+        more = {"learned": found.learned, "refused": found.failed, "seconds": seconds, "note": found.note}
+        _out.print_json({**facts, **more, "equal": found.equal, "compared": compared, "out": out and str(out)})
+    else:
+        rows = [[one.name, f"{one.seq:,}", "equal" if one.equal else "NOT EQUAL"] for one in found.compared]
+        if rows:
+            _out.print_table(f"{ranker}: bits rebuilt, against what is stored", ["", "outcomes", "bits"], rows)
+        rate = f"{folded / seconds:,.0f} a second" if folded else "none to learn"
+        print(f"{ranker}: {folded:,} outcomes from {found.start} at {found.start_seq:,} to {found.seq:,}, {rate}")
+        for note in filter(None, (found.note, _refused(found.failed), _nothing(found.compared))):
+            print(note)
+        if out is not None:
+            print(f"wrote {out}")
+    if not found.equal:
+        sys.exit(1)
+
+
+def _refused(count: int) -> str:
+    return f"{count:,} outcomes were refused by the learner, as when they came" if count else ""
+
+
+def _nothing(compared: Sequence[Any]) -> str:
+    return "" if compared else "nothing is stored at that point to compare the bits with"
+
+
+# -- trying --------------------------------------------------------------------------------------------------------
+
+
+def _print_findings(ranker: str, gain: str, level: float, found: Findings) -> None:
+    looked = " ".join(f"{value:.2f}" for value in found.examination[:10])
+    print(f"{ranker}: {found.lists:,} lists, {found.clicks:,} clicks. Examination by rank ({found.source}): {looked}")
+    unit = {"clicks": "clicks", "dcg": "discounted clicks", "reciprocal": "reciprocal ranks"}[gain]
+    rows = [
+        [
+            one.label,
+            _interval(one.value),
+            "" if one.difference is None else _interval(one.difference, "+"),
+            _verdict(one.difference),
+            f"{one.value.effective:,.0f}",
+            _out.sparkline(one.curve),
+        ]
+        for one in found.policies
+    ]
+    columns = [f"by position, {level:.0%}", f"{unit} a list", "against logged", "", "effective clicks", "along the log"]
+    _out.print_table(f"{unit.capitalize()} a list, {ABOUT}", columns, rows)
+    if found.whole > 1:
+        names = [name for name in ("ips", "snips", "model", "dr") if name in found.policies[0].by_list]
+        rows = [
+            [one.label, *(_interval(one.by_list[name]) for name in names), f"{one.by_list['ips'].effective:,.0f}"]
+            for one in found.policies
+        ]
+        title = f"By list: {found.whole:,} lists that had all candidates, and whose probability is known"
+        _out.print_table(title, [f"by list, {level:.0%}", *names, "effective lists"], rows)
+    for text in _warnings(found):
+        print(f"note: {text}")
+
+
+def _warnings(found: Findings) -> list[str]:
+    told = [found.warning]
+    for one in found.policies:
+        if one.value.warning != found.warning:
+            told.append(one.value.warning and f"{one.label}: {one.value.warning}")
+        lacking = one.by_list.get("ips")
+        told.append(f"{one.label}, by list: {lacking.warning}" if lacking and lacking.warning else "")
+    told += [f"{label}: learned nothing, it learns from lists that it has mixed itself" for label in found.idle]
+    return list(dict.fromkeys(filter(None, told)))
+
+
+def _interval(one: Estimate, sign: str = "") -> str:
+    return f"{one.value:{sign}.4f} [{one.low:{sign}.4f}, {one.high:{sign}.4f}]"
+
+
+def _verdict(difference: Estimate | None) -> str:
+    if difference is None:
+        return ""
+    return "better" if difference.low > 0 else "worse" if difference.high < 0 else "undecided"
+
+
+def _plain(ranker: str, gain: str, level: float, found: Findings) -> dict[str, Any]:
+    return {
+        "ranker": ranker,
+        "about": ABOUT,
+        "gain": gain,
+        "level": level,
+        "lists": found.lists,
+        "clicks": found.clicks,
+        "lists_with_propensity": found.drawn,
+        "lists_with_all_candidates": found.whole,
+        "examination": {"source": found.source, "values": found.examination.tolist(), "warning": found.warning},
+        "learned_nothing": found.idle,
+        "policies": [_policy(one) for one in found.policies],
+    }
+
+
+def _policy(one: Found) -> dict[str, Any]:
+    return {
+        "policy": one.label,
+        "value": one.value._asdict(),
+        "against_logged": one.difference and one.difference._asdict(),
+        "verdict": _verdict(one.difference) or None,
+        "by_position": {name: estimate._asdict() for name, estimate in one.by_position.items()},
+        "by_list": {name: estimate._asdict() for name, estimate in one.by_list.items()},
+        "curve": one.curve,
+    }
