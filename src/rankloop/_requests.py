@@ -42,6 +42,7 @@ from rankloop.types import Candidates
 
 FIRST_PAUSE = 0.1  # seconds; the pause before try n is drawn from 0 … FIRST_PAUSE * 2**n
 LONGEST_PAUSE = 5.0  # also of what a Retry-After may ask for
+_jitter = random.Random()  # its own: a program that seeds the global one shall not see it move
 PASSING = (502, 503, 504)  # nobody is at home just now
 
 T = TypeVar("T")
@@ -296,7 +297,7 @@ class Requests:
             if n == self.retries or not (call.repeatable or reply.status == 503 or not reply.arrived):
                 break
             asked = _retry_after(reply.retry_after)
-            yield min(asked, LONGEST_PAUSE) + random.uniform(0.0, min(FIRST_PAUSE * 2**n, LONGEST_PAUSE))
+            yield min(asked, LONGEST_PAUSE) + _jitter.uniform(0.0, min(FIRST_PAUSE * 2**n, LONGEST_PAUSE))
         problem = _problem(reply)
         why = f"{reply.status} {problem.message}".strip() if reply.status else reply.lost
         tries = f"{n + 1} tries" if n else "1 try"

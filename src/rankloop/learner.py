@@ -123,6 +123,15 @@ def require_number(name: str, value: object, least: float = -np.inf, *, above: b
         require(value >= least, name, value, f"must be at least {least:g}")  # type: ignore[operator]
 
 
+def require_whole(name: str, value: object, least: int, most: int | None = None) -> None:
+    """Refuse a parameter that is not a whole number of at least `least` and at most `most`."""
+    bounds = f"of at least {least}" + ("" if most is None else f" and at most {most}")
+    fits = (
+        isinstance(value, int) and not isinstance(value, bool) and least <= value <= (value if most is None else most)
+    )
+    require(fits, name, value, f"must be a whole number {bounds}")
+
+
 def require_flag(name: str, value: object) -> None:
     """Refuse a parameter that is not true or false."""
     require(isinstance(value, bool), name, value, "must be true or false")

@@ -121,7 +121,7 @@ def test_confidence_is_the_weight_from_which_on_a_feature_alone_decides() -> Non
         pair = Candidates("", None, np.eye(4)[[j, j]] * [[1.0], [0.0]])
         decided.append(len(learner.blocks(pair)) == 2)
     assert decided == (np.abs(learner.theta_) > width).tolist()
-    assert True in decided
+    assert any(decided)
     assert PairRank().confidence().size == 0
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, fine, refused, service, until
-from tests.service.running import read
+from tests.service.truths import read
 
 __all__ = ["service"]  # a fixture
 

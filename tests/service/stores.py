@@ -13,7 +13,7 @@ from rankloop.service.store import NewEvent, NewImpression, Outcome, Writer, adm
 from rankloop.service.store.database import open_database
 from rankloop.service.store.log import Closing
 from rankloop.service.wire import FeedbackEvent, Receipt, Spec
-from tests.service.running import read
+from tests.service.truths import read
 
 T = TypeVar("T")
 KINDS = {"pairrank": "clicks", "x": "grades"}

@@ -7,7 +7,8 @@ import random
 import time
 from collections.abc import Callable
 
-from tests.service.running import LOST, Load, Service, check_log, check_state, read, refolded, snapshot_of, wait_for
+from tests.service.running import LOST, Load, Service, wait_for
+from tests.service.truths import check_log, check_state, read, refolded, snapshot_of
 
 CRASHES = int(os.environ.get("RANKLOOP_CRASHES", "25"))  # for each store
 LIFE = (0.05, 0.4)  # seconds between being ready and SIGKILL

@@ -15,7 +15,7 @@ from rankloop.service.tally import score
 from rankloop.service.wire import Candidate
 from tests.service.app_fixtures import Body, Service, items, names, service, shown, teach, until
 from tests.service.experimenting import counted, look, owners, reverse, start, stop
-from tests.service.running import read
+from tests.service.truths import read
 
 __all__ = ["reverse", "service"]  # fixtures
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import msgspec
 
 from rankloop.service import tally as counting
-from tests.service.running import Load, Service, check_log, read, wait_for
+from tests.service.running import Load, Service, wait_for
+from tests.service.truths import check_log, read
 
 CRASHES = int(os.environ.get("RANKLOOP_CRASHES", "6"))  # for each store
 

@@ -22,19 +22,8 @@ from rankloop.service.settings import Settings
 from rankloop.service.store import NewEvent, admin
 from rankloop.service.wire import FeedbackEvent, RankAnswer, RankRequest, Spec
 from tests.service.conftest import Postgres
-from tests.service.running import (
-    LOST,
-    PATIENCE,
-    SPEC,
-    Load,
-    Service,
-    check_log,
-    check_state,
-    rank_request,
-    read,
-    snapshot_of,
-    wait_for,
-)
+from tests.service.running import LOST, PATIENCE, SPEC, Load, Service, rank_request, wait_for
+from tests.service.truths import check_log, check_state, read, snapshot_of
 
 Start = Callable[..., Service]
 

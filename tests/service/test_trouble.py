@@ -1,4 +1,4 @@
-"""A disk that is full, a database that may not be written, one that restarts, a clock that goes back."""
+"""A disk that is full, a database that may not be written, one that restarts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import random
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,26 +21,15 @@ import psycopg
 import pytest
 
 from rankloop.service import operations
-from rankloop.service.engine import Engine
 from rankloop.service.run import prepare
 from rankloop.service.settings import Settings
-from rankloop.service.store import NewEvent, StoreUnavailable, admin, open_database, schema
+from rankloop.service.store import StoreUnavailable
 from rankloop.service.store.database import Connection
-from rankloop.service.wire import FeedbackEvent, RankAnswer, RankRequest, Spec
+from rankloop.service.wire import Spec
 from tests.service.conftest import Postgres
-from tests.service.running import (
-    PATIENCE,
-    SPEC,
-    Load,
-    Service,
-    check_log,
-    check_state,
-    rank_request,
-    read,
-    refolded,
-    snapshot_of,
-    wait_for,
-)
+from tests.service.inside import click, rank, running
+from tests.service.running import PATIENCE, SPEC, Load, Service, rank_request, wait_for
+from tests.service.truths import check_log, check_state, read, refolded, snapshot_of
 
 Start = Callable[..., Service]
 
@@ -334,110 +322,3 @@ def test_a_drain_without_the_database(postgres: Postgres, start_service: Start) 
     service.start()
     wait_for(lambda: settled(service), "the last windows to close and all to be learned")
     finish(service, url, [load])
-
-
-# -- a clock that goes back ----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def running(settings: Settings, clock: Callable[[], float] = time.time) -> Iterator[Engine]:
-    """An engine in this process."""
-    interval = sys.getswitchinterval()
-    engine = Engine(settings, clock=clock)
-    engine.start()
-    try:
-        assert engine.warm.wait(PATIENCE)
-        yield engine
-    finally:
-        engine.stop()
-        sys.setswitchinterval(interval)
-
-
-async def rank(engine: Engine, seed: int = 0) -> RankAnswer:
-    request = msgspec.convert(rank_request(random.Random(seed)), RankRequest)
-    return msgspec.json.decode(await engine.rank("shop", request), type=RankAnswer)
-
-
-async def click(engine: Engine, name: str, answer: RankAnswer, final: bool = True) -> list[str]:
-    event = FeedbackEvent(name, str(answer.impression_id), [answer.items[0].id], final=final)
-    found = await engine.feedback([NewEvent(event, msgspec.json.encode(event))])
-    return [receipt.status for receipt in found.receipts]
-
-
-def test_the_clock_goes_back(store_url: str) -> None:
-    now = 1_700_000_000.0
-    settings = Settings(
-        store=store_url,
-        snapshot_seconds=0.05,
-        refresh_seconds=0.1,
-        lease_seconds=0.5,
-        store_timeout_ms=PATIENCE * 1e3,
-    )
-    with running(settings, lambda: now) as engine:
-        operations.put(engine, "shop", Spec(**{**SPEC, "window_seconds": 60.0}))
-
-        async def story() -> None:
-            nonlocal now
-            before = [await rank(engine, i) for i in range(6)]
-            assert await click(engine, "early", before[0]) == ["accepted"]
-            now -= 3600
-            after = [await rank(engine, i) for i in range(6)]
-            ids = [answer.impression_id for answer in before + after]
-            assert None not in ids
-            assert len(set(ids)) == 12
-            # Lists from before and after the jump take feedback, in one event or several.
-            assert await click(engine, "old", before[1]) == ["accepted"]
-            assert await click(engine, "part", before[2], final=False) == ["accepted"]
-            assert await click(engine, "new", after[0]) == ["accepted"]
-            assert await click(engine, "early", before[0]) == ["duplicate"]
-            await asyncio.sleep(1.5)  # three times the life of a lease that does not beat
-            status = operations.status(engine, "shop")
-            assert status.learner_process == engine.worker
-            assert (status.outcomes, status.lag, status.open_impressions) == (3, 0, 9)  # no window closes early
-
-            now += 61  # windows of lists from after the jump end
-            wait_for(lambda: operations.status(engine, "shop").outcomes == 8, "windows to close")
-            assert await click(engine, "late", after[1]) == ["late"]
-            assert await click(engine, "rest", before[2]) == ["accepted"]  # those from before wait an hour longer
-            now += 3600
-            wait_for(lambda: operations.status(engine, "shop").outcomes == 12, "windows to close")
-            wait_for(lambda: operations.status(engine, "shop").lag == 0, "all to be learned")
-
-        asyncio.run(story())
-    found = read(store_url, "SELECT kind FROM outcomes ORDER BY seq")
-    assert [row[0] for row in found].count("final") == 4
-    assert len(found) == 12
-    assert check_state(store_url, "shop") == 12
-
-
-def test_retention_with_a_clock_that_went_back(store_url: str) -> None:
-    """What seems to come from the future is not old."""
-    database = open_database(store_url)
-    schema.migrate(database)
-    database.forget()
-    now = 1_700_000_000.0
-    settings = Settings(
-        store=store_url,
-        snapshot_seconds=0.05,
-        refresh_seconds=0.1,
-        retention_days=1.0,
-        store_timeout_ms=PATIENCE * 1e3,
-    )
-    with running(settings, lambda: now) as engine:
-        operations.put(engine, "shop", Spec(**SPEC))
-
-        async def story() -> None:
-            nonlocal now
-            assert await click(engine, "e1", await rank(engine)) == ["accepted"]
-            wait_for(lambda: (operations.status(engine, "shop").snapshot_at or 0) == 1, "a snapshot")
-            now -= 7200
-            engine.keeper.sweep()
-            assert len(read(store_url, "SELECT id FROM impressions")) == 1
-            now += 7200 + 86400 + 1
-            engine.keeper.sweep()
-            assert read(store_url, "SELECT id FROM impressions") == []
-            assert await click(engine, "e2", await rank(engine)) == ["accepted"]
-
-        asyncio.run(story())
-        assert engine.writer.do(admin.rankers)[0].name == "shop"
-    assert snapshot_of(store_url, "shop").seq == 2

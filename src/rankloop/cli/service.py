@@ -71,7 +71,9 @@ def serve(
     _out.say_when_compiling()
     url = f"http://{chosen.host}:{chosen.port}"
     _out.people.print(
-        f"rankloop serves {url} from {_hidden(chosen.store)}; {url}/docs shows the API", highlight=False, soft_wrap=True
+        f"rankloop serves {url} from {_hidden(chosen.store)}; open it to watch, {url}/docs is the API",
+        highlight=False,
+        soft_wrap=True,
     )
     if example:
         prepare_ranker(chosen, NAME, SPEC)

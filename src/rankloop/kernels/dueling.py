@@ -5,26 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.pairwise import dot
 from rankloop.kernels.ranking import top_k
 from rankloop.types import Array
 
 TINY = 1e-10  # what is left of a unit vector below this is rounding, not direction
 MORE = 4  # a ranking of which more is wanted is found out four times as far
-
-
-@jit
-def dot(a: Array, b: Array) -> float:
-    """⟨a, b⟩ in four running sums: always in the same order, and four times as fast as in one."""
-    one = two = three = four = 0.0
-    whole = a.size - a.size % 4
-    for j in range(0, whole, 4):
-        one += a[j] * b[j]
-        two += a[j + 1] * b[j + 1]
-        three += a[j + 2] * b[j + 2]
-        four += a[j + 3] * b[j + 3]
-    for j in range(whole, a.size):
-        one += a[j] * b[j]
-    return (one + two) + (three + four)
 
 
 @jit

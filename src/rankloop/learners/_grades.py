@@ -5,16 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.errors import InvalidInput
-from rankloop.learner import Learner, checked_values, require
+from rankloop.learner import Learner, checked_values, require, require_whole
 from rankloop.types import Array, Feedback, Impression
 
 HIGHEST = 30  # a grade counts as 2^grade or exp(grade)
-
-
-def require_whole(name: str, value: object, least: int) -> None:
-    """Refuse a parameter that is not a whole number of at least `least`."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least
-    require(bool(whole), name, value, f"must be a whole number of at least {least}")
 
 
 def require_scale(grades: object) -> None:

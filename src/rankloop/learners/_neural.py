@@ -12,12 +12,13 @@ import numpy as np
 
 from rankloop.errors import Diverged, InvalidInput, InvalidParameter
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, cut, load_state, require, rows_of, show, state_of
+from rankloop.learner import checked_order, cut, load_state, require, require_whole, rows_of, show, state_of
 from rankloop.learners import networks
 from rankloop.learners.networks import Forward, Network
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 LARGEST = 1e12  # a feature beyond it would overflow float32 when squared and summed
+MOST = 2**31 - 1  # of counts and seeds
 EXPLODED = 1e3  # a mean loss that says that scores are a thousand apart, the wrong way round
 
 Shapes = dict[str, tuple[str | int, ...]]
@@ -48,9 +49,9 @@ class NeuralRanker(ABC):
 
     def __post_init__(self) -> None:
         networks.require_network(self.net)
-        require_whole("width", self.width, 2)
+        require_whole("width", self.width, 2, MOST)
         require(self.width % 2 == 0, "width", self.width, "must be even: the network starts as two mirrored halves")
-        require_whole("seed", self.seed, 0)
+        require_whole("seed", self.seed, 0, MOST)
         self.features_: Array = np.zeros(1, np.int64)  # how many; 0 while nothing is learned
         self.weights_: Array = np.zeros((0, 0))  # (members, p)
         self.frozen_: Array = np.zeros((0, 0))  # (members, b) a module's buffers
@@ -160,9 +161,3 @@ class NeuralRanker(ABC):
                 f"{'' if np.isfinite(weights).all() else ', and weights are not finite'}; what was learned before is "
                 "kept. Lower its rate, or check that features are normalised"
             )
-
-
-def require_whole(name: str, value: object, least: int) -> None:
-    """Refuse a parameter that is not a whole number of at least `least`."""
-    whole = isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**31
-    require(whole, name, value, f"must be a whole number of at least {least}")

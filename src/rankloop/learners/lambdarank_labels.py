@@ -9,9 +9,9 @@ import numpy as np
 
 from rankloop.errors import InvalidInput
 from rankloop.kernels.listwise import label_pulls
-from rankloop.learner import checked_values, show
+from rankloop.learner import checked_values, require_whole, show
 from rankloop.learners._adam import AdamRanker, Training
-from rankloop.learners._neural import Shapes, require_whole
+from rankloop.learners._neural import MOST, Shapes
 from rankloop.types import Array, Candidates, Feedback, Impression
 
 
@@ -75,7 +75,7 @@ class LambdaRankLabels(AdamRanker):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("steps", "batch", "memory"):
-            require_whole(name, getattr(self, name), 1)
+            require_whole(name, getattr(self, name), 1, MOST)
         self.queries_: Array = np.zeros(0, "<U1")
         self.offsets_: Array = np.zeros(1, np.int64)
         self.rows_: Array = np.zeros((0, 0), np.float32)

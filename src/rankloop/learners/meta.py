@@ -12,7 +12,7 @@ import numpy as np
 
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.kernels import dueling
-from rankloop.learner import clone, load_state, require, require_choice, require_number, state_of
+from rankloop.learner import clone, load_state, require, require_choice, require_number, require_whole, state_of
 from rankloop.learners.dbgd import DBGD
 from rankloop.learners.mgd import MGD
 from rankloop.learners.nsgd import NSGD
@@ -89,8 +89,7 @@ class Meta:
 
     def __post_init__(self) -> None:
         require_choice("base", self.base, tuple(BASES))
-        whole = isinstance(self.horizon, int) and not isinstance(self.horizon, bool) and self.horizon >= 0
-        require(whole, "horizon", self.horizon, "must be a whole number of at least 0")
+        require_whole("horizon", self.horizon, 0)
         require_number("reach", self.reach, 0, above=True)
         require_number("finest", self.finest, 0, above=True)
         require_choice("losses", self.losses, LOSSES)

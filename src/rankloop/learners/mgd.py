@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rankloop.kernels import dueling
-from rankloop.learner import require
+from rankloop.learner import require_whole
 from rankloop.learners import _duel
 from rankloop.learners.dbgd import DBGD
 from rankloop.types import Candidates, Impression
@@ -44,8 +44,7 @@ class MGD(DBGD):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole = isinstance(self.candidates, int) and not isinstance(self.candidates, bool) and self.candidates >= 1
-        require(whole, "candidates", self.candidates, "must be a whole number of at least 1")
+        require_whole("candidates", self.candidates, 1)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """A list mixed from the ranker and random changes of it."""

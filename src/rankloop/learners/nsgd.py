@@ -10,7 +10,7 @@ import numpy as np
 from rankloop.errors import InvalidInput
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import expected_clicks
-from rankloop.learner import load_state, require, state_of
+from rankloop.learner import load_state, require_whole, state_of
 from rankloop.learners import _duel
 from rankloop.learners.mgd import MGD
 from rankloop.types import Array, Candidates, Feedback, Impression
@@ -59,9 +59,7 @@ class NSGD(MGD):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, least in (("memory", 1), ("worst", 0), ("hard", 0)):
-            value = getattr(self, name)
-            whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
-            require(whole, name, value, f"must be a whole number of at least {least}")
+            require_whole(name, getattr(self, name), least)
         self.bad_: Array = np.zeros((0, 0))  # directions that lost, the oldest first
         self.deficits_: Array = np.zeros(0)  # by how many clicks
         self.hard_rows_: Array = np.zeros((0, 0))  # x_clicked - x_unclicked of lists on which θ lost, the oldest first

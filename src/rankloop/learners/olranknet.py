@@ -21,10 +21,11 @@ from rankloop.learner import (
     require_choice,
     require_flag,
     require_number,
+    require_whole,
 )
 from rankloop.learners import _confidence, networks
 from rankloop.learners._adam import AdamRanker, Training
-from rankloop.learners._neural import Shapes, require_whole
+from rankloop.learners._neural import MOST, Shapes
 from rankloop.learners._propensity import notes, pair_weights, told
 from rankloop.learners._replay import Lists
 from rankloop.learners.networks import Forward
@@ -133,7 +134,7 @@ class OLRankNet(AdamRanker):
         require_number("prior", self.prior, 0, above=True)
         require_number("noise", self.noise, 0)
         for name, least in (("steps", 1), ("batch", 1), ("memory", 1), ("nets", 2)):
-            require_whole(name, getattr(self, name), least)
+            require_whole(name, getattr(self, name), least, MOST)
         require_flag("reinit", self.reinit)
         require_flag("plus_one", self.plus_one)
         require(not self.reinit or self.update == "refit", "reinit", self.reinit, 'needs update="refit"')

@@ -17,11 +17,12 @@ from rankloop.learner import (
     require,
     require_choice,
     require_number,
+    require_whole,
     rows_of,
     show,
     state_of,
 )
-from rankloop.learners._grades import grades_of, require_scale, require_whole
+from rankloop.learners._grades import grades_of, require_scale
 from rankloop.learners._linear import best_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 

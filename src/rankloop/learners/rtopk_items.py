@@ -11,8 +11,8 @@ import numpy as np
 from rankloop.errors import InvalidInput
 from rankloop.kernels import ftpl
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, cut, memo_of, require, require_choice, require_number, show
-from rankloop.learners._grades import grades_of, require_scale, require_whole
+from rankloop.learner import checked_order, cut, memo_of, require, require_choice, require_number, require_whole, show
+from rankloop.learners._grades import grades_of, require_scale
 from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
