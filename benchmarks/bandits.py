@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, react
-from rankloop.lab.bandits import QUERY, play
+from rankloop.lab.runs.compiled_bandits import QUERY, play
 from rankloop.registry import make
 from rankloop.types import Candidates, Feedback
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any
 
-from rankloop.lab.dataset import Split
-from rankloop.lab.datasets import open_split
-from rankloop.lab.simulate import simulate
-from rankloop.lab.users import open_user
-from rankloop.lab.worlds import Stationary
+from rankloop.lab.data.dataset import Split
+from rankloop.lab.data.sources import open_split
+from rankloop.lab.runs.simulate import simulate
+from rankloop.lab.users.registry import open_user
+from rankloop.lab.worlds.world import Stationary
 from rankloop.registry import make
 
 DATA = "synthetic:mslr?queries=500&docs=100&sizes=fixed&vali=1&test=1"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any
 
-from rankloop.lab.dataset import Split
-from rankloop.lab.datasets import open_split
-from rankloop.lab.worlds import WORLDS, open_world
+from rankloop.lab.data.dataset import Split
+from rankloop.lab.data.sources import open_split
+from rankloop.lab.worlds.world import WORLDS, open_world
 from rankloop.streams import Streams
 
 DATA = "synthetic:mslr?queries=500&docs=100&sizes=fixed&vali=1&test=200"

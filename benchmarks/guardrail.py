@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks.__main__ import machine, print_rows
 from benchmarks.shop import TWIN, Deployment, Negated, Sorted, shop_spec, taught
 from rankloop.learner import Learner
-from rankloop.learners.pairrank import PairRank
+from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.service import tally as counting
 from rankloop.service.model import Model
 from rankloop.service.ranker import LiveRanker

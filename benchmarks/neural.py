@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.lab.datasets import open_split
-from rankloop.lab.users import open_user
-from rankloop.lab.worlds import Stationary
+from rankloop.lab.data.sources import open_split
+from rankloop.lab.users.registry import open_user
+from rankloop.lab.worlds.world import Stationary
 from rankloop.registry import make
 from rankloop.streams import Streams
 

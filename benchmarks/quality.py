@@ -17,10 +17,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop.lab.experiments import carry_out
-from rankloop.lab.figures import short_names
-from rankloop.lab.results import Curve, curves
-from rankloop.lab.run import Trial
+from rankloop.lab.figures.learning import short_names
+from rankloop.lab.runs.results import Curve, curves
+from rankloop.lab.runs.sweep import carry_out
+from rankloop.lab.runs.trial import Trial
 from rankloop.registry import parse_learner
 
 WORLDS = ["mslr", "yahoo?features=200", "mq2007", "mq2008", "np2003", "mslr?relevance=nonlinear"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from rankloop.lab import figures
-from rankloop.lab.experiments import carry_out
-from rankloop.lab.run import Trial
+from rankloop.lab.figures import learning as figures
+from rankloop.lab.runs.sweep import carry_out
+from rankloop.lab.runs.trial import Trial
 
 LEARNERS = ["pairrank", "pdgd", "greedy", "epsilon-greedy", "offline-ranknet", "random"]
 USERS = ["perfect", "navigational", "informational"]

@@ -20,13 +20,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop.lab.dataset import Dataset, Split
-from rankloop.lab.datasets import open_split
-from rankloop.lab.figures import short_names
-from rankloop.lab.probes import held_out
-from rankloop.lab.simulate import User
-from rankloop.lab.users import open_user
-from rankloop.lab.worlds import Stationary, World
+from rankloop.lab.data.dataset import Dataset, Split
+from rankloop.lab.data.sources import open_split
+from rankloop.lab.figures.learning import short_names
+from rankloop.lab.runs.probes import held_out
+from rankloop.lab.users.registry import open_user
+from rankloop.lab.users.user import User
+from rankloop.lab.worlds.world import Stationary, World
 from rankloop.learner import Learner
 from rankloop.metrics import mean_ndcg
 from rankloop.registry import make, parse_learner
@@ -57,7 +57,7 @@ def in_production_order(split: Split, noise: float) -> Split:
 
 
 def teach(learner: Learner, world: World, user: User, rounds: int, seed: int, shadow: bool) -> None:
-    """`rounds` rounds of what `rankloop.lab.simulate` does; in shadow the list is not the learner's but the first k."""
+    """`rounds` rounds of `rankloop.lab.runs.simulate`; in shadow the list is not the learner's but the first k."""
     streams = Streams(seed)
     for t in range(rounds):
         query = world.at(t, streams.at("world", t))

@@ -16,12 +16,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from rankloop.lab.dataset import Dataset
-from rankloop.lab.datasets import open_split
-from rankloop.lab.users import open_user
+from rankloop.lab.data.dataset import Dataset
+from rankloop.lab.data.sources import open_split
+from rankloop.lab.users.registry import open_user
 from rankloop.learner import Learner, cut, show
-from rankloop.learners.base_order import BaseOrder
-from rankloop.learners.pairrank import PairRank
+from rankloop.learners.baselines.base_order import BaseOrder
+from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.metrics import mean_ndcg
 from rankloop.service import tally as counting
 from rankloop.service.asked import Asked

@@ -11,12 +11,12 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from rankloop.lab.datasets import open_split
-from rankloop.lab.graders import Grader
-from rankloop.lab.relevance import Corrupted
-from rankloop.lab.simulate import simulate
-from rankloop.lab.topk import run_contextual, run_items
-from rankloop.lab.worlds import Stationary
+from rankloop.lab.data.sources import open_split
+from rankloop.lab.runs.compiled_grades import run_contextual, run_items
+from rankloop.lab.runs.simulate import simulate
+from rankloop.lab.users.graders import Grader
+from rankloop.lab.worlds.item_worlds import Corrupted
+from rankloop.lab.worlds.world import Stationary
 from rankloop.learner import clone
 from rankloop.registry import make
 

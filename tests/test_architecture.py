@@ -28,7 +28,7 @@ def test_the_library_needs_only_its_own_dependencies() -> None:
         "absent = 'cyclopts rich pyarrow matplotlib sklearn litestar msgspec httpx uvicorn psycopg'.split()\n"
         "for name in absent:\n    sys.modules[name] = None\n"
         "import rankloop, numpy as np\nfrom rankloop.registry import LEARNERS\n"
-        "for name in LEARNERS:\n    rankloop.make(name)\nimport rankloop.checks, rankloop.lab.run"
+        "for name in LEARNERS:\n    rankloop.make(name)\nimport rankloop.checks, rankloop.lab.runs.trial"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -10,7 +10,7 @@ import pytest
 
 from rankloop.checks import check_learner
 from rankloop.learner import show
-from rankloop.learners.pdgd import PDGD
+from rankloop.learners.pairwise.pdgd import PDGD
 from rankloop.types import Array, Candidates, Feedback, Impression
 
 

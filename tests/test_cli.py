@@ -140,7 +140,7 @@ def test_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     assert result["ok"]
     assert len(result["checks"]) >= 19
 
-    from rankloop.learners.random_order import RandomOrder
+    from rankloop.learners.baselines.random_order import RandomOrder
 
     monkeypatch.setattr(RandomOrder, "best", lambda self, candidates, k: [0] * k)  # noqa: ARG005
     assert run("check", "random") == 1

@@ -23,56 +23,69 @@ class Entry(NamedTuple):
     learns: bool = True  # False for those that only set a mark to compare with
 
 
+def _own(family: str, place: str, summary: str, learns: bool = True) -> Entry:
+    return Entry(f"rankloop.learners.{family}.{place}", family, summary, learns)
+
+
 LEARNERS: dict[str, Entry] = {
-    "pairrank": Entry(
-        "rankloop.learners.pairrank:PairRank", "pairwise", "explores only the pairs it is unsure of; the default"
+    "pairrank": _own(
+        "pairwise",
+        "pairrank:PairRank",
+        "explores only the pairs it is unsure of; the default",
     ),
-    "pdgd": Entry("rankloop.learners.pdgd:PDGD", "pairwise", "Plackett-Luce sampling, unbiased pairwise gradient"),
-    "greedy": Entry("rankloop.learners.greedy:Greedy", "pairwise", "RankNet on click pairs, no exploration"),
-    "epsilon-greedy": Entry(
-        "rankloop.learners.epsilon_greedy:EpsilonGreedy", "pairwise", "RankNet, a random document now and then"
+    "pdgd": _own("pairwise", "pdgd:PDGD", "Plackett-Luce sampling, unbiased pairwise gradient"),
+    "greedy": _own("pairwise", "greedy:Greedy", "RankNet on click pairs, no exploration"),
+    "epsilon-greedy": _own("pairwise", "epsilon_greedy:EpsilonGreedy", "RankNet, a random document now and then"),
+    "offline-ranknet": _own(
+        "pairwise",
+        "offline_ranknet:OfflineRankNet",
+        "fitted on true grades: the ceiling",
+        False,
     ),
-    "offline-ranknet": Entry(
-        "rankloop.learners.offline_ranknet:OfflineRankNet", "pairwise", "fitted on true grades: the ceiling", False
+    "dbgd": _own("dueling", "dbgd:DBGD", "tries a random change on every list, keeps what wins"),
+    "mgd": _own("dueling", "mgd:MGD", "DBGD with several changes at once"),
+    "nsgd": _own("dueling", "nsgd:NSGD", "MGD that avoids what lost; NSGD-DSP as it stands"),
+    "dm2l": _own("dueling", "meta:DM2L", "DBGD for users who change: experts with many steps"),
+    "m3l": _own("dueling", "meta:M3L", "MGD for users who change"),
+    "nm2l": _own("dueling", "meta:NM2L", "NSGD-DSP for users who change"),
+    "pm2l": _own("dueling", "meta:PM2L", "PDGD for users who change"),
+    "bubblerank": _own(
+        "bandits",
+        "bubblerank:BubbleRank",
+        "a good list, safely improved; per query, no features",
     ),
-    "dbgd": Entry("rankloop.learners.dbgd:DBGD", "dueling", "tries a random change on every list, keeps what wins"),
-    "mgd": Entry("rankloop.learners.mgd:MGD", "dueling", "DBGD with several changes at once"),
-    "nsgd": Entry("rankloop.learners.nsgd:NSGD", "dueling", "MGD that avoids what lost; NSGD-DSP as it stands"),
-    "dm2l": Entry("rankloop.learners.meta:DM2L", "dueling", "DBGD for users who change: experts with many steps"),
-    "m3l": Entry("rankloop.learners.meta:M3L", "dueling", "MGD for users who change"),
-    "nm2l": Entry("rankloop.learners.meta:NM2L", "dueling", "NSGD-DSP for users who change"),
-    "pm2l": Entry("rankloop.learners.meta:PM2L", "dueling", "PDGD for users who change"),
-    "bubblerank": Entry(
-        "rankloop.learners.bubblerank:BubbleRank", "bandits", "a good list, safely improved; per query, no features"
+    "cascade-klucb": _own(
+        "bandits",
+        "cascade_klucb:CascadeKLUCB",
+        "best for users who leave with the first click",
     ),
-    "cascade-klucb": Entry(
-        "rankloop.learners.cascade_klucb:CascadeKLUCB", "bandits", "best for users who leave with the first click"
-    ),
-    "cascade-ucb1": Entry(
-        "rankloop.learners.cascade_ucb1:CascadeUCB1", "bandits", "its simpler relative, to compare with"
-    ),
-    "toprank": Entry("rankloop.learners.toprank:TopRank", "bandits", "shuffles what is not known to differ"),
-    "batchrank": Entry("rankloop.learners.batchrank:BatchRank", "bandits", "parts batches in stages; slow, to compare"),
-    "rtopk": Entry("rankloop.learners.rtopk:RTopK", "grades", "learns from the grades of the first results only"),
-    "rtopk-items": Entry("rankloop.learners.rtopk_items:RTopKItems", "grades", "the same for items without features"),
-    "listnet-full": Entry("rankloop.learners.listnet_full:ListNetFull", "grades", "learns from all grades: a mark"),
-    "ftpl-full": Entry("rankloop.learners.ftpl_full:FTPLFull", "grades", "the same for items without features"),
-    "olranknet": Entry(
-        "rankloop.learners.olranknet:OLRankNet", "neural", "a network that explores only the pairs it is unsure of"
-    ),
-    "ollambdarank": Entry(
-        "rankloop.learners.ollambdarank:OLLambdaRank", "neural", "the same, pairs weighed by what they change of NDCG"
-    ),
-    "neural-pdgd": Entry("rankloop.learners.neural_pdgd:NeuralPDGD", "neural", "PDGD with a network"),
-    "neural-dbgd": Entry("rankloop.learners.neural_dbgd:NeuralDBGD", "neural", "DBGD on a network's weights"),
-    "lambdarank-labels": Entry(
-        "rankloop.learners.lambdarank_labels:LambdaRankLabels",
+    "cascade-ucb1": _own("bandits", "cascade_ucb1:CascadeUCB1", "its simpler relative, to compare with"),
+    "toprank": _own("bandits", "toprank:TopRank", "shuffles what is not known to differ"),
+    "batchrank": _own("bandits", "batchrank:BatchRank", "parts batches in stages; slow, to compare"),
+    "rtopk": _own("grades", "rtopk:RTopK", "learns from the grades of the first results only"),
+    "rtopk-items": _own("grades", "rtopk_items:RTopKItems", "the same for items without features"),
+    "listnet-full": _own("grades", "listnet_full:ListNetFull", "learns from all grades: a mark"),
+    "ftpl-full": _own("grades", "ftpl_full:FTPLFull", "the same for items without features"),
+    "olranknet": _own(
         "neural",
+        "olranknet:OLRankNet",
+        "a network that explores only the pairs it is unsure of",
+    ),
+    "ollambdarank": _own(
+        "neural",
+        "ollambdarank:OLLambdaRank",
+        "the same, pairs weighed by what they change of NDCG",
+    ),
+    "neural-pdgd": _own("neural", "neural_pdgd:NeuralPDGD", "PDGD with a network"),
+    "neural-dbgd": _own("neural", "neural_dbgd:NeuralDBGD", "DBGD on a network's weights"),
+    "lambdarank-labels": _own(
+        "neural",
+        "lambdarank_labels:LambdaRankLabels",
         "a network told the true grades of every query shown: the skyline",
         False,
     ),
-    "random": Entry("rankloop.learners.random_order:RandomOrder", "baselines", "uniformly random: the floor", False),
-    "base": Entry("rankloop.learners.base_order:BaseOrder", "baselines", "keeps the order it is given", False),
+    "random": _own("baselines", "random_order:RandomOrder", "uniformly random: the floor", False),
+    "base": _own("baselines", "base_order:BaseOrder", "keeps the order it is given", False),
 }
 
 
@@ -156,7 +169,7 @@ def dumps(learner: Learner) -> bytes:
         except TypeError:
             raise CodecError(
                 f"parameter {name} is {value!r:.100}, which only this process knows; a network is saved by the name "
-                "that rankloop.learners.networks.register gave it"
+                "that rankloop.learners.neural.networks.register gave it"
             ) from None
     return codec.dumps(learner.state(), {"learner": name_of(learner), "params": given})
 

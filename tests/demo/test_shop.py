@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rankloop.demo.shop import FEATURES, SEASONS, SHELVES, SHOWN, TASTES, Shop, Visit
-from rankloop.learners.pairrank import PairRank
+from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.streams import Streams
 from rankloop.types import Candidates, Feedback
 

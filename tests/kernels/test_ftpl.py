@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankloop.kernels import ftpl
-from rankloop.learners.rtopk_items import FIELDS, MEASURES
+from rankloop.learners.grades.rtopk_items import FIELDS, MEASURES
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import ftpl as naive
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankloop.kernels import surrogates, topk
-from rankloop.learners.rtopk import SURROGATES
+from rankloop.learners.grades.rtopk import SURROGATES
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import topk as naive
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from rankloop.errors import DataError, InvalidParameter, UnknownName
-from rankloop.lab.datasets import describe, open_split, write_letor
-from rankloop.lab.letor import read_letor
-from rankloop.lab.run import Trial, run
+from rankloop.lab.data.letor import read_letor
+from rankloop.lab.data.sources import describe, open_split, write_letor
+from rankloop.lab.runs.trial import Trial, run
 from rankloop.lab.specs import parse_spec
 from tests.reference import letor as naive
 

@@ -16,10 +16,10 @@ import pytest
 
 import rankloop
 from rankloop.errors import DataError, InvalidParameter, RankloopError, UnknownName
-from rankloop.lab.experiments import carry_out, load_sweep
-from rankloop.lab.results import curves, finished_runs, journal_of, read_results, relabelled, summarise, table_of
-from rankloop.lab.run import Record, Trial, run
-from rankloop.lab.workers import Event
+from rankloop.lab.runs.results import curves, finished_runs, journal_of, read_results, relabelled, summarise, table_of
+from rankloop.lab.runs.sweep import carry_out, load_sweep
+from rankloop.lab.runs.trial import Record, Trial, run
+from rankloop.lab.runs.workers import Event
 
 TINY = "synthetic:mq2008?queries=20&vali=4&test=6&features=6"
 OTHER = "synthetic:mq2007?queries=15&vali=4&test=6&features=6&docs=12"
@@ -65,7 +65,7 @@ def count_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ran.append(trial.id)
         return run(trial, *rest)
 
-    monkeypatch.setattr("rankloop.lab.run.run", counted)
+    monkeypatch.setattr("rankloop.lab.runs.trial.run", counted)
     return ran
 
 
@@ -210,7 +210,7 @@ def test_runs_of_another_version_are_repeated(
 ) -> None:
     out = tmp_path / "some.parquet"
     carry_out(small(1), out)
-    monkeypatch.setattr("rankloop.lab.results.__version__", "99.0")
+    monkeypatch.setattr("rankloop.lab.runs.results.__version__", "99.0")
     assert carry_out(small(1), out)["version"].to_pylist() == ["99.0"] * 3
     assert len(count_runs) == 2
 
@@ -251,7 +251,7 @@ def test_an_error_that_is_ours_brings_its_traceback(tmp_path: Path, monkeypatch:
     def broken(*_: Any) -> Record:
         raise ZeroDivisionError("by accident")
 
-    monkeypatch.setattr("rankloop.lab.run.run", broken)
+    monkeypatch.setattr("rankloop.lab.runs.trial.run", broken)
     with pytest.raises(RankloopError, match="ZeroDivisionError: by accident") as caught:
         carry_out(small(1), tmp_path / "some.parquet")
     assert "in broken" in caught.value.__notes__[0]

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from rankloop.errors import InvalidParameter
-from rankloop.lab import figures
-from rankloop.lab.results import table_of
+from rankloop.lab.figures import learning as figures
+from rankloop.lab.runs.results import table_of
 
 ROUNDS = (1, 10, 100)
 DATA, USERS = ("synthetic:mslr?queries=9", "data/Yahoo"), ("perfect", "navigational")

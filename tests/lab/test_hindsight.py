@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from rankloop.errors import InvalidParameter
-from rankloop.lab.dataset import Dataset
-from rankloop.lab.datasets import open_split
-from rankloop.lab.hindsight import best_ranker, queries_drawn
-from rankloop.lab.worlds import Stationary
+from rankloop.lab.data.dataset import Dataset
+from rankloop.lab.data.sources import open_split
+from rankloop.lab.runs.hindsight import best_ranker, queries_drawn
+from rankloop.lab.worlds.world import Stationary
 from rankloop.streams import Streams
 from rankloop.types import Array
 from tests.reference import topk as naive

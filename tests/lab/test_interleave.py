@@ -13,10 +13,19 @@ from cyclopts import App, Parameter
 from rankloop.cli import interleave as cli
 from rankloop.errors import InvalidInput, InvalidParameter, UnknownName
 from rankloop.interleaving import METHODS, Method
-from rankloop.lab.dataset import Split
-from rankloop.lab.datasets import open_split
-from rankloop.lab.interleave import Interval, Ranker, check_ranker, compare, drawing, interleave, open_ranker, rank_all
-from rankloop.lab.users import open_user
+from rankloop.lab.data.dataset import Split
+from rankloop.lab.data.sources import open_split
+from rankloop.lab.figures.interleaving import drawing
+from rankloop.lab.runs.interleave import (
+    Interval,
+    Ranker,
+    check_ranker,
+    compare,
+    interleave,
+    open_ranker,
+    rank_all,
+)
+from rankloop.lab.users.registry import open_user
 from rankloop.metrics import ndcg
 from rankloop.registry import make, save
 from rankloop.types import Array, Candidates

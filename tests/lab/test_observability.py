@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rankloop.errors import InvalidParameter
-from rankloop.lab.observability import MEASURES, Game, value_of
+from rankloop.lab.papers.observability import MEASURES, Game, value_of
 
 TABLE_1 = """
 123 0 3 2 5 1 4 3 6

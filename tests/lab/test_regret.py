@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankloop.errors import InvalidInput, InvalidParameter, UnknownName
-from rankloop.lab.experiments import check_trials
-from rankloop.lab.graders import Grader
-from rankloop.lab.observability import value_of
-from rankloop.lab.regret import LOSSES, MEASURES, Regret
-from rankloop.lab.relevance import Alternating, Corrupted, Switching, open_sequence
-from rankloop.lab.run import Trial, run
-from rankloop.lab.users import open_user
+from rankloop.lab.papers.observability import value_of
+from rankloop.lab.runs.regret import LOSSES, MEASURES, Regret
+from rankloop.lab.runs.sweep import check_trials
+from rankloop.lab.runs.trial import Trial, run
+from rankloop.lab.users.graders import Grader
+from rankloop.lab.users.registry import open_user
+from rankloop.lab.worlds.item_worlds import Alternating, Corrupted, Switching, open_sequence
 from rankloop.streams import Streams
 from rankloop.types import Array
 from tests.kernels.inputs import SEEDS
@@ -140,8 +140,8 @@ def test_switching_changes_at_once_and_comes_back_the_same() -> None:
 
 def test_alternating_misleads_who_follows_the_leader() -> None:
     """The unperturbed leader is wrong in half of the rounds or more; the perturbed one is not."""
-    from rankloop.lab.topk import run_items
-    from rankloop.learners.ftpl_full import FTPLFull
+    from rankloop.lab.runs.compiled_grades import run_items
+    from rankloop.learners.grades.ftpl_full import FTPLFull
 
     world = Alternating(items=2, flip=0.0)
     misled = run_items(FTPLFull("sumloss", grades=1, epsilon=1e9), world, 2000, measures=["sumloss"])

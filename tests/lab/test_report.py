@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankloop.errors import CodecError, DataError
-from rankloop.lab.report import (
+from rankloop.lab.figures.report import (
     Block,
     Claim,
     Claims,

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from rankloop.errors import UnknownName
-from rankloop.lab.report import Claim
-from rankloop.lab.reproduce import PAPERS, pairrank, reproduction
-from rankloop.lab.reproduce.evidence import Gap, claim_all, claim_higher, gaps
-from rankloop.lab.reproduce.pairrank_claims import claims
-from rankloop.lab.reproduce.pairrank_settings import CONTENDERS, USERS, Scale
-from rankloop.lab.results import read_results, table_of
-from rankloop.lab.workers import Event
+from rankloop.lab.figures.report import Claim
+from rankloop.lab.papers import PAPERS, pairrank, reproduction
+from rankloop.lab.papers.evidence import Gap, claim_all, claim_higher, gaps
+from rankloop.lab.papers.pairrank_claims import claims
+from rankloop.lab.papers.pairrank_settings import CONTENDERS, USERS, Scale
+from rankloop.lab.runs.results import read_results, table_of
+from rankloop.lab.runs.workers import Event
 
 DATA = "synthetic:mq2008?queries=20&vali=6&test=6&features=6"
 ROUNDS = (1, 100, 1000)
@@ -176,7 +176,7 @@ def test_papers_are_found_by_name() -> None:
 def test_the_experiment_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = tuple(pairrank_contender(contender) for contender in CONTENDERS)
     for module in ("pairrank", "pairrank_report"):
-        monkeypatch.setattr(f"rankloop.lab.reproduce.{module}.CONTENDERS", few)
+        monkeypatch.setattr(f"rankloop.lab.papers.{module}.CONTENDERS", few)
     scale = Scale((DATA,), rounds=30, seeds=2, choice_rounds=10, refit_rounds=5)
     path = pairrank.carry_out_at(scale, tmp_path)
     page = path.read_text("utf-8")
@@ -206,7 +206,7 @@ def test_settings_are_chosen_on_the_validation_part(tmp_path: Path, monkeypatch:
         quality = [{"run": t.id, "offline.ndcg@10": float(t.params == best)} for t in trials]
         return table_of(quality)
 
-    monkeypatch.setattr("rankloop.lab.reproduce.pairrank.carry_out", judged)
+    monkeypatch.setattr("rankloop.lab.papers.pairrank.carry_out", judged)
     chosen = pairrank._choose(Scale((DATA,), 30, 1, 10, 5), tmp_path, 1, None)
     assert chosen[DATA, "SGD RankNet"] == best
     assert chosen[DATA, "PDGD"] == {}

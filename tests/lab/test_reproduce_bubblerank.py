@@ -14,15 +14,15 @@ from rankloop import cli
 from rankloop.clicks import Pairs, PositionBased, save
 from rankloop.errors import DataError, InvalidParameter, UnknownName
 from rankloop.kernels.click_models import CASCADE, POSITION
-from rankloop.lab.bandit_models import given_order, open_models
-from rankloop.lab.bandit_trials import WARM_ROUNDS, BanditTrial, _checkpoints
-from rankloop.lab.report import Claim
-from rankloop.lab.reproduce import bubblerank
-from rankloop.lab.reproduce.bubblerank_claims import averages, claims, growth, line_of, lists
-from rankloop.lab.reproduce.bubblerank_report import regret_table, safety_table
-from rankloop.lab.reproduce.bubblerank_settings import BATCH, BUBBLE0, BUBBLEKL, CONTENDERS, FULL, KLUCB, TOP, Scale
-from rankloop.lab.results import curves, read_results, table_of
-from rankloop.lab.workers import Event
+from rankloop.lab.figures.report import Claim
+from rankloop.lab.papers import bubblerank
+from rankloop.lab.papers.bubblerank_claims import averages, claims, growth, line_of, lists
+from rankloop.lab.papers.bubblerank_report import regret_table, safety_table
+from rankloop.lab.papers.bubblerank_settings import BATCH, BUBBLE0, BUBBLEKL, CONTENDERS, FULL, KLUCB, TOP, Scale
+from rankloop.lab.runs.bandit_trial import WARM_ROUNDS, BanditTrial, _checkpoints
+from rankloop.lab.runs.results import curves, read_results, table_of
+from rankloop.lab.runs.workers import Event
+from rankloop.lab.users.bandit_models import given_order, open_models
 
 TINY = Scale(("generated?queries=2&documents=5",), 3000, 2, 3, 2000, 2)
 ROUNDS = (1000, 10_000, 100_000)
@@ -305,7 +305,7 @@ def test_the_command_takes_a_file_of_models(tmp_path: Path, monkeypatch: pytest.
             (out / name).write_text("text")
         return out / "report.html"
 
-    monkeypatch.setattr("rankloop.lab.reproduce.bubblerank.reproduce", fake)
+    monkeypatch.setattr("rankloop.lab.papers.bubblerank.reproduce", fake)
     out = str(tmp_path / "out")
     with pytest.raises(SystemExit) as ended:
         cli.main(["reproduce", "bubblerank", "--quick", "--models", "a.json", "--models", "b.model", "--out", out])

@@ -11,19 +11,19 @@ import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from rankloop import cli
-from rankloop.lab import figures
-from rankloop.lab.dataset import Dataset
-from rankloop.lab.datasets import open_split
-from rankloop.lab.lda import Projection, project
-from rankloop.lab.probes import certain
-from rankloop.lab.report import Claim
-from rankloop.lab.reproduce import neural
-from rankloop.lab.reproduce.neural_claims import claims
-from rankloop.lab.reproduce.neural_settings import CONTENDERS, FULL, QUICK, USERS, Scale
-from rankloop.lab.results import read_results, table_of
-from rankloop.lab.run import Trial, run
-from rankloop.lab.workers import Event
-from rankloop.learners.olranknet import OLRankNet
+from rankloop.lab.data.dataset import Dataset
+from rankloop.lab.data.lda import Projection, project
+from rankloop.lab.data.sources import open_split
+from rankloop.lab.figures import learning as figures
+from rankloop.lab.figures.report import Claim
+from rankloop.lab.papers import neural
+from rankloop.lab.papers.neural_claims import claims
+from rankloop.lab.papers.neural_settings import CONTENDERS, FULL, QUICK, USERS, Scale
+from rankloop.lab.runs.probes import certain
+from rankloop.lab.runs.results import read_results, table_of
+from rankloop.lab.runs.trial import Trial, run
+from rankloop.lab.runs.workers import Event
+from rankloop.learners.neural.olranknet import OLRankNet
 from rankloop.types import Array
 
 DATA = "synthetic:mq2008?queries=20&vali=6&test=6&features=6&relevance=strong"

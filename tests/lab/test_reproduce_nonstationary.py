@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from rankloop import cli
-from rankloop.lab import figures
-from rankloop.lab.report import Claim
-from rankloop.lab.reproduce import nonstationary
-from rankloop.lab.reproduce.nonstationary_claims import claims, with_milliseconds
-from rankloop.lab.reproduce.nonstationary_report import improvement, table_two
-from rankloop.lab.reproduce.nonstationary_settings import (
+from rankloop.lab.figures import learning as figures
+from rankloop.lab.figures.report import Claim
+from rankloop.lab.papers import nonstationary
+from rankloop.lab.papers.nonstationary_claims import claims, with_milliseconds
+from rankloop.lab.papers.nonstationary_report import improvement, table_two
+from rankloop.lab.papers.nonstationary_settings import (
     CONTENDERS,
     EVERY,
     FULL,
@@ -27,9 +27,9 @@ from rankloop.lab.reproduce.nonstationary_settings import (
     WORLD,
     Scale,
 )
-from rankloop.lab.results import read_results, table_of
-from rankloop.lab.run import Trial, run
-from rankloop.lab.workers import Event
+from rankloop.lab.runs.results import read_results, table_of
+from rankloop.lab.runs.trial import Trial, run
+from rankloop.lab.runs.workers import Event
 
 DATA = "synthetic:mq2008?queries=20&vali=6&test=6&features=6"
 TINY = Scale((DATA,), ("perfect", "informational"), 20, 2, (DATA,), EVERY + 20, 1)

@@ -12,11 +12,10 @@ import pyarrow as pa
 import pytest
 
 from rankloop import cli
-from rankloop.lab.experiments import carry_out
-from rankloop.lab.report import Claim
-from rankloop.lab.reproduce import topk
-from rankloop.lab.reproduce.topk_claims import claims, slopes_of
-from rankloop.lab.reproduce.topk_settings import (
+from rankloop.lab.figures.report import Claim
+from rankloop.lab.papers import topk
+from rankloop.lab.papers.topk_claims import claims, slopes_of
+from rankloop.lab.papers.topk_settings import (
     BLOCKS,
     CONTENDERS,
     FEEDBACK,
@@ -26,9 +25,10 @@ from rankloop.lab.reproduce.topk_settings import (
     WORLD,
     Scale,
 )
-from rankloop.lab.reproduce.topk_theory import GAMES, tables
-from rankloop.lab.results import read_results, table_of
-from rankloop.lab.workers import Event
+from rankloop.lab.papers.topk_theory import GAMES, tables
+from rankloop.lab.runs.results import read_results, table_of
+from rankloop.lab.runs.sweep import carry_out
+from rankloop.lab.runs.workers import Event
 
 DATA = "synthetic:mq2008?queries=20&docs=8&features=6&vali=1&test=1"
 TINY = Scale((DATA,), rounds=200, tuning_rounds=50, seeds=2, item_seeds=2, horizons=(200, 400), slope_seeds=1)

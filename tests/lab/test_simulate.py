@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from rankloop import registry
-from rankloop.clicks.dependent import DependentClickUser
+from rankloop.clicks.users import DependentClickUser
 from rankloop.errors import InvalidParameter
-from rankloop.lab.dataset import Dataset
-from rankloop.lab.delays import Delays, open_delays
-from rankloop.lab.probes import held_out
-from rankloop.lab.run import Trial, checkpoints, run
-from rankloop.lab.simulate import simulate
-from rankloop.lab.worlds import Stationary
+from rankloop.lab.data.dataset import Dataset
+from rankloop.lab.runs.delays import Delays, open_delays
+from rankloop.lab.runs.probes import held_out
+from rankloop.lab.runs.simulate import simulate
+from rankloop.lab.runs.trial import Trial, checkpoints, run
+from rankloop.lab.worlds.world import Stationary
 from rankloop.metrics import ndcg
 from rankloop.streams import Streams
 from rankloop.types import Candidates, Feedback, Impression
@@ -75,7 +75,7 @@ def test_save_load_and_go_on_gives_the_same_bits(world: Stationary, name: str) -
 
 def test_online_ndcg_is_that_of_the_lists_shown() -> None:
     """cndcg = Σ γ^(t-1) NDCG(list_t), with the ideal over all candidates, recomputed by hand."""
-    from rankloop.lab.datasets import open_split
+    from rankloop.lab.data.sources import open_split
 
     split = open_split(SMALL)
     trial = Trial("pdgd", SMALL, "navigational", rounds=60, k=5, gamma=0.9, seed=2)

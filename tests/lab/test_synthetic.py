@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from rankloop.lab.dataset import Dataset
-from rankloop.lab.datasets import describe, open_split
-from rankloop.lab.synthetic import SHAPES
+from rankloop.lab.data.dataset import Dataset
+from rankloop.lab.data.sources import describe, open_split
+from rankloop.lab.data.synthetic import SHAPES
 from rankloop.types import Array
 
 SMALL = {"mslr": "queries=150&vali=5&test=80", "yahoo": "queries=300&vali=5&test=150", "np2003": "vali=5"}

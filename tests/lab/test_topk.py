@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 
 from rankloop.errors import InvalidParameter
-from rankloop.lab.dataset import Dataset
-from rankloop.lab.datasets import open_split
-from rankloop.lab.delays import Delays
-from rankloop.lab.graders import Grader
-from rankloop.lab.regret import Regret
-from rankloop.lab.relevance import Corrupted, Switching
-from rankloop.lab.simulate import simulate
-from rankloop.lab.topk import run_contextual, run_items
-from rankloop.lab.worlds import Stationary
+from rankloop.lab.data.dataset import Dataset
+from rankloop.lab.data.sources import open_split
+from rankloop.lab.runs.compiled_grades import run_contextual, run_items
+from rankloop.lab.runs.delays import Delays
+from rankloop.lab.runs.regret import Regret
+from rankloop.lab.runs.simulate import simulate
+from rankloop.lab.users.graders import Grader
+from rankloop.lab.worlds.item_worlds import Corrupted, Switching
+from rankloop.lab.worlds.world import Stationary
 from rankloop.learner import clone
-from rankloop.learners.ftpl_full import FTPLFull
-from rankloop.learners.listnet_full import ListNetFull
-from rankloop.learners.random_order import RandomOrder
-from rankloop.learners.rtopk import RTopK
-from rankloop.learners.rtopk_items import RTopKItems
+from rankloop.learners.baselines.random_order import RandomOrder
+from rankloop.learners.grades.ftpl_full import FTPLFull
+from rankloop.learners.grades.listnet_full import ListNetFull
+from rankloop.learners.grades.rtopk import RTopK
+from rankloop.learners.grades.rtopk_items import RTopKItems
 from rankloop.metrics import ndcg
 from rankloop.types import Array
 

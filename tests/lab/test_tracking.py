@@ -12,17 +12,17 @@ import pytest
 
 from rankloop import registry
 from rankloop.cli import main
-from rankloop.clicks.dependent import DependentClickUser
+from rankloop.clicks.users import DependentClickUser
 from rankloop.errors import InvalidParameter, UnknownName
-from rankloop.lab import figures
-from rankloop.lab.datasets import open_split
-from rankloop.lab.experiments import carry_out, load_sweep
-from rankloop.lab.probes import held_out
-from rankloop.lab.results import curves, read_results, rows_of, summarise, table_of
-from rankloop.lab.run import Trial, run
-from rankloop.lab.simulate import simulate
-from rankloop.lab.tracking import recovery, tracking_measures, window_ends, window_means
-from rankloop.lab.worlds import open_world
+from rankloop.lab.data.sources import open_split
+from rankloop.lab.figures import learning as figures
+from rankloop.lab.runs.probes import held_out
+from rankloop.lab.runs.results import curves, read_results, rows_of, summarise, table_of
+from rankloop.lab.runs.simulate import simulate
+from rankloop.lab.runs.sweep import carry_out, load_sweep
+from rankloop.lab.runs.tracking import recovery, tracking_measures, window_ends, window_means
+from rankloop.lab.runs.trial import Trial, run
+from rankloop.lab.worlds.world import open_world
 from rankloop.metrics import mean_ndcg, ndcg
 
 SMALL = "synthetic:mq2008?queries=30&vali=5&test=10"

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from rankloop.clicks import Pairs, PositionBased, save
-from rankloop.clicks.dependent import TABLES, DependentClickUser
 from rankloop.clicks.graded import GradedUser
+from rankloop.clicks.users import TABLES, DependentClickUser
 from rankloop.errors import CodecError, InvalidInput, InvalidParameter, UnknownName
-from rankloop.lab.dataset import Split
-from rankloop.lab.datasets import open_split
-from rankloop.lab.interleave import interleave
-from rankloop.lab.run import Trial, run
-from rankloop.lab.simulate import simulate
-from rankloop.lab.users import open_user
-from rankloop.lab.worlds import Stationary
+from rankloop.lab.data.dataset import Split
+from rankloop.lab.data.sources import open_split
+from rankloop.lab.runs.interleave import interleave
+from rankloop.lab.runs.simulate import simulate
+from rankloop.lab.runs.trial import Trial, run
+from rankloop.lab.users.registry import open_user
+from rankloop.lab.worlds.world import Stationary
 from rankloop.registry import make
 from rankloop.streams import Streams
 from rankloop.types import Array

@@ -9,14 +9,14 @@ import pytest
 from scipy.stats import spearmanr
 
 from rankloop import registry
-from rankloop.clicks.dependent import DependentClickUser
+from rankloop.clicks.users import DependentClickUser
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopError, UnknownName
 from rankloop.kernels.grading import utilities
-from rankloop.lab.dataset import Dataset, Split
-from rankloop.lab.datasets import open_split
-from rankloop.lab.simulate import simulate
-from rankloop.lab.tastes import Tastes
-from rankloop.lab.worlds import (
+from rankloop.lab.data.dataset import Dataset, Split
+from rankloop.lab.data.sources import open_split
+from rankloop.lab.runs.simulate import simulate
+from rankloop.lab.worlds.tastes import Tastes
+from rankloop.lab.worlds.world import (
     Drift,
     Piecewise,
     Recurring,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.lab.dataset import Dataset
+from rankloop.lab.data.dataset import Dataset
 from rankloop.types import Array, Candidates, Feedback, Impression
 
 D, M = 4, 6

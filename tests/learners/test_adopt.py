@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from rankloop.checks.world import same_impression
-from rankloop.clicks.dependent import DependentClickUser
+from rankloop.clicks.users import DependentClickUser
 from rankloop.errors import InvalidInput
 from rankloop.kernels import pairwise
 from rankloop.learner import DRAWN, Learner, checked_order
-from rankloop.learners._propensity import pair_weights
-from rankloop.learners.pairrank import PairRank
-from rankloop.learners.pdgd import PDGD
+from rankloop.learners.pairwise._debias import pair_weights
+from rankloop.learners.pairwise.pairrank import PairRank
+from rankloop.learners.pairwise.pdgd import PDGD
 from rankloop.metrics import ndcg
 from rankloop.registry import make
 from rankloop.types import Array, Candidates, Feedback, Impression

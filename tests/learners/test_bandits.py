@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickChances, expected_clicks, react
-from rankloop.lab.bandits import QUERY, best_clicks, play
+from rankloop.lab.runs.compiled_bandits import QUERY, best_clicks, play
 from rankloop.learner import KnowsPropensity, Learner
 from rankloop.registry import make
 from rankloop.types import Candidates, Feedback

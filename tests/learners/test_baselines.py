@@ -8,12 +8,12 @@ from scipy.optimize import check_grad
 
 from rankloop.kernels.offline import ranknet_loss
 from rankloop.kernels.pairwise import logistic_gradient
-from rankloop.lab.run import Trial, run
-from rankloop.learners.base_order import BaseOrder
-from rankloop.learners.epsilon_greedy import EpsilonGreedy
-from rankloop.learners.greedy import Greedy
-from rankloop.learners.offline_ranknet import OfflineRankNet
-from rankloop.learners.random_order import RandomOrder
+from rankloop.lab.runs.trial import Trial, run
+from rankloop.learners.baselines.base_order import BaseOrder
+from rankloop.learners.baselines.random_order import RandomOrder
+from rankloop.learners.pairwise.epsilon_greedy import EpsilonGreedy
+from rankloop.learners.pairwise.greedy import Greedy
+from rankloop.learners.pairwise.offline_ranknet import OfflineRankNet
 from rankloop.types import Candidates, Feedback
 
 

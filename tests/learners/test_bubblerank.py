@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rankloop.kernels.bandits import misordered
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, expected_clicks, react
-from rankloop.lab.bandits import QUERY, play
-from rankloop.learners.bubblerank import BubbleRank
+from rankloop.lab.runs.compiled_bandits import QUERY, play
+from rankloop.learners.bandits.bubblerank import BubbleRank
 from rankloop.registry import make
 from rankloop.types import Array, Candidates, Feedback, Impression
 from tests.reference import bandits as naive
@@ -68,7 +68,7 @@ def pairs(learner: BubbleRank, items: str) -> dict[str, tuple[int, int]]:
 
 
 def _codes(items: str) -> Array:
-    from rankloop.learners._queries import codes_of
+    from rankloop.learners.bandits._queries import codes_of
 
     return codes_of(np.array(list(items)))
 

@@ -9,7 +9,7 @@ import pytest
 
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances
-from rankloop.lab.bandits import QUERY, best_clicks, play
+from rankloop.lab.runs.compiled_bandits import QUERY, best_clicks, play
 from rankloop.learner import Learner
 from rankloop.registry import make
 from rankloop.types import Candidates, Feedback
@@ -71,7 +71,7 @@ def test_candidates_beyond_the_bound_stand_below_in_base_order(name: str) -> Non
 
 
 def _codes(items: str) -> list[int]:
-    from rankloop.learners._queries import codes_of
+    from rankloop.learners.bandits._queries import codes_of
 
     codes: list[int] = codes_of(np.array(list(items))).tolist()
     return codes

@@ -11,10 +11,10 @@ import pytest
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.interleaving import TAU
 from rankloop.kernels.interleaving import credit_of, rankings, win_and_loss
-from rankloop.learners.dbgd import DBGD
-from rankloop.learners.meta import DM2L, Meta, experts_for, first_weights, rates_for
-from rankloop.learners.mgd import MGD
-from rankloop.learners.nsgd import NSGD
+from rankloop.learners.dueling.dbgd import DBGD
+from rankloop.learners.dueling.meta import DM2L, Meta, experts_for, first_weights, rates_for
+from rankloop.learners.dueling.mgd import MGD
+from rankloop.learners.dueling.nsgd import NSGD
 from rankloop.registry import make
 from rankloop.types import Array, Candidates, Feedback
 

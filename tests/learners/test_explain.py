@@ -10,8 +10,8 @@ import pytest
 
 from rankloop.errors import InvalidInput
 from rankloop.learner import Confident, Explains, Learner
-from rankloop.learners.bubblerank import BubbleRank
-from rankloop.learners.pairrank import PairRank
+from rankloop.learners.bandits.bubblerank import BubbleRank
+from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.registry import LEARNERS, make
 from rankloop.types import Array, Candidates, Feedback
 

@@ -16,10 +16,10 @@ from rankloop import codec
 from rankloop.checks import check_learner
 from rankloop.errors import CodecError, Diverged, InvalidInput, InvalidParameter, UnknownName
 from rankloop.learner import clone
-from rankloop.learners import networks
-from rankloop.learners.networks import network
-from rankloop.learners.neural_pdgd import NeuralPDGD
-from rankloop.learners.olranknet import OLRankNet
+from rankloop.learners.neural import networks
+from rankloop.learners.neural.networks import network
+from rankloop.learners.neural.neural_pdgd import NeuralPDGD
+from rankloop.learners.neural.olranknet import OLRankNet
 from rankloop.types import Candidates, Feedback
 from tests.learners.own_networks import Doubled, Small
 
@@ -275,7 +275,7 @@ for arguments in (["learners"], ["simulate", "olranknet?net=three-layer"]):
 
 def test_pytorch_is_imported_only_when_used() -> None:
     code = (
-        "import sys, rankloop, rankloop.learners.networks, rankloop.service.app, rankloop.cli.service\n"
+        "import sys, rankloop, rankloop.learners.neural.networks, rankloop.service.app, rankloop.cli.service\n"
         "for name in rankloop.LEARNERS: rankloop.make(name)\n"
         "rankloop.make('olranknet', net='three-layer')\n"
         "assert 'torch' not in sys.modules"

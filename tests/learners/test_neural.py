@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 from rankloop import codec
-from rankloop.clicks.dependent import DependentClickUser
+from rankloop.clicks.users import DependentClickUser
 from rankloop.errors import InvalidInput
 from rankloop.kernels import dueling, pairwise
-from rankloop.lab.probes import held_out
-from rankloop.lab.simulate import simulate
-from rankloop.lab.worlds import Stationary
-from rankloop.learners.lambdarank_labels import LambdaRankLabels
-from rankloop.learners.networks import network
-from rankloop.learners.neural_dbgd import NeuralDBGD
-from rankloop.learners.neural_pdgd import NeuralPDGD
-from rankloop.learners.offline_ranknet import OfflineRankNet
-from rankloop.learners.ollambdarank import OLLambdaRank
-from rankloop.learners.olranknet import OLRankNet
-from rankloop.learners.pairrank import PairRank
+from rankloop.lab.runs.probes import held_out
+from rankloop.lab.runs.simulate import simulate
+from rankloop.lab.worlds.world import Stationary
+from rankloop.learners.neural.lambdarank_labels import LambdaRankLabels
+from rankloop.learners.neural.networks import network
+from rankloop.learners.neural.neural_dbgd import NeuralDBGD
+from rankloop.learners.neural.neural_pdgd import NeuralPDGD
+from rankloop.learners.neural.ollambdarank import OLLambdaRank
+from rankloop.learners.neural.olranknet import OLRankNet
+from rankloop.learners.pairwise.offline_ranknet import OfflineRankNet
+from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.registry import make
 from rankloop.types import Array, Candidates, Feedback
 from tests.learners.neural_rounds import D, M, crossed, lists, one_round, taught

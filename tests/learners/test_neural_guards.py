@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from rankloop.checks.world import same_state
-from rankloop.clicks.dependent import DependentClickUser
+from rankloop.clicks.users import DependentClickUser
 from rankloop.errors import Diverged, InvalidInput, InvalidParameter
-from rankloop.lab.simulate import simulate
-from rankloop.lab.worlds import Stationary
-from rankloop.learners.lambdarank_labels import LambdaRankLabels
-from rankloop.learners.olranknet import OLRankNet
+from rankloop.lab.runs.simulate import simulate
+from rankloop.lab.worlds.world import Stationary
+from rankloop.learners.neural.lambdarank_labels import LambdaRankLabels
+from rankloop.learners.neural.olranknet import OLRankNet
 from rankloop.registry import make
 from rankloop.types import Candidates, Feedback
 from tests.learners.neural_rounds import M, crossed, lists, taught

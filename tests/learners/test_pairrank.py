@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.clicks.dependent import DependentClickUser
+from rankloop.clicks.users import DependentClickUser
 from rankloop.errors import InvalidParameter
 from rankloop.kernels import certainty, pairwise
-from rankloop.lab.dataset import Dataset
-from rankloop.lab.run import Trial, run
-from rankloop.lab.simulate import simulate
-from rankloop.lab.worlds import Stationary
-from rankloop.learners.pairrank import PairRank
+from rankloop.lab.data.dataset import Dataset
+from rankloop.lab.runs.simulate import simulate
+from rankloop.lab.runs.trial import Trial, run
+from rankloop.lab.worlds.world import Stationary
+from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.metrics import misordered_pairs
 from rankloop.types import Array, Candidates, Feedback
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.learners.pdgd import PDGD
+from rankloop.learners.pairwise.pdgd import PDGD
 from rankloop.types import Array, Candidates, Feedback, Impression
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.learner import clone
-from rankloop.learners.listnet_full import ListNetFull
-from rankloop.learners.rtopk import RTopK
+from rankloop.learners.grades.listnet_full import ListNetFull
+from rankloop.learners.grades.rtopk import RTopK
 from rankloop.types import Array, Candidates, Feedback
 from tests.reference import topk as naive
 

@@ -12,8 +12,8 @@ import pytest
 
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.kernels import ftpl
-from rankloop.learners.ftpl_full import FTPLFull
-from rankloop.learners.rtopk_items import RTopKItems
+from rankloop.learners.grades.ftpl_full import FTPLFull
+from rankloop.learners.grades.rtopk_items import RTopKItems
 from rankloop.types import Array, Candidates, Feedback, Impression
 from tests.kernels.test_ftpl import board_of
 

@@ -163,7 +163,7 @@ def test_the_metrics_are_prometheus_text_and_tell_the_story(service: Service) ->
 
 def test_a_fallback_is_counted_by_its_reason(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.put("fails", learner="random", exposure="full")
-    monkeypatch.setattr("rankloop.learners.random_order.RandomOrder.rank", lambda *_: 1 / 0)
+    monkeypatch.setattr("rankloop.learners.baselines.random_order.RandomOrder.rank", lambda *_: 1 / 0)
     logging.getLogger("rankloop").setLevel(logging.ERROR)
     try:
         assert service.rank("fails", items(3, 1))["reason"] == "error"

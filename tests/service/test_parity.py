@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from rankloop import codec, registry
-from rankloop.lab.dataset import Dataset
-from rankloop.lab.datasets import open_split
-from rankloop.lab.simulate import Step, simulate
-from rankloop.lab.users import open_user
-from rankloop.lab.worlds import Stationary
+from rankloop.lab.data.dataset import Dataset
+from rankloop.lab.data.sources import open_split
+from rankloop.lab.runs.simulate import Step, simulate
+from rankloop.lab.users.registry import open_user
+from rankloop.lab.worlds.world import Stationary
 from rankloop.learner import Learner
 from rankloop.service.engine import NUMBERS
 from rankloop.streams import Streams

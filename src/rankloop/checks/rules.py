@@ -28,7 +28,7 @@ from rankloop.checks.world import (
     some_feedback,
     taught,
 )
-from rankloop.clicks.dependent import DependentClickUser
+from rankloop.clicks.users import DependentClickUser
 from rankloop.errors import InvalidInput
 from rankloop.learner import DRAWN, clone, params
 from rankloop.metrics import ndcg

@@ -212,8 +212,8 @@ def show(
             if not json:
                 _print_log(file.name, pages)
     if figure is not None:
-        from rankloop.lab import figures
-        from rankloop.lab.click_figures import position_curves
+        from rankloop.lab.figures import learning as figures
+        from rankloop.lab.figures.clicks import position_curves
 
         figures.save_as(position_curves(curves), figure)
         _out.people.print(f"wrote {figure}")

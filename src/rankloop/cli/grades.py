@@ -38,7 +38,7 @@ def reproduce_topk(
         of the first k of a few items, computed exactly.
     """
     if observability:
-        from rankloop.lab.reproduce.topk_theory import tables
+        from rankloop.lab.papers.topk_theory import tables
 
         for table in tables():
             _out.print_table(table.caption, table.columns, table.rows, numbers_from=table.words)

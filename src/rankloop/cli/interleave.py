@@ -10,7 +10,7 @@ from cyclopts import App
 from rankloop.cli import _out
 
 if TYPE_CHECKING:
-    from rankloop.lab.interleave import Comparison
+    from rankloop.lab.runs.interleave import Comparison
 
 # said here too, and held equal by a test: help must not wait for numpy
 Method = Literal["team-draft", "probabilistic", "pairwise-preference"]
@@ -63,10 +63,11 @@ def interleave(
         Print JSON instead of a table.
     """
     from rankloop.errors import InvalidParameter
-    from rankloop.lab.datasets import check_spec, open_split
-    from rankloop.lab.interleave import check_ranker, drawing
-    from rankloop.lab.interleave import interleave as carry_out
-    from rankloop.lab.users import open_user
+    from rankloop.lab.data.sources import check_spec, open_split
+    from rankloop.lab.figures.interleaving import drawing
+    from rankloop.lab.runs.interleave import check_ranker
+    from rankloop.lab.runs.interleave import interleave as carry_out
+    from rankloop.lab.users.registry import open_user
 
     if len(rankers) < 2:
         raise InvalidParameter(f"{len(rankers)} rankers; name at least two: rankloop interleave feature:5 pairrank")
@@ -86,7 +87,7 @@ def interleave(
 
         found = carry_out(rankers, split, user, rounds, method, k, seed, train_rounds, on_progress)
     if figure is not None:
-        from rankloop.lab import figures
+        from rankloop.lab.figures import learning as figures
 
         figures.save_as(drawing(found), figure)
         _out.people.print(f"wrote {figure}")

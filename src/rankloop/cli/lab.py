@@ -13,8 +13,8 @@ from cyclopts import App, Parameter
 from rankloop.cli import _out, bandits, grades, neural
 
 if TYPE_CHECKING:
-    from rankloop.lab.run import Record, Trial
-    from rankloop.lab.workers import Event, OnEvent
+    from rankloop.lab.runs.trial import Record, Trial
+    from rankloop.lab.runs.workers import Event, OnEvent
 
 HEADLINES = {
     "online.cndcg": "cumulative NDCG",
@@ -72,7 +72,7 @@ class Setting:
     def trials(self, learner: str, params: dict[str, Any]) -> list[Trial]:
         """One trial a seed."""
         from rankloop.errors import InvalidParameter
-        from rankloop.lab.run import Trial
+        from rankloop.lab.runs.trial import Trial
 
         if self.seeds < 1:
             raise InvalidParameter(f"seeds is {self.seeds}; it must be at least 1")
@@ -149,7 +149,8 @@ def compare(
         groups.setdefault(record.trial.label, []).append(record)
     summaries = [_summary(group) for group in groups.values()]
     if figure is not None:
-        from rankloop.lab import figures, results
+        from rankloop.lab.figures import learning as figures
+        from rankloop.lab.runs import results
 
         rows = [row for record in records for row in results.rows_of(record)]
         figures.save_as(figures.comparison(results.table_of(rows)), figure)
@@ -186,9 +187,9 @@ def parsed_learners(specs: Sequence[str], shared: Sequence[str] | None) -> list[
 def _run(trials: Sequence[Trial], processes: int) -> list[Record]:
     """Carry out trials in the order asked for; the first failure ends them all."""
     from rankloop.errors import RankloopError
-    from rankloop.lab.experiments import check_trials
-    from rankloop.lab.run import Record
-    from rankloop.lab.workers import Failure, outcomes
+    from rankloop.lab.runs.sweep import check_trials
+    from rankloop.lab.runs.trial import Record
+    from rankloop.lab.runs.workers import Failure, outcomes
 
     check_trials(trials)
     found: dict[str, Record] = {}
@@ -286,7 +287,7 @@ def _print_summaries(title: str, summaries: Sequence[dict[str, Any]]) -> None:
 
 
 def _plus_minus(value: float | None, error: float | None, measure: str) -> str:
-    from rankloop.lab.report import plus_minus
+    from rankloop.lab.figures.report import plus_minus
 
     return plus_minus(value, error, DIGITS.get(measure, 4))
 
@@ -303,8 +304,9 @@ def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2) -> 
     processes
         Runs at the same time.
     """
-    from rankloop.lab import figures, results
-    from rankloop.lab.experiments import carry_out, load_sweep
+    from rankloop.lab.figures import learning as figures
+    from rankloop.lab.runs import results
+    from rankloop.lab.runs.sweep import carry_out, load_sweep
 
     asked = load_sweep(file)
     with _watched(asked.trials) as on_event:
@@ -375,7 +377,7 @@ def reproduce_nonstationary(
 
 def _reproduce(name: str, quick: bool, data: list[str] | None, out: Path, processes: int) -> None:
     """Run a paper's experiment, and print its claims."""
-    from rankloop.lab.reproduce import reproduction
+    from rankloop.lab.papers import reproduction
 
     with _watched() as on_event:
         report = reproduction(name)(out, data, quick, processes, on_event)

@@ -20,7 +20,7 @@ class DependentClick(ClickModel):
     """The cascade model with second clicks: after a click at rank r users leave with stop[r], else they read on.
 
     Users who click nothing read everything. The lab's navigational and informational users stop by grade instead of by
-    rank: `rankloop.clicks.dependent`.
+    rank: `rankloop.clicks.users`.
 
     Parameters
     ----------

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankloop.clicks.dependent import DependentClickUser
 from rankloop.clicks.model import ONE, TABLE
+from rankloop.clicks.users import DependentClickUser
 from rankloop.errors import InvalidInput
 from rankloop.kernels.click_models import CASCADE, CHAIN, POSITION, ClickChances, react
 from rankloop.learner import require, require_number
@@ -30,7 +30,7 @@ class GradedUser:
 
     chances: ClickChances  # documents are grades
 
-    stop_requires_click = None  # a rule of the users of `rankloop.clicks.dependent`
+    stop_requires_click = None  # a rule of the users of `rankloop.clicks.users`
 
     @classmethod
     def cascade(cls, table: DependentClickUser) -> GradedUser:

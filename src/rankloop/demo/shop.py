@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.clicks.dependent import DependentClickUser
+from rankloop.clicks.users import DependentClickUser
 from rankloop.metrics import ndcg
 from rankloop.streams import Streams
 from rankloop.types import Array

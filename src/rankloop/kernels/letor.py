@@ -1,7 +1,7 @@
 """LETOR text to numbers, byte by byte.
 
 The kernel knows the ordinary line only. At any other (malformed, wider than the block, a number it cannot round for
-certain) it stops, and the careful parser of `rankloop.lab.letor` reads that line or says what is wrong with it.
+certain) it stops, and the careful parser of `rankloop.lab.data.letor` reads that line or says what is wrong with it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whole runs in compiled code: the learners' own kernels, round after round, without Python between them.
 
-A round is that of `rankloop.lab.simulate.simulate` with the world `stationary` and a grader, random numbers included
+A round is that of `rankloop.lab.runs.simulate` with the world `stationary` and a grader, random numbers included
 (`kernels.philox`), so a run gives the bits that the plain loop gives; tests hold the two equal.
 """
 

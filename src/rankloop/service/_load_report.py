@@ -36,7 +36,7 @@ class LoadPlan:
         Share of impressions that get feedback, how long after the answer, and, if not 0, how long to gather events
         (at most 50 ms) before they are sent together.
     user, learner, exposure
-        Who clicks (`rankloop.clicks.dependent`), what learns (`pairrank?alpha=0.1`), what is shown of it.
+        Who clicks (`rankloop.clicks.users`), what learns (`pairrank?alpha=0.1`), what is shown of it.
     timeout
         Seconds after which a request counts as failed.
     sample_seconds

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from rankloop.clicks.dependent import TABLES, DependentClickUser
+from rankloop.clicks.users import TABLES, DependentClickUser
 from rankloop.errors import UnknownName
 from rankloop.streams import Streams
 

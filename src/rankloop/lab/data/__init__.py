@@ -1,0 +1,1 @@
+"""Data sets: LETOR files, generated shapes, and the names by which both are opened (`sources`)."""

@@ -1,0 +1,249 @@
+"""Runs on local processes, or in this one: trials in, outcomes out, in whatever order they finish.
+
+Workers are started afresh ("spawn") with one BLAS thread each, and are given runs on the data set that they have open.
+A worker that dies, for want of memory say, costs the run that it was at and is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from multiprocessing import connection, get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any, Literal, Protocol
+
+from rankloop.errors import InvalidParameter, RankloopError
+from rankloop.lab.data.dataset import Split
+from rankloop.lab.data.sources import open_split
+
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
+_OPEN = 2  # data sets that a process keeps open
+
+
+class Result(Protocol):
+    """What came of a run, such as `rankloop.lab.runs.trial.Record`."""
+
+    @property
+    def conventions(self) -> dict[str, Any]:
+        """What its numbers mean."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row a checkpoint."""
+
+
+class Runnable(Protocol):
+    """A run as data, such as `rankloop.lab.runs.trial.Trial`."""
+
+    @property
+    def id(self) -> str:
+        """Readable, and different for different runs."""
+
+    @property
+    def data(self) -> str:
+        """Runs with the same go to the same process one after the other."""
+
+    @property
+    def rounds(self) -> int:
+        """How long it is."""
+
+    def carry_out(self, opened: Callable[[str], Split], on_progress: Callable[[int], None]) -> Result:
+        """Run; `opened` opens a data set, or finds it open."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened in a sweep, for whoever watches.
+
+    `kept`: the run is there from before. `started`, `progress` (with the rounds done), and at the end `finished` or
+    `failed` (with the reason). The last three fields tell how far the whole sweep is.
+    """
+
+    kind: Literal["kept", "started", "progress", "finished", "failed"]
+    trial: Runnable
+    rounds: int = 0
+    reason: str = ""
+    done: int = 0  # runs kept, finished or failed
+    runs: int = 0  # of so many
+    share: float = 0.0  # of all rounds that are done: what a progress bar shows
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that did not come to its end."""
+
+    trial: Runnable
+    reason: str  # one line
+    details: str = ""  # the traceback, where the reason alone would not tell
+
+
+Outcome = Result | Failure
+Outcomes = Generator[tuple[Runnable, Outcome], None, None]
+OnEvent = Callable[[Event], None]
+
+
+def outcomes(trials: Sequence[Runnable], processes: int, on_event: OnEvent) -> Outcomes:
+    """Carry out trials; yields each as soon as it is done. Close it to stop what is under way."""
+    if processes < 1:
+        raise InvalidParameter(f"processes is {processes}; it must be at least 1")
+    if processes == 1 or len(trials) <= 1:
+        yield from _here(trials, on_event)
+    else:
+        yield from _in_processes(trials, min(processes, len(trials)), on_event)
+
+
+def _here(trials: Sequence[Runnable], on_event: OnEvent) -> Outcomes:
+    opened = lru_cache(maxsize=_OPEN)(open_split)
+    for queue in _by_data(trials).values():
+        for trial in queue:
+            on_event(Event("started", trial))
+            yield trial, _attempt(trial, opened, partial(_tell_progress, on_event, trial))
+
+
+def _tell_progress(on_event: OnEvent, trial: Runnable, rounds: int) -> None:
+    on_event(Event("progress", trial, rounds))
+
+
+def _attempt(trial: Runnable, opened: Callable[[str], Split], on_progress: Callable[[int], None]) -> Outcome:
+    try:
+        return trial.carry_out(opened, on_progress)
+    except RankloopError as error:  # its message says all there is to say
+        return Failure(trial, str(error))
+    except Exception as error:
+        return Failure(trial, f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+# -- processes -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Worker:
+    process: SpawnProcess
+    pipe: Connection
+    trial: Runnable | None = None
+
+
+def _in_processes(trials: Sequence[Runnable], processes: int, on_event: OnEvent) -> Outcomes:
+    waiting = _by_data(trials)
+    workers: list[_Worker] = []
+    try:
+        while waiting or workers:
+            while waiting and len(workers) < processes:
+                workers.append(_start())
+                _hand_out(workers[-1], waiting, workers, on_event)
+            for worker in _ready(workers):
+                trial = worker.trial
+                assert trial is not None  # a worker without one is stopped at once
+                try:
+                    found = worker.pipe.recv()
+                except (EOFError, OSError):
+                    found = Failure(
+                        trial, f"the process died (exit code {_exit_code(worker)}); memory may have run out"
+                    )
+                if isinstance(found, int):
+                    on_event(Event("progress", trial, found))
+                    continue
+                died = worker.process.exitcode is not None
+                if waiting and not died:
+                    _hand_out(worker, waiting, workers, on_event)
+                else:
+                    workers.remove(worker)
+                    _stop(worker)
+                yield trial, found
+    finally:
+        for worker in workers:
+            worker.process.terminate()
+        for worker in workers:
+            _stop(worker)
+
+
+def _start() -> _Worker:
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    with _one_thread(), _interrupts_held():
+        process.start()
+    theirs.close()  # so that the worker's death is an end of file here
+    return _Worker(process, ours)
+
+
+def _serve(pipe: Connection) -> None:
+    """The worker: runs what comes through the pipe until nothing more does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    opened = lru_cache(maxsize=_OPEN)(open_split)
+    with suppress(EOFError, OSError):  # the parent is gone
+        while True:
+            pipe.send(_attempt(pipe.recv(), opened, pipe.send))
+
+
+def _hand_out(worker: _Worker, waiting: dict[str, list[Runnable]], workers: list[_Worker], on_event: OnEvent) -> None:
+    """Give a worker its next run: of its own data set if there are any, else of the one with most runs to a worker."""
+    data = worker.trial.data if worker.trial else ""
+    if data not in waiting:
+        at_work = [other.trial.data for other in workers if other.trial and other is not worker]
+        data = max(waiting, key=lambda name: len(waiting[name]) / (1 + at_work.count(name)))
+    worker.trial = waiting[data].pop(0)
+    if not waiting[data]:
+        del waiting[data]
+    with suppress(OSError):  # it died meanwhile, which reading from it will tell
+        worker.pipe.send(worker.trial)
+    on_event(Event("started", worker.trial))
+
+
+def _ready(workers: list[_Worker]) -> list[_Worker]:
+    ready = connection.wait([worker.pipe for worker in workers])
+    return [worker for worker in workers if worker.pipe in ready]
+
+
+def _exit_code(worker: _Worker) -> int | None:
+    worker.process.join(timeout=5)
+    return worker.process.exitcode
+
+
+def _stop(worker: _Worker) -> None:
+    worker.pipe.close()
+    worker.process.join(timeout=5)
+    if worker.process.exitcode is None:
+        worker.process.kill()
+        worker.process.join()
+    worker.process.close()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Processes started within have one thread for linear algebra: more would only fight over the cores."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Processes started within never see a Ctrl-C, which goes to all processes of a terminal: the parent decides."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _by_data(trials: Sequence[Runnable]) -> dict[str, list[Runnable]]:
+    queues: dict[str, list[Runnable]] = {}
+    for trial in trials:
+        queues.setdefault(trial.data, []).append(trial)
+    return queues

@@ -1,0 +1,1 @@
+"""Simulated users and graders, and the names by which they are opened (`registry`)."""

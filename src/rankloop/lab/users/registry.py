@@ -1,0 +1,39 @@
+"""Simulated users by name: `navigational`, `pbm?eta=1`, `fitted:FILE`, `grader`."""
+
+from __future__ import annotations
+
+from rankloop.clicks.graded import GradedUser
+from rankloop.clicks.users import TABLES, DependentClickUser
+from rankloop.lab.specs import flag, known_name, only, parse_spec
+from rankloop.lab.users.graders import NAME as GRADER
+from rankloop.lab.users.graders import Grader, open_grader, refuse_clicks
+from rankloop.lab.users.model_users import FITTED, GRADED, FittedUser, open_fitted, open_graded
+from rankloop.types import FeedbackKind
+
+
+def open_user(
+    spec: str, highest_grade: int, kind: FeedbackKind = "clicks"
+) -> DependentClickUser | GradedUser | FittedUser | Grader:
+    """The user that `spec` names, with the click table for data of that highest grade, for a learner of that kind.
+
+    >>> open_user("perfect", 2).click
+    (0.0, 0.5, 1.0)
+    >>> open_user("navigational?stop_requires_click=false", 4).stop_requires_click
+    False
+    >>> open_user("grader?top=2", 4, "grades")
+    Grader(top=2, kind='grades')
+    """
+    name, options = parse_spec(spec)
+    if not name.startswith(FITTED):
+        known_name(name, (*TABLES, *GRADED, f"{FITTED}FILE", GRADER), "user")
+    if name == GRADER:
+        return open_grader(options, kind)
+    refuse_clicks(name, kind)
+    if name.startswith(FITTED):
+        return open_fitted(name, options)
+    if name in GRADED:
+        return open_graded(name, options, highest_grade)
+    only(options, ("stop_requires_click",), f"user {name!r}")
+    return DependentClickUser.named(
+        name, highest_grade, stop_requires_click=flag(options, "stop_requires_click", default=True)
+    )

@@ -1,0 +1,1 @@
+"""Where queries and grades come from: worlds that stay, and worlds that change."""

@@ -1,0 +1,325 @@
+"""Where queries and grades come from, round by round: worlds that stay as they are, and worlds that change.
+
+By name: `stationary`, `swap?probability=0.3`, `piecewise?every=1000`, `drift?period=1000`,
+`recurring?every=500&tastes=2`. In the last three, grades come from tastes (`lab.worlds.tastes`): the documents of a
+query are sorted by the taste of the moment, and the query's own grades dealt out from the top. So each query keeps its
+number of documents of each grade, and with it the best DCG that is possible; only who has which grade changes. The
+grades that the data came with decide nothing else there.
+
+What the tastes are follows from a seed: that of the run, so that each seed meets other tastes, or `&seed=3` for all
+runs. The rest of a round's randomness is the generator that `at` is given.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.kernels.grading import deal_grades, ragged_best_first, ragged_deal_grades
+from rankloop.kernels.metrics import ragged_ideal_dcg
+from rankloop.lab.data.dataset import Dataset
+from rankloop.lab.specs import integer, known_name, number, only, parse_spec
+from rankloop.lab.worlds.tastes import Tastes
+from rankloop.types import Array, Candidates
+
+
+class Round(NamedTuple):
+    """One query as a user brings it."""
+
+    candidates: Candidates
+    grades: Array  # (n,) what this user thinks of each candidate, now
+    ideal: float  # the highest DCG@k that these grades allow
+
+
+class World(Protocol):
+    """A source of rounds: a function of the round number and its random numbers."""
+
+    k: int
+
+    def at(self, t: int, rng: np.random.Generator) -> Round:
+        """Round t."""
+
+    def grades(self, dataset: Dataset, t: int) -> Array:
+        """(N,) what the users of round t think of the documents of a data set: what held-out evaluation goes by."""
+
+
+@dataclass
+class Stationary:
+    """Queries drawn uniformly from a data set whose grades never change, those without relevant documents too.
+
+    >>> from rankloop.lab.data.dataset import Dataset
+    >>> tiny = Dataset("tiny", np.eye(3), np.array([2, 0, 1]), np.array([0, 2, 3]), np.array(["a", "b"]))
+    >>> Stationary(tiny).at(0, np.random.default_rng(0)).candidates.query
+    'b'
+    """
+
+    dataset: Dataset
+    k: int = 10
+    _ideal: Array = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._ideal = ragged_ideal_dcg(self.dataset.grades, self.dataset.offsets, self.k)
+
+    def at(self, t: int, rng: np.random.Generator) -> Round:  # noqa: ARG002  (the world does not change)
+        """A query drawn uniformly."""
+        q = int(rng.random() * len(self.dataset))
+        return Round(self.dataset.candidates(q), self.dataset.grades_of(q), self._ideal[q])
+
+    def grades(self, dataset: Dataset, t: int) -> Array:  # noqa: ARG002
+        """The data set's own."""
+        return dataset.grades
+
+
+@dataclass
+class Swap:
+    """Users of two kinds: with `probability` a round's user has all grades swapped, 1 with 2 and 3 with 4.
+
+    With binary grades 0 is swapped with 1, with three grades (0, 1, 2) the 0 stays. A grade whose partner the data's
+    scale does not have stays too. Clicks and NDCG of a swapped round go by the swapped grades.
+
+    This is flicker: no round tells of the next. Held-out evaluation goes by the grades that most rounds have.
+
+    Examples
+    --------
+    >>> tiny = Dataset("tiny", np.eye(5), np.arange(5), np.array([0, 5]), np.array(["a"]))
+    >>> Swap(tiny, probability=1).at(0, np.random.default_rng(0)).grades
+    array([0, 2, 1, 4, 3])
+
+    Notes
+    -----
+    Shiyin Lu et al. Non-Stationary Dueling Bandits for Online Learning to Rank, section 6.1, with probability .3,
+    T = 1000 and gamma .995.
+    """
+
+    dataset: Dataset
+    k: int = 10
+    probability: float = 0.3
+    _partner: Array = field(init=False, repr=False)
+    _ideals: tuple[Array, Array] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check(probability=self.probability)
+        self._partner = swapped_grades(self.dataset.highest_grade)
+        plain = np.asarray(self.dataset.grades)
+        self._ideals = (
+            ragged_ideal_dcg(plain, self.dataset.offsets, self.k),
+            ragged_ideal_dcg(self._partner[plain], self.dataset.offsets, self.k),
+        )
+
+    def at(self, t: int, rng: np.random.Generator) -> Round:  # noqa: ARG002  (all rounds are alike)
+        """A query drawn uniformly, its grades swapped or not."""
+        q = int(rng.random() * len(self.dataset))
+        swapped = bool(rng.random() < self.probability)
+        grades = self.dataset.grades_of(q)
+        if swapped:
+            grades = self._partner[grades]
+        return Round(self.dataset.candidates(q), grades, self._ideals[swapped][q])
+
+    def grades(self, dataset: Dataset, t: int) -> Array:  # noqa: ARG002
+        """Those that most rounds have: the data set's own up to a probability of 1/2."""
+        return dataset.grades if self.probability <= 0.5 else self._partner[dataset.grades]
+
+
+def swapped_grades(highest: int) -> Array:
+    """(highest + 1,) what each grade becomes.
+
+    >>> [swapped_grades(highest).tolist() for highest in (1, 2, 4)]
+    [[1, 0], [0, 2, 1], [0, 2, 1, 4, 3]]
+    """
+    if highest == 1:
+        return np.array([1, 0])
+    partner = np.arange(highest + 1)
+    for grade in range(1, highest, 2):
+        partner[grade], partner[grade + 1] = grade + 1, grade
+    return partner
+
+
+@dataclass
+class TasteWorld(ABC):
+    """What worlds whose grades follow a taste have in common; each says which taste reigns in round t."""
+
+    dataset: Dataset
+    k: int = 10
+    seed: int = 0
+    _best: Array = field(init=False, repr=False)
+    _ideal: Array = field(init=False, repr=False)
+    _tastes: Tastes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check(seed=self.seed)
+        grades, offsets = np.asarray(self.dataset.grades), self.dataset.offsets
+        self._best = ragged_best_first(grades, offsets)
+        self._ideal = ragged_ideal_dcg(grades, offsets, self.k)  # any dealing of the same grades has the same
+        self._tastes = Tastes(self.dataset, self.seed, self._apart())
+
+    @abstractmethod
+    def taste(self, t: int) -> Array:
+        """(d,) the weights by which the users of round t like documents."""
+
+    def _apart(self) -> int:
+        """From how many tastes before it a taste must differ."""
+        return 1
+
+    def at(self, t: int, rng: np.random.Generator) -> Round:
+        """A query drawn uniformly, its grades dealt by the taste of the round."""
+        q = int(rng.random() * len(self.dataset))
+        here = slice(self.dataset.offsets[q], self.dataset.offsets[q + 1])
+        grades = deal_grades(np.asarray(self.dataset.features[here]), self.taste(t), self._best[here])
+        return Round(self.dataset.candidates(q), grades, self._ideal[q])
+
+    def grades(self, dataset: Dataset, t: int) -> Array:
+        """The grades of each query of `dataset`, dealt by the taste of round t."""
+        if dataset.width != self.dataset.width:
+            raise InvalidInput(
+                f"{dataset.name} has {dataset.width} features, but the tastes of this world are about the "
+                f"{self.dataset.width} of {self.dataset.name}; evaluate on data with the same features"
+            )
+        best = ragged_best_first(np.asarray(dataset.grades), dataset.offsets)
+        return ragged_deal_grades(np.asarray(dataset.features), self.taste(t), best, dataset.offsets)
+
+
+@dataclass
+class Piecewise(TasteWorld):
+    """All users change their mind at once, every `every` rounds; in between nothing changes.
+
+    >>> from rankloop.lab.data.sources import open_split
+    >>> world = Piecewise(open_split("synthetic:mq2008?queries=9&vali=1&test=9").train, every=100)
+    >>> [bool((world.taste(t) == world.taste(0)).all()) for t in (99, 100)]
+    [True, False]
+    """
+
+    every: int = 1000
+
+    def __post_init__(self) -> None:
+        _check(every=self.every)
+        super().__post_init__()
+
+    def taste(self, t: int) -> Array:
+        """One a segment."""
+        return self._tastes[t // self.every]
+
+
+@dataclass
+class Drift(TasteWorld):
+    """Users change their mind slowly: in `period` rounds their taste turns by a right angle to the next one.
+
+    Utilities that lie s rounds apart, both between the same two tastes, have correlation cos(π/2 · s / period).
+
+    >>> from rankloop.lab.data.sources import open_split
+    >>> world = Drift(open_split("synthetic:mq2008?queries=9&vali=1&test=9").train, period=100)
+    >>> start, end = world.taste(0), world.taste(100)
+    >>> np.allclose(world.taste(50), (start + end) / 2**0.5)
+    True
+    """
+
+    period: int = 1000
+
+    def __post_init__(self) -> None:
+        _check(period=self.period)
+        super().__post_init__()
+
+    def taste(self, t: int) -> Array:
+        """On the way from one taste to the next."""
+        m, rest = divmod(t, self.period)
+        if rest == 0:
+            return self._tastes[m]
+        angle = np.pi / 2 * rest / self.period
+        turned: Array = np.cos(angle) * self._tastes[m] + np.sin(angle) * self._tastes[m + 1]
+        return turned
+
+
+@dataclass
+class Recurring(TasteWorld):
+    """A few `tastes` come in turn, each for `every` rounds, and come back bit for bit.
+
+    >>> from rankloop.lab.data.sources import open_split
+    >>> world = Recurring(open_split("synthetic:mq2008?queries=9&vali=1&test=9").train, every=100, tastes=3)
+    >>> [bool((world.taste(t) == world.taste(0)).all()) for t in (100, 200, 300)]
+    [False, False, True]
+    """
+
+    every: int = 500
+    tastes: int = 2
+
+    def __post_init__(self) -> None:
+        _check(every=self.every, tastes=self.tastes)
+        super().__post_init__()
+
+    def taste(self, t: int) -> Array:
+        """The one whose turn it is."""
+        return self._tastes[t // self.every % self.tastes]
+
+    def _apart(self) -> int:
+        return self.tastes - 1  # all others
+
+
+# -- by name -------------------------------------------------------------------------------------------------------
+
+WORLDS: dict[str, tuple[type[World], tuple[str, ...]]] = {  # and the options of each
+    "stationary": (Stationary, ()),
+    "swap": (Swap, ("probability",)),
+    "piecewise": (Piecewise, ("every", "seed")),
+    "drift": (Drift, ("period", "seed")),
+    "recurring": (Recurring, ("every", "tastes", "seed")),
+}
+_LEAST = {"every": 1, "period": 1, "tastes": 2, "seed": 0}
+
+
+def open_world(spec: str, dataset: Dataset, k: int = 10, seed: int = 0) -> World:
+    """The world that `spec` describes, with the queries of a data set; `seed` is used where the spec has none.
+
+    >>> tiny = Dataset("tiny", np.eye(3), np.array([2, 0, 1]), np.array([0, 2, 3]), np.array(["a", "b"]))
+    >>> open_world("swap?probability=0.1", tiny).probability
+    0.1
+    """
+    name, options = parse_world(spec)
+    kind, known = WORLDS[name]
+    if "seed" in known:
+        options = {"seed": seed, **options}
+    world: Any = kind
+    opened: World = world(dataset, k, **options)
+    return opened
+
+
+def parse_world(spec: str) -> tuple[str, dict[str, Any]]:
+    """A world's name and the options given, checked; no data is needed.
+
+    >>> parse_world("recurring?every=200&tastes=3")
+    ('recurring', {'every': 200, 'tastes': 3})
+    >>> parse_world("swap?probability=30")
+    Traceback (most recent call last):
+    ...
+    rankloop.errors.InvalidParameter: probability is 30.0; it must lie between 0 and 1
+    """
+    name, given = parse_spec(spec)
+    known_name(name, WORLDS, "world")
+    only(given, WORLDS[name][1], f"world {name!r}")
+    options: dict[str, Any] = {
+        key: number(given, key, 0.0) if key == "probability" else integer(given, key, 0, _LEAST[key]) for key in given
+    }
+    _check(**options)
+    return name, options
+
+
+def change_points(spec: str, rounds: int) -> Array:
+    """(c,) the rounds below `rounds` in which a world is suddenly another; none where it drifts, flickers or stays.
+
+    >>> change_points("piecewise?every=300", 1000), change_points("drift", 1000)
+    (array([300, 600, 900]), array([], dtype=int64))
+    """
+    name, options = parse_world(spec)
+    every = options.get("every", getattr(WORLDS[name][0], "every", rounds))
+    return np.arange(every, rounds, every, dtype=np.int64)
+
+
+def _check(**options: Any) -> None:
+    for name, value in options.items():
+        if name == "probability":
+            if not 0 <= value <= 1:
+                raise InvalidParameter(f"probability is {value!r}; it must lie between 0 and 1")
+        elif not isinstance(value, int | np.integer) or value < _LEAST[name]:
+            raise InvalidParameter(f"{name} is {value!r}; it must be a whole number of at least {_LEAST[name]}")

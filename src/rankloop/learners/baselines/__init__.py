@@ -1,0 +1,1 @@
+"""Marks to compare with that learn nothing. docs/learners/baselines.md tells."""

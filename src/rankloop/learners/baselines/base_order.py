@@ -1,0 +1,30 @@
+"""The production ranker as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rankloop.learner import cut, drawn
+from rankloop.learners.baselines.random_order import RandomOrder
+from rankloop.types import Array, Candidates, Impression
+
+
+@dataclass
+class BaseOrder(RandomOrder):
+    """Keep the order in which the candidates came, learn nothing: what users see today.
+
+    Examples
+    --------
+    >>> BaseOrder().rank(Candidates(items=["a", "b", "c"]), 2, np.random.default_rng(0)).items
+    array(['a', 'b'], dtype='<U1')
+    """
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
+        """The first k as they came."""
+        return drawn(candidates, np.arange(cut(candidates, k)), 0.0)
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:  # noqa: ARG002
+        """One list is certain, no other ever comes."""
+        return 0.0 if np.array_equal(order, np.arange(len(order))) else -np.inf

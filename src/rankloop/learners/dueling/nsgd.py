@@ -1,0 +1,136 @@
+"""NSGD: Null Space Gradient Descent, with or without document space projection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rankloop.errors import InvalidInput
+from rankloop.kernels import dueling
+from rankloop.kernels.interleaving import expected_clicks
+from rankloop.learner import load_state, require_whole, state_of
+from rankloop.learners.dueling import _duel
+from rankloop.learners.dueling.mgd import MGD
+from rankloop.types import Array, Candidates, Feedback, Impression
+
+
+@dataclass
+class NSGD(MGD):
+    """MGD that does not try again what has just failed, and prefers changes that matter for the query at hand.
+
+    It remembers directions that lost, explores in the space orthogonal to the worst of them, takes from twice as many
+    random directions those that change the scores of this query's documents most, and lets recent lists on which it was
+    wrong decide between several winners. With `dsp` it is the strongest of the DBGD family.
+
+    Parameters
+    ----------
+    memory
+        How many losing directions to remember.
+    worst
+        How many of them, those that lost by most clicks, to avoid.
+    hard
+        How many lists on which the ranker lost are kept to decide between winners; 0 goes to the winners' mean.
+    dsp
+        On by default: NSGD-DSP, the baseline of paper 004.
+    candidates, rate, delta, mixing, radius
+        As in `MGD`.
+
+    Examples
+    --------
+    >>> learner = NSGD(dsp=False)
+    >>> learner.rank(Candidates(features=np.eye(3)), 2, np.random.default_rng(0)).memo["directions"].shape
+    (9, 3)
+
+    Notes
+    -----
+    Huazheng Wang, Ramsey Langley, Sonwoo Kim, Eric McCord-Snook and Hongning Wang. Efficient exploration of gradient
+    space for online learning to rank. SIGIR 2018, Algorithm 1; memory 60, worst 25, 9 of 2 (9 + 1) directions as there.
+    A direction's deficit is by how many expected clicks its ranker fell behind. Hard lists judge a winner by the pairs
+    of clicked and examined unclicked documents that θ + δu has in the right order.
+    """
+
+    dsp: bool = True
+    memory: int = 60
+    worst: int = 25
+    hard: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in (("memory", 1), ("worst", 0), ("hard", 0)):
+            require_whole(name, getattr(self, name), least)
+        self.bad_: Array = np.zeros((0, 0))  # directions that lost, the oldest first
+        self.deficits_: Array = np.zeros(0)  # by how many clicks
+        self.hard_rows_: Array = np.zeros((0, 0))  # x_clicked - x_unclicked of lists on which θ lost, the oldest first
+        self.hard_lists_: Array = np.zeros(0)  # which list a row belongs to
+        self.lists_: Array = np.zeros(1)  # how many there have been
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+        """A list mixed from the ranker and the changes of it that have not failed and matter most here."""
+        theta = _duel.weights_of(self.theta_, candidates)
+        tried = dueling.unit_rows(rng.standard_normal((2 * (self.candidates + 1), theta.size)))
+        if self.worst and len(self.bad_):
+            keep = np.argsort(-self.deficits_, kind="stable")[: min(self.worst, theta.size - 1)]
+            tried = dueling.null_directions(tried, self.bad_[keep])
+        assert candidates.features is not None  # weights_of has looked
+        telling = np.abs(tried @ candidates.features.mean(axis=0))
+        directions = tried[np.argsort(-telling, kind="stable")[: self.candidates]]
+        return _duel.duel(candidates, k, theta, directions, self.delta, self.mixing, rng)
+
+    def step(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
+        """(d,) towards the best winner, None to stay; what lost is remembered. θ is left to the caller."""
+        verdict = _duel.verdict_of(self, impression, feedback, self.theta_.size)
+        if verdict is None:
+            return None
+        winners = np.flatnonzero(verdict.win[1:] > verdict.loss[1:])
+        step = self._towards(verdict, winners) if winners.size else None
+        self._remember(verdict)
+        if self.hard and winners.size:
+            self._keep_list(verdict.rows, verdict.clicks)
+        return step
+
+    def _towards(self, verdict: _duel.Verdict, winners: Array) -> Array:
+        """The winner that has most of the hard lists' pairs right; while there are none, the winners' mean."""
+        directions = verdict.directions[winners]
+        chosen: Array = directions.sum(axis=0) / winners.size
+        if winners.size > 1 and len(self.hard_rows_):
+            theta = self.theta_ if self.theta_.size else np.zeros(directions.shape[1])
+            right = dueling.right_pairs(self.hard_rows_, theta + self.delta * directions)
+            chosen = directions[int(np.argmax(right))]
+        return dueling.projected(chosen, _duel.examined_rows(verdict.rows, verdict.clicks)) if self.dsp else chosen
+
+    def _remember(self, verdict: _duel.Verdict) -> None:
+        """Keep the directions that lost."""
+        lost = np.flatnonzero(verdict.loss[1:] > verdict.win[1:])
+        if lost.size:
+            owned = expected_clicks(verdict.credit, verdict.clicks)
+            bad = self.bad_ if len(self.bad_) else np.zeros((0, verdict.rows.shape[1]))
+            self.bad_ = np.concatenate([bad, verdict.directions[lost]])[-self.memory :]
+            self.deficits_ = np.concatenate([self.deficits_, owned[0] - owned[1 + lost]])[-self.memory :]
+
+    def _keep_list(self, rows: Array, clicks: Array) -> None:
+        clicked = np.flatnonzero(clicks)
+        skipped = np.flatnonzero(clicks[: clicked[-1] + 1] == 0)
+        pairs = (rows[clicked][:, None, :] - rows[skipped][None, :, :]).reshape(-1, rows.shape[1])
+        if len(pairs) == 0:
+            return
+        old = self.hard_rows_ if len(self.hard_rows_) else np.zeros((0, rows.shape[1]))
+        self.lists_ = self.lists_ + 1
+        lists = np.concatenate([self.hard_lists_, np.full(len(pairs), self.lists_[0])])
+        recent = lists > self.lists_[0] - self.hard
+        self.hard_rows_, self.hard_lists_ = np.concatenate([old, pairs])[recent], lists[recent]
+
+    def state(self) -> dict[str, Array]:
+        """θ, the directions that lost, the hard lists."""
+        return state_of(self)
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Go on from `state`."""
+        widths = {name: np.asarray(state.get(name)).shape[1:] for name in ("bad_", "hard_rows_")}
+        theta = np.asarray(state.get("theta_"))
+        for name, width in widths.items():
+            if len(np.asarray(state.get(name, np.zeros(0)))) and theta.size and width != theta.shape:
+                raise InvalidInput(f"state {name!r} is {width} wide; it must be as wide as 'theta_' {theta.shape}")
+        shapes: dict[str, tuple[str | int, ...]] = {"theta_": ("d",), "bad_": ("m", "b"), "deficits_": ("m",)}
+        load_state(self, state, {**shapes, "hard_rows_": ("h", "w"), "hard_lists_": ("h",), "lists_": (1,)})

@@ -1,0 +1,126 @@
+"""Follow the perturbed leader with all grades: what `rtopk-items` could do if users told it everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from rankloop.kernels import ftpl
+from rankloop.kernels.ranking import top_k
+from rankloop.learner import checked_order, cut, require_choice, require_number, require_whole, show
+from rankloop.learners.bandits._queries import Field, Queries, codes_of, require_bounds
+from rankloop.learners.grades._grades import grades_of, require_scale
+from rankloop.learners.grades.rtopk_items import MEASURES
+from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+
+
+@dataclass
+class FTPLFull:
+    """Sort the items by what they have gained so far plus random numbers, and count every grade that comes.
+
+    The mark that `rtopk-items` is held against: with the whole list shown and graded it has full information, and a
+    regret of √T. Choose it where users do grade all they see. With part of the list graded it goes on with the mean
+    gain of each item, explores only by its perturbation, and has no guarantee.
+
+    Parameters
+    ----------
+    measure
+        What is to be good: "dcg", "sumloss" or "precision", as in `rtopk-items`.
+    grades
+        The highest grade there is; they start at 0.
+    horizon
+        Rounds to come, for each query; 0: not known, doubling.
+    epsilon
+        1/ε is by how much the leader is perturbed; 0: ε = 1/√(mT), divided by the gain of the highest grade.
+    max_queries, max_items
+        Bounds of the table: beyond them the query, or the item of a query, learned from the longest ago is forgotten.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> learner = FTPLFull(grades=1)
+    >>> calm = Candidates("calm", ["walk", "nap", "film", "bath"])
+    >>> for _ in range(10):
+    ...     shown = learner.rank(calm, 4, rng)
+    ...     learner.learn(shown, Feedback.grades(shown.items == "bath"), rng)
+    >>> calm.items[learner.best(calm, 1)]
+    array(['bath'], dtype='<U4')
+
+    Notes
+    -----
+    Adam Kalai and Santosh Vempala. Efficient algorithms for online decision problems. JCSS 71, 2005; the full
+    information algorithm of Chaudhuri and Tewari (2017), Figure 3. An unknown horizon is the next power of two. The
+    state grows with the queries and items met, up to its bounds.
+    """
+
+    measure: Literal["sumloss", "dcg", "precision"] = "dcg"
+    grades: int = 4
+    horizon: int = 0
+    epsilon: float = 0.0
+    max_queries: int = 1_000_000
+    max_items: int = 1000
+
+    feedback: ClassVar[FeedbackKind] = "grades"
+    contextual: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_choice("measure", self.measure, tuple(MEASURES))
+        require_scale(self.grades)
+        require_whole("horizon", self.horizon, 0)
+        require_number("epsilon", self.epsilon, 0)
+        require_bounds(self.max_queries, self.max_items)
+        fields = {name: Field("item", np.float64) for name in ("sums", "weights")}
+        self.queries_ = Queries(fields, self.max_queries, self.max_items)
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+        """The perturbed leader's list."""
+        slot, numbers = self._places(candidates)
+        sums, weights = self.queries_.of(slot)
+        order = ftpl.follow(
+            numbers,
+            sums,
+            weights,
+            self.queries_.rounds(slot),
+            rng.random(candidates.n),
+            cut(candidates, k),
+            self.rule(),
+        )
+        return show(candidates, order)
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        """The list as told."""
+        return show(candidates, checked_order(candidates, order))
+
+    def best(self, candidates: Candidates, k: int) -> Array:
+        """The k highest mean gains so far; equal ones keep the base order."""
+        slot, numbers = self._places(candidates)
+        mean = ftpl.means(numbers, *self.queries_.of(slot))
+        return top_k(mean, np.zeros(mean.size), cut(candidates, k))
+
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+        """Count the grades."""
+        grades = grades_of(self, impression, feedback, self.grades)
+        if grades.size == 0:
+            return
+        slot, numbers, _ = self.queries_.enter(impression.query, codes_of(impression.items[: grades.size]))
+        sums, weights = self.queries_.of(slot)
+        ftpl.count_in(sums, weights, numbers, grades, MEASURES[self.measure])
+
+    def _places(self, candidates: Candidates) -> tuple[int, Array]:
+        slot = self.queries_.find(candidates.query)
+        return slot, self.queries_.numbers(slot, codes_of(candidates.items))
+
+    def rule(self) -> ftpl.ItemRule:
+        """The parameters as kernels take them."""
+        return ftpl.ItemRule(MEASURES[self.measure], float(self.grades), 1, self.horizon, 0, float(self.epsilon), False)
+
+    def state(self) -> dict[str, Array]:
+        """The table of queries."""
+        return self.queries_.state()
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Go on from `state`."""
+        self.queries_.load(state)

@@ -1,0 +1,106 @@
+"""Online ListNet with all grades: what `rtopk` could do if users told it everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from rankloop.kernels import topk
+from rankloop.learner import checked_order, cut, load_state, memo_of, require_number, rows_of, show, state_of
+from rankloop.learners.grades._grades import grades_of, require_scale
+from rankloop.learners.pairwise._linear import best_of, scores_of
+from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+
+
+@dataclass
+class ListNetFull:
+    """Go down the cross entropy between the softmax of the grades and that of the scores, list by list.
+
+    The mark that `rtopk` is held against: it sees the grades of the whole list, and never explores. Choose it where
+    users or editors do grade all that is shown. With only the first few graded, it learns from the list of these.
+
+    Parameters
+    ----------
+    grades
+        The highest grade there is; they start at 0.
+    rate
+        a of the step size a/√t, t counting the lists learned from. The default was the best of .01, .1, 1 and 10 on
+        four of five sets (20,000 rounds).
+    radius
+        The weights stay in a ball of this radius.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> learner = ListNetFull()
+    >>> walks = Candidates("walks", ["steep", "shady", "long"], [[1.0, 0.0], [0.0, 1.0], [0.5, 0.0]])
+    >>> liked = {"steep": 0, "shady": 4, "long": 1}
+    >>> for _ in range(5):
+    ...     shown = learner.rank(walks, 3, rng)
+    ...     learner.learn(shown, Feedback.grades([liked[item] for item in shown.items]), rng)
+    >>> walks.items[learner.best(walks, 3)]
+    array(['shady', 'long', 'steep'], dtype='<U5')
+
+    Notes
+    -----
+    Cao et al., Learning to rank: from pairwise approach to listwise approach, ICML 2007, top-one probabilities; as the
+    online comparator of Chaudhuri and Tewari, JMLR 18, 2017, section 4.2, which had η = .01/√t. Scores are those of
+    display time and travel in the memo.
+    """
+
+    grades: int = 4
+    rate: float = 1.0
+    radius: float = 10.0
+
+    feedback: ClassVar[FeedbackKind] = "grades"
+    contextual: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require_scale(self.grades)
+        require_number("rate", self.rate, 0, above=True)
+        require_number("radius", self.radius, 0, above=True)
+        self.theta_: Array = np.zeros(0)
+        self.rounds_: Array = np.zeros(1)
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+        """The k highest scores, ties at random."""
+        rows = rows_of(candidates, self.theta_.size)
+        order, scores = topk.listnet_display(rows, self.theta_, rng.random(candidates.n), cut(candidates, k))
+        return show(candidates, order, {"scores": scores})
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        """The list as told."""
+        scores, order = scores_of(self.theta_, candidates), checked_order(candidates, order)
+        return show(candidates, order, {"scores": scores[order]})
+
+    def best(self, candidates: Candidates, k: int) -> Array:
+        """The k highest scores."""
+        return best_of(self.theta_, candidates, k)
+
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+        """A step on the graded part of the list; one grade alone says nothing about an order."""
+        grades = grades_of(self, impression, feedback, self.grades)
+        rows, scores = rows_of(impression, self.theta_.size), memo_of(impression, "scores", impression.k)
+        if grades.size < 2:
+            return
+        self.theta_ = topk.listnet_learned(
+            self.theta_,
+            self.rounds_[0],
+            rows[: grades.size],
+            scores[: grades.size],
+            grades,
+            float(self.rate),
+            float(self.radius),
+        )
+        self.rounds_ = self.rounds_ + 1.0
+
+    def state(self) -> dict[str, Array]:
+        """θ and how many lists it was learned from."""
+        return state_of(self)
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Go on from `state`."""
+        load_state(self, state, {"theta_": ("d",), "rounds_": (1,)})

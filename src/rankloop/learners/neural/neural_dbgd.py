@@ -1,0 +1,107 @@
+"""Neural DBGD: Dueling Bandit Gradient Descent on a network's weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rankloop.errors import InvalidInput
+from rankloop.kernels import dueling
+from rankloop.kernels.interleaving import win_and_loss
+from rankloop.learner import checked_order, checked_values, cut, memo_of, require_choice, require_number, show
+from rankloop.learners.dueling import _duel
+from rankloop.learners.neural._neural import NeuralRanker
+from rankloop.streams import Streams
+from rankloop.types import Array, Candidates, Feedback, Impression
+
+
+@dataclass
+class NeuralDBGD(NeuralRanker):
+    """Try a random change of all weights on every list, mixed with the network as it is; keep a bit of it if it wins.
+
+    One bit a list for thousands of weights: it hardly learns. Choose it only to compare with.
+
+    Parameters
+    ----------
+    rate
+        How far to go in a direction that won.
+    delta
+        How far away the exploring network is, in the space of all weights.
+    mixing
+        How the two rankings become one list: "probabilistic" or "team-draft".
+    net, width, seed
+        The network, its hidden units, and where it starts (`NeuralRanker`).
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> learner = NeuralDBGD(rate=1.0, width=20)
+    >>> shoes = Candidates("shoes", ["plain", "liked"], [[1.0, 0.0], [0.0, 1.0]])
+    >>> for _ in range(100):
+    ...     shown = learner.rank(shoes, 2, rng)
+    ...     learner.learn(shown, Feedback.clicked(shown, ["liked"]), rng)
+    >>> shoes.items[learner.best(shoes, 1)]
+    array(['liked'], dtype='<U5')
+
+    Notes
+    -----
+    Yisong Yue and Thorsten Joachims. Interactively optimizing information retrieval systems as a dueling bandits
+    problem. ICML 2009; the neural baseline of paper 001. As in `DBGD` the winner is found exactly, and lists that
+    someone else ordered compare nobody. The direction does not travel in the memo, which would be as large as the
+    network: the number does from which it is drawn again.
+    """
+
+    rate: float = 0.1
+    delta: float = 1.0
+    mixing: Literal["probabilistic", "team-draft"] = "probabilistic"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_number("rate", self.rate, 0, above=True)
+        require_number("delta", self.delta, 0, above=True)
+        require_choice("mixing", self.mixing, _duel.MIXINGS)
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+        """A list mixed from the network and a random change of it."""
+        k, rows, source = cut(candidates, k), self._rows(candidates), int(rng.integers(2**53))
+        weights, frozen = self._begun(rows.shape[1])
+        network = self._networks(rows.shape[1])[0]
+        changed = weights[0] + self.delta * _direction(source, weights.shape[1])
+        scores = np.stack([network.forward(w, frozen[0], rows).scores for w in (weights[0], changed)])
+        order, credit = _duel.mixed(scores, k, self.mixing, rng)
+        return show(candidates, order, {"source": np.array([float(source)]), "credit": credit})
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        """The list as told; nothing will be learned from it."""
+        order = checked_order(candidates, order)
+        self._rows(candidates)
+        return show(candidates, order, {"source": np.array([-1.0]), "credit": np.zeros((order.size, 2))})
+
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+        """A step towards the exploring network, if it won."""
+        clicks, rows = checked_values(self, impression, feedback), self._rows(impression)
+        credit, source = memo_of(impression, "credit", impression.k, 2), memo_of(impression, "source", 1)[0]
+        if not -1 <= source < 2**53 or source != int(source):
+            raise InvalidInput(
+                f"the impression's memo has {source} as 'source'; pass on the impression as rank made it"
+            )
+        if source < 0 or not clicks.any():
+            return
+        win, loss = win_and_loss(credit, clicks, 0)
+        if not win[1] > loss[1]:
+            return
+        features = rows.shape[1]
+        weights, frozen = self._begun(features)
+        moved = weights + self.rate * _direction(int(source), weights.shape[1])
+        network = self._networks(features)[0]
+        self._require_sound(float(np.abs(network.forward(moved[0], frozen[0], rows).scores).max()), moved)
+        self.features_, self.weights_, self.frozen_ = np.array([features]), moved, frozen
+        self.events_ = self.events_ + 1
+
+
+def _direction(source: int, size: int) -> Array:
+    """(p,) uniform on the unit sphere, the same for the same number."""
+    found: Array = dueling.unit_rows(Streams(source).at("direction", 0).standard_normal((1, size)))[0]
+    return found

@@ -1,0 +1,131 @@
+"""PDGD: Pairwise Differentiable Gradient Descent, linear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from rankloop.kernels import pairwise, plackett_luce
+from rankloop.learner import (
+    checked_order,
+    checked_values,
+    cut,
+    drawn,
+    load_state,
+    memo_of,
+    require,
+    require_flag,
+    require_number,
+    rows_of,
+    show,
+    state_of,
+)
+from rankloop.learners.pairwise._linear import best_of, scores_of
+from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+
+
+@dataclass
+class PDGD:
+    """Show a sample of the Plackett-Luce model, and follow an unbiased pairwise gradient of the clicks.
+
+    Cheap (microseconds an event), with one step size to choose, and unbiased: the pair weight ρ takes out the
+    preference of the shown order. It explores everywhere for ever, most where scores are close, so early lists are
+    noisy; `pairrank` explores only where it is unsure. Choose it as the baseline to beat, for very wide features, or
+    when nothing is known about the users.
+
+    Parameters
+    ----------
+    rate
+        Step size of the first update.
+    decay
+        Factor on the step size after every round that had a pair.
+    plus_one
+        Take the document below the last click as seen.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> learner = PDGD()
+    >>> shoes = Candidates("shoes", ["plain", "liked"], [[1.0, 0.0], [0.0, 1.0]])
+    >>> for _ in range(50):
+    ...     shown = learner.rank(shoes, 2, rng)
+    ...     learner.learn(shown, Feedback.clicked(shown, ["liked"]), rng)
+    >>> shoes.items[learner.best(shoes, 1)]
+    array(['liked'], dtype='<U5')
+
+    Notes
+    -----
+    Harrie Oosterhuis and Maarten de Rijke. Differentiable Unbiased Online Learning to Rank. CIKM 2018, equations 5-11.
+    Defaults are those of the published code: rate .1, decay .9999977, start at zero. The gradient uses the scores of
+    display time, which travel in the impression's memo, so late feedback stays unbiased. Probabilities are over all
+    candidates, not only the shown ones.
+    """
+
+    rate: float = 0.1
+    decay: float = 0.9999977
+    plus_one: bool = True
+
+    feedback: ClassVar[FeedbackKind] = "clicks"
+    contextual: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require_number("rate", self.rate, 0, above=True)
+        require_number("decay", self.decay, 0, above=True)
+        require(self.decay <= 1, "decay", self.decay, "must be at most 1")
+        require_flag("plus_one", self.plus_one)
+        self.theta_: Array = np.zeros(0)
+        self.rate_: Array = np.array([self.rate])
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+        """The first k of a Plackett-Luce ranking."""
+        scores = scores_of(self.theta_, candidates)
+        order = plackett_luce.sample(scores, rng.random(scores.size), cut(candidates, k))
+        memo = _memo(scores, order)
+        return drawn(candidates, order, plackett_luce.log_probability(memo["scores"], memo["rest"][0]), memo)
+
+    def log_propensity(self, candidates: Candidates, order: Array) -> float:
+        """The Plackett-Luce probability of a list."""
+        scores = scores_of(self.theta_, candidates)
+        return float(plackett_luce.log_probability(scores[order], plackett_luce.rest_weight(scores, order)))
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        """The list as told; its pairs count as if the present scores had drawn it."""
+        order = checked_order(candidates, order)
+        return show(candidates, order, _memo(scores_of(self.theta_, candidates), order))
+
+    def best(self, candidates: Candidates, k: int) -> Array:
+        """The k highest scores."""
+        return best_of(self.theta_, candidates, k)
+
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+        """One step along Σ ρ σ'(s_a - s_b)(x_a - x_b) over clicked a, examined unclicked b."""
+        gradient = self.step(impression, feedback, rng)
+        if gradient is not None:
+            self.theta_ = self.rate_[0] * gradient + (self.theta_ if self.theta_.size else 0.0)
+            self.rate_ = self.rate_ * self.decay
+
+    def step(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
+        """(d,) the gradient, None if there is no pair. θ is left to the caller."""
+        clicks = checked_values(self, impression, feedback)
+        pairs = pairwise.click_pairs(clicks, self.plus_one, pairwise.ALL, clicks)
+        if len(pairs) == 0:
+            return None
+        features = rows_of(impression, self.theta_.size)
+        scores, rest = memo_of(impression, "scores", impression.k), memo_of(impression, "rest", 1)
+        return plackett_luce.pdgd_gradient(features, scores, rest[0], pairs)
+
+    def state(self) -> dict[str, Array]:
+        """θ and the step size."""
+        return state_of(self)
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Go on from `state`."""
+        load_state(self, state, {"theta_": ("d",), "rate_": (1,)})
+
+
+def _memo(scores: Array, order: Array) -> dict[str, Array]:
+    """What ρ is computed from: the scores of the shown, and the weight of the others."""
+    return {"scores": scores[order], "rest": np.array([plackett_luce.rest_weight(scores, order)])}
