@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -71,10 +69,10 @@ def say_when_compiling() -> None:
     """Tell once, on standard error, when kernels have to be compiled: the first run takes longer than the others."""
     from numba.core import event
 
-    from rankloop import kernels
+    from rankloop.kernels import _cache
 
     note = "[dim]compiling kernels for this machine; the next run finds them in the cache[/dim]"
-    if "NUMBA_CACHE_DIR" not in os.environ and not any(Path(kernels.__path__[0]).glob("__pycache__/*.nbi")):
+    if _cache.is_empty():
         people.print(note)  # said here because worker processes, which would compile, do not speak
         return
 

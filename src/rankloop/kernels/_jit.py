@@ -1,7 +1,7 @@
 """The one decorator of all kernels.
 
 No fastmath and no parallel reduction: a kernel's sums come in the order the code says, so a run repeats bit for bit.
-The machine code is cached beside the package (`NUMBA_CACHE_DIR` puts it elsewhere), so only the first run compiles.
+Only the first run compiles: machine code is kept by `rankloop.kernels._cache`, under the sources it was made from.
 `NUMBA_DISABLE_JIT=1` runs every kernel as plain Python; the tests do that too.
 """
 
@@ -10,9 +10,12 @@ from typing import Any, TypeVar, cast
 
 from numba import njit
 
+from rankloop.kernels import _cache
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def jit(function: Function) -> Function:
     """Compile `function` on first use, cached, releasing the interpreter lock while it runs."""
-    return cast(Function, njit(cache=True, nogil=True, error_model="numpy")(function))
+    kept = _cache.can_keep(function)
+    return cast(Function, njit(cache=kept, nogil=True, error_model="numpy")(function))
