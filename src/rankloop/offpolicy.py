@@ -10,9 +10,11 @@ Two ways, with different wants:
   of the logged lists must be known, and lists that the other policy would show must come up.
 
 Both come as inverse propensity (`ips`), self-normalised (`snips`) and doubly robust (`dr`, with clicks that a model
-predicts), and each with an interval. Every list is one unit: lists are split into groups, an estimate is made without
-each group in turn (jackknife), and its spread is the error. That holds for ratios, and for an examination that was
-itself estimated from the log (`rankloop.examination`).
+predicts), and each with an interval. Every list is one unit, or every user (`users`: lists of one user go together, so
+they are never split). Units are put into groups, an estimate is made without each group in turn (jackknife), and its
+spread is the error. That holds for ratios, and for an examination that was itself estimated from the log
+(`rankloop.examination`). Where few clicks or lists carry all the weight, spread says nothing: intervals are then
+Bernstein's (by position) or Hoeffding's (by list), which hold for any number, and a warning says so.
 
 >>> from rankloop.examination import known
 >>> clicks = np.array([[1, 0], [1, 0], [0, 1], [0, 0]])
@@ -22,11 +24,14 @@ itself estimated from the log (`rankloop.examination`).
 
 References: Joachims, Swaminathan, Schnabel, Unbiased learning-to-rank with biased feedback, WSDM 2017 (by position);
 Swaminathan, Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015; Dudík, Langford, Li,
-Doubly robust policy evaluation and learning, ICML 2011; Maurer, Pontil, Empirical Bernstein bounds, COLT 2009.
+Doubly robust policy evaluation and learning, ICML 2011; Maurer, Pontil, Empirical Bernstein bounds, COLT 2009;
+Hoeffding, Probability inequalities for sums of bounded random variables, JASA 1963, theorem 2 (for a weighted mean the
+number of values in it is Kish's effective one).
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from math import log, sqrt
 from typing import Literal, NamedTuple, get_args
 
@@ -35,11 +40,13 @@ from scipy.special import stdtrit
 
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.examination import Examination
+from rankloop.statistics import cr2_terms
 from rankloop.types import Array
 
 Gain = Literal["clicks", "dcg", "reciprocal"]
 GROUPS = 200  # of lists, for the jackknife: its error is then known to 5 %
-FEW = 30.0  # effective clicks or lists below which the normal approximation is not to be trusted
+FEW = 30.0  # effective clicks below which the normal approximation is not to be trusted …
+FEW_LISTS = 100.0  # … and effective lists, where these are not even half of all: weights that vary much have tails
 SUMS = 2_000_000  # numbers that the sums over groups may be, so that very long lists make fewer groups …
 FEWEST = 20  # … but not below this, as many as there are where examination is fitted again and again
 
@@ -68,10 +75,17 @@ class Statistic(NamedTuple):
     least: float = 0.0  # no share can be below
     largest: float = 0.0  # or above
     warning: str = ""
+    units: Units | None = None  # what the groups are made of; None: groups of one size
+    bounds: tuple[float, float] | None = None  # by list: between which the truth must lie
+    off: float = 0.0  # by list: how much weights that do not average 1 can have put it off
+    carried: bool = True  # by enough, evenly weighted enough, for Student's interval
 
     def minus(self, other: Statistic) -> Statistic:
         """The difference, of which the error is known exactly where the two share their lists."""
         both = self.means is not None and other.means is not None
+        bounds = None
+        if self.bounds is not None and other.bounds is not None:
+            bounds = self.bounds[0] - other.bounds[1], self.bounds[1] - other.bounds[0]
         return Statistic(
             self.value - other.value,
             self.left_out - other.left_out,
@@ -80,22 +94,89 @@ class Statistic(NamedTuple):
             self.least - other.largest,
             self.largest - other.least,
             self.warning or other.warning,
+            self.units,
+            bounds,
+            self.off + other.off,
+            self.carried and other.carried,
         )
 
     def estimate(self, level: float = 0.95) -> Estimate:
-        """With its interval: Student's, or empirical Bernstein's where too few clicks would carry that."""
+        """With its interval: Student's, or one that holds for any number where too few would carry that."""
         if not 0.0 < level < 1.0:
             raise InvalidParameter(f"level is {level!r}; it is a probability and must lie between 0 and 1")
         G = self.left_out.size
-        error = sqrt((G - 1) / G * float(((self.left_out - self.left_out.mean()) ** 2).sum())) if G > 1 else np.inf
-        half = float(stdtrit(max(G - 1, 1), 0.5 + level / 2)) * error
-        warning = self.warning
-        if self.effective < FEW:
+        error, half = self._student(level)
+        low, high, warning = -np.inf, np.inf, self.warning
+        if not self.carried:
             warning = warning or f"only {self.effective:.1f} effective observations: do not rely on it"
-            if self.means is not None and G > 1:
+            if self.bounds is not None:
+                low, high = self.bounds
+                half = max(half, self.off + hoeffding(self.effective, high - low, level))
+            elif self.means is not None and G > 1:
                 half = max(half, bernstein(self.means, self.largest - self.least, level))
         half = half if np.isfinite(half) else np.inf
-        return Estimate(self.value, self.value - half, self.value + half, error, self.effective, warning)
+        # What is bounded cannot lie beyond; an estimate by weights can, and is then left in its own interval.
+        low, high = (max(self.value - half, min(low, self.value)), min(self.value + half, max(high, self.value)))
+        return Estimate(self.value, low, high, error, self.effective, warning)
+
+    def _student(self, level: float) -> tuple[float, float]:
+        """Standard error by the jackknife, groups weighed by their sizes, and half of Student's interval."""
+        G = self.left_out.size
+        if G < 2:
+            return np.inf, np.inf
+        units = Units.equal(G) if self.units is None else self.units
+        keeps = 1.0 - units.share
+        spread = self.left_out - (keeps * self.left_out).sum() / (G - 1)
+        error = sqrt(float((keeps * spread**2).sum()) / units.bias)
+        return error, float(stdtrit(units.df, 0.5 + level / 2)) * error
+
+
+class Units(NamedTuple):
+    """What is independent in a log, lists or users, put into groups for the jackknife."""
+
+    group: Array  # (N,) of each list
+    share: Array  # (G,) of all lists that each group has
+    bias: float  # what the jackknife's variance is to be divided by, as groups differ in size …
+    df: float  # … and its degrees of freedom (`statistics.cr2_terms`)
+    number: int  # of lists, or of users
+
+    @classmethod
+    def of(cls, N: int, users: Array | Sequence[Hashable] | None, groups: int) -> Units:
+        """N lists in at most so many groups, all of one user in the same; without users each list by itself.
+
+        >>> Units.of(5, ["ann", "bob", "ann", "cid", "bob"], 2).group
+        array([0, 1, 0, 0, 1])
+        """
+        if users is None:
+            G = max(1, min(groups, N))
+            share = np.bincount(np.arange(N) % G, minlength=G) / N
+            return cls(np.arange(N) % G, share, *_terms(share, [share]), N)
+        given: list[Hashable] = np.asarray(users).tolist() if isinstance(users, np.ndarray) else list(users)
+        if len(given) != N:
+            raise InvalidInput(f"{len(given)} users for {N} lists; give one a list")
+        numbers: dict[Hashable, int] = {}
+        user = np.array([numbers.setdefault(one, len(numbers)) for one in given])
+        G = max(1, min(groups, len(numbers)))
+        lists = np.bincount(user).astype(np.float64)
+        squares = np.bincount(np.arange(lists.size) % G, lists**2, G)
+        share = np.bincount(user % G, minlength=G) / N
+        # Whether lists of a user go together is not known here: the fewer degrees of freedom of yes and no.
+        return cls(user % G, share, *_terms(share, [share, squares]), lists.size)
+
+    @classmethod
+    def equal(cls, G: int) -> Units:
+        """Groups of one size."""
+        return cls(np.arange(G), np.full(G, 1.0 / G), 1.0, G - 1.0, G)
+
+    def summed(self, values: Array) -> Array:
+        """(G,) the sum over each group."""
+        return np.bincount(self.group, values, self.share.size)
+
+
+def _terms(share: Array, working: Sequence[Array]) -> tuple[float, float]:
+    if share.size < 2:
+        return 1.0, 1.0
+    return min((cr2_terms(share, variances) for variances in working), key=lambda terms: terms[1])
 
 
 def bernstein(values: Array, width: float, level: float) -> float:
@@ -108,6 +189,17 @@ def bernstein(values: Array, width: float, level: float) -> float:
     """
     n, logs = values.size, log(4.0 / (1.0 - level))
     return sqrt(2.0 * float(values.var(ddof=1)) * logs / n) + 7.0 * width * logs / (3.0 * (n - 1))
+
+
+def hoeffding(effective: float, width: float, level: float) -> float:
+    """Half an interval for a weighted mean of independent values in a range of `width`, by its effective number.
+
+    Hoeffding 1963, theorem 2, on both sides: with weights w of sum 1, Σ (w width)² is width² over Kish's number.
+
+    >>> round(hoeffding(1.0, 1.0, 0.95), 3), round(hoeffding(100.0, 1.0, 0.95), 3)
+    (1.358, 0.136)
+    """
+    return width * sqrt(log(2.0 / (1.0 - level)) / (2.0 * effective)) if effective > 0.0 else np.inf
 
 
 def gains(kind: Gain, k: int) -> Array:
@@ -135,13 +227,22 @@ class Moves(NamedTuple):
     shown: Array  # (G, m) items that make it
     attraction: Array | None  # (G, m) what a model says these items attract, summed
     lists: Array  # (G,)
+    units: Units
+    by_user: bool  # whether units are users, of several lists each
 
     @classmethod
-    def of(cls, clicks: Array, ranks: Array, attraction: Array | None = None, groups: int = GROUPS) -> Moves:
+    def of(
+        cls,
+        clicks: Array,
+        ranks: Array,
+        attraction: Array | None = None,
+        groups: int = GROUPS,
+        users: Array | Sequence[Hashable] | None = None,
+    ) -> Moves:
         """From clicks (N, K) by slot, and the rank (N, K), counted from 0, at which the policy puts each slot's item.
 
         A rank below 0: there is no such slot, the list is shorter. `attraction` (N, K) of the items, as a model
-        predicts it without having seen these clicks.
+        predicts it without having seen these clicks. `users` (N,) whose lists they are; None: each another's.
         """
         clicks, ranks = np.asarray(clicks), np.asarray(ranks)
         if clicks.ndim != 2 or clicks.shape != ranks.shape or len(clicks) == 0:
@@ -152,17 +253,19 @@ class Moves(NamedTuple):
         there = ranks >= 0
         slot = np.broadcast_to(np.arange(K), (N, K))[there]
         moves, move = np.unique(slot * K + ranks[there], return_inverse=True)
-        G = min(groups, N, max(FEWEST, SUMS // moves.size))
-        group = np.broadcast_to(np.arange(N)[:, None] % G, (N, K))[there]
+        units = Units.of(N, users, min(groups, max(FEWEST, SUMS // moves.size)))
+        G = units.share.size
+        group = np.broadcast_to(units.group[:, None], (N, K))[there]
 
         def summed(values: Array | None) -> Array:
             weights = None if values is None else values[there].astype(np.float64)
             total = np.bincount(group * moves.size + move, weights, G * moves.size)
             return total.reshape(G, moves.size).astype(np.float64)
 
-        lists = np.bincount(np.arange(N) % G, minlength=G).astype(np.float64)
+        lists = units.summed(np.ones(N))
         predicted = None if attraction is None else summed(np.asarray(attraction))
-        return cls(moves // K, moves % K, summed(clicks), summed(None), predicted, lists)
+        sums = summed(clicks), summed(None), predicted, lists
+        return cls(moves // K, moves % K, *sums, units, users is not None)
 
 
 @np.errstate(invalid="ignore", divide="ignore")  # without its only list a mean is not a number
@@ -198,14 +301,21 @@ def by_position(
     counted = np.where(clicked > 0, clicked * value, 0.0)  # without a click a weight that is not known does not matter
     ips = counted.sum(axis=1) / lists
     share = G / moves.lists.sum()
+    effective = _effective(clicked[0], weight[0])
+    carried = effective >= FEW
+    if moves.by_user:  # clicks of one user are not so many witnesses
+        by_group = np.where(moves.clicked > 0, moves.clicked * weight[0], 0.0).sum(axis=1)
+        effective = min(effective, _effective(np.ones(G), by_group) * moves.units.number / G)
     statistic = Statistic(
         float(ips[0]),
         ips[1:],
-        _effective(clicked[0], weight[0]),
+        effective,
         np.where(moves.clicked > 0, moves.clicked * value[0], 0.0).sum(axis=1) * share,
         0.0,
         float((moves.shown * value[0]).sum(axis=1).max() * share),
         "" if np.isfinite(ips).all() else "examination is not known at every rank that clicked items move from or to",
+        moves.units,
+        carried=carried,
     )
     cut = 1.0 - ips[0] / (np.where(clicked[0] > 0, clicked[0] * full[0] * worth[moves.new], 0.0).sum() / lists[0])
     if cut > 1e-9:
@@ -254,44 +364,62 @@ def by_list(
     predicted_shown: Array | None = None,
     clip: float = np.inf,
     groups: int = GROUPS,
+    users: Array | Sequence[Hashable] | None = None,
+    most: float | None = None,
 ) -> dict[str, Statistic]:
     """The same from whole lists: `ips`, `snips` and, with a model's predictions, `model` and `dr`.
 
     `rewards` (N,) are clicks (or their gain) a list, `log_weights` (N,) log P_new(list) - log P_logged(list);
     `predicted_new` (N,) what the model says of the list that the new policy shows, `predicted_shown` of the one that
-    was shown. `weights` in the answer is their mean, 1 if every list that the new policy shows could come up in the
-    log; if it is not, the estimates say nothing of the lists that could not, and a warning says so.
+    was shown. `users` (N,) whose lists they are, None: each another's; `most` is the highest reward that a list can
+    have (None: the highest that one had), and the lowest is 0 or the lowest that one had. `weights` in the answer is
+    their mean, 1 if every list that the new policy shows could come up in the log; if it is not, the estimates say
+    nothing of the lists that could not, and a warning says so.
+
+    A log of lists that the new policy would hardly show says nothing, however alike its numbers are:
+
+    >>> found = by_list(np.ones(500), np.append(np.full(499, -40.0), -20.0), most=3.0)["ips"].estimate()
+    >>> round(found.effective, 3), round(found.low, 3), found.high
+    (1.0, 0.0, 3.0)
     """
     rewards, weights = np.asarray(rewards, np.float64), np.minimum(np.exp(np.asarray(log_weights)), clip)
     if rewards.ndim != 1 or rewards.shape != weights.shape or rewards.size == 0:
         raise InvalidInput(f"rewards have shape {rewards.shape} and weights {weights.shape}; give one a list of both")
     N = rewards.size
-    G = max(1, min(groups, N))
-    group = np.arange(N) % G
+    units = Units.of(N, users, groups)
+    G = units.share.size
 
-    def grouped(values: Array) -> Array:
-        return np.bincount(group, values, G)
+    def sums(values: Array) -> Array:
+        return _without(units.summed(values)[:, None])[:, 0]
 
-    lists, weight, reward = (_without(grouped(v)[:, None])[:, 0] for v in (np.ones(N), weights, weights * rewards))
+    lists, weight, reward = (sums(v) for v in (np.ones(N), weights, weights * rewards))
     effective = _effective(np.ones(N), weights)
+    carried = effective >= FEW_LISTS or effective >= max(FEW, N / 2)
+    if users is not None:
+        effective = min(effective, _effective(np.ones(G), units.summed(weights)) * units.number / G)
+    bounds = min(float(rewards.min()), 0.0), max(float(rewards.max()), -np.inf if most is None else most)
+    astray = abs(float(weights.mean()) - 1.0)
+    normalised = float(reward[0] / weight[0]) if weight[0] > 0 else 0.0
 
-    def mean(values: Array) -> Statistic:
-        means = _without(grouped(values)[:, None])[:, 0] / lists
-        return Statistic(float(means[0]), means[1:], effective)
+    def mean(values: Array, weighed: float, warning: str) -> Statistic:
+        left = sums(values) / lists
+        off = astray * abs(weighed)
+        return Statistic(float(left[0]), left[1:], effective, None, 0.0, 0.0, warning, units, bounds, off, carried)
 
-    found = {"weights": mean(weights)}
-    sure = found["weights"].estimate(0.99)
+    found = {"weights": mean(weights, 0.0, "")._replace(bounds=(0.0, max(1.0, float(weights.max()))))}
+    average = found["weights"].value
     lacking = ""
-    if sure.high < 1.0 and np.isinf(clip):
-        lacking = f"lists that it would show are lacking in the log (weights average {sure.value:.2f}, not 1)"
+    if average + found["weights"]._student(0.99)[1] < 1.0 and np.isinf(clip):
+        lacking = f"lists that it would show are lacking in the log (weights average {average:.2f}, not 1)"
     if np.exp(np.asarray(log_weights)).max() > clip:
         lacking = "weights were clipped: the interval misses that bias"
-    found["ips"] = mean(weights * rewards)._replace(warning=lacking)
+    found["ips"] = mean(weights * rewards, normalised, lacking)
     ratio = np.divide(reward, weight, out=np.full(G + 1, np.nan), where=weight > 0)
-    found["snips"] = Statistic(float(ratio[0]), ratio[1:], effective, warning=lacking)
+    found["snips"] = found["ips"]._replace(value=float(ratio[0]), left_out=ratio[1:], off=0.0)
     if predicted_new is not None and predicted_shown is not None:
         new, shown = np.asarray(predicted_new, np.float64), np.asarray(predicted_shown, np.float64)
+        missed = weights * (rewards - shown)
         told = "what the model says: its own error is not in the interval"
-        found["model"] = mean(new)._replace(warning=told)
-        found["dr"] = mean(new + weights * (rewards - shown))._replace(warning=lacking)
+        found["model"] = mean(new, 0.0, told)._replace(effective=float(units.number), carried=units.number >= FEW)
+        found["dr"] = mean(new + missed, float(missed.sum()) / max(float(weight[0]), 1e-300), lacking)
     return found

@@ -237,7 +237,6 @@ def _one_way(values: Array, codes: Array) -> tuple[float, float]:
     residuals = values - values.mean()
     sums = np.bincount(codes, residuals)
     share = sizes / N
-    scale = 1.0 / (1.0 - share)
     within = max(float(residuals @ residuals) - float((sums**2 / sizes).sum()), 0.0)
     between = float((sums**2 / sizes).sum()) / (G - 1)
     noise = within / (N - G) if N > G else 0.0
@@ -245,15 +244,28 @@ def _one_way(values: Array, codes: Array) -> tuple[float, float]:
     V = sizes * noise + sizes**2 * effect
     if float(V.sum()) <= _ROUNDING * float(values @ values):
         V = sizes  # nothing varies, or every value is a cluster of its own: all alike
-    total = float(V.sum())
-    expected = float((scale * (V * (1.0 - 2.0 * share) + share**2 * total)).sum())
+    bias, df = cr2_terms(share, V)
+    found = float((sums**2 / (1.0 - share)).sum()) / bias / N**2
+    return (found if found > (_ROUNDING * np.abs(values).max()) ** 2 else 0.0), df
+
+
+def cr2_terms(share: Array, variances: Array) -> tuple[float, float]:
+    """What to divide Σ r_g² / (1 - share_g) by, and its degrees of freedom, if the clusters' sums have `variances`.
+
+    r_g is what the sum of cluster g is above its share of the total.
+
+    >>> bias, df = cr2_terms(np.full(4, 0.25), np.ones(4))
+    >>> round(bias, 9), round(df, 9)
+    (1.0, 3.0)
+    """
+    scale, total = 1.0 / (1.0 - share), float(variances.sum())
+    expected = float((scale * (variances * (1.0 - 2.0 * share) + share**2 * total)).sum())
     # tr(B²) for B = √A M diag(V) Mᵀ √A with M = I - share 1ᵀ: a diagonal and two outer products, so no (G, G) array.
-    P, U, X = (float((scale * part).sum()) for part in (V**2, share**2, V * share))
-    own = share * (share * total - 2.0 * V)
+    P, U, X = (float((scale * part).sum()) for part in (variances**2, share**2, variances * share))
+    own = share * (share * total - 2.0 * variances)
     squares = 2 * P * U + (total * U) ** 2 + 2 * X**2 - 4 * total * X * U
-    squares += float((scale**2 * V * (V + 2.0 * own)).sum())
-    found = float((scale * sums**2).sum()) * total / expected / N**2
-    return (found if found > (_ROUNDING * np.abs(values).max()) ** 2 else 0.0), expected**2 / squares
+    squares += float((scale**2 * variances * (variances + 2.0 * own)).sum())
+    return expected / total, expected**2 / squares
 
 
 def _two_way(

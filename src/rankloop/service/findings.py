@@ -15,7 +15,7 @@ from rankloop.clicks.pbm import PositionBased
 from rankloop.errors import InvalidInput, InvalidParameter, UnknownName
 from rankloop.examination import Examination, known
 from rankloop.kernels import click_models
-from rankloop.offpolicy import GROUPS, Estimate, Gain, Moves, Statistic
+from rankloop.offpolicy import GROUPS, Estimate, Gain, Moves, Statistic, Units
 from rankloop.service.tries import LOGGED, Tries
 from rankloop.types import Array, Impression
 
@@ -100,7 +100,7 @@ def find(
     lists = tries.lists()
     N, K = lists.clicks.shape
     log = pages.log() if pages is not None else None
-    looked, source, warning = _examination(tries, log, examination, K, on_progress)
+    looked, source, warning = _examination(tries, log, lists.users, examination, K, on_progress)
     groups = GROUPS if looked.left_out is None else len(looked.left_out)
     forecast = None if model is None or log is None else Forecast(log, model, on_progress)
     attraction = None if forecast is None else forecast.attraction
@@ -108,7 +108,7 @@ def find(
     logged: Statistic | None = None
     found = []
     for label, ranks in lists.ranks.items():
-        moves = Moves.of(lists.clicks, ranks, attraction, groups)
+        moves = Moves.of(lists.clicks, ranks, attraction, groups, lists.users)
         by_position = offpolicy.by_position(moves, looked, gain, clip)
         best = by_position["ips" if np.isinf(clip) else "dr" if "dr" in by_position else "snips"]
         best = best._replace(warning=best.warning or warning)
@@ -121,7 +121,9 @@ def find(
             if forecast is not None:
                 new, shown = (forecast.reward(one, worth)[counted] for one in (ranks, lists.ranks[LOGGED]))
             rewards = (lists.clicks * worth).sum(axis=1)[counted]
-            by_list = offpolicy.by_list(rewards, weights[counted], new, shown, clip)
+            users = None if lists.users is None else lists.users[counted]
+            most = float(worth.sum())
+            by_list = offpolicy.by_list(rewards, weights[counted], new, shown, clip, users=users, most=most)
         found.append(
             Found(
                 label,
@@ -161,7 +163,7 @@ def check_examination(text: str) -> Examination | None:
 
 
 def _examination(
-    tries: Tries, log: SessionLog | None, wanted: str, K: int, on_progress: Report | None
+    tries: Tries, log: SessionLog | None, users: Array | None, wanted: str, K: int, on_progress: Report | None
 ) -> tuple[Examination, str, str]:
     given = check_examination(wanted)
     if given is not None:
@@ -175,7 +177,7 @@ def _examination(
         if wanted == "swaps":
             raise InvalidInput(f"swaps do not tell how often {_ranks(found.values)} looked at; give numbers, or 1/rank")
     if wanted in ("auto", "pairs", "pbm") and log is not None:
-        found = _fitted(log, wanted == "pbm", on_progress)
+        found = _fitted(log, users, wanted == "pbm", on_progress)
         if np.isfinite(found.values).all() and (found.values > 0).all():
             return found, "pbm" if wanted == "pbm" else "pairs", ""
         if wanted != "auto":
@@ -192,7 +194,7 @@ def _ranks(values: Array) -> str:
     return f"rank {missing[0]} is" if len(missing) == 1 else f"ranks {', '.join(missing)} are"
 
 
-def _fitted(log: SessionLog, em: bool, on_progress: Report | None) -> Examination:
+def _fitted(log: SessionLog, users: Array | None, em: bool, on_progress: Report | None) -> Examination:
     """Examination by query and item, from all lists and without each of some groups of them."""
 
     def fitted(part: SessionLog) -> Array:
@@ -201,11 +203,11 @@ def _fitted(log: SessionLog, em: bool, on_progress: Report | None) -> Examinatio
         whole[: found.size] = found / found[0]
         return whole
 
-    G = min(REFITS, len(log))
-    group = np.arange(len(log)) % G
+    units = Units.of(len(log), users, REFITS)
+    G = units.share.size
     values, left_out = fitted(log), []
     for g in range(G if G > 1 else 0):
-        left_out.append(fitted(log.part(group != g)))
+        left_out.append(fitted(log.part(units.group != g)))
         if on_progress:
             on_progress("examination", g + 1, G)
     return Examination(values, np.array(left_out) if left_out else None)

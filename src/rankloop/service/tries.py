@@ -36,6 +36,7 @@ class Lists(NamedTuple):
     clicks: Array  # (N, K)
     ranks: dict[str, Array]  # policy -> (N, K) the rank at which it puts each slot's item, -1 beyond the list's end
     log_weights: dict[str, Array]  # policy -> (N,) log P_new(list) - log P_logged(list), NaN where that is not known
+    users: Array | None  # (N,) a number for whose list it was, one of its own where that is not known; None: all are
 
 
 class Challenger:
@@ -101,15 +102,20 @@ class Tries:
         self.wins = np.zeros((GROUPS, DEEPEST, DEEPEST))  # what swaps tell of examination, by group of lists
         self.drawn = self.whole = 0  # lists whose probability is known; those of them that had all candidates
         self._lengths, self._clicks = array("H"), bytearray()
+        self._users, self._known = array("q"), dict[str, int]()
+        self._fresh = 0  # the number of the next user
         self._ranks = {label: array("h") for label in [BASE, *challengers]}
         self._weights = {label: array("d") for label in [LOGGED, BASE, *challengers]}
 
     def __len__(self) -> int:
         return len(self._lengths)
 
-    def add(self, seq: int, impression: Impression, values: Array, learn: bool = True) -> None:
+    def add(self, seq: int, impression: Impression, values: Array, learn: bool = True, user: str | None = None) -> None:
         """One outcome: estimate first, then let the challengers learn, if the ranker did."""
         k = impression.k
+        fresh = self._fresh
+        self._users.append(fresh if user is None else self._known.setdefault(user, fresh))
+        self._fresh = max(fresh, self._users[-1] + 1)
         clicks = np.zeros(k, np.uint8)
         clicks[: len(values)] = np.asarray(values)[:k] > 0
         slots = np.argsort(impression.order)  # in base order
@@ -163,12 +169,14 @@ class Tries:
         logged = np.where(there, np.arange(there.shape[1]), -1)
         ranks = {label: filled(np.array(flat, np.int64), -1) for label, flat in self._ranks.items()}
         weights = {label: np.array(flat) for label, flat in self._weights.items()}
-        return Lists(filled(np.frombuffer(bytes(self._clicks), np.uint8), 0), {LOGGED: logged, **ranks}, weights)
+        users = np.array(self._users, np.int64) if self._known else None
+        clicks = filled(np.frombuffer(bytes(self._clicks), np.uint8), 0)
+        return Lists(clicks, {LOGGED: logged, **ranks}, weights, users)
 
     def examination(self) -> Examination:
         """How often ranks are looked at, from lists in which chance could have swapped two items."""
         longest = max(self._lengths, default=1)
-        found = harvest(self.wins[: min(GROUPS, len(self)), :longest, :longest])
+        found = harvest(self.wins[: min(GROUPS, self._fresh), :longest, :longest])
         return found if longest <= DEEPEST else found.longer(longest)
 
     def _weigh(self, label: str, logged: float, new: float) -> None:
@@ -183,7 +191,7 @@ class Tries:
         shares = swap_shares(impression, self._may_be_uniform)
         if shares is not None:
             depth = min(impression.k, DEEPEST)
-            group = len(self) % GROUPS
+            group = self._users[-1] % GROUPS  # as `offpolicy.Units` has it: no user in two groups
             self.wins[group, :depth, :depth] += swap_wins(clicks[:depth], shares[:depth, :depth])
         if memo["candidates"][0] != impression.k:
             return float("nan")  # which items were shown was chance, too, and the challenger only orders them
@@ -247,7 +255,7 @@ def try_out(
     for outcome in outcomes(database, name, since, end):
         if outcome.body is not None and outcome.epoch == row.epoch:
             impression = codec.load_impression(outcome.body, f"the list of outcome {outcome.seq}")
-            tries.add(outcome.seq, impression, np.array(outcome.values), outcome.learn)
+            tries.add(outcome.seq, impression, np.array(outcome.values), outcome.learn, outcome.person)
         if on_progress and outcome.seq % 100 == 0:
             on_progress(outcome.seq - since, end - since)
     return tries

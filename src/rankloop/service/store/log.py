@@ -79,6 +79,7 @@ class Outcome(NamedTuple):
     epoch: int
     body: bytes | None  # null once erased
     values: list[float]
+    person: str | None = None  # whose list it was, as far as that was told
 
 
 def add_impressions(connection: Connection, new: Sequence[NewImpression]) -> list[Stored]:
@@ -305,7 +306,7 @@ def _close(
 def outcomes_from(connection: Connection, ranker: str, seq: int, limit: int = 256) -> list[Outcome]:
     """The next outcomes of a ranker, in order, with the impressions they are about."""
     rows = connection.rows(
-        "SELECT o.seq, o.learn, i.epoch, i.body, o.feedback FROM outcomes o "
+        "SELECT o.seq, o.learn, i.epoch, i.body, o.feedback, i.person FROM outcomes o "
         "LEFT JOIN impressions i ON i.id = o.impression_id "
         f"WHERE o.ranker = ? AND o.seq >= ? ORDER BY o.seq LIMIT {limit}",
         ranker,
@@ -313,9 +314,14 @@ def outcomes_from(connection: Connection, ranker: str, seq: int, limit: int = 25
     )
     return [
         Outcome(
-            int(seq), bool(learn), int(epoch or 0), None if body is None else bytes(body), msgspec.json.decode(values)
+            int(seq),
+            bool(learn),
+            int(epoch or 0),
+            None if body is None else bytes(body),
+            msgspec.json.decode(values),
+            person,
         )
-        for seq, learn, epoch, body, values in rows
+        for seq, learn, epoch, body, values, person in rows
     ]
 
 
