@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import log2
+from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import kendalltau
+from scipy.stats import kendalltau, somersd
 
-from rankloop import metrics
+from rankloop import metrics, statistics
 from rankloop.errors import InvalidInput
 
 
@@ -67,6 +68,104 @@ def test_evaluate_is_the_mean_of_the_single_lists() -> None:
     right = sum(metrics.misordered_pairs(ranked[::-1]) for ranked in lists)
     assert found["misordered"] == wrong
     assert found["tau"] == pytest.approx((right - wrong) / (right + wrong))
+    assert found["mrr"] == pytest.approx(np.mean([metrics.reciprocal_rank(ranked) for ranked in some]))
+    assert found["recall@3"] == pytest.approx(np.mean([metrics.recall(ranked, 3) for ranked in some]))
+    assert found["err@3"] == pytest.approx(np.mean([metrics.err(ranked, 3, highest=2) for ranked in lists]))
+    assert found["rbp"] == pytest.approx(np.mean([metrics.rbp(ranked) for ranked in lists]))
+    linear = metrics.evaluate(scores, grades, offsets, k=3, gain="linear")["ndcg@3"]
+    assert linear == pytest.approx(np.mean([metrics.ndcg(ranked, 3, gain="linear") for ranked in some]))
+    assert metrics.mean_ndcg(scores, grades, offsets, k=3) == pytest.approx(found["ndcg@3"])
+
+
+def test_per_query_values_are_those_of_the_lists_and_lists_are_as_good_as_arrays() -> None:
+    scores, grades, offsets = [0.1, 0.9, 0.5, 0.2, 0.3], [1, 0, 0, 0, 2], [0, 2, 3, 5]
+    found = metrics.per_query(scores, grades, offsets, k=2)
+    assert found["ndcg@2"].tolist() == pytest.approx([1 / log2(3), np.nan, 1], nan_ok=True)
+    assert found["rr"].tolist() == pytest.approx([0.5, np.nan, 1], nan_ok=True)
+    assert found["precision@2"].tolist() == [0.5, 0.0, 0.5]
+    assert statistics.mean(found["ap"]).n == 2
+    arrays = metrics.per_query(np.array(scores), np.array(grades), np.array(offsets), k=2)
+    for name, values in found.items():
+        assert values.tolist() == pytest.approx(arrays[name].tolist(), nan_ok=True)
+
+
+@pytest.mark.parametrize("gain", ["linear", "exponential"])
+def test_equal_to_trec_eval(gain: metrics.Gain) -> None:
+    pytrec_eval: Any = pytest.importorskip("pytrec_eval", reason="pip install pytrec-eval-terrier to compare")
+    rng = np.random.default_rng(8)
+    sizes = rng.integers(1, 40, 30)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    grades, scores = rng.integers(0, 4, offsets[-1]), rng.permutation(offsets[-1]).astype(float)
+    grades[offsets[:-1]] = 1 + grades[offsets[:-1]] % 3  # trec_eval leaves out queries with nothing relevant
+    worth = grades if gain == "linear" else 2**grades - 1  # its gain is what the judge wrote
+    queries = [range(a, b) for a, b in pairwise(offsets.tolist())]
+    judged = {f"q{q}": {f"d{i}": int(worth[i]) for i in own} for q, own in enumerate(queries)}
+    run = {f"q{q}": {f"d{i}": float(scores[i]) for i in own} for q, own in enumerate(queries)}
+    measures = {"ndcg_cut.5", "map", "P.5", "recall.5", "recip_rank"}
+    theirs = pytrec_eval.RelevanceEvaluator(judged, measures).evaluate(run)
+    ours = metrics.per_query(scores, grades, offsets, k=5, gain=gain)
+    for name, other in (
+        ("ndcg@5", "ndcg_cut_5"),
+        ("ap", "map"),
+        ("precision@5", "P_5"),
+        ("recall@5", "recall_5"),
+        ("rr", "recip_rank"),
+    ):
+        assert ours[name].tolist() == pytest.approx([theirs[f"q{q}"][other] for q in range(30)], abs=1e-9), name
+
+
+def test_tau_does_not_hang_on_the_order_of_equal_scores() -> None:
+    """A pair of equal scores counts half; over the pairs of different grades that is Somers' d."""
+    for grades in ([0, 1, 2], [2, 1, 0]):
+        found = metrics.evaluate([1.0, 1.0, 1.0], grades, [0, 3])
+        assert (found["tau"], found["misordered"]) == (0.0, 1.5)
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        scores, several = rng.integers(0, 4, 12).astype(float), rng.integers(0, 3, 12)
+        found = metrics.evaluate(scores, several, [0, 12])
+        assert found["tau"] == pytest.approx(somersd(several, scores).statistic)
+        order = rng.permutation(12)
+        assert metrics.evaluate(scores[order], several[order], [0, 12])["tau"] == found["tau"]
+    assert metrics.evaluate([1.0, 2.0], [1, 1], [0, 2])["tau"] == 1.0
+
+
+def test_equal_scores_stand_as_given_or_by_ties() -> None:
+    assert metrics.evaluate([1.0, 1.0], [0, 1], [0, 2], k=1)["ndcg@1"] == 0.0
+    assert metrics.evaluate([1.0, 1.0], [0, 1], [0, 2], k=1, ties=[0.0, 1.0])["ndcg@1"] in (0.0, 1.0)
+    first = metrics.evaluate([1.0, 1.0], [0, 1], [0, 2], k=1, ties=[0.0, 1.0])["ndcg@1"]
+    assert metrics.evaluate([1.0, 1.0], [0, 1], [0, 2], k=1, ties=[1.0, 0.0])["ndcg@1"] == 1.0 - first
+
+
+@pytest.mark.parametrize("function", [metrics.evaluate, metrics.per_query, metrics.mean_ndcg])
+def test_what_cannot_be_evaluated_is_named(function: Any) -> None:
+    nan = float("nan")
+    with pytest.raises(InvalidInput, match=r"score 3 \(document 1 of query 1\) is not a number"):
+        function([1.0, 2.0, 3.0, nan], [0, 1, 0, 1], [0, 2, 4])
+    with pytest.raises(InvalidInput, match=r"tie 0 \(document 0 of query 1\)"):
+        function([1.0, 2.0], [0, 1], [0, 0, 2], ties=[nan, 1.0])
+    with pytest.raises(InvalidInput, match="k is 0"):
+        function([1.0, 2.0], [0, 1], [0, 2], k=0)
+    with pytest.raises(InvalidInput, match="a grade is 5000; above 1000"):
+        function([1.0, 2.0], [5000, 1], [0, 2])
+    for offsets in ([], [1, 2], [0, 3, 2], [0.0, 2.0]):
+        with pytest.raises(InvalidInput, match="offsets are"):
+            function([1.0, 2.0], [0, 1], offsets)
+    with pytest.raises(InvalidInput, match="ties have shape"):
+        function([1.0, 2.0], [0, 1], [0, 2], ties=[1.0])
+
+
+def test_grades_that_no_double_holds_and_settings_out_of_range_are_named() -> None:
+    for metric in (metrics.dcg, metrics.ndcg):
+        with pytest.raises(InvalidInput, match="a grade is 5000"):
+            metric([5000, 1])
+    assert metrics.ndcg([5000, 1], gain="linear") == 1.0
+    assert metrics.ndcg([1, 1000]) == pytest.approx(1 / log2(3))
+    with pytest.raises(InvalidInput, match="gain is 'square'"):
+        metrics.dcg([1], gain="square")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="highest is 1"):
+        metrics.err([2], highest=1)
+    with pytest.raises(InvalidInput, match="p is 1"):
+        metrics.rbp([2], p=1.0)
 
 
 def test_lengths_that_disagree_are_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import log2
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from rankloop.kernels import metrics
 from tests.kernels.inputs import GRADES, SCORES, SEEDS, frozen, positions
 from tests.reference import metrics as naive
+from tests.reference.ranking import top_k
 
 LISTS = st.lists(GRADES, min_size=1, max_size=12)
 CUTS = st.integers(1, 15)
@@ -47,6 +49,19 @@ def test_cut_metrics(grades: list[float], k: int) -> None:
     assert metrics.precision(frozen(grades), k) == pytest.approx(naive.precision(grades, k), rel=1e-12)
 
 
+@given(grades=LISTS, k=CUTS, p=st.sampled_from([0.0, 0.5, 0.95]))
+def test_metrics_of_users_who_stop(grades: list[float], k: int, p: float) -> None:
+    ranked, top = frozen(grades), max(4.0, *grades)
+    assert metrics.reciprocal_rank(ranked, k) == pytest.approx(naive.reciprocal_rank(grades, k), rel=1e-12)
+    assert metrics.rank_biased_precision(ranked, p) == pytest.approx(naive.rank_biased_precision(grades, p), rel=1e-12)
+    expected = naive.expected_reciprocal_rank(grades, k, top)
+    assert metrics.expected_reciprocal_rank(ranked, k, top) == pytest.approx(expected, rel=1e-12)
+    assert metrics.discounted_sum(ranked, k) == pytest.approx(naive.discounted_sum(grades, k), rel=1e-12)
+    more = [*grades, 1.0]
+    assert metrics.recall(ranked, frozen(more), k) == pytest.approx(naive.recall(grades, more, k), rel=1e-12)
+    assert np.isnan(metrics.recall(frozen([0.0]), frozen([0.0, 0.0]), k))
+
+
 @given(grades=LISTS)
 def test_whole_list_metrics(grades: list[float]) -> None:
     assert metrics.average_precision(frozen(grades)) == pytest.approx(naive.average_precision(grades), rel=1e-12)
@@ -63,5 +78,12 @@ def test_ragged(data: st.DataObject, sizes: list[int], k: int, seed: int) -> Non
     ties = np.random.default_rng(seed).random(n).tolist()
     ideal = metrics.ragged_ideal_dcg(frozen(grades), positions(offsets), k)
     found = metrics.ragged_dcg(frozen(scores), frozen(ties), frozen(grades), positions(offsets), k)
+    pairs = metrics.ragged_pairs(frozen(scores), frozen(grades), positions(offsets))
+    for q, (start, end) in enumerate(pairwise(offsets)):
+        assert tuple(pairs[q]) == naive.pairs(scores[start:end], grades[start:end])
+    ranked = metrics.ranked(frozen(scores), frozen(ties), frozen(grades), positions(offsets))
+    for start, end in pairwise(offsets):
+        order = top_k(scores[start:end], ties[start:end], end - start)
+        assert ranked[start:end].tolist() == [grades[start + i] for i in order]
     assert ideal == pytest.approx(naive.ragged_ideal_dcg(grades, offsets, k), rel=1e-12)
     assert found == pytest.approx(naive.ragged_dcg(scores, ties, grades, offsets, k), rel=1e-12)

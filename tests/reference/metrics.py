@@ -36,6 +36,39 @@ def auc(grades: Sequence[float]) -> float:
     return sum(right) / len(right) if right else 1.0
 
 
+def discounted_sum(gains: Sequence[float], k: int) -> float:
+    """Σ gain / log2(1 + position)."""
+    return sum(gain / math.log2(1 + position) for position, gain in enumerate(gains[:k], start=1))
+
+
+def recall(grades: Sequence[float], candidates: Sequence[float], k: int) -> float:
+    """Relevant among the first k, over all relevant candidates."""
+    every = sum(grade > 0 for grade in candidates)
+    return sum(grade > 0 for grade in grades[:k]) / every if every else math.nan
+
+
+def reciprocal_rank(grades: Sequence[float], k: int) -> float:
+    """One over the first relevant position."""
+    return next((1 / position for position, grade in enumerate(grades[:k], start=1) if grade > 0), 0.0)
+
+
+def expected_reciprocal_rank(grades: Sequence[float], k: int, highest: float) -> float:
+    """Chapelle et al. 2009, equation 4: Σ 1/r Π_{i<r} (1 - R_i) R_r."""
+    R = [(2**grade - 1) / 2**highest for grade in grades]
+    return sum(R[r] * math.prod(1 - R[i] for i in range(r)) / (r + 1) for r in range(min(k, len(R))))
+
+
+def rank_biased_precision(grades: Sequence[float], p: float) -> float:
+    """Moffat and Zobel 2008: (1 - p) Σ rel_i p^(i - 1)."""
+    return (1 - p) * sum((grade > 0) * p**i for i, grade in enumerate(grades))
+
+
+def pairs(scores: Sequence[float], grades: Sequence[float]) -> tuple[int, int, int]:
+    """Pairs of different grades with scores in the right order, in the wrong one, and equal."""
+    signs = [(s - t) * (g - h) for (s, g), (t, h) in combinations(list(zip(scores, grades, strict=True)), 2) if g != h]
+    return sum(x > 0 for x in signs), sum(x < 0 for x in signs), sum(x == 0 for x in signs)
+
+
 def misordered_pairs(grades: Sequence[float]) -> int:
     """Pairs with the lower grade above."""
     return sum(above < below for above, below in combinations(grades, 2))

@@ -8,6 +8,8 @@ from rankloop.kernels._jit import jit
 from rankloop.kernels.ranking import top_k
 from rankloop.types import Array
 
+LIST_METRICS = ("dcg", "ideal", "ap", "precision", "recall", "auc", "rr", "err", "rbp")
+
 
 @jit
 def dcg(grades: Array, k: int) -> float:
@@ -60,6 +62,57 @@ def auc(grades: Array) -> float:
 
 
 @jit
+def discounted_sum(gains: Array, k: int) -> float:
+    """Σ gain / log2(1 + position) over the first k of `gains`, which stand in ranked order."""
+    total = 0.0
+    for p in range(min(k, gains.size)):
+        total += gains[p] / np.log2(p + 2.0)
+    return total
+
+
+@jit
+def recall(grades: Array, candidates: Array, k: int) -> float:
+    """Share of the relevant `candidates` (grade > 0) that stand in the first k; NaN with none relevant."""
+    relevant, hits = 0, 0
+    for i in range(candidates.size):
+        relevant += candidates[i] > 0
+    for p in range(min(k, grades.size)):
+        hits += grades[p] > 0
+    return hits / relevant if relevant else np.nan
+
+
+@jit
+def reciprocal_rank(grades: Array, k: int) -> float:
+    """1 / position of the first relevant document (grade > 0), 0 if there is none in the first k."""
+    for p in range(min(k, grades.size)):
+        if grades[p] > 0:
+            return 1.0 / (p + 1.0)
+    return 0.0
+
+
+@jit
+def expected_reciprocal_rank(grades: Array, k: int, highest: float) -> float:
+    """Σ P(the user is satisfied at a position, and was not before) / position; satisfied: (2^grade - 1) / 2^highest."""
+    total, searching = 0.0, 1.0
+    for p in range(min(k, grades.size)):
+        satisfied = 2.0 ** (grades[p] - highest) - 2.0**-highest
+        total += searching * satisfied / (p + 1.0)
+        searching *= 1.0 - satisfied
+    return total
+
+
+@jit
+def rank_biased_precision(grades: Array, p: float) -> float:
+    """(1 - p) Σ p^(position - 1) over the relevant (grade > 0): users who go on to the next with probability p."""
+    total, reached = 0.0, 1.0 - p
+    for i in range(grades.size):
+        if grades[i] > 0:
+            total += reached
+        reached *= p
+    return total
+
+
+@jit
 def misordered_pairs(grades: Array) -> int:
     """Pairs in the wrong order (Kendall tau distance to an ideal order); equal grades never count."""
     wrong = 0
@@ -90,26 +143,49 @@ def ragged_dcg(scores: Array, ties: Array, grades: Array, offsets: Array, k: int
 
 
 @jit
-def ranked_grades(scores: Array, ties: Array, grades: Array, offsets: Array) -> Array:
-    """(N,) the grades with each query's documents sorted by score, equal scores by `ties`."""
-    ranked = np.empty(grades.size, grades.dtype)
+def ranked(scores: Array, ties: Array, values: Array, offsets: Array) -> Array:
+    """(N,) the values with each query's documents sorted by score, equal scores by `ties`."""
+    found = np.empty(values.size, values.dtype)
     for q in range(offsets.size - 1):
         first, last = offsets[q], offsets[q + 1]
         order = top_k(scores[first:last], ties[first:last], last - first)
         for p in range(last - first):
-            ranked[first + p] = grades[first + order[p]]
-    return ranked
+            found[first + p] = values[first + order[p]]
+    return found
 
 
 @jit
-def ragged_list_metrics(ranked: Array, offsets: Array, k: int) -> Array:
-    """(Q, 5) of each query's ranked grades: DCG@k, average precision, precision@k, AUC, mis-ordered pairs."""
-    found = np.empty((offsets.size - 1, 5))
+def ragged_list_metrics(grades: Array, gains: Array, offsets: Array, k: int, highest: float, p: float) -> Array:
+    """(Q, 9) of each query's grades and gains in ranked order: in the order of `LIST_METRICS`."""
+    found = np.empty((offsets.size - 1, 9))
     for q in range(offsets.size - 1):
-        grades = ranked[offsets[q] : offsets[q + 1]]
-        found[q, 0] = dcg(grades, k)
-        found[q, 1] = average_precision(grades)
-        found[q, 2] = precision(grades, k)
-        found[q, 3] = auc(grades)
-        found[q, 4] = misordered_pairs(grades)
+        first, last = offsets[q], offsets[q + 1]
+        own = grades[first:last]
+        found[q, 0] = discounted_sum(gains[first:last], k)
+        found[q, 1] = discounted_sum(-np.sort(-gains[first:last]), k)
+        found[q, 2] = average_precision(own)
+        found[q, 3] = precision(own, k)
+        found[q, 4] = recall(own, own, k)
+        found[q, 5] = auc(own)
+        found[q, 6] = reciprocal_rank(own, own.size)
+        found[q, 7] = expected_reciprocal_rank(own, k, highest)
+        found[q, 8] = rank_biased_precision(own, p)
+    return found
+
+
+@jit
+def ragged_pairs(scores: Array, grades: Array, offsets: Array) -> Array:
+    """(Q, 3) how many of each query's pairs of different grades the scores have right, wrong and equal."""
+    found = np.zeros((offsets.size - 1, 3))
+    for q in range(offsets.size - 1):
+        for i in range(offsets[q], offsets[q + 1]):
+            for j in range(i + 1, offsets[q + 1]):
+                if grades[i] == grades[j]:
+                    continue
+                if scores[i] == scores[j]:
+                    found[q, 2] += 1
+                elif (scores[i] > scores[j]) == (grades[i] > grades[j]):
+                    found[q, 0] += 1
+                else:
+                    found[q, 1] += 1
     return found
