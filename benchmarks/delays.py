@@ -14,6 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
+from rankloop import statistics
 from rankloop.lab.data.sources import open_split
 from rankloop.lab.runs.trial import Trial, run
 
@@ -35,8 +36,7 @@ def main() -> None:
             records = [run(trial, split) for trial in trials]
             shown = np.array([record.last("online.cndcg") for record in records])
             learned = np.array([record.last("offline.ndcg@10") for record in records])
-            spread = shown.std(ddof=1) / np.sqrt(len(shown))
-            row[f"{delay:,} late"] = f"{shown.mean():.0f} ± {spread:.0f}, {learned.mean():.3f}"
+            row[f"{delay:,} late"] = f"{statistics.mean(shown)}, {learned.mean():.3f}"
         rows.append(row)
     print(f"Machine: {machine()}; cumulative, held-out\n")
     print_rows(rows)

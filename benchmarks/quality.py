@@ -14,9 +14,9 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
+from rankloop import statistics
 from rankloop.lab.figures.learning import short_names
 from rankloop.lab.runs.results import Curve, curves
 from rankloop.lab.runs.sweep import carry_out
@@ -78,9 +78,9 @@ def _cell(curve: Curve, base: Curve, digits: int) -> str:
     text = f"{curve.mean[-1]:.{digits}f}" + (f" ± {curve.error[-1]:.{digits}f}" if curve.seeds > 1 else "")
     if curve is base:
         return text
-    gaps = np.array([curve.values[seed][-1] - base.values[seed][-1] for seed in curve.values])
-    error = f" ± {gaps.std(ddof=1) / np.sqrt(gaps.size):.{digits}f}" if gaps.size > 1 else ""
-    return f"{text} ({gaps.mean():+.{digits}f}{error})"
+    gap = statistics.paired(*({seed: values[-1] for seed, values in one.values.items()} for one in (curve, base)))
+    error = f" ± {gap.error:.{digits}f}" if gap.n > 1 else ""
+    return f"{text} ({gap.value:+.{digits}f}{error})"
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop import codec, offpolicy, registry
+from rankloop import codec, offpolicy, registry, statistics
 from rankloop.learner import DRAWN
 from rankloop.service import model as models
 from rankloop.service.findings import Found, Pages, find
@@ -268,12 +268,12 @@ def coverage(logs: int, minutes: float) -> list[dict[str, Any]]:
 
 
 def _summed(told: list[tuple[float, ...]]) -> dict[str, Any]:
-    """Intervals of one log share its clicks, so the error of the rate is that of its mean over logs."""
+    """Intervals of one log share its clicks: the error of the rate allows for that."""
     seed, holds, bias, width, warned = np.array(told, np.float64).T
-    by_log = np.array([holds[seed == one].mean() for one in np.unique(seed)])
+    held = statistics.clustered(holds, seed)
     return {
         "intervals": holds.size,
-        "hold the truth": f"{holds.mean():.1%} ± {by_log.std(ddof=1) / by_log.size**0.5:.1%}",
+        "hold the truth": f"{held.value:.1%} ± {held.error:.1%}",
         "bias": f"{bias.mean():+.4f}",
         "width": f"{width.mean():.3f}",
         "with a warning": f"{warned.mean():.0%}",

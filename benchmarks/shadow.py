@@ -20,6 +20,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
+from rankloop import statistics
 from rankloop.lab.data.dataset import Dataset, Split
 from rankloop.lab.data.sources import open_split
 from rankloop.lab.figures.learning import short_names
@@ -100,8 +101,8 @@ def main() -> None:
 
 def _cell(values: Sequence[float] | Array, sign: str = "") -> str:
     """Mean ± standard error."""
-    error = f" ± {np.std(values, ddof=1) / np.sqrt(len(values)):.4f}" if len(values) > 1 else ""
-    return f"{np.mean(values):{sign}.4f}{error}"
+    found = statistics.mean(values)
+    return f"{found.value:{sign}.4f}" + (f" ± {found.error:.4f}" if found.n > 1 else "")
 
 
 if __name__ == "__main__":

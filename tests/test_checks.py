@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from rankloop.checks import check_learner
+from rankloop.checks import BrokenContract, check_learner, yield_checks
+from rankloop.checks.rules import memory_is_bounded
 from rankloop.learner import show
 from rankloop.learners.pairwise.pdgd import PDGD
 from rankloop.types import Array, Candidates, Feedback, Impression
@@ -71,11 +73,28 @@ class HandsOut(PDGD):
 
 @dataclass
 class Hoards(PDGD):
-    """Keeps everything it is told."""
+    """Keeps everything it is told: grows and grows, and a docstring is no excuse."""
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         super().learn(impression, feedback, rng)
         self.rate_ = np.append(self.rate_, 0.0)
+
+
+@dataclass
+class SaysWhy(Hoards):
+    """Keeps everything it is told, and says so."""
+
+    grows: ClassVar[str] = "keeps a number for every event, to be counted"
+
+
+@dataclass
+class Explodes(SaysWhy):
+    """Doubles what it keeps every few events."""
+
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+        super().learn(impression, feedback, rng)
+        if self.rate_.size % 30 == 0:
+            self.rate_ = np.append(self.rate_, np.zeros(self.rate_.size * 3))
 
 
 @dataclass
@@ -194,9 +213,24 @@ class Claims(PDGD):
     ],
 )
 def test_a_broken_learner_is_caught(broken: type[PDGD], rule: str) -> None:
-    failed = {outcome.name for outcome in check_learner(broken) if outcome.error is not None}
+    failed = {outcome.name for outcome in yield_checks(broken) if outcome.error is not None}
     assert rule in failed
 
 
 def test_a_good_learner_passes() -> None:
-    assert [outcome.name for outcome in check_learner(PDGD) if outcome.error is not None] == []
+    assert [outcome.name for outcome in yield_checks(PDGD) if outcome.error is not None] == []
+
+
+def test_check_learner_checks_when_it_is_called() -> None:
+    """As written, without a loop around it."""
+    check_learner(PDGD)
+    with pytest.raises(BrokenContract, match="memory_is_bounded: the state grew from") as broken:
+        check_learner(Hoards)
+    assert "memory_is_bounded" in [outcome.name for outcome in broken.value.failures]
+    assert all(outcome.error for outcome in broken.value.failures)
+    memory_is_bounded(SaysWhy)
+
+
+def test_a_state_may_not_outgrow_the_events_whatever_it_says() -> None:
+    with pytest.raises(AssertionError, match="faster than they came"):
+        memory_is_bounded(Explodes)

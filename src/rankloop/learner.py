@@ -93,6 +93,15 @@ class KnowsPropensity(Protocol):
         """
 
 
+@runtime_checkable
+class Grows(Protocol):
+    """Optional: a learner whose state grows with the events it has seen says so, or the contract does not let it."""
+
+    @property
+    def grows(self) -> str:
+        """Why, for people who choose a learner; empty: with these parameters it does not."""
+
+
 # -- parameters ----------------------------------------------------------------------------------------------------
 
 

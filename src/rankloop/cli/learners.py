@@ -64,7 +64,7 @@ def check(
     json
         Print JSON.
     """
-    from rankloop.checks import check_learner
+    from rankloop.checks import yield_checks
     from rankloop.cli.lab import parsed_learners
     from rankloop.registry import LEARNERS, make
 
@@ -72,7 +72,7 @@ def check(
     ((learner, parameters),) = parsed_learners([learner], param)
     _out.say_when_compiling()
     outcomes = []
-    for outcome in check_learner(lambda: make(learner, **parameters), learns=LEARNERS[learner].learns):
+    for outcome in yield_checks(lambda: make(learner, **parameters), learns=LEARNERS[learner].learns):
         outcomes.append(outcome)
         if not json:
             mark = "[green]    ok[/green]" if outcome.error is None else "[red]BROKEN[/red]"

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rankloop import registry
+from rankloop import registry, statistics
 from rankloop.errors import InvalidParameter, UnknownName
 from rankloop.interleaving import METHODS, Method, mix, outcome, preferences
 from rankloop.kernels.interleaving import rankings as ranked
@@ -127,7 +127,7 @@ def rank_all(rankers: Sequence[Ranker], dataset: Dataset, seed: int = 0) -> list
 
 
 class Interval(NamedTuple):
-    """A mean with its 95 % confidence interval, by the normal approximation."""
+    """A mean with its 95 % confidence interval."""
 
     mean: float
     low: float
@@ -140,9 +140,8 @@ class Interval(NamedTuple):
         >>> Interval.of(np.array([0.0, 1.0, 0.0, 1.0])).mean
         0.5
         """
-        mean = float(values.mean())
-        half = NORMAL_95 * float(values.std(ddof=1)) / len(values) ** 0.5
-        return cls(mean, mean - half, mean + half)
+        found = statistics.mean(values)
+        return cls(found.value, *found.interval())
 
 
 @dataclass(frozen=True, eq=False)

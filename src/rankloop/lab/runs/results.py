@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rankloop import __version__, codec
+from rankloop import __version__, codec, statistics
 from rankloop.errors import DataError
 from rankloop.lab.runs.probes import BLOCK_RANKS
 from rankloop.lab.runs.workers import Result
@@ -206,14 +206,8 @@ def _mean(seeds: Mapping[int, Mapping[int, float]]) -> Curve:
     rounds = sorted({at for values in seeds.values() for at in values})
     found = {seed: np.array([values.get(at, np.nan) for at in rounds]) for seed, values in seeds.items()}
     matrix = np.array(list(found.values()))
-    there = np.isfinite(matrix)
-    count = there.sum(0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(there, matrix, 0.0).sum(0) / count
-        squares = np.where(there, (matrix - mean) ** 2, 0.0).sum(0)
-        error = np.sqrt(squares / (count - 1) / count)
-    error[count < 2] = np.nan
-    return Curve(np.array(rounds), mean, error, len(seeds), found)
+    curve = statistics.means(np.where(np.isfinite(matrix), matrix, np.nan))
+    return Curve(np.array(rounds), curve.value, curve.error, len(seeds), found)
 
 
 def _number(value: float) -> float | None:

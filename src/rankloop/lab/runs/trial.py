@@ -172,6 +172,9 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
     )
 
 
+QUERIES_WITHOUT_RELEVANT = {"online": "count 0", "held-out": "left out"}  # what tables are to say beneath
+
+
 def conventions(trial: Trial, split: Split, stop_requires_click: bool | None) -> dict[str, Any]:
     """What the numbers of a run mean, for whoever compares them with others."""
     changing = {
@@ -182,8 +185,9 @@ def conventions(trial: Trial, split: Split, stop_requires_click: bool | None) ->
         "changes; without recovery, the rounds up to the next change",
     }
     return {
-        "ndcg": f"gain 2^grade - 1, discount log2(1 + position), ideal over all candidates cut at {trial.k}",
-        "queries without relevant documents": {"online": "count 0", "held-out": "left out"},
+        "ndcg": "gain 2^grade - 1, discount log2(1 + position), ideal over all candidates; "
+        f"online (the list shown) cut at {trial.k}, held-out at the number after @",
+        "queries without relevant documents": QUERIES_WITHOUT_RELEVANT,
         "online.cndcg": f"sum over rounds of gamma^(t-1) NDCG of the shown list, gamma = {trial.gamma}",
         "online.regret": "sum over rounds of 1 - NDCG of the shown list, against the ideal list of that round",
         "stop_requires_click": stop_requires_click,

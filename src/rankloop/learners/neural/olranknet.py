@@ -144,6 +144,11 @@ class OLRankNet(AdamRanker):
         self.seen_: Array = np.zeros(1)  # pairs, by what they count
         self._set_lists(Lists.empty(self._noisy()))
 
+    @property
+    def grows(self) -> str:
+        """Why its state grows with the events seen."""
+        return "keeps every list: the paper's refit" if self.update == "refit" else "until `memory` lists are kept"
+
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The first k of a random order that respects every certain pair."""
         k, rows = cut(candidates, k), self._rows(candidates)

@@ -81,6 +81,11 @@ class Greedy:
         self.weights_: Array = np.zeros(0)
         self.hessian_inverse_: Array = np.zeros((0, 0))
 
+    @property
+    def grows(self) -> str:
+        """Why its state grows with the events seen."""
+        return "keeps every pair: the exact minimiser reads all of them" if self.update == "refit" else ""
+
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The k highest scores, ties at random."""
         scores = scores_of(self.theta_, candidates)

@@ -154,6 +154,11 @@ class PairRank:
         self.weights_: Array = np.zeros(0)
         self.hessian_inverse_: Array = np.zeros((0, 0))
 
+    @property
+    def grows(self) -> str:
+        """Why its state grows with the events seen."""
+        return "keeps every pair: the exact minimiser reads all of them" if self.update == "refit" else ""
+
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The first k of a random order that respects every certain pair (or block)."""
         k, n = cut(candidates, k), candidates.n
