@@ -117,17 +117,18 @@ class Log(NamedTuple):
         at, weight = np.polynomial.hermite_e.hermegauss(60)
         return 0.5 + 0.1 * float(weight @ np.tanh(at + self.heavy) / weight.sum())
 
-    def held(self, name: str, draws: int, seed: int = 0) -> Held:
-        """Of the estimate `name`, by user and by list."""
-        right = naive = 0
+    def held(self, draws: int, seed: int = 0) -> dict[str, Held]:
+        """Of both estimates, by user and by list."""
+        held = {name: [0, 0] for name in ("ips", "snips")}
         truth = self.truth()
         for draw in range(draws):
             rewards, weights, user = self.draw(np.random.default_rng([seed, draw]))
-            by_user = offpolicy.by_list(rewards, weights, users=user, most=1.0)[name].estimate()
-            by_list = offpolicy.by_list(rewards, weights, most=1.0)[name].estimate()
-            right += by_user.low <= truth <= by_user.high
-            naive += by_list.low <= truth <= by_list.high
-        return Held(right / draws, naive / draws)
+            for way, users in enumerate((user, None)):
+                found = offpolicy.by_list(rewards, weights, users=users, most=1.0)
+                for name, count in held.items():
+                    estimate = found[name].estimate()
+                    count[way] += estimate.low <= truth <= estimate.high
+        return {name: Held(right / draws, naive / draws) for name, (right, naive) in held.items()}
 
 
 LOGS = {
@@ -148,8 +149,8 @@ def lines(draws: int) -> Iterator[tuple[str, Held]]:
     for name, design in DESIGNS.items():
         yield name, design.held(draws)
     for name, log in LOGS.items():
-        for which in ("ips", "snips"):
-            yield f"off-policy {which}: {name}", log.held(which, draws)
+        for which, held in log.held(draws).items():
+            yield f"off-policy {which}: {name}", held
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.coverage import LOGS
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
@@ -333,6 +334,95 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         assert 0.915 < rates[name] < 0.985, rates
     for name in ("list", "normalised", "robust"):  # twelve lists in three hundred count: Hoeffding's, and told so
         assert rates[name] > 0.95, rates
+
+
+@pytest.mark.parametrize(
+    "log", ["30 users x 20 lists", "50 users, 20 lists on average", "300 lists, very heavy weights"]
+)
+def test_intervals_by_user_hold_the_truth(log: str) -> None:
+    """In 93 to 97 % of 2,000 logs; where weights are very heavy, in no less."""
+    for held in LOGS[log].held(2000).values():
+        assert held.right >= 0.93
+        assert held.right <= 0.97 or LOGS[log].heavy > 1.0
+        assert held.naive is not None
+        assert held.naive < 0.9 or not LOGS[log].by_user
+
+
+def test_a_list_that_carries_all_weight_says_nothing() -> None:
+    """Student's interval was [2.02e-9, 2.12e-9] for a log like this one: what is known is that rewards are 0 to 3."""
+    rewards, weights = np.ones(1000), np.full(1000, -60.0)
+    weights[::5] = -20.0 + np.arange(200) * 1e-9
+    one = weights.copy()
+    one[1:] = -60.0
+    for name in ("ips", "snips"):
+        found = by_list(rewards, one, most=3.0)[name].estimate()
+        assert found.effective == pytest.approx(1.0)
+        assert found.low == pytest.approx(0.0, abs=1e-6)
+        assert found.high == pytest.approx(3.0)
+        assert found.warning
+    even = by_list(rewards, weights, most=3.0)["ips"]
+    assert "lacking" in even.warning  # two hundred lists alike in weight: Student's, and told what is missing
+    assert even.estimate().high < 1e-8
+
+
+@pytest.mark.parametrize(
+    ("lists", "heavy", "student"), [(40, 1, True), (20, 1, False), (400, 90, False), (400, 250, True)]
+)
+def test_students_interval_is_carried_by_enough_lists(lists: int, heavy: int, student: bool) -> None:
+    """By 30 of equal weight, by 100 if those are not half of all: `heavy` lists have a weight, the others none."""
+    weights = np.zeros(lists) if heavy == 1 else np.where(np.arange(lists) < heavy, log(lists / heavy), -inf)
+    rewards = np.random.default_rng(0).integers(0, 2, lists).astype(float)
+    statistic = by_list(rewards, weights, most=1.0)["snips"]
+    assert statistic.carried == student
+    found = statistic.estimate()
+    half = offpolicy.hoeffding(found.effective, 1.0, 0.95)
+    if student:
+        assert found.high - found.value < half
+    else:
+        assert found.high == pytest.approx(min(found.value + half, 1.0))
+        assert "effective observations" in found.warning
+
+
+def test_lists_of_a_user_are_in_one_group_and_go_out_together() -> None:
+    rng = np.random.default_rng(0)
+    users = rng.integers(0, 12, 90)
+    rewards, weights = rng.random(90), rng.exponential(size=90)
+    found = by_list(rewards, np.log(weights), users=users, groups=5)["ips"]
+    assert found.units is not None
+    assert all(np.unique(found.units.group[users == user]).size == 1 for user in range(12))
+    for g in range(5):
+        stay = found.units.group != g
+        assert found.left_out[g] == pytest.approx((weights * rewards)[stay].mean())
+    clicks, ranks, _ = some_lists(1, 90, 4)
+    moves = Moves.of(clicks, ranks, users=users.tolist())
+    assert moves.lists.tolist() == [(users == user).sum() for user in dict.fromkeys(users.tolist())]
+
+
+def test_a_user_with_many_lists_is_one_witness() -> None:
+    """Each list ten times over, by the same user: the error is that of the lists, not a third of it."""
+    rng = np.random.default_rng(3)
+    rewards, users = rng.random(40), np.repeat(np.arange(40), 10)
+    once, often = (
+        by_list(rewards, np.zeros(40))["ips"].estimate(),
+        by_list(rewards.repeat(10), np.zeros(400), users=users),
+    )
+    found = often["ips"].estimate()
+    assert (found.value, found.error, found.low, found.effective) == pytest.approx(
+        (once.value, once.error, once.low, once.effective)
+    )
+    clicks, ranks, _ = some_lists(5, 60, 4)
+    single = by_position(Moves.of(clicks, ranks), known(THETA))["ips"].estimate()
+    tenfold = Moves.of(clicks.repeat(10, axis=0), ranks.repeat(10, axis=0), users=np.repeat(np.arange(60), 10))
+    many = by_position(tenfold, known(THETA))["ips"].estimate()
+    assert (many.value, many.error) == pytest.approx((single.value, single.error))
+    assert many.effective <= 60
+
+
+def test_one_user_says_nothing_however_many_lists() -> None:
+    found = by_list(np.random.default_rng(0).random(300), np.zeros(300), users=["ann"] * 300)["ips"].estimate()
+    assert (found.low, found.high) == (-inf, inf)
+    with pytest.raises(InvalidInput, match="2 users for 3 lists"):
+        by_list(np.ones(3), np.zeros(3), users=["a", "b"])
 
 
 # -- what is wrong is named ----------------------------------------------------------------------------------------
