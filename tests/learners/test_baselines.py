@@ -29,7 +29,7 @@ def test_pairs_are_inferred_as_pairrank_does() -> None:
     """Clicks on the first and fourth of five: all six pairs, two at random, or the neighbours (1, 2) and (3, 4)."""
     rows, found = {}, {}
     for pairs in ("all", "matched", "adjacent"):
-        learner = Greedy(update="refit", pairs=pairs)  # type: ignore[arg-type]
+        learner = Greedy(update="refit", pairs=pairs)
         shown = learner.adopt(Candidates(features=np.eye(5)), np.arange(5))
         learner.learn(shown, Feedback.clicks([1, 0, 0, 1, 0]), np.random.default_rng(0))
         rows[pairs] = learner.rows_

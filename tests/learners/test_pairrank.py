@@ -107,6 +107,17 @@ def test_blocks_shrink_fastest_at_the_top(user: str) -> None:
     assert record.last("block_size@1") <= record.last("block_size@10")
 
 
+def test_kendall_regret_falls_behind_that_of_random_lists() -> None:
+    """The regret of Theorem 1: pairs in the wrong order, round by round."""
+    data = "synthetic:mq2007?queries=50&vali=5&test=5"
+    found = {
+        name: run(Trial(name, data, rounds=300, evaluations=5, probes=("misordered",))).measures["online.misordered"]
+        for name in ("pairrank@paper", "random")
+    }
+    assert (np.diff(found["random"]) > 0).all()
+    assert found["pairrank@paper"][-1] < 0.8 * found["random"][-1]
+
+
 def _linear_world(seed: int) -> Dataset:
     rng = np.random.default_rng(seed)
     features = rng.random((60 * 20, 5))
