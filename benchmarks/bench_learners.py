@@ -28,7 +28,7 @@ CASES: list[tuple[str, dict[str, Any], int, str]] = [
     ("random", {}, 20_000, ""),
     ("dbgd", {}, 10_000, ""),
     ("dm2l", {}, 10_000, ""),
-    ("mgd", {"candidates": 49}, 4_000, ""),
+    ("mgd", {"candidates": 49, "mixing": "probabilistic"}, 4_000, ""),
     ("m3l", {"base_parameters": {"candidates": 49}}, 4_000, ""),
     ("nsgd", {}, 3_000, ""),
     ("nm2l", {}, 3_000, ""),

@@ -7,7 +7,7 @@ in `__post_init__`. There is no base class: the functions here work on any such 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -71,6 +71,45 @@ class Explains(Protocol):
 
         The impression may be of a list that was adopted. Changes nothing, and is quick: nothing is ranked meanwhile.
         """
+
+
+class GradedItems(NamedTuple):
+    """One set of items that is ordered again and again, whole, under relevance vectors that the lab brings."""
+
+    items: int
+    key: Array  # (2,) of the random stream "rank"
+
+
+class GradedQueries(NamedTuple):
+    """The queries of a data set, drawn uniformly."""
+
+    features: Array  # (N, d)
+    grades: Array  # (N,) float64
+    offsets: Array  # (Q + 1,) query q's documents are offsets[q] … offsets[q + 1] - 1
+    ideal: Array  # (Q,) ideal DCG@k
+    keys: Array  # (2, 2) of the random streams "world" and "rank"
+    k: int
+
+
+@runtime_checkable
+class CompiledItems(Protocol):
+    """Optional, for learners of grades without features: rounds with no Python between them (`compiled_grades`)."""
+
+    def compiled_items(self, world: GradedItems) -> Callable[[Array, int, Array], None]:
+        """What plays rounds: given grades (T, m) and the number of the first, it fills the orders shown (T, m).
+
+        The rounds that `rank` and `learn` of a fresh learner with these parameters would give, bit for bit; this one is
+        not changed.
+        """
+
+
+@runtime_checkable
+class CompiledQueries(Protocol):
+    """Optional, for learners of grades with features, likewise."""
+
+    def compiled_queries(self, world: GradedQueries) -> Callable[[int, Array, Array], Array]:
+        """What plays rounds: given the number of the first, it fills NDCG@k (T,) and, unless empty, the surrogate's
+        losses (T,), and returns θ as it stands then; empty for a learner without one."""
 
 
 @runtime_checkable

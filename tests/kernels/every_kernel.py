@@ -171,7 +171,8 @@ def results() -> Results:
     dueling.within_ball(ball, 1.0)
     experts, shares = frozen(rng.normal(size=(3, d))), frozen([0.5, 0.3, 0.2])
     middle = frozen(dueling.mixture(shares, experts))
-    tracked = dueling.track(shares, experts, middle, frozen(directions[0]), frozen([0.1, 0.5, 2.0]), 0.2, 2.0, 1.5)
+    logs = frozen(np.log(shares))
+    tracked = dueling.track(logs, experts, middle, frozen(directions[0]), frozen([0.1, 0.5, 2.0]), 0.2, 2.0, 1.5)
     mean, winners = dueling.mean_winner(directions, frozen([0.0, 0.5, 0.1, 0.6]), frozen([0.0, 0.2, 0.4, 0.1]))
     found |= {
         "dueling interleave": mixed.tolist(),
@@ -183,7 +184,7 @@ def results() -> Results:
         "explorers": dueling.explorers(theta, directions, 0.5).ravel().tolist(),
         "length": [dueling.length(theta)],
         "track": np.concatenate([part.ravel() for part in tracked]).tolist(),
-        "hedge": dueling.hedge(shares, experts, middle, frozen(directions[0]), 0.2, 2.0).tolist(),
+        "hedge": dueling.hedge(logs, experts, middle, frozen(directions[0]), 0.2, 2.0).tolist(),
         "mean_winner": [*mean.tolist(), float(winners)],
         "right_pairs": dueling.right_pairs(shown, directions).tolist(),
     }

@@ -77,7 +77,8 @@ def test_a_round_of_experts_is_hedge_then_steps_then_the_ball(seed: int, N: int,
     rng = np.random.default_rng(seed)
     weights, experts, step = rng.dirichlet(np.ones(N)), frozen(rng.normal(size=(N, d))), frozen(rng.normal(size=d))
     rates, aggregate = frozen(rng.random(N)), frozen(dueling.mixture(frozen(weights), experts))
-    found, moved, middle = dueling.track(frozen(weights), experts, aggregate, step, rates, 0.3, 2.0, 1.5)
+    logs, moved, middle = dueling.track(frozen(np.log(weights)), experts, aggregate, step, rates, 0.3, 2.0, 1.5)
+    found = np.exp(logs)
     wanted, _ = naive.hedge(weights.tolist(), experts.tolist(), step.tolist(), 0.3, 2.0)
     assert found == pytest.approx(wanted)
     for expert, rate, now in zip(experts, rates, moved, strict=True):
@@ -97,8 +98,20 @@ def test_hedge_is_by_the_book_and_its_losses_cancel(seed: int, N: int, d: int) -
     weights, experts, step = rng.dirichlet(np.ones(N)), frozen(rng.normal(size=(N, d))), frozen(rng.normal(size=d))
     wanted, losses = naive.hedge(weights.tolist(), experts.tolist(), step.tolist(), 0.3, 2.0)
     aggregate = dueling.mixture(frozen(weights), experts)
-    assert dueling.hedge(frozen(weights), experts, aggregate, step, 0.3, 2.0) == pytest.approx(wanted)
+    logs = frozen(np.log(weights))
+    assert np.exp(dueling.hedge(logs, experts, aggregate, step, 0.3, 2.0)) == pytest.approx(wanted)
     assert float(np.dot(weights, losses)) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_hedge_stays_finite_whatever_the_gain_and_forgets_nobody() -> None:
+    """e^(±50,000) is no float64. Gains undone one by one bring the weights back to where they were."""
+    experts, middle = frozen([[1.0], [-1.0], [0.5]]), frozen([0.0])
+    first = frozen(np.log([0.5, 0.3, 0.2]))
+    far = frozen(dueling.hedge(first, experts, middle, frozen([5e4]), 1.0, 1.0))
+    assert np.isfinite(far).all()
+    assert np.exp(far).tolist() == [1.0, 0.0, 0.0]
+    back = dueling.hedge(far, experts, middle, frozen([-5e4]), 1.0, 1.0)
+    assert np.exp(back) == pytest.approx([0.5, 0.3, 0.2])
 
 
 def test_the_mean_is_over_those_more_likely_to_have_won() -> None:

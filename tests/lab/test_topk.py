@@ -24,6 +24,7 @@ from rankloop.learners.grades.listnet_full import ListNetFull
 from rankloop.learners.grades.rtopk import RTopK
 from rankloop.learners.grades.rtopk_items import RTopKItems
 from rankloop.metrics import ndcg
+from rankloop.registry import make
 from rankloop.types import Array
 
 ROUNDS, SEEDS = 10_000, 10
@@ -101,6 +102,13 @@ def test_checkpoints_must_be_rounds() -> None:
     for at in ([], [0], [11]):
         with pytest.raises(InvalidParameter, match="must lie between 1 and 10"):
             run_items(FTPLFull(), Corrupted(), 10, at=at)
+
+
+def test_a_learner_without_a_compiled_loop_is_named(data: Dataset) -> None:
+    with pytest.raises(InvalidParameter, match="RTopK has no compiled loop over items without features; simulate it"):
+        run_items(RTopK(), Corrupted(), 10)
+    with pytest.raises(InvalidParameter, match=r"PDGD has no compiled loop over queries.*method compiled_queries"):
+        run_contextual(make("pdgd"), data, 10)
 
 
 def test_progress_is_told(data: Dataset) -> None:

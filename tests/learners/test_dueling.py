@@ -170,6 +170,18 @@ def test_hedge_divides_its_losses_as_told(losses: Literal["typical", "bound", "p
     assert moves > 10
 
 
+def test_the_papers_losses_stay_finite_with_many_features() -> None:
+    """Unnormalised they reach thousands at 700 features, and exp of that is no number."""
+    learner, rng = make("pm2l", losses="paper", horizon=200), np.random.default_rng(4)
+    for t in range(200):
+        shown = learner.rank(candidates(t, n=20, d=700), 10, rng)
+        learner.learn(shown, Feedback.clicks((rng.random(10) < 0.4) * 1.0), rng)
+    assert isinstance(learner, Meta)
+    assert all(np.isfinite(value).all() for value in learner.state().values())
+    assert learner.weights_.sum() == pytest.approx(1.0)
+    assert learner.theta_ == pytest.approx(learner.weights_ @ learner.experts_)
+
+
 def test_losses_that_are_not_known_are_named() -> None:
     with pytest.raises(InvalidParameter, match="losses is 'none'; it must be one of typical, bound, paper"):
         make("nm2l", losses="none")

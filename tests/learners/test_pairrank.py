@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 from rankloop.clicks.users import DependentClickUser
 from rankloop.errors import InvalidParameter
@@ -16,9 +17,15 @@ from rankloop.lab.runs.trial import Trial, run
 from rankloop.lab.worlds.world import Stationary
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.metrics import misordered_pairs
+from rankloop.registry import PUBLISHED, make
 from rankloop.types import Array, Candidates, Feedback
 
-PAPER: dict[str, Any] = {"certainty": "probability", "debias": "none", "scale": "one", "pairs": "adjacent"}
+
+def paper(**parameters: Any) -> PairRank:
+    """The paper's algorithm: Eq. (1) refitted after every click."""
+    learner = make("pairrank@paper", **parameters)
+    assert isinstance(learner, PairRank)
+    return learner
 
 
 def told(learner: PairRank, rounds: int, truth: Array, rng: np.random.Generator, n: int = 8, k: int = 8) -> None:
@@ -40,7 +47,7 @@ def test_lemma_1_covers() -> None:
         rng = np.random.default_rng(seed)
         truth = rng.normal(size=4)
         truth /= np.linalg.norm(truth)  # Q = 1 is what the learner is told
-        learner = PairRank(alpha="theory", delta=delta, update="refit", prior=1.0, ridge=1.0, **PAPER)
+        learner = paper(alpha="theory", delta=delta, prior=1.0, ridge=1.0)
         covered = True
         for _ in range(10):
             told(learner, 10, truth, rng)
@@ -55,7 +62,7 @@ def test_lemma_1_covers() -> None:
 def test_regret_flattens_under_linear_truth_and_full_examination() -> None:
     """The log-log slope of the mis-ordered pairs falls towards 0, with the paper's rules."""
     rng = np.random.default_rng(5)
-    truth, learner = np.array([3.0, -2.0, 1.0, 0.5]), PairRank(alpha=0.1, prior=1.0, **PAPER)
+    truth, learner = np.array([3.0, -2.0, 1.0, 0.5]), paper(prior=1.0, ridge=1.0)
     regret = []
     for _ in range(2000):
         features = rng.random((8, 4))
@@ -79,9 +86,7 @@ def test_conservative_beats_random_online_at_alpha_a_tenth(user: str) -> None:
     scores = {
         explore: np.mean(
             [
-                run(Trial("pairrank", data, user, {**PAPER, "alpha": 0.1, "explore": explore}, 1000, seed=seed)).last(
-                    "online.cndcg"
-                )
+                run(Trial("pairrank@paper", data, user, {"explore": explore}, 1000, seed=seed)).last("online.cndcg")
                 for seed in range(3)
             ]
         )
@@ -95,11 +100,22 @@ def test_blocks_shrink_fastest_at_the_top(user: str) -> None:
     """Figures 6 and 7: one block of everything at first, then ever smaller ones, at rank 1 before rank 10."""
     data = "synthetic:mq2007?queries=100&seed=1"
     spec = f"{user}?stop_requires_click=false"
-    record = run(Trial("pairrank", data, spec, {**PAPER, "alpha": 0.1}, 2000, probes=("blocks",)))
+    record = run(Trial("pairrank@paper", data, spec, {}, 2000, probes=("blocks",)))
     sizes = record.measures["block_size@1"]
     assert sizes[-1] < 0.5 * sizes[0]
     assert record.last("blocks") > record.measures["blocks"][0]
     assert record.last("block_size@1") <= record.last("block_size@10")
+
+
+def test_kendall_regret_falls_behind_that_of_random_lists() -> None:
+    """The regret of Theorem 1: pairs in the wrong order, round by round."""
+    data = "synthetic:mq2007?queries=50&vali=5&test=5"
+    found = {
+        name: run(Trial(name, data, rounds=300, evaluations=5, probes=("misordered",))).measures["online.misordered"]
+        for name in ("pairrank@paper", "random")
+    }
+    assert (np.diff(found["random"]) > 0).all()
+    assert found["pairrank@paper"][-1] < 0.8 * found["random"][-1]
 
 
 def _linear_world(seed: int) -> Dataset:
@@ -130,6 +146,27 @@ def test_refit_is_the_minimiser() -> None:
     direct = np.linalg.inv(learner.prior * np.eye(3) + learner.rows_.T @ learner.rows_)
     assert np.abs(learner.inverse_ - direct).max() < 1e-12
     assert learner.log_det_[0] == pytest.approx(-np.linalg.slogdet(direct)[1] - 3 * np.log(learner.prior), rel=1e-9)
+
+
+def test_the_released_code_minimises_the_mean_loss() -> None:
+    """Mean of log(1 + exp(-xᵀθ)) + λ‖θ‖², by SciPy from another start; the same pairs summed leave θ much longer."""
+    lengths = {}
+    for name in ("pairrank@code", "pairrank@paper"):
+        learner = make(name, prior=0.5, ridge=1.0)
+        assert isinstance(learner, PairRank)
+        told(learner, 150, np.array([4.0, -3.0, 2.0]), np.random.default_rng(3))
+        lengths[name] = np.linalg.norm(learner.theta_)
+        rows = learner.rows_
+
+        def objective(theta: Array, rows: Array = rows, name: str = name) -> float:
+            losses = np.logaddexp(0.0, -rows @ theta)
+            return float(
+                losses.mean() + 0.5 * theta @ theta if name == "pairrank@code" else losses.sum() + 0.5 * theta @ theta
+            )
+
+        direct = minimize(objective, np.ones(3), tol=1e-12).x
+        assert learner.theta_ == pytest.approx(direct, abs=1e-5)
+    assert lengths["pairrank@code"] < 0.2 * lengths["pairrank@paper"]
 
 
 def test_leaving_out_hopeless_documents_changes_nothing() -> None:
@@ -184,12 +221,26 @@ def test_forgetting_fades_evidence_and_keeps_the_prior() -> None:
     assert faded == pytest.approx(np.linalg.inv(0.9 * matrix + 0.1 * 5.0 * np.eye(2)))
 
 
+LEMMA_1 = {**PUBLISHED["pairrank@paper"].params, "alpha": "theory"}
+
+
+@pytest.mark.parametrize("pairs", ["adjacent", "matched"])
+def test_lemma_1_is_taken_with_independent_pairs(pairs: str) -> None:
+    assert paper(alpha="theory", pairs=pairs).alpha == "theory"
+
+
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
         ({"alpha": -1}, "alpha is -1; it must be at least 0"),
         ({"alpha": "big"}, "alpha is 'big'; it must be a number or \"theory\""),
-        ({"alpha": "theory"}, 'needs certainty="probability"'),
+        ({"alpha": "theory"}, "needs certainty='probability', not 'logit'"),
+        ({**LEMMA_1, "update": "onepass"}, "needs update='refit', not 'onepass'"),
+        ({**LEMMA_1, "loss": "mean"}, "needs loss='sum', not 'mean'"),
+        ({**LEMMA_1, "debias": "propensity"}, "needs debias='none'"),
+        ({**LEMMA_1, "pairs": "all"}, 'needs independent pairs, each document in one at most: pairs="adjacent"'),
+        ({**LEMMA_1, "prior": 2.0}, "needs one λ for θ and M: prior = ridge, not 2.0 and 0.1"),
+        ({"loss": "mean"}, "loss is 'mean'; it needs update=\"refit\""),
         ({"explore": "wild"}, "explore is 'wild'; it must be one of conservative, random"),
         ({"prior": 0}, "prior is 0; it must be above 0"),
         ({"forget": 0.9, "update": "refit"}, 'forget is 0.9; it needs update="onepass"'),

@@ -17,17 +17,23 @@ def add_to(app: App) -> None:
     app.command(check)
 
 
-def learners(*, json: bool = False) -> None:
+def learners(*, published: bool = False, json: bool = False) -> None:
     """List the learners: name, family, what feedback they take, whether they use features.
 
     Parameters
     ----------
+    published
+        List the published configurations, such as `pairrank@paper`, which are taken wherever a learner is named:
+        where each comes from, and what it sets otherwise than our default.
     json
         Print JSON, with the parameters of each and their defaults.
     """
     from rankloop.learner import params
     from rankloop.registry import LEARNERS, learner_class
 
+    if published:
+        _published(json)
+        return
     listed = [
         {
             "name": name,
@@ -47,6 +53,33 @@ def learners(*, json: bool = False) -> None:
     _out.print_table("Learners", ["name", "family", "learns from", "uses features", ""], rows, numbers_from=9)
 
 
+def _published(json: bool) -> None:
+    from rankloop.registry import PUBLISHED, differences
+
+    if json:
+        _out.print_json(
+            [
+                {
+                    "name": name,
+                    **found._asdict(),
+                    "differs": {
+                        key: {"default": ours, "published": its} for key, (ours, its) in differences(name).items()
+                    },
+                }
+                for name, found in PUBLISHED.items()
+            ]
+        )
+        return
+    rows = []
+    for name, found in PUBLISHED.items():
+        told = [f"{key}={_word(its)} (not {_word(ours)})" for key, (ours, its) in differences(name).items()]
+        told += [f"{need}: yours to give" for need in found.needs]
+        rows.append([name, found.source, ", ".join(told) or "nothing", found.note])
+    _out.print_table(
+        "Published configurations", ["name", "source", "differs from our default", ""], rows, numbers_from=9
+    )
+
+
 def check(
     learner: str,
     *,
@@ -58,7 +91,7 @@ def check(
     Parameters
     ----------
     learner
-        A name from `rankloop learners`, with parameters if wanted: `pairrank?alpha=0.1`.
+        A name from `rankloop learners`, with parameters if wanted: `pairrank?alpha=0.1`; or a published one.
     param
         A parameter as name=value; may be repeated.
     json
@@ -66,13 +99,13 @@ def check(
     """
     from rankloop.checks import yield_checks
     from rankloop.cli.lab import parsed_learners
-    from rankloop.registry import LEARNERS, make
+    from rankloop.registry import entry_of, make
 
     # a wrong name or value is told as such here, not as twenty broken rules below
     ((learner, parameters),) = parsed_learners([learner], param)
     _out.say_when_compiling()
     outcomes = []
-    for outcome in yield_checks(lambda: make(learner, **parameters), learns=LEARNERS[learner].learns):
+    for outcome in yield_checks(lambda: make(learner, **parameters), learns=entry_of(learner).learns):
         outcomes.append(outcome)
         if not json:
             mark = "[green]    ok[/green]" if outcome.error is None else "[red]BROKEN[/red]"

@@ -215,21 +215,26 @@ def within_ball(rows: Array, radius: float) -> None:
 
 
 @jit
-def hedge(weights: Array, experts: Array, aggregate: Array, step: Array, alpha: float, scale: float) -> Array:
-    """(N,) expert weights after one round of Hedge on loss(w_i) = -⟨step, w_i - w⟩ / scale.
+def hedge(logs: Array, experts: Array, aggregate: Array, step: Array, alpha: float, scale: float) -> Array:
+    """(N,) logarithms of the expert weights π after one round of Hedge on loss(w_i) = -⟨step, w_i - w⟩ / scale.
 
-    Losses are relative to the aggregate w = Σ π_i w_i, so Σ π_i loss(w_i) = 0.
+    Losses are relative to the aggregate w = Σ π_i w_i, so Σ π_i loss(w_i) = 0. In logarithms no gain is too large, and
+    an expert who has fallen behind by hundreds of digits can still come back.
     """
-    found = np.empty(weights.size)
-    total = 0.0
-    for i in range(weights.size):
+    found = np.empty(logs.size)
+    most = -np.inf
+    for i in range(logs.size):
         gain = 0.0
         for j in range(step.size):
             gain += step[j] * (experts[i, j] - aggregate[j])
-        found[i] = weights[i] * np.exp(alpha * gain / scale)
-        total += found[i]
-    for i in range(weights.size):
-        found[i] /= total
+        found[i] = logs[i] + alpha * gain / scale
+        most = max(most, found[i])
+    total = 0.0
+    for i in range(logs.size):
+        found[i] -= most
+        total += np.exp(found[i])
+    for i in range(logs.size):
+        found[i] -= np.log(total)
     return found
 
 
@@ -245,7 +250,7 @@ def mixture(weights: Array, experts: Array) -> Array:
 
 @jit
 def track(
-    weights: Array,
+    logs: Array,
     experts: Array,
     aggregate: Array,
     step: Array,
@@ -254,17 +259,17 @@ def track(
     scale: float,
     reach: float,
 ) -> tuple[Array, Array, Array]:
-    """One round of experts who share a step: their weights (N,) after Hedge, they themselves (N, d) and their mixture.
+    """One round of experts who share a step: their log weights (N,) after Hedge, they themselves (N, d), their mixture.
 
     Hedge judges them by where they stood before; then each goes `rates` (N,) times the step, and none leaves the ball.
     """
-    found = hedge(weights, experts, aggregate, step, alpha, scale)
+    found = hedge(logs, experts, aggregate, step, alpha, scale)
     moved = np.empty(experts.shape)
     for i in range(experts.shape[0]):
         for j in range(step.size):
             moved[i, j] = experts[i, j] + rates[i] * step[j]
     within_ball(moved, reach)
-    return found, moved, mixture(found, moved)
+    return found, moved, mixture(np.exp(found), moved)
 
 
 @jit

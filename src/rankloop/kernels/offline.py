@@ -37,3 +37,20 @@ def ranknet_loss(scores: Array, grades: Array, offsets: Array) -> tuple[float, A
                     slopes[j] += slope
     used = max(used, 1)
     return loss / used, slopes / used
+
+
+@jit
+def kendall_regret(grades: Array, order: Array) -> int:
+    """How many pairs a list has in the wrong order: the Kendall tau distance between it and the nearest ideal order.
+
+    `grades` (n,) are those of all candidates, `order` (k,) the positions shown. A document stands above all that are
+    shown below it and all that are not shown; of those not shown nobody knows the order, so they do not count among
+    themselves. Nor do equal grades.
+    """
+    wrong = 0
+    below = np.ones(grades.size, np.bool_)
+    for p in range(order.size):
+        below[order[p]] = False
+        for j in range(grades.size):
+            wrong += below[j] & (grades[j] > grades[order[p]])
+    return wrong

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from rankloop import registry
 from rankloop.errors import InvalidParameter
 from rankloop.service import model as models
 from rankloop.service.engine import Conflict, Engine, OverLimit, UnknownRanker
@@ -179,10 +180,12 @@ def erase_user(engine: Engine, user: str) -> Erased:
 
 
 def complete(spec: Spec) -> Spec:
-    """The spec with every parameter of its learner spelled out: a later release may have other defaults."""
+    """The spec with every parameter of its learner spelled out, and a published configuration by its plain learner:
+    a later release may have other defaults."""
     learner: Any = models.make_learner(spec)
     parameters = {f.name: getattr(learner, f.name) for f in dataclasses.fields(learner) if f.init}
-    return msgspec.structs.replace(spec, parameters=msgspec.json.decode(msgspec.json.encode(parameters)))
+    plain = msgspec.json.decode(msgspec.json.encode(parameters))
+    return msgspec.structs.replace(spec, learner=registry.name_of(learner), parameters=plain)
 
 
 # -- helpers -------------------------------------------------------------------------------------------------------

@@ -47,7 +47,9 @@ class Challenger:
         self.label, self.learner = spec, registry.make(name, **parameters)
         if self.learner.feedback != "clicks":
             raise InvalidParameter(f"{spec} learns from {self.learner.feedback}, but the log has clicks; try another")
-        self.own = name == logged  # lists of its own kind say how they were drawn, and it learns from them as they are
+        self.own = (
+            registry.name_of(self.learner) == logged
+        )  # lists of its own kind say how they were drawn, and it learns from them as they are
         self.streams = Streams(seed)
 
     def order(self, candidates: Candidates, seq: int, shows: Shows) -> Array:

@@ -30,7 +30,7 @@ TITLES = {
     "offline.ndcg@10": "held-out NDCG@10",
     "online.cndcg": "cumulative NDCG",
     "online.ndcg": "mean NDCG shown",
-    "online.regret": "dynamic regret",
+    "online.regret": "sum of 1 - NDCG",
     "regret": "regret",
     "online.window_ndcg": "NDCG shown, over time",
     "online.recovery": "rounds to recover",

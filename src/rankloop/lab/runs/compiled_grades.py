@@ -1,8 +1,9 @@
 """Runs of the learners of grades in compiled code: hundreds of thousands of rounds a second.
 
 The same kernels as in the learners, with the random numbers of the plain loop, so the runs are those of
-`rankloop.lab.runs.simulate`, bit for bit, without Python between the rounds. Feedback comes at once here; where it
-is late or lost, take the plain loop.
+`rankloop.lab.runs.simulate`, bit for bit, without Python between the rounds. A learner that can be run so has a method
+for it (`rankloop.learner.CompiledItems`, `CompiledQueries`). Feedback comes at once here; where it is late or lost,
+take the plain loop.
 """
 
 from __future__ import annotations
@@ -13,16 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.errors import InvalidParameter
-from rankloop.kernels import ftpl, topk_loop
 from rankloop.kernels.metrics import ragged_ideal_dcg
 from rankloop.lab.data.dataset import Dataset
 from rankloop.lab.runs.regret import Regret
 from rankloop.lab.worlds import item_worlds as relevance
-from rankloop.learners.baselines.random_order import RandomOrder
-from rankloop.learners.grades.ftpl_full import FTPLFull
-from rankloop.learners.grades.listnet_full import ListNetFull
-from rankloop.learners.grades.rtopk import RTopK
-from rankloop.learners.grades.rtopk_items import FIELDS, RTopKItems
+from rankloop.learner import CompiledItems, CompiledQueries, GradedItems, GradedQueries, Learner
 from rankloop.streams import Streams
 from rankloop.types import Array
 
@@ -46,7 +42,7 @@ class ContextualRun(NamedTuple):
 
 
 def run_items(
-    learner: RTopKItems | FTPLFull,
+    learner: Learner,
     world: relevance.Relevance,
     rounds: int,
     seed: int = 0,
@@ -57,16 +53,19 @@ def run_items(
 ) -> ItemsRun:
     """Let a fresh learner order the items of `world`, whole lists; regret by measure after the rounds `at`.
 
+    >>> from rankloop.registry import make
     >>> world = relevance.Corrupted(items=6, relevant=2)
-    >>> run = run_items(RTopKItems(grades=1, horizon=1000), world, 1000, at=[100, 1000])
+    >>> run = run_items(make("rtopk-items", grades=1, horizon=1000), world, 1000, at=[100, 1000])
     >>> bool(run.regret["dcg"][1] / 1000 < run.regret["dcg"][0] / 100)
     True
     """
     marks = np.unique(np.asarray([rounds] if at is None else at, dtype=np.int64))
     if marks.size == 0 or marks[0] < 1 or marks[-1] > rounds:
         raise InvalidParameter(f"checkpoints {marks.tolist()}; they must lie between 1 and {rounds}, the rounds")
+    if not isinstance(learner, CompiledItems):
+        raise _no_loop(learner, "items without features", "compiled_items")
     streams, found = Streams(seed), {name: Regret(name, world.items, cut) for name in measures}
-    step = _stepper(learner, world.items, streams.key("rank"))
+    step = learner.compiled_items(GradedItems(world.items, streams.key("rank")))
     orders = np.empty((CHUNK, world.items), np.int64)
     values: dict[str, list[float]] = {name: [] for name in measures}
     done = 0
@@ -85,18 +84,8 @@ def run_items(
     return ItemsRun(marks, {name: np.array(series) for name, series in values.items()})
 
 
-def _stepper(learner: RTopKItems | FTPLFull, items: int, key: Array) -> Callable[[Array, int, Array], None]:
-    rule = learner.rule()
-    if isinstance(learner, FTPLFull):
-        sums, weights = np.zeros(items), np.zeros(items)
-        return lambda grades, first, orders: topk_loop.ftpl_rounds(grades, key, first, sums, weights, rule, orders)
-    sizes = {"query": 1, "item": items}
-    board = ftpl.Board(*(np.full(sizes[field.per], field.start, field.dtype) for field in FIELDS.values()))
-    return lambda grades, first, orders: topk_loop.items_rounds(grades, key, first, board, rule, orders)
-
-
 def run_contextual(
-    learner: RTopK | ListNetFull | RandomOrder,
+    learner: Learner,
     dataset: Dataset,
     rounds: int,
     seed: int = 0,
@@ -108,20 +97,24 @@ def run_contextual(
 
     `listnet-full` is shown, and told, whole lists; the others show k. `losses` asks for the surrogate's, too.
     """
+    if not isinstance(learner, CompiledQueries):
+        raise _no_loop(learner, "queries with features", "compiled_queries")
     streams = Streams(seed)
     keys = np.array([streams.key("world"), streams.key("rank")])
     features, grades, offsets = np.asarray(dataset.features), dataset.grades.astype(np.float64), dataset.offsets
     ideal = ragged_ideal_dcg(dataset.grades, offsets, k)
     ndcg, lost, theta = np.empty(rounds), np.empty(rounds if losses else 0), np.zeros(0)
+    play = learner.compiled_queries(GradedQueries(features, grades, offsets, ideal, keys, k))
     for first in range(0, rounds, CHUNK):
         part = ndcg[first : first + CHUNK]
-        world = features, grades, offsets, ideal, keys, first, theta, k
-        if isinstance(learner, RTopK):
-            theta = topk_loop.rtopk_rounds(*world, learner.rule(), part, lost[first : first + CHUNK])
-        elif isinstance(learner, ListNetFull):
-            theta = topk_loop.listnet_rounds(*world, float(learner.rate), float(learner.radius), part)
-        else:
-            topk_loop.random_rounds(grades, offsets, ideal, keys, first, k, part)
+        theta = play(first, part, lost[first : first + CHUNK])
         if on_progress:
             on_progress(first + part.size)
     return ContextualRun(ndcg, lost, theta)
+
+
+def _no_loop(learner: Learner, what: str, method: str) -> InvalidParameter:
+    return InvalidParameter(
+        f"{type(learner).__name__} has no compiled loop over {what}; simulate it with rankloop.lab.runs.simulate, or "
+        f"give it a method {method}"
+    )

@@ -57,11 +57,11 @@ def check_ranker(spec: str) -> None:
     """
     if spec.startswith("feature:"):
         _feature_number(spec)
-    elif spec.partition("?")[0] in LEARNERS:
+    elif registry.is_learner(spec.partition("?")[0]):
         name, parameters = registry.parse_learner(spec)
         registry.make(name, **parameters)
     elif not Path(spec).is_file():
-        close = get_close_matches(spec.partition("?")[0], LEARNERS, 1)
+        close = get_close_matches(spec.partition("?")[0], [*LEARNERS, *registry.PUBLISHED], 1)
         raise UnknownName(
             f"no ranker is called {spec!r}; {f'did you mean {close[0]!r}? ' if close else ''}there are feature:NUMBER, "
             "the learners and files with a saved learner"
@@ -98,7 +98,7 @@ def open_ranker(
                 f"{spec} asks for feature {column + 1}, but the data has {split.train.width} features"
             )
         return Ranker(spec, lambda candidates, ties: _by_feature(candidates, ties, column, sign))
-    if spec.partition("?")[0] in LEARNERS:
+    if registry.is_learner(spec.partition("?")[0]):
         name, parameters = registry.parse_learner(spec)
         learner = registry.make(name, **parameters)
         fit: Any = getattr(learner, "fit", None)

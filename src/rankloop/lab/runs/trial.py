@@ -13,6 +13,7 @@ import numpy as np
 
 from rankloop.errors import InvalidParameter
 from rankloop.kernels.metrics import dcg
+from rankloop.kernels.offline import kendall_regret
 from rankloop.lab.data.dataset import Dataset, Split
 from rankloop.lab.data.sources import open_split
 from rankloop.lab.runs.delays import open_delays
@@ -48,7 +49,7 @@ class Trial:
     world: str = "stationary"
     evaluate_on: str = "test"  # or "vali", where hyper-parameters are chosen
     evaluations: int = 20  # log-spaced; in a world that changes one at the end of each window, which are 50 at least
-    probes: tuple[str, ...] = ()  # beside held-out NDCG: "closeness", "blocks", "certain", "memory"
+    probes: tuple[str, ...] = ()  # beside held-out NDCG: "closeness", "blocks", "certain", "memory", "misordered"
 
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("k", 1), ("evaluations", 1)):
@@ -58,10 +59,12 @@ class Trial:
             raise InvalidParameter(f"gamma is {self.gamma}; it must be above 0 and at most 1")
         if self.evaluate_on not in ("test", "vali"):
             raise InvalidParameter(f"evaluate_on is {self.evaluate_on!r}; it must be test or vali")
-        unknown = set(self.probes) - {"closeness", "blocks", "certain", "memory"}
+        unknown = set(self.probes) - {"closeness", "blocks", "certain", "memory", "misordered"}
         if unknown:
             names = ", ".join(sorted(unknown))
-            raise InvalidParameter(f"no probe is called {names}; there are closeness, blocks, certain and memory")
+            raise InvalidParameter(
+                f"no probe is called {names}; there are closeness, blocks, certain, memory, misordered"
+            )
         if "closeness" in self.probes and self.world != "stationary":
             raise InvalidParameter(
                 f"probe closeness in world {self.world!r}; it compares with a model of grades that never change: leave "
@@ -141,6 +144,7 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
     _warm_up(learner, world, user)
 
     ndcg, regret = np.zeros(trial.rounds), np.zeros(trial.rounds)
+    misordered = np.zeros(trial.rounds if "misordered" in trial.probes else 0)
     changing, changes = not isinstance(world, Stationary), change_points(trial.world, trial.rounds)
     if changing:
         when = window_ends(trial.rounds, changes, max(WINDOWS, trial.evaluations))
@@ -153,6 +157,8 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
         if step.round.ideal > 0.0:  # online, a query with nothing relevant counts 0, in NDCG and in regret
             ndcg[step.t] = dcg(step.round.grades[step.impression.order], trial.k) / step.round.ideal
             regret[step.t] = 1.0 - ndcg[step.t]
+        if misordered.size:
+            misordered[step.t] = kendall_regret(step.round.grades, step.impression.order)
         if step.t + 1 == when[len(found)]:
             pause = time.perf_counter()
             found.append({name: value for probe in probes for name, value in probe(learner, step.t).items()})
@@ -162,6 +168,8 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
     seconds = time.perf_counter() - start
     measures = {name: np.array([values[name] for values in found]) for name in found[0]}
     tracking = tracking_measures(ndcg, when, changes) if changing else {}
+    if misordered.size:
+        measures["online.misordered"] = np.cumsum(misordered)[when - 1]
     return Record(
         trial,
         when,
@@ -190,6 +198,8 @@ def conventions(trial: Trial, split: Split, stop_requires_click: bool | None) ->
         "queries without relevant documents": QUERIES_WITHOUT_RELEVANT,
         "online.cndcg": f"sum over rounds of gamma^(t-1) NDCG of the shown list, gamma = {trial.gamma}",
         "online.regret": "sum over rounds of 1 - NDCG of the shown list, against the ideal list of that round",
+        "online.misordered": "sum over rounds of the pairs in the wrong order, one of them at least shown: Kendall tau "
+        "against the ideal order, in which equal grades never count",
         "stop_requires_click": stop_requires_click,
         "normalisation": split.train.normalisation,
         "held-out part": trial.evaluate_on,

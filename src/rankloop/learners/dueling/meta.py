@@ -99,7 +99,7 @@ class Meta:
         except TypeError as error:
             raise InvalidParameter(f"base_parameters of base {self.base!r}: {error}") from None
         self.experts_: Array = np.zeros((0, 0))
-        self.weights_: Array = first_weights(experts_for(self.horizon or FIRST_HORIZON))
+        self.log_weights_: Array = np.log(first_weights(experts_for(self.horizon or FIRST_HORIZON)))
         self.rounds_: Array = np.zeros(1)  # since the horizon last doubled
         self.horizon_: Array = np.array([float(self.horizon or FIRST_HORIZON)])
 
@@ -107,6 +107,12 @@ class Meta:
     def theta_(self) -> Array:
         """(d,) the weighted mean of the experts, which ranks."""
         found: Array = self._base.theta_
+        return found
+
+    @property
+    def weights_(self) -> Array:
+        """(N,) how much each expert counts."""
+        found: Array = np.exp(self.log_weights_)
         return found
 
     @property
@@ -139,20 +145,20 @@ class Meta:
             self._double()
 
     def _move(self, step: Array) -> None:
-        experts = self.experts_ if self.experts_.size else np.zeros((self.weights_.size, step.size))
+        experts = self.experts_ if self.experts_.size else np.zeros((self.log_weights_.size, step.size))
         aggregate = self.theta_ if self.theta_.size else np.zeros(step.size)
         alpha, delta = 4.0 / sqrt(self.horizon_[0]), getattr(self._base, "delta", 1.0)
         bound = 2.0 * self.reach * max(1.0, dueling.length(step))
         scale = {"typical": bound / sqrt(step.size), "bound": bound, "paper": delta / step.size}[self.losses]
-        self.weights_, self.experts_, self._base.theta_ = dueling.track(
-            self.weights_, experts, aggregate, step, self.rates, alpha, scale, self.reach
+        self.log_weights_, self.experts_, self._base.theta_ = dueling.track(
+            self.log_weights_, experts, aggregate, step, self.rates, alpha, scale, self.reach
         )
 
     def _double(self) -> None:
         self.horizon_, self.rounds_ = self.horizon_ * 2.0, np.zeros(1)
-        self.weights_ = first_weights(experts_for(int(self.horizon_[0])))
+        self.log_weights_ = np.log(first_weights(experts_for(int(self.horizon_[0]))))
         if self.experts_.size:
-            self.experts_ = np.repeat(self.theta_[None, :], self.weights_.size, axis=0)
+            self.experts_ = np.repeat(self.theta_[None, :], self.log_weights_.size, axis=0)
 
     def state(self) -> dict[str, Array]:
         """The experts, their weights, and what the base learner remembers."""
@@ -165,12 +171,12 @@ class Meta:
         outer = {name: value for name, value in state.items() if not name.startswith("base_")}
         fresh, base = clone(self), BASES[self.base](**self.base_parameters)
         base.load(inner)
-        shapes: dict[str, tuple[str | int, ...]] = {"experts_": ("n", "d"), "weights_": ("m",), "rounds_": (1,)}
+        shapes: dict[str, tuple[str | int, ...]] = {"experts_": ("n", "d"), "log_weights_": ("m",), "rounds_": (1,)}
         load_state(fresh, outer, {**shapes, "horizon_": (1,)})
-        wanted = (fresh.weights_.size, base.theta_.size)
+        wanted = (fresh.log_weights_.size, base.theta_.size)
         if fresh.experts_.size and fresh.experts_.shape != wanted:
             raise InvalidInput(f"state 'experts_' has shape {fresh.experts_.shape}; it must be {wanted}")
-        self.experts_, self.weights_ = fresh.experts_, fresh.weights_
+        self.experts_, self.log_weights_ = fresh.experts_, fresh.log_weights_
         self.rounds_, self.horizon_, self._base = fresh.rounds_, fresh.horizon_, base
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -51,6 +52,8 @@ class NSGD(MGD):
     of clicked and examined unclicked documents that θ + δu has in the right order.
     """
 
+    rate: float = 0.01
+    mixing: Literal["probabilistic", "team-draft"] = "probabilistic"
     dsp: bool = True
     memory: int = 60
     worst: int = 25

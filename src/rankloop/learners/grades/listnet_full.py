@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from rankloop.kernels import topk
-from rankloop.learner import checked_order, cut, load_state, memo_of, require_number, rows_of, show, state_of
+from rankloop.kernels import topk, topk_loop
+from rankloop.learner import (
+    GradedQueries,
+    checked_order,
+    cut,
+    load_state,
+    memo_of,
+    require_number,
+    rows_of,
+    show,
+    state_of,
+)
 from rankloop.learners.grades._grades import grades_of, require_scale
 from rankloop.learners.pairwise._linear import best_of, scores_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
@@ -96,6 +106,17 @@ class ListNetFull:
             float(self.radius),
         )
         self.rounds_ = self.rounds_ + 1.0
+
+    def compiled_queries(self, world: GradedQueries) -> Callable[[int, Array, Array], Array]:
+        """Rounds over a data set without Python between them, for the lab; whole lists are shown, and told."""
+        theta, rate, radius = np.zeros(0), float(self.rate), float(self.radius)
+
+        def play(first: int, ndcg: Array, losses: Array) -> Array:  # noqa: ARG001
+            nonlocal theta
+            theta = topk_loop.listnet_rounds(*world[:5], first, theta, world.k, rate, radius, ndcg)
+            return theta
+
+        return play
 
     def state(self) -> dict[str, Array]:
         """θ and how many lists it was learned from."""

@@ -12,6 +12,7 @@ from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.learner import checked_order, cut, rows_of, show
 from rankloop.types import Array, Candidates, Impression
 
+PAIR_RULES = {"adjacent": pairwise.ADJACENT, "matched": pairwise.MATCHED, "all": pairwise.ALL}
 GRADIENT_TOLERANCE = 1e-6  # the largest entry of the gradient that counts as zero
 
 
@@ -43,9 +44,19 @@ def check_history(state: Mapping[str, Array]) -> None:
 
 
 def refitted(
-    theta: Array, inverse: Array, rows: Array, weights: Array, new_rows: Array, new_weights: Array, ridge: float
+    theta: Array,
+    inverse: Array,
+    rows: Array,
+    weights: Array,
+    new_rows: Array,
+    new_weights: Array,
+    ridge: float,
+    mean: bool = False,
 ) -> tuple[Array, Array, Array, Array]:
     """θ, Hessian inverse, rows and weights after the exact refit with `new_rows` added.
+
+    Minimises Σ w log(1 + exp(-xᵀθ)) + ridge/2 ‖θ‖², or with `mean` the loss divided by Σ w: the same as a ridge that
+    grows with the pairs.
 
     Every event reads all rows again and copies them once: the cost grows with the pairs seen, which is what an exact
     refit is. The Hessian inverse starts at ridge and takes in each new row at its curvature, so the warm-started
@@ -59,5 +70,7 @@ def refitted(
     for row, bend in zip(new_rows, curvature, strict=True):
         pairwise.rank_one_update(inverse, row, bend)
     rows, weights = np.concatenate([rows, new_rows]), np.concatenate([weights, new_weights])
+    if mean:
+        ridge *= float(weights.sum())
     pairwise.refit(theta, inverse, rows, weights, ridge, GRADIENT_TOLERANCE)
     return theta, inverse, rows, weights

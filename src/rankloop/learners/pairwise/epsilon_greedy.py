@@ -24,7 +24,7 @@ class EpsilonGreedy(Greedy):
     ----------
     epsilon
         Probability of a random document at a position.
-    update, rate, ridge, plus_one
+    update, rate, ridge, pairs, plus_one
         As in `Greedy`.
 
     Examples

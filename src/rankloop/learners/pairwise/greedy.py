@@ -21,7 +21,15 @@ from rankloop.learner import (
     rows_of,
     state_of,
 )
-from rankloop.learners.pairwise._linear import HISTORY, adopted, best_of, check_history, refitted, scores_of
+from rankloop.learners.pairwise._linear import (
+    HISTORY,
+    PAIR_RULES,
+    adopted,
+    best_of,
+    check_history,
+    refitted,
+    scores_of,
+)
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -42,6 +50,8 @@ class Greedy:
         websearch300 and on the generated mslr and mq2007 (3,000 rounds); at .1 it fails on long lists.
     ridge
         Weight of ‖θ‖²/2 against the summed loss; only "refit" uses it.
+    pairs
+        Which clicked and examined unclicked documents become pairs: "all", "matched" or "adjacent", as in `PairRank`.
     plus_one
         Take the document below the last click as seen.
 
@@ -58,13 +68,15 @@ class Greedy:
 
     Notes
     -----
-    Baseline "SGD RankNet" of Jia et al., PairRank, WWW 2021, section 4.1; pairs are clicked against examined
-    unclicked, all of them. The refit is warm-started Newton to a gradient below 1e-6 (see `kernels.pairwise.refit`).
+    Baseline "SGD RankNet" of Jia et al., PairRank, WWW 2021, section 4.1, which infers pairs as PairRank does there:
+    `greedy@paper`. By default it learns from all clicked against all examined unclicked ones. The refit
+    is warm-started Newton to a gradient below 1e-6 (see `kernels.pairwise.refit`).
     """
 
     update: Literal["sgd", "refit"] = "sgd"
     rate: float = 0.003
     ridge: float = 1.0
+    pairs: Literal["all", "matched", "adjacent"] = "all"
     plus_one: bool = True
 
     feedback: ClassVar[FeedbackKind] = "clicks"
@@ -74,6 +86,7 @@ class Greedy:
         require_choice("update", self.update, ("sgd", "refit"))
         require_number("rate", self.rate, 0, above=True)
         require_number("ridge", self.ridge, 0, above=True)
+        require_choice("pairs", self.pairs, tuple(PAIR_RULES))
         require_flag("plus_one", self.plus_one)
         self.theta_: Array = np.zeros(0)
         # of "refit" only: its pairs x_clicked - x_unclicked so far, their weights, the running Hessian inverse
@@ -104,10 +117,10 @@ class Greedy:
         """The k highest scores."""
         return best_of(self.theta_, candidates, k)
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """One step on the round's pairs, or a refit on all of them."""
         clicks = checked_values(self, impression, feedback)
-        pairs = pairwise.click_pairs(clicks, self.plus_one, pairwise.ALL, clicks)
+        pairs = pairwise.click_pairs(clicks, self.plus_one, PAIR_RULES[self.pairs], rng.random(clicks.size))
         if len(pairs) == 0:
             return
         features = rows_of(impression, self.theta_.size)

@@ -26,10 +26,8 @@ from rankloop.learner import (
     state_of,
 )
 from rankloop.learners.pairwise._debias import DEBIASES, notes, pair_weights, told
-from rankloop.learners.pairwise._linear import HISTORY, best_of, check_history, refitted, scores_of
+from rankloop.learners.pairwise._linear import HISTORY, PAIR_RULES, best_of, check_history, refitted, scores_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
-
-PAIR_RULES = {"adjacent": pairwise.ADJACENT, "matched": pairwise.MATCHED, "all": pairwise.ALL}
 
 
 @dataclass
@@ -53,13 +51,17 @@ class PairRank:
     update
         "onepass": a Newton step a pair, O(k d²) an event however many pairs there are, no history.
         "refit": the paper's exact minimiser over all pairs so far; memory and time an event grow with the pairs seen.
+    loss
+        What "refit" minimises beside ridge/2 ‖θ‖²: the "sum" of the pairs' losses, whose ridge fades as pairs come in
+        (the paper's Eq. (1)), or their "mean", whose ridge never does (the released code).
     debias
         What a pair counts, so that the order shown does not confirm itself. "propensity": ρ = P(R*) / (P(R) + P(R*)),
         how likely this learner was to show the list with the two swapped, exactly; pairs in a fixed order as the notes
         say. "plackett-luce": PDGD's ρ, as if scores had drawn the list. "none": 1, the paper.
     alpha
-        Width of the confidence interval; 0 is greedy. "theory" is Lemma 1's α_t, which needs the paper's
-        certainty="probability", update="refit" and debias="none".
+        Width of the confidence interval; 0 is greedy. "theory" is Lemma 1's α_t, which holds for what it was proved
+        for only: certainty="probability", update="refit" with loss="sum" and debias="none", independent pairs
+        ("adjacent" or "matched") and one λ (prior = ridge).
     prior
         λ: how sure to be at first that no feature matters.
     ridge
@@ -90,6 +92,10 @@ class PairRank:
     Yiling Jia, Huazheng Wang, Stephen Guo and Hongning Wang. PairRank: Online Pairwise Learning to Rank by
     Divide-and-Conquer. WWW 2021: Algorithm 1 (its norm must be that of M⁻¹), Definitions 1 and 2, Lemma 1.
 
+    `pairrank@paper` is Algorithm 1 as printed, `pairrank@code` the released code. Lemma 1's proof (appendix B.1)
+    projects θ̂ back into ‖θ‖ ≤ Q where it lies outside; nobody's experiments do, nor do we: at a θ̂ longer than `bound`
+    the intervals of "theory" are not proved.
+
     Where we differ, by default: one-pass update, all pairs, logit certainty (a strict partial order, which lets long
     lists be cut to the documents that can come up at all), and the weights ρ. PDGD proves that with ρ documents liked
     alike are not pulled apart, whatever the position bias, if P is the probability of the list shown. PairRank's is
@@ -112,6 +118,7 @@ class PairRank:
     certainty: Literal["logit", "probability"] = "logit"
     pairs: Literal["all", "matched", "adjacent"] = "all"
     update: Literal["onepass", "refit"] = "onepass"
+    loss: Literal["sum", "mean"] = "sum"
     debias: Literal["propensity", "plackett-luce", "none"] = "propensity"
     alpha: float | Literal["theory"] = 0.3
     prior: float = 30.0
@@ -130,12 +137,13 @@ class PairRank:
         require_choice("certainty", self.certainty, ("logit", "probability"))
         require_choice("pairs", self.pairs, tuple(PAIR_RULES))
         require_choice("update", self.update, ("onepass", "refit"))
+        require_choice("loss", self.loss, ("sum", "mean"))
+        require(self.loss == "sum" or self.update == "refit", "loss", self.loss, 'needs update="refit"')
         require_choice("debias", self.debias, DEBIASES)
         require_choice("scale", self.scale, ("data", "one"))
         if isinstance(self.alpha, str):
             require(self.alpha == "theory", "alpha", self.alpha, 'must be a number or "theory"')
-            lemma_1 = self.certainty == "probability" and self.update == "refit" and self.debias == "none"
-            require(lemma_1, "alpha", self.alpha, 'needs certainty="probability", update="refit" and debias="none"')
+            self._require_lemma_1()
         else:
             require_number("alpha", self.alpha, 0)
         for name in ("prior", "ridge", "forget", "delta", "bound"):
@@ -260,7 +268,14 @@ class PairRank:
             new = features[pairs[:, 0]] - features[pairs[:, 1]]
             gained = sum(pairwise.rank_one_update(inverse, row, w) for row, w in zip(new, weights, strict=True))
             self.theta_, self.hessian_inverse_, self.rows_, self.weights_ = refitted(
-                self.theta_, self.hessian_inverse_, self.rows_, self.weights_, new, weights, self.ridge * self.unit_[0]
+                self.theta_,
+                self.hessian_inverse_,
+                self.rows_,
+                self.weights_,
+                new,
+                weights,
+                self.ridge * self.unit_[0],
+                self.loss == "mean",
             )
         self.inverse_, self.log_det_ = inverse, self.log_det_ + gained
 
@@ -280,6 +295,17 @@ class PairRank:
         }
         check_history(state)
         load_state(self, state, shapes)
+
+    def _require_lemma_1(self) -> None:
+        """Refuse a setting that Lemma 1 says nothing about."""
+        needed = {"certainty": "probability", "update": "refit", "loss": "sum", "debias": "none"}
+        for name, value in needed.items():
+            given = getattr(self, name)
+            require(given == value, "alpha", self.alpha, f"is Lemma 1's and needs {name}={value!r}, not {given!r}")
+        independent = 'needs independent pairs, each document in one at most: pairs="adjacent" or "matched", not "all"'
+        require(self.pairs != "all", "alpha", self.alpha, f"is Lemma 1's and {independent}")
+        one = f"needs one λ for θ and M: prior = ridge, not {self.prior} and {self.ridge}"
+        require(self.prior == self.ridge, "alpha", self.alpha, f"is Lemma 1's and {one}")
 
     def _start(self, features: Array) -> None:
         """Size the state by the first list learned from."""
