@@ -11,8 +11,17 @@ import numpy as np
 
 from rankloop.kernels import batchrank as kernels
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, checked_values, cut, require_choice, require_number, show
-from rankloop.learners.bandits._queries import Field, Queries, codes_of, integers_of, require_bounds
+from rankloop.learner import (
+    ClickLoop,
+    ClickWorld,
+    checked_order,
+    checked_values,
+    cut,
+    require_choice,
+    require_number,
+    show,
+)
+from rankloop.learners.bandits._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 FIELDS = {
@@ -135,6 +144,18 @@ class BatchRank:
     def load(self, state: Mapping[str, Array]) -> None:
         """Go on from `state`."""
         self.queries_.load(state, numbered=("homes",))
+
+    def compiled_loop(self, world: ClickWorld) -> ClickLoop:
+        """Rounds with one query and one user, without Python between them."""
+        query, user, _, *rules = world
+        m, rule = user.attraction.size, (self._variant(), math.log(self.horizon))
+        slot = only_query(self.queries_, query, m)
+        batches = self.queries_.of(slot)
+
+        def play(coins: Array, clicks: Array, account: Array) -> None:
+            kernels.simulate(*batches, *rule, user, coins, clicks, *rules, account)
+
+        return ClickLoop((2, m), play, lambda done: self.queries_.set_rounds(slot, done))
 
     def _variant(self) -> int:
         return kernels.PAPER if self.variant == "paper" else kernels.MERGE

@@ -11,9 +11,9 @@ import numpy as np
 
 from rankloop.kernels import toprank as kernels
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, checked_values, cut, drawn, require_number, show
+from rankloop.learner import ClickLoop, ClickWorld, checked_order, checked_values, cut, drawn, require_number, show
 from rankloop.learners.bandits._propensity import chance_of
-from rankloop.learners.bandits._queries import Field, Queries, codes_of, integers_of, require_bounds
+from rankloop.learners.bandits._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -125,6 +125,18 @@ class TopRank:
     def load(self, state: Mapping[str, Array]) -> None:
         """Go on from `state`."""
         self.queries_.load(state)
+
+    def compiled_loop(self, world: ClickWorld) -> ClickLoop:
+        """Rounds with one query and one user, without Python between them."""
+        query, user, *rules = world
+        m, bar = user.attraction.size, self._bar()
+        slot = only_query(self.queries_, query, m)
+        leads, duels = self.queries_.of(slot)
+
+        def play(coins: Array, clicks: Array, account: Array) -> None:
+            kernels.simulate(leads, duels, bar, user, coins, clicks, *rules, account)
+
+        return ClickLoop((m,), play, lambda done: self.queries_.set_rounds(slot, done))
 
     def _bar(self) -> float:
         return math.log(kernels.C * self.horizon)
