@@ -85,7 +85,8 @@ def _bubblerank() -> Results:
         "challenger": [bubblerank.challenger(listed, 1, s, n, 4.0, coin) for coin in (0.1, 0.9)],
         "tosses": [bubblerank.tosses(m, k) for m, k in ((5, 5), (5, 3), (1, 1))],
         "log_chance": [
-            bubblerank.log_chance(listed, positions(seats), s, n, 4.0) for seats in ([0, 1], [0, 2], [0, 2, 1], [1, 0])
+            bubblerank.log_chance(listed, positions(range(4)), positions(seats), s, n, 4.0)
+            for seats in ([0, 1], [0, 2], [0, 2, 1], [1, 0])
         ],
         "ahead": [bubblerank.ahead(s, n, i, j, 4.0) for i in range(-1, 4) for j in range(4) if i != j],
         "randomise": [*flags.tolist(), *(number for found in tossed for number in found)],

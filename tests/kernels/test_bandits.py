@@ -143,11 +143,11 @@ def test_a_list_is_as_likely_as_trying_every_coin_says(seed: int, m: int, k: int
     twin = some_pairs(m, rng)
     twin.k, twin.base = k, rng.permutation(m).tolist()
     s, n = (frozen([of[i, j] for j in range(m) for i in range(j)], np.int32) for of in (twin.s, twin.n))
-    base, seats = positions(twin.base), rng.permutation(m)[:k]
-    lists = [seats.tolist(), *(list(range(k)) for _ in range(1))]
+    base, everyone, seats = positions(twin.base), positions(range(m)), rng.permutation(m)[:k]
+    lists = [seats.tolist(), list(range(k))]
     lists += [[twin.base.index(i) for i in twin.display(rng.random(9).tolist())] for _ in range(3)]
     for places in lists:
-        found = bubblerank.log_chance(base, positions(places), s, n, 4.0)
+        found = bubblerank.log_chance(base, everyone, positions(places), s, n, 4.0)
         assert math.exp(found) == pytest.approx(twin.chance([twin.base[p] for p in places]))
 
 

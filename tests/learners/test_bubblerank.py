@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -133,8 +132,8 @@ def test_without_a_horizon_the_threshold_grows_with_the_rounds() -> None:
 
 def test_delta_says_how_sure_is_sure_and_a_horizon_is_one_way_to_say_it() -> None:
     """A lead of n in n comparisons decides from n > 4 log(1/δ) on."""
-    for given, needed in (({"delta": 0.1}, 10), ({"delta": 1e-4}, 37), ({"horizon": 10}, 37), ({"horizon": 100}, 74)):
-        learner, page, n = BubbleRank(**given), some("ab"), 0  # type: ignore[arg-type]
+    for rule, needed in (({"delta": 0.1}, 10), ({"delta": 1e-4}, 37), ({"horizon": 10}, 37), ({"horizon": 100}, 74)):
+        learner, page, n = BubbleRank(**rule), some("ab"), 0  # type: ignore[arg-type]
         while text(page, learner.best(page, 2)) == "ab":
             shown = ranked(learner, page, 2, EVEN, KEEP)
             learner.learn(shown, Feedback.clicked(shown, ["b"]), RNG)
@@ -164,9 +163,8 @@ def test_every_shown_item_is_within_one_place_of_the_base_list(seed: int, m: int
         base = learner.best(page, m).tolist()
         shown = learner.rank(page, k, rng)
         for p, item in enumerate(shown.order.tolist()):
-            assert (
-                abs(base.index(item) - p) <= 1 if base.index(item) < k else p == k - 1
-            )  # outside: the last place only
+            stood = base.index(item)
+            assert abs(stood - p) <= 1 if stood < k else p == k - 1  # from outside to the last place only
         react(user, shown.order, rng.random((1, k)), clicks)
         learner.learn(shown, Feedback.clicks(clicks), rng)
 
@@ -360,7 +358,7 @@ def test_a_memo_whose_parts_do_not_fit_is_refused() -> None:
     learner, page = BubbleRank(), some("abcd")
     shown = ranked(learner, page, 2, ODD, SWAP, 0.7)
     for name in ("unseen", "behind"):
-        broken = dataclasses.replace(shown, memo={**shown.memo, name: np.zeros(0, np.int64)})
+        broken = shown._replace(memo={**shown.memo, name: np.zeros(0, np.int64)})
         with pytest.raises(InvalidInput, match="do not fit together"):
             learner.learn(broken, Feedback.clicks([0, 1]), RNG)
 

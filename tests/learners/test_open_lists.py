@@ -23,6 +23,7 @@ BANDITS: list[tuple[str, dict[str, Any]]] = [
     ("batchrank", {"horizon": 10}),
     ("batchrank", {"horizon": 10, "variant": "merge"}),
 ]
+IDS = ["-".join([name, *filter(None, [params.get("variant")])]) for name, params in BANDITS]
 
 
 def serve(learner: Learner, waiting: int, seed: int) -> tuple[Array, Array]:
@@ -44,9 +45,7 @@ def serve(learner: Learner, waiting: int, seed: int) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("waiting", range(1, 9))
-@pytest.mark.parametrize(
-    ("name", "parameters"), BANDITS, ids=[" ".join([n, *p.get("variant", "").split()]) for n, p in BANDITS]
-)
+@pytest.mark.parametrize(("name", "parameters"), BANDITS, ids=IDS)
 def test_nothing_starves_and_the_list_gets_better(name: str, parameters: dict[str, Any], waiting: int) -> None:
     learner, page, work = make(name, **parameters), Candidates("q", np.arange(M)), np.zeros((3, K + 1))
     shown, tossed = serve(learner, waiting, seed=waiting)

@@ -63,7 +63,6 @@ def challenger(base: Array, k: int, s: Array, n: Array, bar: float, coin: float)
     return -1
 
 
-@jit
 def tosses(m: int, k: int) -> int:
     """How many random numbers a list of k of m items takes: the parity's, each pair's, and that of the challenger."""
     return 1 + min(k + 1, m) // 2 + (k < m)
@@ -91,13 +90,17 @@ def randomise(base: Array, k: int, s: Array, n: Array, bar: float, coins: Array,
 
 
 @jit
-def log_chance(base: Array, seats: Array, s: Array, n: Array, bar: float) -> float:
-    """log P that `randomise` shows, at each of k positions, the item from place `seats` (k,) of the base list; -inf:
-    never. Both parities may give the same list, so their probabilities are added."""
-    k = seats.size
+def log_chance(base: Array, listed: Array, order: Array, s: Array, n: Array, bar: float) -> float:
+    """log P that `randomise` shows the candidates `order` (k,), -inf: never. `listed` (c,) are the candidates of the
+    base list, `base` the numbers of the first of them. Both parities may give the same list: their chances are added.
+    """
+    place = np.empty(listed.size, np.int64)
+    for q in range(listed.size):
+        place[listed[q]] = q
+    seats = place[order]  # where in the base list they stand who are shown
     first, second = _log_chance_of(base, seats, s, n, bar, 0), _log_chance_of(base, seats, s, n, bar, 1)
     most, least = max(first, second), min(first, second)
-    if most == -np.inf or k == 0:
+    if most == -np.inf:
         return -np.inf
     return most + math.log1p(math.exp(least - most)) - LOG_2
 

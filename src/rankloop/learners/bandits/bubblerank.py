@@ -130,9 +130,7 @@ class BubbleRank:
         return _Base(codes, listed, part, leads, duels, kernels.bar_of(*self._bar(), self.queries_.rounds(slot) + 1))
 
     def _log_chance(self, base: _Base, order: Array) -> float:
-        seats = np.empty_like(base.listed)
-        seats[base.listed] = np.arange(seats.size)
-        return float(kernels.log_chance(base.numbers, seats[order], base.leads, base.duels, base.bar))
+        return kernels.log_chance(base.numbers, base.listed, order, base.leads, base.duels, base.bar)
 
     def _bar(self) -> tuple[float, float]:
         """4 log(1/δ) where δ is known, and how it grows with log(1 + t) where it is not."""
