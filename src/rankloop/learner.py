@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.kernels.click_models import ClickChances
 from rankloop.kernels.feedback import all_finite, filled
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
@@ -139,6 +140,34 @@ class Grows(Protocol):
     @property
     def grows(self) -> str:
         """Why, for people who choose a learner; empty: with these parameters it does not."""
+
+
+class ClickWorld(NamedTuple):
+    """One query that comes again and again, and the simulated user who brings it."""
+
+    query: str
+    user: ClickChances  # its documents are the candidates 0, 1, …, in base order
+    k: int  # positions
+    top: int  # those of them on which regret is measured
+    best: float  # expected clicks there of the best list
+    most: int  # pairs that a list may have the wrong way round before it counts as unsafe; -1: nobody looks
+
+
+class ClickLoop(NamedTuple):
+    """Rounds in a `ClickWorld` without Python between them."""
+
+    coins: tuple[int, ...]  # shape of the uniform numbers that a round takes
+    play: Callable[[Array, Array, Array], None]  # a round for each row of (steps, *coins) and of the user's
+    # (steps, 1 or 2, k); (3,) regret, unsafe lists and harmful changes (`rankloop.kernels.bandits`) are added to
+    finish: Callable[[int], None]  # the learner is where so many requests would have brought it
+
+
+@runtime_checkable
+class CompiledClicks(Protocol):
+    """Optional, for learners of clicks: millions of simulated rounds (`rankloop.lab.runs.compiled_bandits.play`)."""
+
+    def compiled_loop(self, world: ClickWorld) -> ClickLoop:
+        """The rounds that `rank` and `learn` would give, bit for bit; the learner must be fresh, and is changed."""
 
 
 # -- parameters ----------------------------------------------------------------------------------------------------

@@ -62,7 +62,8 @@ def _bubblerank() -> Results:
     place, numbers = positions([2, 0, 1, 3]), positions([3, -1, 0, 2, 1])
     listed = positions([0, 1, -1, 2])
     flags, shown, again = np.zeros(3, np.int64), np.empty(4, np.int64), np.empty(3, np.int64)
-    bubblerank.randomise(listed, s, n, 4.0, 1, frozen([0.2, 0.9]), flags)
+    tossed = [bubblerank.randomise(listed, 3, s, n, 4.0, frozen([0.7, 0.2, 0.9, 0.9]), flags)]
+    tossed += [bubblerank.randomise(listed, 3, s, n, 4.0, frozen([0.2, 0.9, 0.2, 0.9]), flags)]
     bubblerank.exchange(listed, positions(flags), shown)
     bubblerank.exchange(listed, positions([0, 0, 2]), again)
     places, changed = np.array([2, -1, 0, 1], np.int32), (s.copy(), n.copy())
@@ -70,6 +71,7 @@ def _bubblerank() -> Results:
     arguments: Any = (
         positions([0, 1, 3, 2]),
         frozen([False, True, False, False], np.bool_),
+        2,
         positions([1, 0, 2]),
         clicks,
         4.0,
@@ -78,12 +80,19 @@ def _bubblerank() -> Results:
     base = np.array([3, 2, 1, 0])
     swaps = bubblerank.improve(base, positions([0, 1, 3]), s, n, 4.0)
     return {
-        "bar_of": [bubblerank.bar_of(100.0, 5), bubblerank.bar_of(0.0, 5)],
+        "bar_of": [bubblerank.bar_of(100.0, 0.0, 5), bubblerank.bar_of(0.0, 4.0, 5)],
+        "contenders": [bubblerank.contenders(listed, k, s, n, 4.0) for k in (1, 2, 4)],
+        "challenger": [bubblerank.challenger(listed, 1, s, n, 4.0, coin) for coin in (0.1, 0.9)],
+        "tosses": [bubblerank.tosses(m, k) for m, k in ((5, 5), (5, 3), (1, 1))],
+        "log_chance": [
+            bubblerank.log_chance(listed, positions(range(4)), positions(seats), s, n, 4.0)
+            for seats in ([0, 1], [0, 2], [0, 2, 1], [1, 0])
+        ],
         "ahead": [bubblerank.ahead(s, n, i, j, 4.0) for i in range(-1, 4) for j in range(4) if i != j],
-        "randomise": flags.tolist(),
+        "randomise": [*flags.tolist(), *(number for found in tossed for number in found)],
         "exchange": [*shown.tolist(), *again.tolist()],
         "base_list": bubblerank.base_list(place, numbers).tolist(),
-        "admitted": bubblerank.admitted(place, positions([3, 1]), frozen([False, True], np.bool_)).tolist(),
+        "admitted": bubblerank.admitted(place, positions([3, 1]), frozen([False, True], np.bool_), 2).tolist(),
         "bubblerank update": [*places.tolist(), *changed[0].tolist(), *changed[1].tolist()],
         "improve": [swaps, *base.tolist()],
     }
@@ -137,7 +146,7 @@ def _loops(rng: np.random.Generator) -> Results:
         items: Any = [np.zeros(4, np.int32) for _ in range(9)]
         base, clock = np.arange(4), np.zeros(1, np.int64)
         rounds = _call(
-            bubblerank.simulate, base, *pairs[:2], 0, 2.0, user, rng.random((30, 2)), clicks, 2, 0.9, 1, account
+            bubblerank.simulate, base, *pairs[:2], 0, 2.0, 0.0, user, rng.random((30, 4)), clicks, 2, 0.9, 1, account
         )
         for kind in (cascade.KL, cascade.KL_PUBLISHED, cascade.UCB1):
             more = items[2 * kind : 2 * kind + 2]
@@ -152,5 +161,6 @@ def _loops(rng: np.random.Generator) -> Results:
     shown = positions([2, 0, 3])
     found["cascade_clicks"] = [bandits.cascade_clicks(attraction, shown, 2)]
     found["position_clicks"] = [bandits.position_clicks(attraction, users["looker"].examination, shown, 5)]
-    found["misordered"] = [bandits.misordered(attraction, shown)]
+    found["misordered"] = [bandits.misordered(attraction, shown), bandits.misordered_above(attraction, shown, 1)]
+    found["most_clicks"] = [bandits.most_clicks(users[name], 3) for name in ("chain", "browser")]
     return found

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rankloop.kernels import bandits, batchrank, bubblerank, cascade, confidence, queries, toprank
-from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, expected_clicks
+from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickChances, expected_clicks
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import bandits as naive
 
@@ -52,11 +53,27 @@ def test_short_cuts_to_expected_clicks_are_exact(seed: int, k: int, top: int) ->
     assert found == pytest.approx(expected_clicks(looker, shown, top, work))
 
 
+@settings(max_examples=25, deadline=None)
+@given(SEEDS, st.integers(1, 6), st.integers(1, 5), st.sampled_from([CHAIN, BROWSING]))
+def test_the_most_clicks_are_those_of_the_best_of_all_lists(seed: int, m: int, top: int, kind: int) -> None:
+    """Readers with habits of all kinds: patience by rank as in DCM, satisfaction by document as in DBN, both."""
+    rng, top = np.random.default_rng(seed), min(m, top)
+    after_click, patience = rng.random(m) ** rng.integers(3), rng.random(top) ** rng.integers(2)
+    examination = frozen(rng.random((top, top + 1)))
+    user = ClickChances(kind, frozen(rng.random(m)), frozen(after_click), frozen(patience), rng.random(), examination)
+    work, lists = np.zeros((3, top + 1)), permutations(range(m), top)
+    wanted = max(expected_clicks(user, positions(shown), top, work) for shown in lists)
+    assert bandits.most_clicks(user, top) == pytest.approx(wanted, rel=1e-12)
+
+
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8))
 def test_misordered_pairs_are_those_with_the_less_attractive_above(grades: list[int]) -> None:
     attraction, shown = frozen(grades) / 4, positions(range(len(grades)))
     wanted = sum(grades[a] < grades[b] for b in range(len(grades)) for a in range(b))
     assert bandits.misordered(attraction, shown) == wanted
+    for k in range(len(grades) + 1):
+        above = sum(grades[a] < grades[b] for b in range(len(grades)) for a in range(min(b, k)))
+        assert bandits.misordered_above(attraction, shown, k) == above
 
 
 # -- BubbleRank ----------------------------------------------------------------------------------------------------
@@ -74,39 +91,77 @@ def test_known_candidates_stand_in_the_base_lists_order_and_unknown_ones_where_t
     assert [names[c] for c in listed] == naive.base_list(base.tolist(), names)
 
 
-@given(SEEDS, st.integers(0, 7), st.integers(1, 7))
-def test_fresh_items_enter_the_base_list_behind_the_one_above_them(seed: int, m: int, w: int) -> None:
+@given(SEEDS, st.integers(0, 7), st.integers(1, 7), st.booleans())
+def test_fresh_items_enter_the_base_list_behind_the_one_above_them(seed: int, m: int, w: int, outside: bool) -> None:
     rng = np.random.default_rng(seed)
     base = rng.permutation(m)
     listed = rng.permutation(m + w)[:w]  # some known, some not
     renumbered = {item: m + i for i, item in enumerate(item for item in listed.tolist() if item >= m)}
     numbers = [renumbered.get(item, item) for item in listed.tolist()]
     place = np.concatenate([np.argsort(base), np.full(len(renumbered), -1)])
-    found = bubblerank.admitted(positions(place), positions(numbers), frozen(listed >= m, np.bool_))
-    assert found.tolist() == naive.admitted(base.tolist(), numbers)
+    behind = int(rng.integers(-1, m)) if outside else -1
+    found = bubblerank.admitted(positions(place), positions(numbers), frozen(listed >= m, np.bool_), behind)
+    assert found.tolist() == naive.admitted(base.tolist(), numbers, behind)
 
 
 def test_a_number_that_a_new_item_took_over_leaves_its_old_place() -> None:
     """Items 0 1 2 stand as 2 1 0; number 1 now is another item, shown behind 0."""
-    found = bubblerank.admitted(positions([2, -1, 0]), positions([0, 1]), frozen([False, True], np.bool_))
+    found = bubblerank.admitted(positions([2, -1, 0]), positions([0, 1]), frozen([False, True], np.bool_), -1)
     assert found.tolist() == [2, 0, 1]
 
 
 @given(SEEDS, st.integers(1, 9), st.booleans())
-def test_exchanging_twice_gives_the_list_back(seed: int, w: int, hidden: bool) -> None:
+def test_exchanging_twice_gives_the_list_back(seed: int, k: int, outside: bool) -> None:
     rng = np.random.default_rng(seed)
-    listed, flags = positions(rng.permutation(w)), np.zeros(w - 1, np.int64)
+    w = k + outside
+    listed, flags = positions(rng.permutation(w)), np.zeros(k, np.int64)
     for p in range(int(rng.integers(2)), w - 1, 2):
         flags[p] = rng.integers(3)
-    shown, again = np.empty(w, np.int64), np.empty(w, np.int64)
+    shown, again, short = np.empty(w, np.int64), np.empty(w, np.int64), np.empty(k, np.int64)
     bubblerank.exchange(listed, positions(flags), shown)
     bubblerank.exchange(positions(shown), positions(flags), again)
+    bubblerank.exchange(listed, positions(flags), short)
     assert again.tolist() == listed.tolist()
     assert max(abs(shown.tolist().index(i) - listed.tolist().index(i)) for i in range(w)) <= 1
-    if hidden and w > 1:
-        short = np.empty(w - 1, np.int64)
-        bubblerank.exchange(listed, positions(flags), short)
-        assert short.tolist() == shown[:-1].tolist()
+    assert short.tolist() == shown[:k].tolist()
+
+
+def some_pairs(m: int, rng: np.random.Generator) -> naive.BubbleRank:
+    """A twin in which some pairs are decided, at log(1/δ) = 1."""
+    twin = naive.BubbleRank(m, m, lambda _: 1.0)
+    for j in range(m):
+        for i in range(j):
+            twin.n[i, j] = twin.n[j, i] = 9
+            twin.s[i, j] = int(rng.choice([-9, 0, 9]))
+            twin.s[j, i] = -twin.s[i, j]
+    return twin
+
+
+@given(SEEDS, st.integers(1, 6), st.integers(1, 6))
+def test_a_list_is_as_likely_as_trying_every_coin_says(seed: int, m: int, k: int) -> None:
+    rng, k = np.random.default_rng(seed), min(k, m)
+    twin = some_pairs(m, rng)
+    twin.k, twin.base = k, rng.permutation(m).tolist()
+    s, n = (frozen([of[i, j] for j in range(m) for i in range(j)], np.int32) for of in (twin.s, twin.n))
+    base, everyone, seats = positions(twin.base), positions(range(m)), rng.permutation(m)[:k]
+    lists = [seats.tolist(), list(range(k))]
+    lists += [[twin.base.index(i) for i in twin.display(rng.random(9).tolist())] for _ in range(3)]
+    for places in lists:
+        found = bubblerank.log_chance(base, everyone, positions(places), s, n, 4.0)
+        assert math.exp(found) == pytest.approx(twin.chance([twin.base[p] for p in places]))
+
+
+def test_an_item_from_outside_challenges_unless_the_last_one_shown_is_better_for_sure() -> None:
+    """Two of five are shown. Item 1 is better than 2 for sure and worse than 4; of 3 nothing is known."""
+    s, n = np.zeros(10, np.int32), np.zeros(10, np.int32)
+    s[2], n[2] = 9, 9  # the pair (1, 2)
+    s[7], n[7] = -9, 9  # the pair (1, 4)
+    base = positions([0, 1, 2, 3, 4])
+    assert bubblerank.contenders(base, 2, s, n, 4.0) == 2
+    assert [bubblerank.challenger(base, 2, s, n, 4.0, coin) for coin in (0.0, 0.49, 0.5, 0.999)] == [3, 3, 4, 4]
+    assert bubblerank.contenders(base, 5, s, n, 4.0) == 0
+    assert bubblerank.challenger(positions([0, 1, 2]), 2, s, n, 4.0, 0.5) == -1
+    assert bubblerank.contenders(base, 2, s, n, 10.0) == 3  # surer is asked for: 2 may try again
 
 
 # -- cascading bandits ---------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import permutations
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickChances, expected_clicks, react
 from rankloop.lab.runs.compiled_bandits import QUERY, best_clicks, play
 from rankloop.learner import KnowsPropensity, Learner
+from rankloop.learners.bandits.bubblerank import ANYTIME
 from rankloop.registry import make
 from rankloop.types import Candidates, Feedback
 from tests.reference import bandits as naive
@@ -35,8 +37,9 @@ def user_of(kind: int, m: int, rng: np.random.Generator) -> ClickChances:
 
 
 LEARNERS: list[tuple[str, dict[str, Any], Any]] = [
-    ("bubblerank", {"horizon": 50}, lambda m, k: naive.BubbleRank(m, k, 50)),
-    ("bubblerank", {}, lambda m, k: naive.BubbleRank(m, k, None)),
+    ("bubblerank", {"horizon": 2}, lambda m, k: naive.BubbleRank(m, k, lambda _: 4 * math.log(2))),
+    ("bubblerank", {"delta": 0.5}, lambda m, k: naive.BubbleRank(m, k, lambda _: math.log(2))),
+    ("bubblerank", {}, lambda m, k: naive.BubbleRank(m, k, lambda t: ANYTIME / 4 * math.log(1 + t))),
     ("cascade-klucb", {}, lambda m, k: naive.Cascade(m, k, "kl", False)),
     ("cascade-klucb", {"observe": "last"}, lambda m, k: naive.Cascade(m, k, "kl", True)),
     ("cascade-klucb", {"variant": "published"}, lambda m, k: naive.Cascade(m, k, "published", False)),
@@ -50,7 +53,7 @@ IDS = [f"{name} {params}" for name, params, _ in LEARNERS]
 
 def shape(name: str, m: int, k: int) -> Any:
     """How many random numbers a list takes."""
-    return {"bubblerank": min(m, k + 1) // 2, "batchrank": (2, m)}.get(name, m)
+    return {"bubblerank": 1 + min(m, k + 1) // 2 + (k < m), "batchrank": (2, m)}.get(name, m)
 
 
 @pytest.mark.parametrize(("name", "params", "twin_of"), LEARNERS, ids=IDS)
@@ -94,7 +97,8 @@ def learned(learner: Any, known: list[int]) -> dict[str, Any]:
         if spec.per == "query":
             found[field] = values.tolist()
         elif spec.per == "item":
-            found[field] = values[numbers].tolist()
+            kept = values[numbers]
+            found[field] = (np.argsort(kept) if field == "places" else kept).tolist()
         else:
             for a, i in zip(known, numbers, strict=True):
                 for b, j in zip(known, numbers, strict=True):
@@ -127,6 +131,7 @@ def test_the_compiled_loop_is_requests_bit_for_bit(
     assert outcome.at.tolist() == [150, 400]
     assert regret_of(lists, user, k) == pytest.approx(outcome.regret[-1])
     candidates = Candidates(QUERY, np.arange(m))
+    assert served.best(candidates, m).tolist() == looped.best(candidates, m).tolist()
     assert served.rank(candidates, k, np.random.default_rng(9)).order.tolist() == (
         looped.rank(candidates, k, np.random.default_rng(9)).order.tolist()
     )

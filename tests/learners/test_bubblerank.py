@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankloop.kernels.bandits import misordered
+from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.kernels.bandits import misordered, misordered_above
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, expected_clicks, react
 from rankloop.lab.runs.compiled_bandits import QUERY, play
-from rankloop.learners.bandits.bubblerank import BubbleRank
+from rankloop.learners.bandits.bubblerank import ANYTIME, BubbleRank
 from rankloop.registry import make
 from rankloop.types import Array, Candidates, Feedback, Impression
 from tests.reference import bandits as naive
@@ -47,7 +49,12 @@ class Coins:
         return np.array(self.tossed)
 
 
+EVEN, ODD = 0.1, 0.9  # the first coin: pairs from the first position on, or from the second
+SWAP, KEEP = 0.1, 0.9  # those of the pairs
+
+
 def ranked(learner: BubbleRank, candidates: Candidates, k: int, *coins: float) -> Impression:
+    """A list by the coins: the parity's, one for each pair, and, with fewer positions than items, the draw's."""
     return learner.rank(candidates, k, Coins(*coins))  # type: ignore[arg-type]
 
 
@@ -86,11 +93,11 @@ def text(candidates: Candidates, order: Array) -> str:
 
 def test_two_rounds_by_hand() -> None:
     learner, page = BubbleRank(horizon=10), some("abcde")
-    first = ranked(learner, page, 5, 0.4, 0.6)  # pairs (1, 2) and (3, 4): heads exchanges
+    first = ranked(learner, page, 5, EVEN, 0.4, 0.6)  # pairs (1, 2) and (3, 4): heads exchanges
     assert text(page, first.order) == "bacde"
     learner.learn(first, Feedback.clicks([1, 0, 1, 1, 1]), RNG)  # b not a; both c and d; e has no partner
     assert pairs(learner, "abcde") == {"ab": (-1, 1)}
-    second = ranked(learner, page, 5, 0.9, 0.1)  # pairs (2, 3) and (4, 5)
+    second = ranked(learner, page, 5, ODD, KEEP, SWAP)  # pairs (2, 3) and (4, 5)
     assert text(page, second.order) == "abced"
     learner.learn(second, Feedback.clicks([1, 0, 1, 1, 0]), RNG)  # a counts for nothing now; c not b; e not d
     assert pairs(learner, "abcde") == {"ab": (-1, 1), "bc": (-1, 1), "de": (-1, 1)}
@@ -105,6 +112,7 @@ def test_a_pair_changes_places_when_its_lead_passes_the_threshold_and_is_then_le
         learner.learn(shown, Feedback.clicked(shown, ["b"]), RNG)
         compared = pairs(learner, "ab").get("ab", (0, 0))
         assert (text(page, learner.best(page, 2)) == "ba") == (compared[1] >= 37)
+    assert compared == (-37, 37)
     assert pairs(learner, "ab") == {"ab": (-37, 37)}
     assert not any(learner.rank(page, 2, np.random.default_rng(t)).memo["pairs"].any() for t in range(9))
 
@@ -115,11 +123,27 @@ def test_without_a_horizon_the_threshold_grows_with_the_rounds() -> None:
     for t in range(1, 400):
         shown = learner.rank(page, 2, np.random.default_rng(t))
         learner.learn(shown, Feedback.clicked(shown, ["b"]), RNG)
-        n = pairs(learner, "ab")["ab"][1]
+        n = pairs(learner, "ab").get("ab", (0, 0))[1]
         if swapped is None and text(page, learner.best(page, 2)) == "ba":
             swapped = t
-            assert n > 16 * np.log(1 + t) >= n - 1
+            assert n > ANYTIME * np.log(1 + t) >= n - 1
     assert swapped is not None
+
+
+def test_delta_says_how_sure_is_sure_and_a_horizon_is_one_way_to_say_it() -> None:
+    """A lead of n in n comparisons decides from n > 4 log(1/δ) on."""
+    for rule, needed in (({"delta": 0.1}, 10), ({"delta": 1e-4}, 37), ({"horizon": 10}, 37), ({"horizon": 100}, 74)):
+        learner, page, n = BubbleRank(**rule), some("ab"), 0  # type: ignore[arg-type]
+        while text(page, learner.best(page, 2)) == "ab":
+            shown = ranked(learner, page, 2, EVEN, KEEP)
+            learner.learn(shown, Feedback.clicked(shown, ["b"]), RNG)
+            n += 1
+        assert n == needed
+    for wrong, words in (({"delta": 0.0}, "above 0"), ({"delta": 1.0}, "below 1"), ({"delta": np.nan}, "finite")):
+        with pytest.raises(InvalidParameter, match=words):
+            BubbleRank(**wrong)
+    with pytest.raises(InvalidParameter, match=r"delta is 0\.1; it and horizon both say how sure is sure; give one"):
+        BubbleRank(horizon=10, delta=0.1)
 
 
 # -- lemmas --------------------------------------------------------------------------------------------------------
@@ -138,7 +162,9 @@ def test_every_shown_item_is_within_one_place_of_the_base_list(seed: int, m: int
     for _ in range(150):
         base = learner.best(page, m).tolist()
         shown = learner.rank(page, k, rng)
-        assert all(abs(base.index(item) - p) <= 1 for p, item in enumerate(shown.order.tolist()))
+        for p, item in enumerate(shown.order.tolist()):
+            stood = base.index(item)
+            assert abs(stood - p) <= 1 if stood < k else p == k - 1  # from outside to the last place only
         react(user, shown.order, rng.random((1, k)), clicks)
         learner.learn(shown, Feedback.clicks(clicks), rng)
 
@@ -178,10 +204,10 @@ def test_the_set_of_tried_pairs_by_the_naive_twin() -> None:
     for seed in range(6):
         rng, m = np.random.default_rng(seed), 6
         attraction = rng.permutation(np.linspace(0.1, 0.9, m))
-        user, twin, clicks = cascade(attraction), naive.BubbleRank(m, m, 1000), np.zeros(m)
+        user, twin, clicks = cascade(attraction), naive.BubbleRank(m, m, lambda _: 4 * math.log(1000)), np.zeros(m)
         wrong = misordered(attraction, np.arange(m))
         for _ in range(3000):
-            react(user, np.array(twin.display(rng.random(3).tolist())), rng.random((1, m)), clicks)
+            react(user, np.array(twin.display(rng.random(4).tolist())), rng.random((1, m)), clicks)
             twin.update(clicks.tolist())
         assert len(twin.ever) <= m - 1 + 2 * wrong
 
@@ -258,31 +284,83 @@ def test_regret_grows_with_the_pairs_that_start_the_wrong_way_round(inversions: 
 # -- fewer positions than items ------------------------------------------------------------------------------------
 
 
-def test_the_item_below_the_last_position_takes_part_in_the_last_pair() -> None:
+def test_an_item_from_outside_takes_part_in_the_last_pair() -> None:
     learner, page = BubbleRank(), some("abcd")
-    shown = ranked(learner, page, 2, 0.1)
+    shown = ranked(learner, page, 2, EVEN, SWAP, 0.5)
     assert text(page, shown.order) == "ba"
     learner.learn(shown, Feedback.clicks([0, 0]), RNG)
-    shown = ranked(learner, page, 2, 0.1)  # the pair (2, 3): c is shown instead of b
-    assert text(page, shown.order) == "ac"
+    shown = ranked(learner, page, 2, ODD, SWAP, 0.7)  # the second of c and d is shown instead of b
+    assert text(page, shown.order) == "ad"
     learner.learn(shown, Feedback.clicks([0, 1]), RNG)
-    assert pairs(learner, "abcd") == {"bc": (-1, 1)}  # b was not shown, so it was not clicked
-    learner.learn(ranked(learner, page, 2, 0.9), Feedback.clicks([0, 0]), RNG)
-    shown = ranked(learner, page, 2, 0.9)
+    assert pairs(learner, "abcd") == {"bd": (-1, 1)}  # b was not shown, so it was not clicked
+    shown = ranked(learner, page, 2, ODD, KEEP, 0.2)
     assert text(page, shown.order) == "ab"
-    learner.learn(shown, Feedback.clicks([0, 0]), RNG)  # nobody looked, or nobody liked it: says nothing
-    assert pairs(learner, "abcd") == {"bc": (-1, 1)}
+    learner.learn(shown, Feedback.clicks([1, 0]), RNG)  # nobody looked, or nobody liked it: says nothing
+    assert pairs(learner, "abcd") == {"bd": (-1, 1)}
+    learner.learn(ranked(learner, page, 2, ODD, KEEP, 0.2), Feedback.clicks([0, 1]), RNG)
+    assert pairs(learner, "abcd") == {"bd": (-1, 1), "bc": (1, 1)}
+    assert text(page, learner.best(page, 4)) == "abcd"  # those outside stand as they came, whoever was tried first
 
 
-def test_a_better_item_comes_in_from_below_the_fold_and_those_further_down_never_do() -> None:
-    learner, page, rng = BubbleRank(horizon=100), Candidates(QUERY, np.arange(6)), np.random.default_rng(3)
-    seen = set()
+def test_who_is_decided_against_challenges_no_more_until_someone_else_stands_last() -> None:
+    learner, page = BubbleRank(delta=0.1), some("abcd")  # ten comparisons of ten decide
+    chance = {item: np.exp(learner.log_propensity(page, np.array([0, i]))) for i, item in enumerate("abcd") if i}
+    assert chance == pytest.approx({"b": 1 / 2, "c": 1 / 8, "d": 1 / 8})
+    for _ in range(10):
+        learner.learn(ranked(learner, page, 2, ODD, KEEP, 0.1), Feedback.clicks([0, 1]), RNG)  # b wins against c
+    assert learner.log_propensity(page, np.array([0, 2])) == -np.inf
+    assert np.exp(learner.log_propensity(page, np.array([0, 3]))) == pytest.approx(1 / 4)
+    for _ in range(10):
+        assert text(page, ranked(learner, page, 2, ODD, SWAP, 0.1).order) == "ad"
+        learner.learn(ranked(learner, page, 2, ODD, KEEP, 0.1), Feedback.clicks([0, 1]), RNG)
+    shown = ranked(learner, page, 2, ODD, SWAP, 0.1)  # nobody is left
+    assert (text(page, shown.order), shown.memo["pairs"].tolist(), shown.memo["unseen"].size) == ("ab", [0, 0], 0)
+    learner.learn(shown, Feedback.clicks([1, 1]), RNG)
+    for _ in range(10):
+        learner.learn(ranked(learner, page, 2, EVEN, KEEP, 0.1), Feedback.clicks([0, 1]), RNG)  # b wins against a
+    assert text(page, learner.best(page, 4)) == "bacd"
+    assert text(page, ranked(learner, page, 2, ODD, SWAP, 0.1).order) == "bc"  # a has not met them
+
+
+def test_the_one_that_comes_in_and_the_one_that_leaves_exchange_places() -> None:
+    learner, page = BubbleRank(delta=0.1), some("abcde")
+    for _ in range(10):
+        learner.learn(ranked(learner, page, 2, ODD, SWAP, 0.9), Feedback.clicks([0, 1]), RNG)  # e wins against b
+    assert text(page, learner.best(page, 5)) == "aecdb"
+
+
+@pytest.mark.parametrize("kind", [CASCADE, POSITION])
+def test_the_best_of_thirty_items_comes_up_from_the_end_to_the_top_of_ten(kind: int) -> None:
+    attraction = np.append(np.linspace(0.25, 0.05, 29), 0.9)
+    user = cascade(attraction) if kind == CASCADE else position_based(attraction, np.linspace(1.0, 0.4, 10))
+    learner, page, everyone = BubbleRank(delta=1e-6), Candidates(QUERY, np.arange(30)), np.arange(30)
+    outcome = play(learner, user, [400_000], 1, k=10, most=10**6)
+    learned = learner.best(page, 30)
+    assert learned[0] == 29
+    assert outcome.harmful == 0
+    assert misordered_above(attraction, learned, 10) < misordered_above(attraction, everyone, 10)
+    assert sorted(learned.tolist()) == everyone.tolist()
+
+
+def test_every_item_within_the_bound_has_its_chance_and_no_item_beyond() -> None:
+    learner, page, rng = BubbleRank(max_items=9), Candidates(QUERY, np.arange(12)), np.random.default_rng(3)
+    came = np.zeros(12, np.int64)
     for _ in range(1500):
         shown = learner.rank(page, 3, rng)
-        seen |= set(shown.order.tolist())
-        learner.learn(shown, Feedback.clicks(np.isin(shown.items, [3, 4, 5])), rng)
-    assert learner.best(page, 4).tolist() == [3, 0, 1, 2]
-    assert seen == {0, 1, 2, 3}
+        came[shown.order] += 1
+        learner.learn(shown, Feedback.clicks(np.zeros(3)), rng)
+    assert came[3:9].min() > 30
+    assert came[9:].max() == 0
+    assert learner.best(page, 12).tolist() == list(range(12))
+
+
+def test_a_memo_whose_parts_do_not_fit_is_refused() -> None:
+    learner, page = BubbleRank(), some("abcd")
+    shown = ranked(learner, page, 2, ODD, SWAP, 0.7)
+    for name in ("unseen", "behind"):
+        broken = shown._replace(memo={**shown.memo, name: np.zeros(0, np.int64)})
+        with pytest.raises(InvalidInput, match="do not fit together"):
+            learner.learn(broken, Feedback.clicks([0, 1]), RNG)
 
 
 # -- lists that change ---------------------------------------------------------------------------------------------
@@ -290,9 +368,9 @@ def test_a_better_item_comes_in_from_below_the_fold_and_those_further_down_never
 
 def test_feedback_that_comes_late_counts_for_the_pairs_of_its_own_list() -> None:
     learner, page = BubbleRank(), some("abc")
-    one, two = ranked(learner, page, 3, 0.1), ranked(learner, page, 3, 0.9)
+    one, two = ranked(learner, page, 3, EVEN, SWAP), ranked(learner, page, 3, EVEN, KEEP)
     learner.learn(two, Feedback.clicks([0, 0, 0]), RNG)
-    other = ranked(learner, page, 3, 0.1)  # now the pair (2, 3)
+    other = ranked(learner, page, 3, ODD, SWAP)  # now the pair (2, 3)
     learner.learn(other, Feedback.clicks([1, 1, 0]), RNG)
     learner.learn(one, Feedback.clicks([1, 0, 0]), RNG)  # b a c was shown: b won against a
     assert pairs(learner, "abc") == {"bc": (-1, 1), "ab": (-1, 1)}
@@ -330,7 +408,7 @@ def test_a_new_item_stands_where_the_caller_put_it() -> None:
     assert text(some("abc"), learner.best(some("abc"), 3)) == "cab"
     page = some("xabyc")
     assert text(page, learner.best(page, 5)) == "xcayb"
-    shown = ranked(learner, page, 5, 0.9, 0.9)
+    shown = ranked(learner, page, 5, ODD, KEEP, KEEP)
     learner.learn(shown, Feedback.clicks([0] * 5), RNG)
     assert text(some("cbayx"), learner.best(some("cbayx"), 5)) == "xcayb"  # now it has a place of its own
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances
+from rankloop.kernels.bandits import REGRET
+from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickChances, expected_clicks
 from rankloop.lab.runs.compiled_bandits import QUERY, best_clicks, play
-from rankloop.learner import Learner
+from rankloop.learner import ClickLoop, ClickWorld, Learner
 from rankloop.registry import make
-from rankloop.types import Candidates, Feedback
+from rankloop.types import Array, Candidates, Feedback
 
 ONE, TABLE = np.ones(1), np.ones((1, 1))
 PER_QUERY = ["cascade-klucb", "cascade-ucb1", "toprank", "batchrank"]
@@ -252,6 +254,35 @@ def test_the_best_list_of_a_user_who_looks_at_a_low_rank_more_often() -> None:
     assert best_clicks(user, 3, 2) == pytest.approx(0.8 * 0.5 + 0.5 * 0.3)
 
 
+def test_the_best_list_holds_back_a_document_that_ends_the_visit() -> None:
+    """Of a reader who is satisfied by the first document for sure: 0.9 from it alone, 0.5 + 0.9 with it second."""
+    user = ClickChances(CHAIN, np.array([0.9, 0.5]), np.array([0.0, 1.0]), ONE, 1.0, TABLE)
+    assert best_clicks(user, 2, 2) == pytest.approx(0.5 + 0.9)
+    assert best_clicks(user, 2, 1) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("kind", [CASCADE, CHAIN, POSITION, BROWSING])
+@pytest.mark.parametrize(("m", "k", "top"), [(6, 6, 3), (6, 4, 5), (5, 5, 9)])
+def test_no_list_is_better_than_the_best(kind: int, m: int, k: int, top: int) -> None:
+    for seed in range(10):
+        rng, work = np.random.default_rng(seed), np.zeros((3, k + 1))
+        stay = np.zeros(m) if kind == CASCADE else rng.random(m)
+        skip, patience = 1.0 if kind == CASCADE else rng.random(), rng.random(k)
+        examination = rng.random((k, 1 if kind == POSITION else k + 1))
+        user = ClickChances(kind, rng.random(m), stay, patience, skip, examination)
+        most = max(expected_clicks(user, np.array(shown), top, work) for shown in permutations(range(m), k))
+        assert best_clicks(user, k, top) == pytest.approx(most, rel=1e-12)
+
+
+def test_ten_documents_are_looked_through_and_thirty_are_too_many() -> None:
+    rng = np.random.default_rng(2)
+    user = ClickChances(BROWSING, rng.random(10), ONE, ONE, 1.0, rng.random((10, 11)))
+    shown, work = np.argsort(-user.attraction), np.zeros((3, 11))
+    assert best_clicks(user, 10, 5) >= expected_clicks(user, shown, 5, work)
+    with pytest.raises(InvalidParameter, match="give fewer documents or a smaller top"):
+        best_clicks(user._replace(attraction=rng.random(30)), 30, 10)
+
+
 def test_only_fresh_bandits_have_a_compiled_loop() -> None:
     user = ClickChances(CASCADE, np.full(5, 0.5), np.zeros(5), ONE, 1.0, TABLE)
     with pytest.raises(InvalidParameter, match="RandomOrder has no compiled loop"):
@@ -262,12 +293,42 @@ def test_only_fresh_bandits_have_a_compiled_loop() -> None:
     play(learner, user, [10], 0)
     with pytest.raises(InvalidParameter, match="fresh"):
         play(learner, user, [10], 0)
+    with pytest.raises(InvalidParameter, match="RTopK has no compiled loop for clicks"):
+        play(make("rtopk"), user, [10], 0)
+
+
+class Stubborn:
+    """Someone else's learner with a loop of its own: it shows the first k, and learns nothing."""
+
+    feedback = "clicks"
+
+    def compiled_loop(self, world: ClickWorld) -> ClickLoop:
+        work, self.done = np.zeros((3, world.k + 1)), 0
+
+        def serve(coins: Array, clicks: Array, account: Array) -> None:
+            assert coins.shape[1:] == (2,)
+            assert clicks.shape[1:] == (1, world.k)
+            missed = world.best - expected_clicks(world.user, np.arange(world.k), world.top, work)
+            account[REGRET] += missed * len(coins)
+
+        def finish(done: int) -> None:
+            self.done = done
+
+        return ClickLoop((2,), serve, finish)
+
+
+def test_anyones_learner_may_have_a_compiled_loop() -> None:
+    user, learner = ClickChances(CASCADE, np.array([0.1, 0.5]), np.zeros(2), ONE, 1.0, TABLE), Stubborn()
+    outcome = play(learner, user, [30, 100], 0, top=1, chunk=20)  # type: ignore[arg-type]
+    assert outcome.regret == pytest.approx([0.4 * 30, 0.4 * 100])
+    assert learner.done == 100
 
 
 @pytest.mark.parametrize(
     ("name", "params", "what"),
     [
         ("bubblerank", {"horizon": 1}, "horizon is 1"),
+        ("bubblerank", {"delta": 2}, "delta is 2"),
         ("bubblerank", {"max_items": 0}, "max_items is 0"),
         ("toprank", {"max_queries": 2.5}, "max_queries is 2.5"),
         ("toprank", {"horizon": 1}, "horizon is 1"),

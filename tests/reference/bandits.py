@@ -6,8 +6,8 @@ Lists, dictionaries, bisection. `display` gets the numbers that decide the coin 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from itertools import pairwise, product
 
 Pair = tuple[int, int]
 
@@ -48,31 +48,50 @@ def kl_lower(rate: float, count: float, budget: float) -> float:
 
 
 class BubbleRank:
-    """Paper 002, Algorithm 1; only randomised pairs count; with the item at position k + 1 in the last pair."""
+    """Paper 002, Algorithm 1, and ALGORITHMS.md section 3: the parity is a coin's, only randomised pairs count, and an
+    item from outside that is not decided against takes part in the last pair. `log` is log(1/δ) in round t."""
 
-    def __init__(self, m: int, k: int, horizon: float | None) -> None:
-        self.base, self.k, self.horizon, self.t = list(range(m)), k, horizon, 1
+    def __init__(self, m: int, k: int, log: Callable[[int], float]) -> None:
+        self.base, self.k, self.log, self.t = list(range(m)), k, log, 1
         self.s = {(i, j): 0 for i in range(m) for j in range(m)}
         self.n = dict(self.s)
         self.randomised: list[tuple[int, int]] = []  # (upper, lower) of the base list
         self.ever: set[frozenset[int]] = set()
 
-    def threshold(self, i: int, j: int) -> float:
-        log = 4 * math.log(self.horizon) if self.horizon else 4 * math.log(1 + self.t)
-        return 2 * math.sqrt(self.n[i, j] * log)
+    def decided(self, i: int, j: int) -> bool:
+        """Whether i is better than j for sure."""
+        return self.s[i, j] > 2 * math.sqrt(self.n[i, j] * self.log(self.t))
 
     def display(self, coins: Sequence[float]) -> list[int]:
-        shown, self.randomised = self.base[: self.k + 1], []
-        h = (self.t + 1) % 2  # 0 in the first round
-        for pair, p in enumerate(range(h, len(shown) - 1, 2)):
-            i, j = self.base[p], self.base[p + 1]
-            if self.s[i, j] <= self.threshold(i, j):
+        """`coins`: the parity's, one for each pair, and, with k below m, the draw's."""
+        h = 0 if coins[0] < 0.5 else 1
+        self.outside = [item for item in self.base[self.k :] if not self.decided(self.base[self.k - 1], item)]
+        shown = self.base[: self.k]
+        if self.outside:
+            self.outside = [self.outside[int(coins[-1] * len(self.outside))]]
+        if self.k % 2 == h:  # the last position makes a pair with the one above it, or is the only one
+            self.outside = []
+        shown += self.outside
+        self.randomised, listed = [], list(shown)
+        for pair, p in enumerate(range(h, len(listed) - 1, 2)):
+            i, j = listed[p], listed[p + 1]
+            if not self.decided(i, j):
                 self.randomised.append((i, j))
                 self.ever.add(frozenset((i, j)))
-                if coins[pair] < 0.5:
-                    shown[p], shown[p + 1] = shown[p + 1], shown[p]
+                if coins[1 + pair] < 0.5:
+                    shown[p], shown[p + 1] = j, i
         self.shown = shown
         return shown[: self.k]
+
+    def chance(self, order: Sequence[int]) -> float:
+        """How likely a list is, by trying every coin: heads or tails of each, and every draw."""
+        tosses, free = 1 + min(self.k + 1, len(self.base)) // 2, len(self.base) - self.k
+        total, draws = 0.0, 60  # a multiple of 1 to 6: equally many for each of the items drawn among
+        for coins in product((0.25, 0.75), repeat=tosses):
+            for draw in range(draws if free else 1):
+                if self.display([*coins, (draw + 0.5) / draws]) == list(order):
+                    total += 1.0
+        return total / 2**tosses / (draws if free else 1)
 
     def update(self, clicks: Sequence[float]) -> None:
         clicked = {item for item, click in zip(self.shown[: self.k], clicks, strict=True) if click}
@@ -83,10 +102,9 @@ class BubbleRank:
                 self.s[j, i] -= won
                 self.n[i, j] += 1
                 self.n[j, i] += 1
-        for p in range(min(self.k + 1, len(self.base)) - 1):
-            i, j = self.base[p], self.base[p + 1]
-            if self.s[j, i] > self.threshold(j, i):
-                self.base[p], self.base[p + 1] = j, i
+        for p, q in pairwise([*range(self.k), *(self.base.index(item) for item in self.outside)]):
+            if self.decided(self.base[q], self.base[p]):
+                self.base[p], self.base[q] = self.base[q], self.base[p]
         self.t += 1
 
 
@@ -254,10 +272,12 @@ def base_list(base: Sequence[int], candidates: Sequence[int]) -> list[int]:
     return [known.pop(0) if item in base else item for item in candidates]
 
 
-def admitted(base: Sequence[int], listed: Sequence[int]) -> list[int]:
-    """A base list with the new ones of `listed` put in, each behind the one before it, or on top."""
+def admitted(base: Sequence[int], listed: Sequence[int], behind: int = -1) -> list[int]:
+    """A base list with the new ones of `listed` put in, each behind the one before it, or on top; the last one behind
+    `behind`, if that is anybody."""
     after = list(base)
     for p, item in enumerate(listed):
         if item not in after:
-            after.insert(after.index(listed[p - 1]) + 1 if p else 0, item)
+            above = behind if behind >= 0 and p == len(listed) - 1 else listed[p - 1] if p else None
+            after.insert(0 if above is None else after.index(above) + 1, item)
     return after

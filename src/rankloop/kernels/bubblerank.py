@@ -12,17 +12,18 @@ import math
 import numpy as np
 
 from rankloop.kernels._jit import jit
-from rankloop.kernels.bandits import HARMFUL, cascade_clicks, charge, misordered, position_clicks
+from rankloop.kernels.bandits import HARMFUL, cascade_clicks, charge, misordered_above, position_clicks
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
 from rankloop.types import Array
 
 KEPT, SWAPPED = 1, 2  # what the coin of a randomised pair said
+LOG_2 = math.log(2.0)
 
 
 @jit
-def bar_of(horizon: float, t: int) -> float:
-    """4 log(1/δ) in round t: δ = horizon⁻⁴, or (1 + t)⁻⁴ where no horizon (0) is given."""
-    return 16.0 * math.log(horizon) if horizon > 0 else 16.0 * math.log(1.0 + t)
+def bar_of(fixed: float, growth: float, t: int) -> float:
+    """4 log(1/δ) in round t: `fixed`, or, where that is 0, `growth` · log(1 + t)."""
+    return fixed if fixed > 0.0 else growth * math.log(1.0 + t)
 
 
 @jit
@@ -40,48 +41,125 @@ def ahead(s: Array, n: Array, i: int, j: int, bar: float) -> bool:
 
 
 @jit
-def randomise(listed: Array, s: Array, n: Array, bar: float, parity: int, coins: Array, flags: Array) -> None:
-    """Write into `flags` (w - 1,) what becomes of the neighbours at p and p + 1 of a base list (w,): 0, KEPT or
-    SWAPPED.
+def contenders(base: Array, k: int, s: Array, n: Array, bar: float) -> int:
+    """How many items below the k positions of `base` are not decided against: the item at the last position is not
+    better than they are for sure."""
+    found = 0
+    for q in range(k, base.size):
+        if not ahead(s, n, base[k - 1], base[q], bar):
+            found += 1
+    return found
 
-    Every second pair takes part, from `parity` on, unless the upper item is better for sure. `coins` (w // 2,).
+
+@jit
+def challenger(base: Array, k: int, s: Array, n: Array, bar: float, coin: float) -> int:
+    """The place in `base` of the contender that a uniform number draws, -1 if there is none."""
+    left = int(coin * contenders(base, k, s, n, bar))
+    for q in range(k, base.size):
+        if not ahead(s, n, base[k - 1], base[q], bar):
+            if left == 0:
+                return q
+            left -= 1
+    return -1
+
+
+def tosses(m: int, k: int) -> int:
+    """How many random numbers a list of k of m items takes: the parity's, each pair's, and that of the challenger."""
+    return 1 + min(k + 1, m) // 2 + (k < m)
+
+
+@jit
+def randomise(base: Array, k: int, s: Array, n: Array, bar: float, coins: Array, flags: Array) -> tuple[int, int]:
+    """Write into `flags` (k,) what becomes of the items at p and p + 1 of a base list (m,): 0, KEPT or SWAPPED. The
+    parity is returned, and the place in `base` of the item that makes a pair with the last one shown, -1: nobody does.
+
+    Every second pair takes part, from the parity on, unless the upper item is better for sure. Below the last position
+    stands a random contender. `coins` (tosses,) are uniform numbers.
     """
-    for p in range(flags.size):
+    parity, outside = 0 if coins[0] < 0.5 else 1, -1
+    for p in range(k):
         flags[p] = 0
-    for p in range(parity, listed.size - 1, 2):
-        if not ahead(s, n, listed[p], listed[p + 1], bar):
-            flags[p] = SWAPPED if coins[p // 2] < 0.5 else KEPT
+    for p in range(parity, k - 1, 2):
+        if not ahead(s, n, base[p], base[p + 1], bar):
+            flags[p] = SWAPPED if coins[1 + p // 2] < 0.5 else KEPT
+    if k < base.size and (k - 1) % 2 == parity:
+        outside = challenger(base, k, s, n, bar, coins[coins.size - 1])
+        if outside >= 0:
+            flags[k - 1] = SWAPPED if coins[1 + (k - 1) // 2] < 0.5 else KEPT
+    return parity, outside
+
+
+@jit
+def log_chance(base: Array, listed: Array, order: Array, s: Array, n: Array, bar: float) -> float:
+    """log P that `randomise` shows the candidates `order` (k,), -inf: never. `listed` (c,) are the candidates of the
+    base list, `base` the numbers of the first of them. Both parities may give the same list: their chances are added.
+    """
+    place = np.empty(listed.size, np.int64)
+    for q in range(listed.size):
+        place[listed[q]] = q
+    seats = place[order]  # where in the base list they stand who are shown
+    first, second = _log_chance_of(base, seats, s, n, bar, 0), _log_chance_of(base, seats, s, n, bar, 1)
+    most, least = max(first, second), min(first, second)
+    if most == -np.inf:
+        return -np.inf
+    return most + math.log1p(math.exp(least - most)) - LOG_2
+
+
+@jit
+def _log_chance_of(base: Array, seats: Array, s: Array, n: Array, bar: float, parity: int) -> float:
+    """The same where the parity is known."""
+    k, log = seats.size, 0.0
+    if parity == 1 and seats[0] != 0:
+        return -np.inf
+    for p in range(parity, k - 1, 2):
+        kept = seats[p] == p and seats[p + 1] == p + 1
+        if not ahead(s, n, base[p], base[p + 1], bar):
+            kept = kept or (seats[p] == p + 1 and seats[p + 1] == p)
+            log -= LOG_2
+        if not kept:
+            return -np.inf
+    if (k - 1) % 2 != parity:  # the last position has had its pair, or is the only one and has none
+        return log
+    free, last = contenders(base, k, s, n, bar), seats[k - 1]
+    if free > 0:
+        log -= LOG_2
+    if last != k - 1:
+        if last < k or last >= base.size or ahead(s, n, base[k - 1], base[last], bar):
+            return -np.inf
+        log -= math.log(free)
+    return log
 
 
 @jit
 def exchange(listed: Array, flags: Array, shown: Array) -> None:
-    """Write the first of a list into `shown` (k,) with its SWAPPED neighbours exchanged; done twice it is undone."""
+    """Write the first of a list into `shown` with its SWAPPED neighbours exchanged; done twice it is undone.
+    Of a list with an item more than there are positions, that is the last."""
     k = shown.size
     for p in range(k):
         shown[p] = listed[p]
     for p in range(flags.size):
         if flags[p] == SWAPPED:
-            if p < k:
-                shown[p] = listed[p + 1]
+            shown[p] = listed[p + 1]
             if p + 1 < k:
                 shown[p + 1] = listed[p]
 
 
 @jit
 def count(listed: Array, flags: Array, clicks: Array, s: Array, n: Array) -> None:
-    """Take in the clicks (k,) on a list that was shown instead of `listed` (w,): randomised pairs of which exactly one
-    was clicked count. An item that had no position (k < w) is not clicked: the other one was, so it was looked at."""
+    """Take in the clicks (k,) on a list that was shown instead of `listed` (k or k + 1,): randomised pairs of which
+    exactly one was clicked count. The item without a position is not clicked: the other one was, so it was looked at.
+    """
     k = clicks.size
-    for p in range(flags.size):
+    for p in range(k):
         if flags[p] == 0:
             continue
         i, j = listed[p], listed[p + 1]
-        where_i, where_j = (p + 1, p) if flags[p] == SWAPPED else (p, p + 1)
-        clicked_i, clicked_j = where_i < k and clicks[where_i] > 0, where_j < k and clicks[where_j] > 0
-        if clicked_i == clicked_j or i < 0 or j < 0:
+        upper, lower = clicks[p] > 0, p + 1 < k and clicks[p + 1] > 0
+        if upper == lower or i < 0 or j < 0:
             continue
+        won = upper == (flags[p] == KEPT)  # whether that was i
         at = j * (j - 1) // 2 + i if i < j else i * (i - 1) // 2 + j
-        s[at] += 1 if clicked_i == (i < j) else -1
+        s[at] += 1 if won == (i < j) else -1
         n[at] += 1
 
 
@@ -124,10 +202,11 @@ def base_list(place: Array, numbers: Array) -> Array:
 
 
 @jit
-def admitted(place: Array, listed: Array, fresh: Array) -> Array:
+def admitted(place: Array, listed: Array, fresh: Array, behind: int) -> Array:
     """(m,) a query's base list, with its fresh items put in; `listed` (w,) are numbers in the order of display time.
 
-    A fresh item stands right behind the one that stood before it, or on top. Those that had no room (-1) are left out.
+    A fresh item stands right behind the one that stood before it, or on top; the last one behind `behind`, if that is
+    not -1. Those that had no room (-1) are left out.
     """
     m = place.size
     base = np.full(m, -1)
@@ -150,6 +229,8 @@ def admitted(place: Array, listed: Array, fresh: Array) -> Array:
         if i < 0:
             continue
         if fresh[q]:
+            if q == listed.size - 1 and behind >= 0:
+                above = behind
             at = 0
             if above >= 0:
                 while base[at] != above:
@@ -165,10 +246,10 @@ def admitted(place: Array, listed: Array, fresh: Array) -> Array:
 
 @jit
 def update(
-    place: Array, s: Array, n: Array, listed: Array, fresh: Array, flags: Array, clicks: Array, bar: float
+    place: Array, s: Array, n: Array, listed: Array, fresh: Array, behind: int, flags: Array, clicks: Array, bar: float
 ) -> None:
     """Learn from a list, in place: put fresh items into the base list, count the clicks, improve the base list."""
-    base = admitted(place, listed, fresh)
+    base = admitted(place, listed, fresh, behind)
     count(listed, flags, clicks, s, n)
     there = np.zeros(place.size, np.bool_)
     for i in listed:
@@ -191,7 +272,8 @@ def simulate(
     s: Array,
     n: Array,
     rounds: int,
-    horizon: float,
+    fixed: float,
+    growth: float,
     user: ClickChances,
     coins: Array,
     user_coins: Array,
@@ -200,17 +282,23 @@ def simulate(
     most: int,
     account: Array,
 ) -> int:
-    """Show lists of k to `user`, one for each row of `coins` (steps, min(k + 1, m) // 2) and of `user_coins`
-    (steps, 1 or 2, k). The base list, `s`, `n` and `account` change in place; with `most` ≥ 0 HARMFUL counts the
-    passes that left the base list with more pairs the wrong way round. The rounds so far are returned."""
-    k, kind, attraction, examination = user_coins.shape[2], user.kind, user.attraction, user.examination
-    listed = base[: k + 1]
-    flags, clicks, shown = np.zeros(listed.size - 1, np.int64), np.zeros(k), np.zeros(k, np.int64)
-    work, places = np.zeros((3, k + 1)), np.arange(listed.size)
-    wrong = misordered(attraction, base)
+    """Show lists of k to `user`, one for each row of `coins` (steps, tosses) and of `user_coins` (steps, 1 or 2, k).
+    The base list, `s`, `n` and `account` change in place; with `most` ≥ 0 HARMFUL counts the passes that left the base
+    list with more pairs the wrong way round. The rounds so far are returned."""
+    m, k, kind, attraction, examination = base.size, user_coins.shape[2], user.kind, user.attraction, user.examination
+    flags, clicks, shown = np.zeros(k, np.int64), np.zeros(k), np.zeros(k, np.int64)
+    listed = base if k == m else np.zeros(k + 1, np.int64)
+    work, places = np.zeros((3, k + 1)), np.arange(k + 1)
+    wrong = misordered_above(attraction, base, k)
     for step in range(coins.shape[0]):
-        bar = bar_of(horizon, rounds + 1)
-        randomise(listed, s, n, bar, rounds % 2, coins[step], flags)
+        bar = bar_of(fixed, growth, rounds + 1)
+        _, outside = randomise(base, k, s, n, bar, coins[step], flags)
+        part = k
+        if k < m:
+            for p in range(k):
+                listed[p] = base[p]
+            if outside >= 0:
+                part, places[k], listed[k] = k + 1, outside, base[outside]
         exchange(listed, flags, shown)
         if kind == CASCADE:
             cascade(attraction, shown, user_coins[step], clicks)
@@ -223,8 +311,8 @@ def simulate(
             value = expected_clicks(user, shown, top, work)
         charge(attraction, shown, best - value, most, account)
         count(listed, flags, clicks, s, n)
-        if improve(base, places, s, n, bar) > 0 and most >= 0:
-            before, wrong = wrong, misordered(attraction, base)
+        if improve(base, places[:part], s, n, bar) > 0 and most >= 0:
+            before, wrong = wrong, misordered_above(attraction, base, k)
             if wrong > before:
                 account[HARMFUL] += 1.0
         rounds += 1

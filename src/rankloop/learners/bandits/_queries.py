@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
+from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.kernels import queries as kernels
 from rankloop.learner import require, require_number
 from rankloop.types import Array, Impression
@@ -357,6 +357,16 @@ class Queries:
         if not fits:
             raise InvalidInput("state is not a table of queries: its arrays do not fit together; restore an older one")
         return np.array(ends)
+
+
+def only_query(table: Queries, query: str, items: int) -> int:
+    """The slot of a query with the items 0, 1, … in an empty table: where a compiled loop begins."""
+    if items > table.max_items or len(table):
+        raise InvalidParameter(
+            f"the compiled loop needs a fresh learner with max_items of at least {items}, the user's documents; "
+            f"this one has learned {len(table)} queries and has max_items={table.max_items}"
+        )
+    return table.enter(query, np.arange(items)).slot
 
 
 def _fingerprint(query: str) -> int:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from rankloop.errors import InvalidInput
 from rankloop.kernels import bubblerank as kernels
-from rankloop.learner import Explanation, checked_order, checked_values, cut, drawn, require_number, show
-from rankloop.learners.bandits._queries import Field, Queries, codes_of, integers_of, require_bounds
+from rankloop.learner import (
+    ClickLoop,
+    ClickWorld,
+    Explanation,
+    checked_order,
+    checked_values,
+    cut,
+    drawn,
+    require,
+    require_number,
+    show,
+)
+from rankloop.learners.bandits._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+
+ANYTIME = 4.0  # without delta and horizon δ = 1 / (1 + t) in round t; docs/learners/bandits.md has what else was tried
 
 
 @dataclass
@@ -21,20 +34,25 @@ class BubbleRank:
     """Start from the list that the caller would show, and let better items bubble up, one place at a time.
 
     Every list shown is the query's base list with some neighbours exchanged, so no item is ever more than one place
-    from where it stands there. When the clicks say that the lower of two neighbours is better, with next to no doubt,
-    the base list changes; so it only gets better. Choose it for queries that come back often, with a list that is good
-    already and must not be spoilt. It learns each query for itself, uses ids and no features, and is slow to carry an
-    item far: where the list is bad, `toprank` is faster.
+    from where it stands there; if there are more items than positions, one of the others may stand in the last one. When
+    the clicks say that the lower of two neighbours is better, with next to no doubt, the base list changes; so it only
+    gets better. Choose it for queries that come back often, with a list that is good already and must not be spoilt. It
+    learns each query for itself, uses ids and no features, and is slow to carry an item far: where the list is bad,
+    `toprank` is faster.
 
     Parameters
     ----------
     horizon
-        How often a query will come, if that is known: a pair is decided with confidence δ = horizon⁻⁴. None takes
-        (1 + rounds so far)⁻⁴, which needs no such knowledge; a pair may then be tried again later.
+        How often a query will come, if that is known: a pair is decided with confidence δ = horizon⁻⁴, as in the paper.
+    delta
+        δ itself, in place of `horizon`: how likely it may be to be wrong about a pair. A larger one learns faster; 1/n
+        made no harmful change in n rounds in any run that we tried. With neither, δ = 1 / (1 + rounds so far), which
+        needs no knowledge of n; a pair may then be tried again later.
     max_queries
         How many queries are remembered. A new one takes the place of the one learned from the longest ago.
     max_items
-        How many items of a query are remembered, likewise.
+        How many items of a query are remembered, likewise; of longer lists so many candidates take part, the first ones
+        of the base list, or as many as are shown.
 
     Examples
     --------
@@ -56,19 +74,29 @@ class BubbleRank:
     Only pairs that were randomised count, also when their feedback comes late: lines 13-19 do not say so, but Lemma 6
     needs it. So lists that someone else ordered teach nothing, nor does a list that bounded exposure had to change.
 
-    With fewer positions than items (k < n, the paper's open question) the item at position k + 1 takes part in the last
-    pair; it is clicked or not when it is shown, and counts as not clicked when it is not. Items further down never come
-    up.
+    Which neighbours make pairs, those at positions (1, 2), (3, 4), … or at (2, 3), (4, 5), …, is a fair coin's choice
+    for each list. The paper alternates with the rounds (h = t mod 2); where feedback is late and an even number of lists
+    is open at a time, every second pair would then never be tried. The proof needs each pair tried often, not in turns.
+
+    With fewer positions than items (k < n, the paper's open question) a random item from outside makes a pair with the
+    one at the last position, when it is that one's turn: among those that are not decided against, which means that the
+    item at the last position now is not better than them for sure, by s > 2 √(n log(1/δ)). Which of the two is shown is
+    a coin's choice; the other counts as not clicked if that one was clicked. When the one from outside is better for
+    sure, the two exchange places in the base list. So every item can come up, and none is seen above the last position
+    before it is known to belong there.
 
     A candidate that the query does not know stands where the caller put it, and enters the base list behind the item
     that stood before it. One that is gone keeps its place in the base list and its statistics; those around it close
-    up.
+    up. Where items from outside are tried for the first time in lists that are open together, they may enter the base
+    list in another order than the caller's; who is drawn does not depend on it.
 
-    A query of m items costs 48 + 16 m + 4 m (m - 1) bytes, and about 105 in a dictionary: 673 for ten items.
+    A query of m items costs 48 + 16 m + 4 m (m - 1) bytes, and about 105 in a dictionary: 673 for ten items, so by
+    default at most .41 GB with 100 items in every query, and 7 MB with ten.
     """
 
     horizon: int | None = None
-    max_queries: int = 1_000_000
+    delta: float | None = None
+    max_queries: int = 10_000
     max_items: int = 100
 
     feedback: ClassVar[FeedbackKind] = "clicks"
@@ -77,6 +105,10 @@ class BubbleRank:
     def __post_init__(self) -> None:
         if self.horizon is not None:
             require_number("horizon", self.horizon, 2)
+        if self.delta is not None:
+            require_number("delta", self.delta, 0, above=True)
+            require(self.delta < 1, "delta", self.delta, "must be below 1: the chance to be wrong about a pair")
+            require(self.horizon is None, "delta", self.delta, "and horizon both say how sure is sure; give one only")
         require_bounds(self.max_queries, self.max_items)
         fields = {"places": Field("item", np.int32, -1), "leads": Field("pair"), "duels": Field("pair")}
         self.queries_ = Queries(fields, self.max_queries, self.max_items)
@@ -84,36 +116,47 @@ class BubbleRank:
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The base list, with some neighbours exchanged."""
         k = cut(candidates, k)
-        codes, listed, flags, parity = self._tossed(candidates, k, rng.random)
+        base = self._base(candidates, k)
+        flags = np.zeros(k, np.int64)
+        coins = rng.random(kernels.tosses(base.numbers.size, k))
+        parity, outside = kernels.randomise(base.numbers, k, base.leads, base.duels, base.bar, coins, flags)
+        listed, behind = base.listed[:k], np.zeros(0, np.int64)
+        if outside >= 0:
+            known = np.flatnonzero(base.numbers[k:outside] >= 0)
+            above = k + int(known[-1]) if known.size else k - 1  # who stands before it: of the list, or known
+            listed, behind = np.append(listed, base.listed[outside]), base.listed[above : above + 1]
         order = np.empty_like(listed)
         kernels.exchange(listed, flags, order)
-        memo = {"pairs": flags, "unseen": codes[order[k:]], "parity": np.array([parity])}
-        return drawn(candidates, order[:k], -math.log(2.0) * np.count_nonzero(flags), memo)
+        codes = base.codes
+        memo = {"pairs": flags, "unseen": codes[order[k:]], "behind": codes[behind], "parity": np.array([parity])}
+        return drawn(candidates, order[:k], self._log_chance(base, order[:k]), memo)
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
-        """One half for every pair that is tried; lists that exchanging these does not give never come."""
-        _, listed, flags, _ = self._tossed(candidates, len(order), np.zeros)
-        for p in np.flatnonzero(flags):
-            if order[p] == listed[p + 1]:
-                listed[p], listed[p + 1] = listed[p + 1], listed[p]
-        possible = np.array_equal(listed[: len(order)], order)
-        return -math.log(2.0) * np.count_nonzero(flags) if possible else -math.inf
+        """Half for each parity: one half for every pair that is tried, and a fair draw of the one from outside."""
+        return self._log_chance(self._base(candidates, len(order)), order)
 
-    def _tossed(self, candidates: Candidates, k: int, toss: Callable[[int], Array]) -> tuple[Array, Array, Array, int]:
-        """The items' codes, the base list down to k + 1, what the coins said of its neighbours, and the parity."""
+    def _base(self, candidates: Candidates, k: int) -> _Base:
+        """The base list of the candidates that take part, and what is known of their pairs."""
         codes, slot = codes_of(candidates.items), self.queries_.find(candidates.query)
         numbers, (places, leads, duels) = self.queries_.numbers(slot, codes), self.queries_.of(slot)
-        listed = kernels.base_list(places, numbers)[: k + 1]
-        flags, rounds = np.zeros(listed.size - 1, np.int64), self.queries_.rounds(slot)
-        bar, coins = kernels.bar_of(self.horizon or 0.0, rounds + 1), toss(listed.size // 2)
-        kernels.randomise(numbers[listed], leads, duels, bar, rounds % 2, coins, flags)
-        return codes, listed, flags, rounds % 2
+        listed = kernels.base_list(places, numbers)
+        part = numbers[listed[: max(k, min(listed.size, self.max_items))]]
+        return _Base(codes, listed, part, leads, duels, kernels.bar_of(*self._bar(), self.queries_.rounds(slot) + 1))
+
+    def _log_chance(self, base: _Base, order: Array) -> float:
+        return kernels.log_chance(base.numbers, base.listed, order, base.leads, base.duels, base.bar)
+
+    def _bar(self) -> tuple[float, float]:
+        """4 log(1/δ) where δ is known, and how it grows with log(1 + t) where it is not."""
+        if self.delta is not None:
+            return 4.0 * math.log(1.0 / self.delta), 0.0
+        return (16.0 * math.log(self.horizon), 0.0) if self.horizon else (0.0, ANYTIME)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; nothing was randomised, so nothing will be learned from it."""
-        order = checked_order(candidates, order)
-        flags, unseen, parity = np.zeros(order.size - 1, np.int64), np.zeros(0, np.int64), np.array([-1])
-        return show(candidates, order, {"pairs": flags, "unseen": unseen, "parity": parity})
+        order, nobody = checked_order(candidates, order), np.zeros(0, np.int64)
+        memo = {"pairs": np.zeros(order.size, np.int64), "unseen": nobody, "behind": nobody, "parity": np.array([-1])}
+        return show(candidates, order, memo)
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The base list."""
@@ -127,7 +170,7 @@ class BubbleRank:
         if parity < 0:
             shown = Candidates(impression.query, impression.items)
             return Explanation(self.best(shown, k), np.zeros((0, 2), np.int64), 0)
-        best, flags = np.empty(k, np.int64), integers_of(impression, "pairs")[: k - 1]
+        best, flags = np.empty(k, np.int64), integers_of(impression, "pairs", k)[: k - 1]
         kernels.exchange(np.arange(k), flags, best)
         upper = np.flatnonzero(flags)
         return Explanation(best, np.stack([upper, upper + 1], axis=1), (k - parity) // 2)
@@ -135,19 +178,23 @@ class BubbleRank:
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
         """Compare the items of each randomised pair; exchange neighbours of the base list where that is due."""
         clicks = checked_values(self, impression, feedback)
-        parity, unseen = integers_of(impression, "parity", 1), integers_of(impression, "unseen")
-        flags = integers_of(impression, "pairs", impression.k - 1 + unseen.size)
-        if unseen.size > 1:
-            raise InvalidInput(f"the impression's memo has {unseen.size} unseen items; there can be at most one")
+        parity, flags = integers_of(impression, "parity", 1), integers_of(impression, "pairs", impression.k)
+        unseen, behind = integers_of(impression, "unseen"), integers_of(impression, "behind")
+        if unseen.size != (flags[-1] > 0) or behind.size != unseen.size:
+            raise InvalidInput(
+                f"the impression's memo has {unseen.size} unseen items, {behind.size} before them and {flags[-1]} as "
+                "what became of the last pair, which do not fit together; pass on the impression as rank made it"
+            )
         if parity[0] < 0:
             return
         shown = np.concatenate([codes_of(impression.items), unseen])
         listed = np.empty_like(shown)
         kernels.exchange(shown, flags, listed)
         slot, numbers, fresh = self.queries_.enter(impression.query, listed)
-        bar = kernels.bar_of(self.horizon or 0.0, self.queries_.rounds(slot))
+        above = self.queries_.numbers(slot, behind).item() if behind.size else -1
+        bar = kernels.bar_of(*self._bar(), self.queries_.rounds(slot))
         places, leads, duels = self.queries_.of(slot)
-        kernels.update(places, leads, duels, numbers, fresh, flags, clicks, bar)
+        kernels.update(places, leads, duels, numbers, fresh, above, flags, clicks, bar)
 
     def state(self) -> dict[str, Array]:
         """The base list and the pairs of each query."""
@@ -156,3 +203,29 @@ class BubbleRank:
     def load(self, state: Mapping[str, Array]) -> None:
         """Go on from `state`."""
         self.queries_.load(state, ("places",))
+
+    def compiled_loop(self, world: ClickWorld) -> ClickLoop:
+        """Rounds with one query and one user, without Python between them."""
+        query, user, k, *rules = world
+        m, bar, rounds = user.attraction.size, self._bar(), 0
+        slot = only_query(self.queries_, query, m)
+        places, leads, duels = self.queries_.of(slot)
+        base = np.arange(m)
+
+        def play(coins: Array, clicks: Array, account: Array) -> None:
+            nonlocal rounds
+            rounds = kernels.simulate(base, leads, duels, rounds, *bar, user, coins, clicks, *rules, account)
+            places[base] = np.arange(m)
+
+        return ClickLoop((kernels.tosses(m, k),), play, lambda done: self.queries_.set_rounds(slot, done))
+
+
+class _Base(NamedTuple):
+    """A query's base list and its pairs, as they are when a list is made of it."""
+
+    codes: Array  # (c,) of the candidates
+    listed: Array  # (c,) candidates, top first
+    numbers: Array  # (b,) the items' numbers of the first of these, those that take part; -1: not known
+    leads: Array
+    duels: Array
+    bar: float

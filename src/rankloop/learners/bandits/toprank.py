@@ -11,9 +11,9 @@ import numpy as np
 
 from rankloop.kernels import toprank as kernels
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, checked_values, cut, drawn, require_number, show
+from rankloop.learner import ClickLoop, ClickWorld, checked_order, checked_values, cut, drawn, require_number, show
 from rankloop.learners.bandits._propensity import chance_of
-from rankloop.learners.bandits._queries import Field, Queries, codes_of, integers_of, require_bounds
+from rankloop.learners.bandits._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -58,11 +58,12 @@ class TopRank:
     new is beaten by nobody, so it is in the first block. Lists that someone else ordered are no fair draw, and teach
     nothing.
 
-    A query of m items costs 48 + 12 m + 4 m (m - 1) bytes, and about 105 in a dictionary: 633 for ten items.
+    A query of m items costs 48 + 12 m + 4 m (m - 1) bytes, and about 105 in a dictionary: 633 for ten items,
+    so by default at most .41 GB with 100 items in every query, and 6 MB with ten.
     """
 
     horizon: int = 1_000_000
-    max_queries: int = 1_000_000
+    max_queries: int = 10_000
     max_items: int = 100
 
     feedback: ClassVar[FeedbackKind] = "clicks"
@@ -125,6 +126,18 @@ class TopRank:
     def load(self, state: Mapping[str, Array]) -> None:
         """Go on from `state`."""
         self.queries_.load(state)
+
+    def compiled_loop(self, world: ClickWorld) -> ClickLoop:
+        """Rounds with one query and one user, without Python between them."""
+        query, user, *rules = world
+        m, bar = user.attraction.size, self._bar()
+        slot = only_query(self.queries_, query, m)
+        leads, duels = self.queries_.of(slot)
+
+        def play(coins: Array, clicks: Array, account: Array) -> None:
+            kernels.simulate(leads, duels, bar, user, coins, clicks, *rules, account)
+
+        return ClickLoop((m,), play, lambda done: self.queries_.set_rounds(slot, done))
 
     def _bar(self) -> float:
         return math.log(kernels.C * self.horizon)
