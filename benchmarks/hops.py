@@ -1,9 +1,9 @@
 """The road of a round in the lab, function by function: `python -m benchmarks.hops [LEARNER]`.
 
-A hop is a function of rankloop that one has to open to follow a steady round of `rankloop compare LEARNER`: those on the
-way from the command to the loop, and those that the round then passes through, each once. Kernels, where the work is
-done, are counted apart, where Python enters them: what they call among themselves is machine code. To be seen they run
-as plain Python here, so the watched process starts with `NUMBA_DISABLE_JIT=1`; `road` sees to that.
+A hop is a function of rankloop that one has to open to follow a steady round of `rankloop compare LEARNER`: those on
+the way from the command to the loop, and those that the round then passes through, each once. Kernels, where the work
+is done, are counted apart, where Python enters them: what they call among themselves is machine code. To be seen they
+run as plain Python here, so the watched process starts with `NUMBA_DISABLE_JIT=1`; `road` sees to that.
 """
 
 from __future__ import annotations

@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.errors import InvalidParameter
+from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.kernels.metrics import dcg
 from rankloop.lab.data.dataset import Dataset, Split
 from rankloop.lab.data.sources import open_split
 from rankloop.lab.runs.delays import open_delays
 from rankloop.lab.runs.probes import Probe, blocks, certain, closeness, held_out, memory
-from rankloop.lab.runs.simulate import simulate
+from rankloop.lab.runs.simulate import Step, simulate
 from rankloop.lab.runs.tracking import RECOVERED, WINDOWS, tracking_measures, window_ends
+from rankloop.lab.runs.watchers import KENDALL, Kendall, Trace
+from rankloop.lab.specs import known_name
 from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.world import Stationary, World, change_points, open_world
 from rankloop.learner import Learner, clone
@@ -26,6 +28,7 @@ from rankloop.registry import make
 from rankloop.types import Array
 
 Progress = Callable[[int], None]  # called with the number of rounds done
+PROBES = ("closeness", "blocks", "certain", "memory", "kendall")
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class Trial:
     world: str = "stationary"
     evaluate_on: str = "test"  # or "vali", where hyper-parameters are chosen
     evaluations: int = 20  # log-spaced; in a world that changes one at the end of each window, which are 50 at least
-    probes: tuple[str, ...] = ()  # beside held-out NDCG: "closeness", "blocks", "certain", "memory"
+    probes: tuple[str, ...] = ()  # beside held-out NDCG: "closeness", "blocks", "certain", "memory", "kendall"
+    trace: bool = False  # keep what happened in every round: query, NDCG and clicks of the list, some 40 bytes each
 
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("k", 1), ("evaluations", 1)):
@@ -58,10 +62,8 @@ class Trial:
             raise InvalidParameter(f"gamma is {self.gamma}; it must be above 0 and at most 1")
         if self.evaluate_on not in ("test", "vali"):
             raise InvalidParameter(f"evaluate_on is {self.evaluate_on!r}; it must be test or vali")
-        unknown = set(self.probes) - {"closeness", "blocks", "certain", "memory"}
-        if unknown:
-            names = ", ".join(sorted(unknown))
-            raise InvalidParameter(f"no probe is called {names}; there are closeness, blocks, certain and memory")
+        for probe in self.probes:
+            known_name(probe, PROBES, "probe")
         if "closeness" in self.probes and self.world != "stationary":
             raise InvalidParameter(
                 f"probe closeness in world {self.world!r}; it compares with a model of grades that never change: leave "
@@ -88,6 +90,7 @@ class Trial:
             self.evaluate_on: self.evaluate_on != "test",
             f"evaluations={self.evaluations}": self.evaluations != 20,
             "+".join(self.probes): bool(self.probes),
+            "trace": self.trace,
         }
         extra = "".join(f"|{text}" for text, shown in rest.items() if shown)
         return f"{self.label}|{self.data}|{self.user}|{self.rounds}x{self.k}|seed={self.seed}{extra}"
@@ -103,6 +106,7 @@ class Record:
     conventions: dict[str, Any]
     seconds: float
     rounds_per_second: float  # the loop alone, without what the probes cost
+    trace: dict[str, Array] = field(default_factory=dict)  # (rounds,) each, where it was asked for: "query", "ndcg", …
 
     def last(self, measure: str) -> float:
         """The value of a measure at the end of the run."""
@@ -112,11 +116,27 @@ class Record:
         """A row a checkpoint, the trial's fields repeated: what goes into a Parquet file."""
         trial = {**asdict(self.trial), "params": json.dumps(dict(self.trial.params)), "label": self.trial.label}
         trial["probes"] = ",".join(self.trial.probes)
+        del trial["trace"]  # the run's id tells
         shared = {"run": self.trial.id, **trial, "seconds": self.seconds, "rounds_per_second": self.rounds_per_second}
         return [
             {**shared, "round": int(t), **{name: float(values[i]) for name, values in self.measures.items()}}
             for i, t in enumerate(self.at)
         ]
+
+    def to_pandas(self, *, trace: bool = False) -> Any:
+        """The rows as a pandas frame, one a checkpoint; or with `trace` one a round, of a trial that kept them.
+
+        `pa.Table` results of `compare` and sweeps have `to_pandas` of their own.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise RankloopError("to_pandas needs pandas, which is not installed: pip install pandas") from None
+        if not trace:
+            return pandas.DataFrame(self.rows())
+        if not self.trace:
+            raise InvalidParameter("the trial kept no trace; ask for one: Trial(..., trace=True)")
+        return pandas.DataFrame({"round": np.arange(1, self.trial.rounds + 1), **self.trace})
 
 
 def checkpoints(rounds: int, count: int) -> Array:
@@ -141,6 +161,8 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
     _warm_up(learner, world, user)
 
     ndcg, regret = np.zeros(trial.rounds), np.zeros(trial.rounds)
+    trace, kendall = Trace(trial.rounds * trial.trace), Kendall(trial.rounds * ("kendall" in trial.probes))
+    watchers: list[Callable[[Step], None]] = [watcher for watcher in (trace, kendall) if watcher.rounds]
     changing, changes = not isinstance(world, Stationary), change_points(trial.world, trial.rounds)
     if changing:
         when = window_ends(trial.rounds, changes, max(WINDOWS, trial.evaluations))
@@ -153,6 +175,8 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
         if step.round.ideal > 0.0:  # online, a query with nothing relevant counts 0, in NDCG and in regret
             ndcg[step.t] = dcg(step.round.grades[step.impression.order], trial.k) / step.round.ideal
             regret[step.t] = 1.0 - ndcg[step.t]
+        for watcher in watchers:
+            watcher(step)
         if step.t + 1 == when[len(found)]:
             pause = time.perf_counter()
             found.append({name: value for probe in probes for name, value in probe(learner, step.t).items()})
@@ -161,14 +185,21 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
             on_progress(step.t + 1)
     seconds = time.perf_counter() - start
     measures = {name: np.array([values[name] for values in found]) for name in found[0]}
+    pairs = kendall.measures(when) if kendall.rounds else {}
     tracking = tracking_measures(ndcg, when, changes) if changing else {}
     return Record(
         trial,
         when,
-        {**_online(ndcg, regret, when, trial.gamma), **tracking, **measures},
+        {
+            **_online(ndcg, regret, when, trial.gamma),
+            **pairs,
+            **tracking,
+            **measures,
+        },
         conventions(trial, split, user.stop_requires_click),
         seconds,
         trial.rounds / (seconds - spent_measuring),
+        {**trace.kept, "ndcg": ndcg} if trial.trace else {},
     )
 
 
@@ -182,14 +213,18 @@ def conventions(trial: Trial, split: Split, stop_requires_click: bool | None) ->
         "changes; without recovery, the rounds up to the next change",
     }
     return {
-        "ndcg": f"gain 2^grade - 1, discount log2(1 + position), ideal over all candidates cut at {trial.k}",
+        "online.ndcg": f"mean NDCG@{trial.k} of the shown lists: gain 2^grade - 1, discount log2(1 + position), ideal "
+        "over all candidates",
+        "offline.ndcg@10": "NDCG@10 of the best lists for held-out queries, whatever k is",
         "queries without relevant documents": {"online": "count 0", "held-out": "left out"},
         "online.cndcg": f"sum over rounds of gamma^(t-1) NDCG of the shown list, gamma = {trial.gamma}",
-        "online.regret": "sum over rounds of 1 - NDCG of the shown list, against the ideal list of that round",
+        "online.regret": "sum over rounds of 1 - NDCG of the shown list, against the ideal list of that round: a "
+        "dynamic regret in NDCG, not that of any paper's losses",
         "stop_requires_click": stop_requires_click,
         "normalisation": split.train.normalisation,
         "held-out part": trial.evaluate_on,
         **(changing if trial.world != "stationary" else {}),
+        **({"online.kendall": KENDALL} if "kendall" in trial.probes else {}),
     }
 
 

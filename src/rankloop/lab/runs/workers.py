@@ -38,7 +38,12 @@ class Result(Protocol):
 
 
 class Runnable(Protocol):
-    """A run as data, such as `rankloop.lab.runs.trial.Trial`."""
+    """A run as data, such as `rankloop.lab.runs.trial.Trial`.
+
+    What it was computed by is found from its type, its functions, and its fields `learner`, `params`, `user` and
+    `world`, what it read from `data`, `user` and `models`; a property `modules` names other modules than those of its
+    type and functions (`rankloop.lab.runs.provenance`).
+    """
 
     @property
     def id(self) -> str:
@@ -60,11 +65,12 @@ class Runnable(Protocol):
 class Event:
     """Something that happened in a sweep, for whoever watches.
 
-    `kept`: the run is there from before. `started`, `progress` (with the rounds done), and at the end `finished` or
-    `failed` (with the reason). The last three fields tell how far the whole sweep is.
+    `kept`: the run is there from before. `outdated`: it is, but from other code or other data (the reason says
+    which), so it is run again. `started`, `progress` (with the rounds done), and at the end `finished` or `failed`
+    (with the reason). The last three fields tell how far the whole sweep is.
     """
 
-    kind: Literal["kept", "started", "progress", "finished", "failed"]
+    kind: Literal["kept", "outdated", "started", "progress", "finished", "failed"]
     trial: Runnable
     rounds: int = 0
     reason: str = ""
