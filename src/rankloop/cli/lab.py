@@ -109,8 +109,13 @@ def simulate(learner: str, /, *, setting: Setting = Setting(), param: Params = N
     json
         Print one JSON object instead of a table.
     """
+    from rankloop.lab.runs.sweep import carry_out, check_trials
+
     ((name, params),) = parsed_learners([learner], param)
-    table = _carried_out(setting.trials(name, params), setting)
+    trials = setting.trials(name, params)
+    check_trials(trials)
+    with _watched() as on_event:
+        table = carry_out(trials, setting.out, setting.processes, on_event)
     (summary,) = _summaries(table)
     if json:
         _out.print_json(summary)
@@ -144,6 +149,7 @@ def compare(
         Print a JSON list instead of a table.
     """
     from rankloop.errors import InvalidParameter
+    from rankloop.lab.runs.sweep import carry_out, check_trials
 
     if not learners:
         raise InvalidParameter("no learners to compare; try: rankloop compare pairrank pdgd greedy random")
@@ -152,7 +158,9 @@ def compare(
     trials = []
     for name, params in parsed_learners(learners, param):
         trials += setting.trials(name, params)
-    table = _carried_out(trials, setting)
+    check_trials(trials)
+    with _watched() as on_event:
+        table = carry_out(trials, setting.out, setting.processes, on_event)
     summaries = _summaries(table)
     if figure is not None:
         from rankloop.lab.figures import learning as figures
@@ -186,15 +194,6 @@ def parsed_learners(specs: Sequence[str], shared: Sequence[str] | None) -> list[
         if text not in used:
             raise InvalidParameter(f"no learner of {', '.join(specs)} has the parameter of {text!r}")
     return parsed
-
-
-def _carried_out(trials: Sequence[Trial], setting: Setting) -> pa.Table:
-    """The results of trials, those that were stored before among them."""
-    from rankloop.lab.runs.sweep import carry_out, check_trials
-
-    check_trials(trials)
-    with _watched() as on_event:
-        return carry_out(trials, setting.out, setting.processes, on_event)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from rankloop.lab.users.model_users import FITTED
 from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.world import WORLDS
 from rankloop.learner import params
-from rankloop.registry import learner_class, make
+from rankloop.registry import make
 
 _PACKAGE = Path(__file__).parents[2]
 _NOT_FOLLOWED = (
@@ -107,10 +107,10 @@ def _code(modules: tuple[str, ...], learner: str, given: str, user: str, world: 
         if world:
             start.append(_module_of_world(world.partition("?")[0]))
         if learner:
-            cls = learner_class(learner)
+            made = make(learner, **json.loads(given))
+            cls = type(made)
             start.append(cls.__module__)
-            made = params(make(learner, **json.loads(given)))
-            parts = [f"{cls.__module__}:{cls.__qualname__}", json.dumps(made, default=repr)]
+            parts = [f"{cls.__module__}:{cls.__qualname__}", json.dumps(params(made), default=repr)]
             if user:
                 opened: Any = open_user(user, 4, cls.feedback)
                 start += [type(opened).__module__, type(getattr(opened, "model", opened)).__module__]

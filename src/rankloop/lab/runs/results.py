@@ -48,7 +48,7 @@ _TEXT = (
 )
 _WHOLE = ("rounds", "k", "seed", "evaluations", "round")
 _BLOCKS = (*(f"block_size@{rank}" for rank in (*BLOCK_RANKS, "middle", "last")), "blocks")
-_ONLINE = ("online.cndcg", "online.ndcg", "online.regret", "online.kendall", "online.window_ndcg", "online.recovery")
+_ONLINE = ("online.cndcg", "online.ndcg", "online.regret", "online.misordered", "online.window_ndcg", "online.recovery")
 # every file has these columns, whichever probes ran; other measures come after them
 _MEASURES = (*_ONLINE, "offline.ndcg@10", "cosine", *_BLOCKS)
 _TRACED = ("run", "label", "data", "user", "seed")  # the columns of a trace that tell whose it is

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,8 @@ from rankloop.lab.data.dataset import Dataset, Split
 from rankloop.lab.data.sources import open_split
 from rankloop.lab.runs.delays import open_delays
 from rankloop.lab.runs.probes import Probe, blocks, certain, closeness, held_out, memory
-from rankloop.lab.runs.simulate import Step, simulate
+from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.runs.tracking import RECOVERED, WINDOWS, tracking_measures, window_ends
-from rankloop.lab.runs.watchers import KENDALL, Kendall, Trace
-from rankloop.lab.specs import known_name
 from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.world import Stationary, World, change_points, open_world
 from rankloop.learner import Learner, clone
@@ -28,7 +27,6 @@ from rankloop.registry import make
 from rankloop.types import Array
 
 Progress = Callable[[int], None]  # called with the number of rounds done
-PROBES = ("closeness", "blocks", "certain", "memory", "kendall")
 
 
 @dataclass(frozen=True)
@@ -48,11 +46,11 @@ class Trial:
     seed: int = 0
     gamma: float = 0.9995  # probability that a user goes on, of papers 000 and 001
     delays: str = "none"
+    trace: bool = False  # keep what happened in every round: query, NDCG and clicks of the list, some 40 bytes each
     world: str = "stationary"
     evaluate_on: str = "test"  # or "vali", where hyper-parameters are chosen
     evaluations: int = 20  # log-spaced; in a world that changes one at the end of each window, which are 50 at least
-    probes: tuple[str, ...] = ()  # beside held-out NDCG: "closeness", "blocks", "certain", "memory", "kendall"
-    trace: bool = False  # keep what happened in every round: query, NDCG and clicks of the list, some 40 bytes each
+    probes: tuple[str, ...] = ()  # beside held-out NDCG: "closeness", "blocks", "certain", "memory"
 
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("k", 1), ("evaluations", 1)):
@@ -62,8 +60,10 @@ class Trial:
             raise InvalidParameter(f"gamma is {self.gamma}; it must be above 0 and at most 1")
         if self.evaluate_on not in ("test", "vali"):
             raise InvalidParameter(f"evaluate_on is {self.evaluate_on!r}; it must be test or vali")
-        for probe in self.probes:
-            known_name(probe, PROBES, "probe")
+        unknown = set(self.probes) - {"closeness", "blocks", "certain", "memory"}
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            raise InvalidParameter(f"no probe is called {names}; there are closeness, blocks, certain and memory")
         if "closeness" in self.probes and self.world != "stationary":
             raise InvalidParameter(
                 f"probe closeness in world {self.world!r}; it compares with a model of grades that never change: leave "
@@ -106,7 +106,7 @@ class Record:
     conventions: dict[str, Any]
     seconds: float
     rounds_per_second: float  # the loop alone, without what the probes cost
-    trace: dict[str, Array] = field(default_factory=dict)  # (rounds,) each, where it was asked for: "query", "ndcg", …
+    trace: dict[str, Array] = field(default_factory=dict)  # (rounds,) each, where asked for: query, clicks, ndcg
 
     def last(self, measure: str) -> float:
         """The value of a measure at the end of the run."""
@@ -126,10 +126,10 @@ class Record:
     def to_pandas(self, *, trace: bool = False) -> Any:
         """The rows as a pandas frame, one a checkpoint; or with `trace` one a round, of a trial that kept them.
 
-        `pa.Table` results of `compare` and sweeps have `to_pandas` of their own.
+        The tables of sweeps are of pyarrow and have a `to_pandas` of their own.
         """
         try:
-            import pandas
+            pandas: Any = import_module("pandas")
         except ImportError:
             raise RankloopError("to_pandas needs pandas, which is not installed: pip install pandas") from None
         if not trace:
@@ -161,8 +161,6 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
     _warm_up(learner, world, user)
 
     ndcg, regret = np.zeros(trial.rounds), np.zeros(trial.rounds)
-    trace, kendall = Trace(trial.rounds * trial.trace), Kendall(trial.rounds * ("kendall" in trial.probes))
-    watchers: list[Callable[[Step], None]] = [watcher for watcher in (trace, kendall) if watcher.rounds]
     changing, changes = not isinstance(world, Stationary), change_points(trial.world, trial.rounds)
     if changing:
         when = window_ends(trial.rounds, changes, max(WINDOWS, trial.evaluations))
@@ -170,36 +168,32 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
         when = checkpoints(trial.rounds, trial.evaluations)
     tick = min(max(1, trial.rounds // 100), 1000)
     found: list[dict[str, float]] = []
+    queries, clicks = list[str](), list[float]()
     start, spent_measuring = time.perf_counter(), 0.0
     for step in simulate(learner, world, user, trial.rounds, trial.seed, delays):
         if step.round.ideal > 0.0:  # online, a query with nothing relevant counts 0, in NDCG and in regret
             ndcg[step.t] = dcg(step.round.grades[step.impression.order], trial.k) / step.round.ideal
             regret[step.t] = 1.0 - ndcg[step.t]
-        for watcher in watchers:
-            watcher(step)
         if step.t + 1 == when[len(found)]:
             pause = time.perf_counter()
             found.append({name: value for probe in probes for name, value in probe(learner, step.t).items()})
             spent_measuring += time.perf_counter() - pause
         if on_progress and (step.t + 1) % tick == 0:
             on_progress(step.t + 1)
+        if trial.trace:
+            queries.append(step.impression.query)
+            clicks.append(float(step.feedback.values.sum()))
     seconds = time.perf_counter() - start
     measures = {name: np.array([values[name] for values in found]) for name in found[0]}
-    pairs = kendall.measures(when) if kendall.rounds else {}
     tracking = tracking_measures(ndcg, when, changes) if changing else {}
     return Record(
         trial,
         when,
-        {
-            **_online(ndcg, regret, when, trial.gamma),
-            **pairs,
-            **tracking,
-            **measures,
-        },
+        {**_online(ndcg, regret, when, trial.gamma), **tracking, **measures},
         conventions(trial, split, user.stop_requires_click),
         seconds,
         trial.rounds / (seconds - spent_measuring),
-        {**trace.kept, "ndcg": ndcg} if trial.trace else {},
+        {"query": np.array(queries), "clicks": np.array(clicks), "ndcg": ndcg} if trial.trace else {},
     )
 
 
@@ -218,13 +212,11 @@ def conventions(trial: Trial, split: Split, stop_requires_click: bool | None) ->
         "offline.ndcg@10": "NDCG@10 of the best lists for held-out queries, whatever k is",
         "queries without relevant documents": {"online": "count 0", "held-out": "left out"},
         "online.cndcg": f"sum over rounds of gamma^(t-1) NDCG of the shown list, gamma = {trial.gamma}",
-        "online.regret": "sum over rounds of 1 - NDCG of the shown list, against the ideal list of that round: a "
-        "dynamic regret in NDCG, not that of any paper's losses",
+        "online.regret": "sum over rounds of 1 - NDCG of the shown list, against the ideal list of that round",
         "stop_requires_click": stop_requires_click,
         "normalisation": split.train.normalisation,
         "held-out part": trial.evaluate_on,
         **(changing if trial.world != "stationary" else {}),
-        **({"online.kendall": KENDALL} if "kendall" in trial.probes else {}),
     }
 
 

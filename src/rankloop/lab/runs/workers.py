@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -97,18 +98,13 @@ def outcomes(trials: Sequence[Runnable], processes: int, on_event: OnEvent) -> O
     """Carry out trials; yields each as soon as it is done. Close it to stop what is under way."""
     if processes < 1:
         raise InvalidParameter(f"processes is {processes}; it must be at least 1")
-    if processes == 1 or len(trials) <= 1:
-        yield from _here(trials, on_event)
-    else:
+    if processes > 1 and len(trials) > 1:
         yield from _in_processes(trials, min(processes, len(trials)), on_event)
-
-
-def _here(trials: Sequence[Runnable], on_event: OnEvent) -> Outcomes:
+        return
     opened = lru_cache(maxsize=_OPEN)(open_split)
-    for queue in _by_data(trials).values():
-        for trial in queue:
-            on_event(Event("started", trial))
-            yield trial, _attempt(trial, opened, partial(_tell_progress, on_event, trial))
+    for trial in chain(*_by_data(trials).values()):
+        on_event(Event("started", trial))
+        yield trial, _attempt(trial, opened, partial(_tell_progress, on_event, trial))
 
 
 def _tell_progress(on_event: OnEvent, trial: Runnable, rounds: int) -> None:
