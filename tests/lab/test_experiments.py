@@ -426,7 +426,11 @@ def test_runs_that_differ_in_a_setting_are_not_mixed() -> None:
 
 def test_folds_of_a_data_set_are_clusters() -> None:
     """Runs of a fold share its queries: six runs of three folds say no more than three numbers."""
-    folds = {"1": {0: [1.0], 1: [1.0]}, "2": {0: [2.0], 1: [2.0]}, "3": {0: [6.0], 1: [6.0]}}
+    folds: dict[str, dict[int, list[float | None]]] = {
+        "1": {0: [1.0], 1: [1.0]},
+        "2": {0: [2.0], 1: [2.0]},
+        "3": {0: [6.0], 1: [6.0]},
+    }
     table = table_of(row for fold, seeds in folds.items() for row in rows("a", seeds, data=f"set?fold={fold}&vali=0.2"))
     (row,) = summarise(table, ["cosine"])
     assert (row["data"], row["seeds"], row["cosine"]) == ("set?vali=0.2", 6, 3.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks.hops import road
 
-MOST = 30
+MOST = 25
 
 
 @pytest.mark.parametrize("learner", ["pairrank", "pdgd"])
