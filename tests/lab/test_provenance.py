@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rankloop.errors import RankloopError
 from rankloop.lab.data.sources import open_split, write_letor
 from rankloop.lab.runs import provenance as provenance_module
 from rankloop.lab.runs.bandit_trial import BanditTrial
@@ -236,6 +237,38 @@ def test_results_from_before_there_were_keys_are_repeated(tmp_path: Path) -> Non
     carry_out([trial], out, on_event=events.append)
     assert [event.reason for event in events if event.kind == "outdated"] == ["other code"]
     assert len(finished_runs(out)[trial.id]) == 2
+
+
+def test_a_source_that_was_edited_since_the_process_began_is_trusted_in_it_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mended_learner.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    __import__("mended_learner")
+    keys = []
+    for started in (time.time() - 100, time.time() - 99, time.time() + 100, time.time() + 101):
+        for kept in (provenance_module._meant, provenance_module._hash, provenance_module._code):
+            kept.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(provenance_module, "_STARTED", started)
+            keys.append(provenance(Mine(modules=("mended_learner",))).code)
+    for kept in (provenance_module._meant, provenance_module._hash, provenance_module._code):
+        kept.cache_clear()
+    assert len(set(keys[:3])) == 3
+    assert keys[2] == keys[3]
+
+
+def test_data_that_changes_under_a_run_is_not_taken_for_what_it_was(tmp_path: Path) -> None:
+    file, out = letor(tmp_path), tmp_path / "some.parquet"
+    trial = Trial("pdgd", str(file), rounds=20, evaluations=2)
+
+    def meddle(event: Event) -> None:
+        if event.kind == "progress" and event.rounds == 10:
+            edited(file, "0 qid", "1 qid")
+
+    with pytest.raises(RankloopError, match="its data changed while it ran"):
+        carry_out([trial], out, on_event=meddle)
+    assert carry_out([trial], out).num_rows == 2
 
 
 def test_keys_are_quick() -> None:

@@ -5,7 +5,8 @@ third party's too, and everything that these import, directly or not, of the sam
 import lines. Comments, docstrings and blank lines do not count, nor do rankloop's command line, figures, papers and the
 table of learners, so that polishing those throws no run away. What the table would say goes in by itself: the class and
 all its parameters, defaults too. So do the versions of numpy, numba, scipy and torch, those that the sources import:
-another version may round otherwise or draw other numbers. The machine does not: see "bit for bit" in the docs.
+another version may round otherwise or draw other numbers. The machine does not. A source that was edited since this
+process began may not be what the process runs, so runs with it are good in this process only.
 
 **Files.** The contents of the LETOR files that a data set is made of, and of a fitted user or a file of click models.
 Generated sets read nothing: their generator is code. A file is read once for this, and again when its size, time, head
@@ -19,6 +20,7 @@ import os
 import re
 import sys
 import sysconfig
+import time
 from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import blake2b
@@ -42,6 +44,7 @@ _NOT_FOLLOWED = (
 )
 _LIBRARIES = ("numpy", "numba", "scipy", "torch")
 _INSTALLED = ("site-packages", "dist-packages")
+_STARTED = time.time()
 _STANDARD = Path(sysconfig.get_paths()["stdlib"]).resolve()
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]*))", re.M)
 _DOCSTRING = re.compile(r'(\A|:[ \t]*(?:#[^\n]*)?\n)\s*[rR]?"""(?:[^"\\]|\\.|"(?!""))*"""[ \t]*(?:#[^\n]*)?(?=\n|\Z)')
@@ -137,7 +140,8 @@ def _hash(modules: tuple[str, ...]) -> str:
 
 @cache
 def _meant(file: Path) -> str:
-    return _digest([file.name, meaning(_text(file))])
+    edited = file.stat().st_mtime > _STARTED  # perhaps after it was imported: then nobody knows which code will run
+    return _digest([file.name, meaning(_text(file)), f"{os.getpid()} {_STARTED}" if edited else ""])
 
 
 @cache

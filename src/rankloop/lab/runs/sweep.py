@@ -222,6 +222,8 @@ def carry_out(
         missing = [trial for run, trial in asked.items() if run not in runs]
         with closing(outcomes(missing, processes, tell)) as stream:
             for trial, outcome in stream:
+                if not isinstance(outcome, Failure) and provenance(trial) != made[trial.id]:
+                    outcome = Failure(trial, "its data changed while it ran; the same call runs it again")
                 if isinstance(outcome, Failure):
                     failures.append(outcome)
                     tell(Event("failed", trial, reason=outcome.reason))
