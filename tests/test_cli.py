@@ -96,6 +96,35 @@ def test_compare_prints_a_table_and_draws(capsys: pytest.CaptureFixture[str], tm
     assert "cumulative NDCG" in drawing
 
 
+def test_compare_can_be_stored_and_resumed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "new" / "some.parquet"
+    asked = ["compare", "pdgd", "greedy", *SMALL, "--out", str(out), "--seeds"]
+    assert run(*asked, "2") == 0
+    table = capsys.readouterr().out
+    assert "nothing relevant counts 0 online and is left out held-out" in " ".join(table.split())
+    monkeypatch.setattr("rankloop.lab.runs.trial.run", None)  # what is stored is not run again
+    assert run(*asked, "2") == 0
+    assert capsys.readouterr().out == table
+    assert printed_json(capsys, *asked, "2")[0]["seeds"] == [0, 1]
+    assert run(*asked, "3") == 2
+    assert "2 of 6 runs failed" in capsys.readouterr().err
+    assert run("simulate", "pdgd", *SMALL, "--trace") == 2
+    assert "trace has no place to go" in capsys.readouterr().err
+
+
+def test_what_is_run_again_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "some.parquet"
+    asked = ["simulate", "pdgd", *SMALL, "--out", str(out)]
+    assert run(*asked) == 0
+    journal = tmp_path / "some.parquet.runs"
+    journal.write_text(journal.read_text().replace('"code":"', '"code":"x'))
+    capsys.readouterr()
+    assert run(*asked) == 0
+    assert "no longer good and run again: 1 of other code" in capsys.readouterr().err
+
+
 def test_processes_do_not_change_results(capsys: pytest.CaptureFixture[str]) -> None:
     def numbers(processes: str) -> list[Any]:
         results = printed_json(capsys, "compare", "pairrank", "pdgd", *SMALL, "--processes", processes)
@@ -155,7 +184,10 @@ def test_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
         (["simulate", "pdgd", "--param", "rate=-1"], "rate is -1; it must be above 0"),
         (["simulate", "pdgd", "--param", "rate"], "is not of the form name=value"),
         (["simulate", "pdgd", "--user", "nobody"], "no user is called 'nobody'; there are perfect"),
-        (["simulate", "pdgd", "--data", "synthetic:msrl"], "no synthetic data set 'msrl'; there are mslr"),
+        (
+            ["simulate", "pdgd", "--data", "synthetic:msrl"],
+            "no synthetic data set is called 'msrl'; did you mean 'mslr'?",
+        ),
         (["simulate", "pdgd", "--data", "no/such/file"], "no such file or folder"),
         (["simulate", "pdgd", "--rounds", "0"], "rounds is 0; it must be at least 1"),
         (["simulate", "pdgd", "--seeds", "0"], "seeds is 0; it must be at least 1"),

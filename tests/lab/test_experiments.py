@@ -6,7 +6,9 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,10 +18,21 @@ import pytest
 
 import rankloop
 from rankloop.errors import DataError, InvalidParameter, RankloopError, UnknownName
-from rankloop.lab.runs.results import curves, finished_runs, journal_of, read_results, relabelled, summarise, table_of
+from rankloop.lab.runs.bandit_trial import BanditTrial
+from rankloop.lab.runs.results import (
+    curves,
+    finished_runs,
+    journal_of,
+    read_results,
+    read_traces,
+    relabelled,
+    summarise,
+    table_of,
+)
 from rankloop.lab.runs.sweep import carry_out, load_sweep
 from rankloop.lab.runs.trial import Record, Trial, run
 from rankloop.lab.runs.workers import Event
+from rankloop.statistics import paired
 
 TINY = "synthetic:mq2008?queries=20&vali=4&test=6&features=6"
 OTHER = "synthetic:mq2007?queries=15&vali=4&test=6&features=6&docs=12"
@@ -109,6 +122,14 @@ def test_seeds_may_be_listed_and_the_file_names_the_sweep(tmp_path: Path) -> Non
         ("rate = 0.05", "speed = 1", InvalidParameter, ["speed", "rate"]),
         ('name = "random"', 'name = "pdgd"\nparams = { rate = 0.05 }', InvalidParameter, ["twice"]),
         ('label = "PDGD"', "colour = 1", InvalidParameter, ["colour", "label"]),
+        (
+            'name = "random"',
+            'name = "random"\nlabel = "PDGD"',
+            InvalidParameter,
+            ["'PDGD'", "pdgd(rate=0.05) and random"],
+        ),
+        ('label = "PDGD"', 'label = "random"', InvalidParameter, ["'random'", "pdgd(rate=0.05) and random"]),
+        ("rounds = 40", "trace = 1", InvalidParameter, ["trace", "true or false"]),
         ("[vary]", "[varied]", InvalidParameter, ["varied", "vary"]),
         ("[shared]", "[shared", DataError, ["TOML"]),
     ],
@@ -144,7 +165,7 @@ def test_results_are_one_file_with_a_row_for_each_run_and_checkpoint(tmp_path: P
     assert rows[-1]["cosine"] is None  # not measured, which is not the same as not a number
     metadata = pq.read_schema(out).metadata
     assert metadata[b"rankloop.version"] == rankloop.__version__.encode()
-    assert "gain 2^grade - 1" in json.loads(metadata[b"rankloop.conventions"])[0]["ndcg"]
+    assert "gain 2^grade - 1" in json.loads(metadata[b"rankloop.conventions"])[0]["online.ndcg"]
 
 
 def test_columns_do_not_depend_on_the_probes() -> None:
@@ -205,16 +226,6 @@ def test_a_run_that_was_being_written_when_the_machine_died_is_repeated(tmp_path
     assert len(finished_runs(out)) == 2
 
 
-def test_runs_of_another_version_are_repeated(
-    tmp_path: Path, count_runs: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "some.parquet"
-    carry_out(small(1), out)
-    monkeypatch.setattr("rankloop.lab.runs.results.__version__", "99.0")
-    assert carry_out(small(1), out)["version"].to_pylist() == ["99.0"] * 3
-    assert len(count_runs) == 2
-
-
 def test_ctrl_c_leaves_what_is_done(tmp_path: Path, count_runs: list[str]) -> None:
     out = tmp_path / "some.parquet"
 
@@ -255,6 +266,60 @@ def test_an_error_that_is_ours_brings_its_traceback(tmp_path: Path, monkeypatch:
     with pytest.raises(RankloopError, match="ZeroDivisionError: by accident") as caught:
         carry_out(small(1), tmp_path / "some.parquet")
     assert "in broken" in caught.value.__notes__[0]
+
+
+def test_two_learners_with_one_label_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    def called(learner: str, **more: Any) -> BanditTrial:
+        settings = {"models": "generated", "model": "CM", "query": "1", "rounds": 1000, **more}
+        return BanditTrial("Best", learner, **settings)
+
+    out = tmp_path / "some.parquet"
+    with pytest.raises(
+        InvalidParameter, match=r"label 'Best' stands for two learners, toprank\(\) and cascade-ucb1\(\)"
+    ):
+        carry_out([called("toprank"), called("cascade-ucb1")], out)
+    with pytest.raises(InvalidParameter, match=r"toprank\(\) and toprank\(horizon=5\)"):
+        carry_out([called("toprank"), called("toprank", params={"horizon": 5})], out)
+    twins = [Trial("pdgd", TINY, params={"rate": 1, "decay": value}) for value in ("1", 1)]
+    with pytest.raises(InvalidParameter, match="two different runs are called"):
+        carry_out(twins, out)
+    assert not out.exists()
+
+
+def test_one_label_for_what_was_chosen_on_each_data_set(tmp_path: Path) -> None:
+    trials = [Trial("pdgd", data, params={"rate": rate}, rounds=9) for data, rate in ((TINY, 0.1), (OTHER, 0.2))]
+    names = {trial.label: "PDGD" for trial in trials}
+    table = relabelled(carry_out(trials, tmp_path / "some.parquet"), names)
+    assert {label for _, _, label in curves(table, "online.cndcg")} == {"PDGD"}
+    both = [trials[0], Trial("greedy", TINY, rounds=9)]
+    merged = relabelled(carry_out(both, tmp_path / "two.parquet"), {both[0].label: "one", "greedy": "one"})
+    with pytest.raises(DataError, match="'one' is the name of two learners"):
+        curves(merged, "online.cndcg")
+
+
+def test_nothing_is_stored_where_no_place_is_given() -> None:
+    assert carry_out(small(1), None).num_rows == 3
+
+
+def test_traces_lie_beside_the_results(tmp_path: Path, count_runs: list[str]) -> None:
+    out = tmp_path / "some.parquet"
+    trials = [*small(2, trace=True), *small(1)]
+    table = carry_out(trials, out)
+    traces = read_traces(out)
+    assert traces.num_rows == 2 * 30
+    assert traces.column_names == ["run", "label", "data", "user", "seed", "round", "query", "clicks", "ndcg"]
+    first = traces.slice(0, 30)
+    assert np.mean(first["ndcg"].to_pylist()) == pytest.approx(table["online.ndcg"].to_pylist()[2])
+    assert first["round"].to_pylist() == list(range(1, 31))
+    assert 0 < sum(first["clicks"].to_pylist()) <= 300
+    carry_out(trials, out)
+    assert len(count_runs) == 3
+    next((tmp_path / "some.parquet.traces").iterdir()).unlink()
+    carry_out(trials, out)
+    assert len(count_runs) == 4  # the one whose trace is gone
+    carry_out(small(1), tmp_path / "none.parquet")
+    with pytest.raises(DataError, match="none of its runs kept a trace"):
+        read_traces(tmp_path / "none.parquet")
 
 
 def test_processes_must_be_some(tmp_path: Path) -> None:
@@ -357,6 +422,45 @@ def test_runs_that_differ_in_a_setting_are_not_mixed() -> None:
         ("a [k=5]", 1.0),
         ("a [k=10]", 3.0),
     ]
+
+
+def test_folds_of_a_data_set_are_clusters() -> None:
+    """Runs of a fold share its queries: six runs of three folds say no more than three numbers."""
+    folds: dict[str, dict[int, list[float | None]]] = {
+        "1": {0: [1.0], 1: [1.0]},
+        "2": {0: [2.0], 1: [2.0]},
+        "3": {0: [6.0], 1: [6.0]},
+    }
+    table = table_of(row for fold, seeds in folds.items() for row in rows("a", seeds, data=f"set?fold={fold}&vali=0.2"))
+    (row,) = summarise(table, ["cosine"])
+    assert (row["data"], row["seeds"], row["cosine"]) == ("set?vali=0.2", 6, 3.0)
+    assert row["cosine ±"] == pytest.approx((7 / 3) ** 0.5)  # as of 1, 2, 6
+    ((_, curve),) = curves(table, "cosine").items()
+    assert curve.clusters[("2", 1)] == "2"
+    assert paired(
+        {run: v[-1] for run, v in curve.values.items()}, dict.fromkeys(curve.values, 0.0), curve.clusters
+    ).error == (pytest.approx((7 / 3) ** 0.5))
+    (one,) = curves(table_of(rows("a", folds["1"], data="set?fold=1")), "cosine").values()
+    assert (list(one.values), one.error.tolist()) == ([0, 1], [0.0])
+
+
+def test_a_record_as_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = run(Trial("pdgd", TINY, rounds=30, evaluations=3, trace=True))
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(RankloopError, match="to_pandas needs pandas"):
+        record.to_pandas()
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=dict_of))
+    assert record.to_pandas()["round"] == record.at.tolist()
+    frame = record.to_pandas(trace=True)
+    assert list(frame) == ["round", "query", "clicks", "ndcg"]
+    assert {len(column) for column in frame.values()} == {30}
+    with pytest.raises(InvalidParameter, match="kept no trace"):
+        run(Trial("pdgd", TINY, rounds=3)).to_pandas(trace=True)
+
+
+def dict_of(rows: Any) -> dict[str, Any]:
+    """Stands for a frame where pandas is not installed."""
+    return dict(rows) if isinstance(rows, dict) else {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def test_new_names_keep_rows_and_give_the_order() -> None:

@@ -238,7 +238,7 @@ def test_the_command_knows_the_methods() -> None:
         (["feature:1"], "1 rankers; name at least two"),
         (["feature:1", "pairank"], "did you mean 'pairrank'"),
         (["feature:1", "feature:2", "--figure", "x.bmp"], "figures are written as .png or .svg"),
-        (["feature:1", "feature:2", "--data", "synthetic:msrl"], "no synthetic data set 'msrl'"),
+        (["feature:1", "feature:2", "--data", "synthetic:msrl"], "no synthetic data set is called 'msrl'"),
         (["feature:1", "feature:2", "--user", "nobody"], "no user is called 'nobody'"),
     ],
 )

@@ -23,9 +23,13 @@ def print_json(value: Any) -> None:
     print(json.dumps(_plain(value), indent=2, ensure_ascii=False))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 1) -> None:
-    """A table on standard output, numbers to the right."""
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 1, note: str = ""
+) -> None:
+    """A table on standard output, numbers to the right, a note below."""
     table = Table(title=escape(title), title_justify="left", header_style="bold")
+    if note:
+        table.caption, table.caption_justify = escape(note), "left"
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i < numbers_from else "right", overflow="fold")
     for row in rows:

@@ -13,7 +13,9 @@ from cyclopts import App, Parameter
 from rankloop.cli import _out, bandits, grades, neural
 
 if TYPE_CHECKING:
-    from rankloop.lab.runs.trial import Record, Trial
+    import pyarrow as pa
+
+    from rankloop.lab.runs.trial import Trial
     from rankloop.lab.runs.workers import Event, OnEvent
 
 HEADLINES = {
@@ -24,6 +26,7 @@ HEADLINES = {
     "online.recovery": "rounds to recover",
     "rounds_per_second": "rounds/s",
 }
+NOTE = "± is one standard error. A query with nothing relevant counts 0 online and is left out held-out."
 DIGITS = {"online.cndcg": 1, "online.regret": 1, "online.recovery": 0}
 
 
@@ -66,6 +69,10 @@ class Setting:
     """stationary, or one that changes: `swap?probability=0.3`, `piecewise?every=1000`, `drift?period=1000`, `recurring?every=500&tastes=2`."""  # noqa: E501
     evaluate_on: str = "test"
     """Held-out part to measure on: test, or vali when you choose parameters."""
+    trace: bool = False
+    """Keep query, NDCG and clicks of every round beside --out; some 40 bytes each."""
+    out: Path | None = None
+    """Store every run in this .parquet file when it ends; the same command goes on with what is there."""
     processes: int = 1
     """Runs at the same time."""
 
@@ -76,7 +83,9 @@ class Setting:
 
         if self.seeds < 1:
             raise InvalidParameter(f"seeds is {self.seeds}; it must be at least 1")
-        same = ("data", "user", "rounds", "k", "gamma", "delays", "world", "evaluate_on")
+        if self.trace and self.out is None:
+            raise InvalidParameter("trace has no place to go; say --out results/mine.parquet")
+        same = ("data", "user", "rounds", "k", "gamma", "delays", "world", "evaluate_on", "trace")
         first = Trial(learner, params=params, **{name: getattr(self, name) for name in same})
         return [replace(first, seed=self.seed + i) for i in range(self.seeds)]
 
@@ -100,13 +109,18 @@ def simulate(learner: str, /, *, setting: Setting = Setting(), param: Params = N
     json
         Print one JSON object instead of a table.
     """
+    from rankloop.lab.runs.sweep import carry_out, check_trials
+
     ((name, params),) = parsed_learners([learner], param)
-    records = _run(setting.trials(name, params), setting.processes)
-    summary = _summary(records)
+    trials = setting.trials(name, params)
+    check_trials(trials)
+    with _watched() as on_event:
+        table = carry_out(trials, setting.out, setting.processes, on_event)
+    (summary,) = _summaries(table)
     if json:
         _out.print_json(summary)
     else:
-        _print_summaries(f"{records[0].trial.label} · {setting.data} · {setting.user}{_where(setting)}", [summary])
+        _print_summaries(f"{summary['label']} · {setting.data} · {setting.user}{_where(setting)}", [summary])
 
 
 def compare(
@@ -135,6 +149,7 @@ def compare(
         Print a JSON list instead of a table.
     """
     from rankloop.errors import InvalidParameter
+    from rankloop.lab.runs.sweep import carry_out, check_trials
 
     if not learners:
         raise InvalidParameter("no learners to compare; try: rankloop compare pairrank pdgd greedy random")
@@ -143,17 +158,14 @@ def compare(
     trials = []
     for name, params in parsed_learners(learners, param):
         trials += setting.trials(name, params)
-    records = _run(trials, setting.processes)
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(record.trial.label, []).append(record)
-    summaries = [_summary(group) for group in groups.values()]
+    check_trials(trials)
+    with _watched() as on_event:
+        table = carry_out(trials, setting.out, setting.processes, on_event)
+    summaries = _summaries(table)
     if figure is not None:
         from rankloop.lab.figures import learning as figures
-        from rankloop.lab.runs import results
 
-        rows = [row for record in records for row in results.rows_of(record)]
-        figures.save_as(figures.comparison(results.table_of(rows)), figure)
+        figures.save_as(figures.comparison(table), figure)
     if json:
         _out.print_json(summaries)
     else:
@@ -184,80 +196,69 @@ def parsed_learners(specs: Sequence[str], shared: Sequence[str] | None) -> list[
     return parsed
 
 
-def _run(trials: Sequence[Trial], processes: int) -> list[Record]:
-    """Carry out trials in the order asked for; the first failure ends them all."""
-    from rankloop.errors import RankloopError
-    from rankloop.lab.runs.sweep import check_trials
-    from rankloop.lab.runs.trial import Record
-    from rankloop.lab.runs.workers import Failure, outcomes
-
-    check_trials(trials)
-    found: dict[str, Record] = {}
-    with _watched(trials) as on_event:
-        for trial, outcome in outcomes(trials, processes, on_event):
-            if isinstance(outcome, Failure):
-                if outcome.details:  # not an error of the caller's: whoever mends it needs to see where
-                    _out.people.print(outcome.details, markup=False, highlight=False)
-                raise RankloopError(outcome.reason)
-            assert isinstance(outcome, Record)  # what a Trial gives
-            found[trial.id] = outcome
-    return [found[trial.id] for trial in trials]
-
-
 @contextmanager
-def _watched(trials: Sequence[Trial] = ()) -> Iterator[OnEvent]:
-    """A bar over the rounds of all runs, with the time left."""
+def _watched() -> Iterator[OnEvent]:
+    """A bar over the rounds of all runs, with the time left; and what had to be run again, and why."""
+    from collections import Counter
+
     _out.say_when_compiling()
-    done: dict[str, int] = {}
-    total = {trial.id: trial.rounds for trial in trials}
+    again: Counter[str] = Counter()
     with _out.progress_bars() as bars:
-        task = bars.add_task("rounds", total=sum(total.values()) or None)
+        task = bars.add_task("rounds", total=None)
 
         def on_event(event: Event) -> None:
-            if event.runs:  # part of a sweep, which knows how far it is
-                everything = event.runs * event.trial.rounds
-                bars.update(task, completed=round(event.share * everything), total=everything)
-                return
-            done[event.trial.id] = event.trial.rounds if event.kind in ("finished", "failed") else event.rounds
-            bars.update(task, completed=sum(done.values()))
+            if event.kind == "outdated":
+                again[event.reason] += 1
+            elif event.kind == "started" and again:
+                told = " and ".join(f"{runs} of {why}" for why, runs in again.items())
+                _out.people.print(f"stored runs that are no longer good and run again: {told}")
+                again.clear()
+            everything = event.runs * event.trial.rounds
+            bars.update(task, completed=round(event.share * everything), total=everything)
 
         yield on_event
 
 
-def _summary(records: Sequence[Record]) -> dict[str, Any]:
-    """One learner's runs as one object: means over seeds, and standard errors where there are several."""
-    import numpy as np
+def _summaries(table: pa.Table) -> list[dict[str, Any]]:
+    """A learner's runs as one object: means over runs, and standard errors where there are several."""
+    import json
 
+    from rankloop.lab.runs import results
     from rankloop.learner import params
     from rankloop.registry import make
 
-    first = records[0]
-    seeds = [record.trial.seed for record in records]
-    found: dict[str, dict[str, float]] = {"online": {}, "offline": {}}
-    errors: dict[str, dict[str, float]] = {"online": {}, "offline": {}}
-    for measure in first.measures:
-        where, _, name = measure.partition(".")
-        values = np.array([record.last(measure) for record in records])
-        found[where][name] = float(values.mean())
-        if len(values) > 1:
-            errors[where][name] = float(values.std(ddof=1) / np.sqrt(len(values)))
-    trial = first.trial
-    return {
-        "learner": trial.learner,
-        "params": params(make(trial.learner, **trial.params)),
-        "label": trial.label,
-        "data": trial.data,
-        "user": trial.user,
-        "world": trial.world,
-        "rounds": trial.rounds,
-        "k": trial.k,
-        **({"seed": seeds[0]} if len(seeds) == 1 else {"seeds": seeds}),
-        **found,
-        **({"standard_error": errors} if len(seeds) > 1 else {}),
-        "rounds_per_second": float(np.mean([record.rounds_per_second for record in records])),
-        "seconds": sum(record.seconds for record in records),
-        "conventions": first.conventions,
-    }
+    measures = [name for name in table.column_names if name.startswith(("online.", "offline."))]
+    ends: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in table.to_pylist():
+        if row["round"] == row["rounds"]:
+            ends.setdefault((row["data"], row["user"], row["label"]), []).append(row)
+    values = {measure: results.curves(table, measure) for measure in measures}
+    made = []
+    for key, rows in ends.items():
+        found: dict[str, dict[str, float]] = {"online": {}, "offline": {}}
+        errors: dict[str, dict[str, float]] = {"online": {}, "offline": {}}
+        for measure in measures:
+            if rows[0][measure] is None:
+                continue
+            where, _, name = measure.partition(".")
+            curve = values[measure].get(key)
+            found[where][name] = float(curve.mean[-1]) if curve else float("nan")
+            errors[where][name] = float(curve.error[-1]) if curve else float("nan")
+        first, seeds = rows[0], [row["seed"] for row in rows]
+        made.append(
+            {
+                "learner": first["learner"],
+                "params": params(make(first["learner"], **json.loads(first["params"]))),
+                **{name: first[name] for name in ("label", "data", "user", "world", "rounds", "k")},
+                **({"seed": seeds[0]} if len(seeds) == 1 else {"seeds": seeds}),
+                **found,
+                **({"standard_error": errors} if len(seeds) > 1 else {}),
+                "rounds_per_second": sum(row["rounds_per_second"] for row in rows) / len(rows),
+                "seconds": sum(row["seconds"] for row in rows),
+                "conventions": json.loads(first["conventions"]),
+            }
+        )
+    return made
 
 
 def _where(setting: Setting) -> str:
@@ -283,7 +284,7 @@ def _print_summaries(title: str, summaries: Sequence[dict[str, Any]]) -> None:
             error = summary.get("standard_error", {}).get(where, {}).get(name)
             cells.append(_plus_minus(summary[where][name], error, measure))
         rows.append(cells)
-    _out.print_table(title, ["learner", *headlines.values()], rows)
+    _out.print_table(title, ["learner", *headlines.values()], rows, note=NOTE)
 
 
 def _plus_minus(value: float | None, error: float | None, measure: str) -> str:
@@ -309,7 +310,7 @@ def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2) -> 
     from rankloop.lab.runs.sweep import carry_out, load_sweep
 
     asked = load_sweep(file)
-    with _watched(asked.trials) as on_event:
+    with _watched() as on_event:
         table = carry_out(asked.trials, out / f"{asked.name}.parquet", processes, on_event)
     table = results.relabelled(table, asked.names)
     drawn = {"online.cndcg": "online", "offline.ndcg@10": "offline"}
@@ -320,7 +321,8 @@ def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2) -> 
         [row["data"], row["user"], row["label"], *(_plus_minus(row[m], row[f"{m} ±"], m) for m in measures)]
         for row in results.summarise(table, measures)
     ]
-    _out.print_table(asked.name, ["data", "user", "learner", *(HEADLINES[m] for m in measures)], cells, numbers_from=3)
+    heads = ["data", "user", "learner", *(HEADLINES[m] for m in measures)]
+    _out.print_table(asked.name, heads, cells, numbers_from=3, note=NOTE)
     for measure, name in drawn.items():
         for path in figures.save(figures.learning_curves(table, measure), out / f"{asked.name}-{name}"):
             _out.people.print(f"wrote {path}")

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from hashlib import blake2b
+from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,6 +54,18 @@ def fingerprint(path: Path) -> str:
         head = file.read(_ENDS)
         file.seek(max(size - _ENDS, 0))
         return blake2b(head + file.read(_ENDS) + str(size).encode(), digest_size=12).hexdigest()
+
+
+def content_of(path: Path) -> str:
+    """A short name for all that is in a file. Read once: kept until the file's size, time, head or tail changes."""
+    place = path.resolve()
+    stamp = digest([place.stat().st_size, place.stat().st_mtime_ns, fingerprint(place)])
+
+    def build(folder: Path) -> None:
+        with place.open("rb") as file:
+            (folder / "content").write_text(file_digest(file, lambda: blake2b(digest_size=12)).hexdigest())
+
+    return stored(f"content-{digest(str(place))}", stamp, build, lambda folder: (folder / "content").read_text())
 
 
 def _stored_in(root: Path, name: str, stamp: str, build: Callable[[Path], None], load: Callable[[Path], T]) -> T:

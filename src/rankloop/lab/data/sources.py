@@ -49,10 +49,10 @@ def open_split(spec: str, on_progress: Progress | None = None) -> Split:
     >>> split = open_split("synthetic:mq2008?queries=20&vali=5&test=5&seed=1")
     >>> len(split.train), split.test.width, split.test.highest_grade
     (20, 46, 2)
-    >>> open_split("synthetic:msrl")
+    >>> open_split("synthetic:msrl")  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
     ...
-    rankloop.errors.UnknownName: no synthetic data set 'msrl'; there are mslr, yahoo, mq2007, mq2008, np2003
+    rankloop.errors.UnknownName: no synthetic data set is called 'msrl'; did you mean 'mslr'? there are mslr, yahoo, …
     """
     check_spec(spec)
     name, options = parse_spec(spec)
@@ -81,6 +81,14 @@ def check_spec(spec: str) -> None:
         known = ", ".join(f"synthetic:{known}" for known in synthetic.SHAPES)
         raise UnknownName(f"no data set {name!r}: no such file or folder; to try things without data there are {known}")
     only(options, ("fold", "vali", "normalise"), name)
+
+
+def files_of(spec: str) -> list[Path]:
+    """The files that `open_split` would read; none for a generated set, or where nothing is there."""
+    name, options = parse_spec(spec)
+    if name.startswith("synthetic:") or not Path(name).exists():
+        return []
+    return [file for files, _ in _sources(Path(name), options) for file in files]
 
 
 def describe(split: Split) -> dict[str, Any]:
@@ -131,7 +139,7 @@ def _batches(features: Array) -> list[Array]:
 def _generator_options(name: str, options: Mapping[str, str]) -> dict[str, Any]:
     shape = synthetic.SHAPES.get(name)
     if shape is None:
-        raise UnknownName(f"no synthetic data set {name!r}; there are {', '.join(synthetic.SHAPES)}")
+        raise UnknownName.among("synthetic data set", name, synthetic.SHAPES)
     known = ("queries", "vali", "test", "docs", "sizes", "features", "seed", "relevance", "normalise")
     only(options, known, f"synthetic:{name}")
     defaults = zip(("queries", "vali", "test"), shape.queries, strict=True)

@@ -2,7 +2,9 @@
 
 `pairrank.parquet` has a row for each run and checkpoint; beside it, `pairrank.parquet.runs` has a line of JSON for each
 finished run and is what an interrupted sweep goes on from. A line that was being written when the machine died is
-ignored. Where only the Parquet file is there, the journal is made from it.
+ignored. Where only the Parquet file is there, the journal is made from it. Each run is kept under the code that
+computed it and the files that it read (`lab.runs.provenance`). Traces, of trials that keep them, lie in
+`pairrank.parquet.traces`, a file a run.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +24,7 @@ import pyarrow.parquet as pq
 from rankloop import __version__, codec, statistics
 from rankloop.errors import DataError
 from rankloop.lab.runs.probes import BLOCK_RANKS
+from rankloop.lab.runs.provenance import Provenance
 from rankloop.lab.runs.workers import Result
 from rankloop.types import Array
 
@@ -38,28 +42,38 @@ _TEXT = (
     "evaluate_on",
     "probes",
     "version",
+    "code",
+    "files",
     "conventions",
 )
 _WHOLE = ("rounds", "k", "seed", "evaluations", "round")
 _BLOCKS = (*(f"block_size@{rank}" for rank in (*BLOCK_RANKS, "middle", "last")), "blocks")
-_ONLINE = ("online.cndcg", "online.ndcg", "online.regret", "online.window_ndcg", "online.recovery")
+_ONLINE = ("online.cndcg", "online.ndcg", "online.regret", "online.misordered", "online.window_ndcg", "online.recovery")
 # every file has these columns, whichever probes ran; other measures come after them
 _MEASURES = (*_ONLINE, "offline.ndcg@10", "cosine", *_BLOCKS)
+_TRACED = ("run", "label", "data", "user", "seed")  # the columns of a trace that tell whose it is
 _SETTINGS = ("rounds", "k", "gamma", "delays", "world", "evaluate_on")  # what may tell two runs of one label apart
 
 
 # -- rows and files ------------------------------------------------------------------------------------------------
 
 
-def rows_of(record: Result) -> list[Row]:
-    """A record's rows, each with the version that made it and what its numbers mean."""
-    made = {"version": __version__, "conventions": json.dumps(record.conventions)}
-    return [{**row, **made} for row in record.rows()]
+def rows_of(record: Result, made: Provenance = Provenance("", "")) -> list[Row]:  # noqa: B008
+    """A record's rows, each with the version, the code and the files that made it, and what its numbers mean."""
+    more = {"version": __version__, **made._asdict(), "conventions": json.dumps(record.conventions)}
+    return [{**row, **more} for row in record.rows()]
 
 
 def journal_of(out: Path) -> Path:
     """Where the finished runs of the sweep that ends in `out` are kept."""
     return out.with_name(f"{out.name}.runs")
+
+
+def store(out: Path, rows: Sequence[Row], trace: Mapping[str, Array]) -> None:
+    """Keep a finished run, with its trace if it has one; when this returns, it is on the disk."""
+    if trace:
+        write_trace(out, rows, trace)
+    append(out, rows)
 
 
 def append(out: Path, rows: Sequence[Row]) -> None:
@@ -74,20 +88,21 @@ def append(out: Path, rows: Sequence[Row]) -> None:
         os.fsync(file.fileno())
 
 
-def finished_runs(out: Path) -> dict[str, list[Row]]:
-    """Run id -> rows, of all that this version of rankloop has already carried out for the sweep."""
+def finished_runs(out: Path) -> dict[str, dict[Provenance, list[Row]]]:
+    """Run id -> rows, for each code and files that carried it out; the newest last."""
     if not journal_of(out).exists() and out.exists():
         for rows in _by_run(read_results(out)).values():
             append(out, rows)
     if not journal_of(out).exists():
         return {}
-    found: dict[str, list[Row]] = {}
+    found: dict[str, dict[Provenance, list[Row]]] = {}
     with journal_of(out).open("rb") as file:
         for line in file:
             try:
                 rows = json.loads(line)
-                found.update({rows[0]["run"]: rows} if rows[0]["version"] == __version__ else {})
-            except (ValueError, LookupError, TypeError):  # cut off
+                made = Provenance(rows[0].get("code", ""), rows[0].get("files", ""))
+                found.setdefault(rows[0]["run"], {})[made] = rows
+            except (ValueError, LookupError, TypeError, AttributeError):  # cut off
                 continue
     return found
 
@@ -124,6 +139,35 @@ def read_results(path: Path) -> pa.Table:
     return table
 
 
+def write_trace(out: Path, rows: Sequence[Row], trace: Mapping[str, Array]) -> None:
+    """Keep what happened in every round of a run: a row a round, beside the results that end in `out`."""
+    rounds = len(next(iter(trace.values())))
+    first = {name: [rows[0][name]] * rounds for name in _TRACED}
+    columns = {**first, "round": np.arange(1, rounds + 1), **trace}
+    file = _trace_of(out, rows[0])
+    file.parent.mkdir(exist_ok=True)
+    write_results(file, pa.table({name: pa.array(values) for name, values in columns.items()}))
+
+
+def has_trace(out: Path, rows: Sequence[Row]) -> bool:
+    """Whether the trace of a run is there."""
+    return _trace_of(out, rows[0]).exists()
+
+
+def read_traces(out: Path | str) -> pa.Table:
+    """Every round of those runs in the results file `out` that kept a trace: run, label, …, query, clicks, ndcg."""
+    runs = _by_run(read_results(Path(out))).values()
+    found = [pq.read_table(_trace_of(Path(out), rows[0])) for rows in runs if has_trace(Path(out), rows)]
+    if not found:
+        raise DataError(f"{out}: none of its runs kept a trace; ask for one: Trial(..., trace=True), or --trace")
+    return pa.concat_tables(found)
+
+
+def _trace_of(out: Path, row: Row) -> Path:
+    name = "|".join(row.get(key, "") for key in ("run", "code", "files"))
+    return out.with_name(f"{out.name}.traces") / f"{blake2b(name.encode(), digest_size=12).hexdigest()}.parquet"
+
+
 def relabelled(table: pa.Table, names: Mapping[str, str]) -> pa.Table:
     """The table with labels replaced by the names that figures and tables should show, in the order of `names`."""
     order = {name: i for i, name in enumerate(dict.fromkeys(names.values()))}
@@ -140,37 +184,62 @@ def _by_run(table: pa.Table) -> dict[str, list[Row]]:
     return runs
 
 
-# -- means over seeds ----------------------------------------------------------------------------------------------
+# -- means over runs -----------------------------------------------------------------------------------------------
 
 
 class Curve(NamedTuple):
-    """A measure over the rounds of one learner: its mean over seeds and the standard error of that mean."""
+    """A measure over the rounds of one learner: its mean over runs and the standard error of that mean.
+
+    Runs differ in their seed, and where there are folds of one data set in those: then folds are clusters, since the
+    runs of a fold share its queries, and a run is called (fold, seed).
+    """
 
     rounds: Array  # (c,)
-    mean: Array  # (c,) NaN where no seed has a value
-    error: Array  # (c,) NaN where fewer than two seeds have one
-    seeds: int
-    values: dict[int, Array]  # seed -> (c,)
+    mean: Array  # (c,) NaN where no run has a value
+    error: Array  # (c,) NaN where fewer than two runs, or folds, have one
+    seeds: int  # runs: seeds, or folds x seeds
+    values: dict[Hashable, Array]  # run -> (c,)
+    clusters: dict[Hashable, Hashable]  # run -> its fold, or the seed itself: what `statistics.paired` asks for
 
 
 def curves(table: pa.Table, measure: str) -> dict[tuple[str, str, str], Curve]:
     """(data, user, label) -> curve, in the table's order; learners without the measure are left out.
 
-    Where runs of one label differ in another setting, such as k or the delays, the label says which they have.
+    Folds of one data set are one: the key has the spec without its fold. Where runs of one label differ in another
+    setting, such as k or the delays, the label says which they have.
     """
     if measure not in table.column_names:
         return {}
-    runs: dict[tuple[str, str, str], dict[int, dict[int, float]]] = {}
-    columns = {name: table[name].to_pylist() for name in ("data", "user", "seed", "round", measure)}
-    keys = zip(columns["data"], columns["user"], _series(table), strict=True)
-    for key, seed, at, value in zip(keys, columns["seed"], columns["round"], columns[measure], strict=True):
-        runs.setdefault(key, {}).setdefault(seed, {})[at] = np.nan if value is None else value
-    found = {key: _mean(seeds) for key, seeds in runs.items()}
+    runs: dict[tuple[str, str, str], dict[tuple[str, int], dict[int, float]]] = {}
+    whose: dict[tuple[Any, ...], str] = {}
+    columns = [table[name].to_pylist() for name in ("data", "user", "run", "seed", "round", measure)]
+    for label, data, user, run, seed, at, value in zip(_series(table), *columns, strict=True):
+        whole, fold = without_fold(data)
+        key = (whole, user, label)
+        if whose.setdefault((*key, fold, seed), run) != run:
+            raise DataError(
+                f"{label!r} is the name of two learners: {whose[(*key, fold, seed)]} and {run}; call one otherwise"
+            )
+        runs.setdefault(key, {}).setdefault((fold, seed), {})[at] = np.nan if value is None else value
+    found = {key: _curve(values) for key, values in runs.items()}
     return {key: curve for key, curve in found.items() if np.isfinite(curve.mean).any()}
 
 
+def without_fold(data: str) -> tuple[str, str]:
+    """A data spec without its fold, and the fold.
+
+    >>> without_fold("MSLR-WEB10K?fold=2&vali=0.2"), without_fold("synthetic:mslr")
+    (('MSLR-WEB10K?vali=0.2', '2'), ('synthetic:mslr', ''))
+    """
+    name, _, rest = data.partition("?")
+    options = [option for option in rest.split("&") if option]
+    folds = [option for option in options if option.startswith("fold=")]
+    others = "&".join(option for option in options if option not in folds)
+    return f"{name}?{others}" if others else name, folds[0].removeprefix("fold=") if folds else ""
+
+
 def summarise(table: pa.Table, measures: Sequence[str]) -> list[Row]:
-    """Where each learner ended: mean and standard error over seeds of each measure, for each (data, user, label).
+    """Where each learner ended: mean and standard error over runs of each measure, for each (data, user, label).
 
     >>> rows = [{"run": str(s), "data": "d", "user": "u", "label": "a", "seed": s, "round": 9, "cosine": c}
     ...         for s, c in enumerate((0.2, 0.4))]
@@ -202,12 +271,20 @@ def _series(table: pa.Table) -> list[str]:
     return [f"{label} [{text}]" for label, text in zip(labels, said, strict=True)]
 
 
-def _mean(seeds: Mapping[int, Mapping[int, float]]) -> Curve:
-    rounds = sorted({at for values in seeds.values() for at in values})
-    found = {seed: np.array([values.get(at, np.nan) for at in rounds]) for seed, values in seeds.items()}
-    matrix = np.array(list(found.values()))
-    curve = statistics.means(np.where(np.isfinite(matrix), matrix, np.nan))
-    return Curve(np.array(rounds), curve.value, curve.error, len(seeds), found)
+def _curve(runs: Mapping[tuple[str, int], Mapping[int, float]]) -> Curve:
+    rounds = sorted({at for values in runs.values() for at in values})
+    matrix = np.array([[values.get(at, np.nan) for at in rounds] for values in runs.values()])
+    matrix[np.isinf(matrix)] = np.nan
+    folds = [fold for fold, _ in runs]
+    several = len(set(folds)) > 1
+    names: list[Hashable] = [run if several else run[1] for run in runs]
+    found = statistics.means(matrix)
+    error = found.error
+    if several:
+        error = np.array([statistics.clustered(column, folds).error for column in matrix.T])
+    clusters = dict(zip(names, folds if several else names, strict=True))
+    values = dict(zip(names, matrix, strict=True))
+    return Curve(np.array(rounds), found.value, error, len(runs), values, clusters)
 
 
 def _number(value: float) -> float | None:

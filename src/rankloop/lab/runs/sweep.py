@@ -34,6 +34,7 @@ from rankloop.errors import DataError, InvalidParameter, RankloopError
 from rankloop.lab.data.sources import check_spec
 from rankloop.lab.runs import results
 from rankloop.lab.runs.delays import open_delays
+from rankloop.lab.runs.provenance import Provenance, provenance
 from rankloop.lab.runs.trial import Trial
 from rankloop.lab.runs.workers import Event, Failure, OnEvent, Runnable, outcomes
 from rankloop.lab.users.registry import open_user
@@ -57,8 +58,10 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),
     "float": ((int, float), "a number"),
     "str": ((str,), "a text"),
+    "bool": ((bool,), "true or false"),
     "tuple[str, ...]": ((list,), "a list of texts"),
 }
+_CELL = ("data", "user", "models", "model", "query", "start", "rounds", "k", "gamma", "delays", "world", "evaluate_on")
 _FIELDS = {f.name: _KINDS[str(f.type)] for f in fields(Trial) if f.name not in ("learner", "params")}
 _LEARNER_KEYS = ("name", "label", "params")
 
@@ -110,6 +113,7 @@ def _sweep(content: Mapping[str, Any], stem: str) -> Sweep:
                 if label:
                     names[trials[-1].label] = label
     check_trials(trials)
+    _one_label_each(trials, names)
     return Sweep(name, trials, names)
 
 
@@ -129,6 +133,16 @@ def _learners(content: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], str
         make(str(name), **params)  # an unknown name or parameter is told now and not after hours
         found.append((str(name), params, str(label)))
     return found
+
+
+def _one_label_each(trials: Sequence[Trial], names: Mapping[str, str]) -> None:
+    owner: dict[str, str] = {}
+    for label in dict.fromkeys(trial.label for trial in trials):
+        other = owner.setdefault(names.get(label, label), label)
+        if other != label:
+            raise InvalidParameter(
+                f"label {names.get(label, label)!r} stands for two learners, {other} and {label}; give each its own"
+            )
 
 
 def _seeds(shared: dict[str, Any]) -> list[int | None]:
@@ -152,7 +166,7 @@ def _check(key: str, value: Any, where: str) -> None:
         raise InvalidParameter(f"{where} has no key {key!r}; it takes {', '.join(_FIELDS)}{also}")
     types, said = _FIELDS[key]
     texts = not isinstance(value, list) or all(isinstance(item, str) for item in value)
-    if not isinstance(value, types) or isinstance(value, bool) or not texts:
+    if not isinstance(value, types) or isinstance(value, bool) != (types == (bool,)) or not texts:
         raise InvalidParameter(f"{key} in {where} is {value!r}; it must be {said}")
 
 
@@ -187,47 +201,89 @@ def check_trials(trials: Sequence[Trial]) -> None:
 
 
 def carry_out(
-    trials: Sequence[Runnable], out: Path | str, processes: int = 1, on_event: OnEvent | None = None
+    trials: Sequence[Runnable], out: Path | str | None, processes: int = 1, on_event: OnEvent | None = None
 ) -> pa.Table:
-    """Run what is not yet there, and put the results of all trials into the Parquet file `out`.
+    """Run what is not yet there, and put the results of all trials into the Parquet file `out`; None stores nothing.
 
     Each run is stored when it ends, so a sweep that was stopped goes on where it was; Ctrl-C writes the file with what
     is done and passes on. A run that fails does not stop the others: all failures are told in one error at the end.
-    Runs of another version of rankloop are repeated.
+    Runs that were computed by other code, or from other data, are repeated (`rankloop.lab.runs.provenance`), and events
+    say which.
 
     Runs are the same bit for bit with any number of processes, as long as this process too has one BLAS thread, as
     under the `rankloop` command (`OPENBLAS_NUM_THREADS=1`).
     """
-    out = Path(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    asked = {trial.id: trial for trial in trials}
-    tell = _Teller(on_event, asked)
-    runs = {run: rows for run, rows in results.finished_runs(out).items() if run in asked}
-    for run in runs:
-        tell(Event("kept", asked[run], asked[run].rounds))
+    asked = _asked(trials)
+    tell, place = _Teller(on_event, asked), None if out is None else Path(out)
+    made = {run: provenance(trial) for run, trial in asked.items()}
+    runs = {} if place is None else _kept(place, asked, made, tell)
     failures: list[Failure] = []
     try:
         missing = [trial for run, trial in asked.items() if run not in runs]
         with closing(outcomes(missing, processes, tell)) as stream:
             for trial, outcome in stream:
+                if not isinstance(outcome, Failure) and provenance(trial) != made[trial.id]:
+                    outcome = Failure(trial, "its data changed while it ran; the same call runs it again")
                 if isinstance(outcome, Failure):
                     failures.append(outcome)
                     tell(Event("failed", trial, reason=outcome.reason))
                 else:
-                    runs[trial.id] = results.rows_of(outcome)
-                    results.append(out, runs[trial.id])
+                    runs[trial.id] = results.rows_of(outcome, made[trial.id])
+                    if place is not None:
+                        results.store(place, runs[trial.id], getattr(outcome, "trace", {}))
                     tell(Event("finished", trial, trial.rounds))
     finally:
         table = results.table_of(row for run in asked if run in runs for row in runs[run])
-        results.write_results(out, table)
+        if place is not None:
+            results.write_results(place, table)
     if failures:
-        raise _told(failures, len(asked), out)
+        raise _told(failures, len(asked), place)
     return table
 
 
-def _told(failures: Sequence[Failure], runs: int, out: Path) -> RankloopError:
+def _asked(trials: Sequence[Runnable]) -> dict[str, Runnable]:
+    """Trials by id; refuses two that a table of results could not tell apart."""
+    found: dict[str, Runnable] = {}
+    learners: dict[tuple[Any, ...], tuple[str, Any]] = {}
+    for trial in trials:
+        if found.setdefault(trial.id, trial) != trial:
+            raise InvalidParameter(f"two different runs are called {trial.id}; give one of them another label")
+        label, learner = getattr(trial, "label", None), (getattr(trial, "learner", ""), getattr(trial, "params", {}))
+        if label is not None:
+            cell = (label, *(getattr(trial, name, None) for name in _CELL))
+            if learners.setdefault(cell, learner) != learner:
+                raise InvalidParameter(
+                    f"label {label!r} stands for two learners, {_said(*learners[cell])} and {_said(*learner)}; their "
+                    "runs could not be told apart: give each its own"
+                )
+    return found
+
+
+def _said(learner: str, params: Mapping[str, Any]) -> str:
+    return f"{learner}({', '.join(f'{name}={value}' for name, value in params.items())})"
+
+
+def _kept(
+    out: Path, asked: Mapping[str, Runnable], made: Mapping[str, Provenance], tell: OnEvent
+) -> dict[str, list[results.Row]]:
+    """The rows of what need not run again; tells what is kept and what is not."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    stored, runs = results.finished_runs(out), {}
+    for run, trial in asked.items():
+        rows = stored.get(run, {}).get(made[run])
+        if rows is not None and (not getattr(trial, "trace", False) or results.has_trace(out, rows)):
+            runs[run] = rows
+            tell(Event("kept", trial, trial.rounds))
+        elif rows is None and run in stored:
+            same_code = any(old.code == made[run].code for old in stored[run])
+            tell(Event("outdated", trial, reason="other data" if same_code else "other code"))
+    return runs
+
+
+def _told(failures: Sequence[Failure], runs: int, out: Path | None) -> RankloopError:
     lines = [f"{failure.trial.id}: {failure.reason}" for failure in failures]
-    error = RankloopError(f"{len(failures)} of {runs} runs failed; the others are in {out}\n" + "\n".join(lines))
+    others = f"; the others are in {out}" if out else ""
+    error = RankloopError(f"{len(failures)} of {runs} runs failed{others}\n" + "\n".join(lines))
     for details in {failure.details for failure in failures if failure.details}:
         error.add_note(details)
     return error

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from rankloop.errors import InvalidParameter
+from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.kernels.metrics import dcg
 from rankloop.kernels.offline import kendall_regret
 from rankloop.lab.data.dataset import Dataset, Split
@@ -46,6 +47,7 @@ class Trial:
     seed: int = 0
     gamma: float = 0.9995  # probability that a user goes on, of papers 000 and 001
     delays: str = "none"
+    trace: bool = False  # keep what happened in every round: query, NDCG and clicks of the list, some 40 bytes each
     world: str = "stationary"
     evaluate_on: str = "test"  # or "vali", where hyper-parameters are chosen
     evaluations: int = 20  # log-spaced; in a world that changes one at the end of each window, which are 50 at least
@@ -91,6 +93,7 @@ class Trial:
             self.evaluate_on: self.evaluate_on != "test",
             f"evaluations={self.evaluations}": self.evaluations != 20,
             "+".join(self.probes): bool(self.probes),
+            "trace": self.trace,
         }
         extra = "".join(f"|{text}" for text, shown in rest.items() if shown)
         return f"{self.label}|{self.data}|{self.user}|{self.rounds}x{self.k}|seed={self.seed}{extra}"
@@ -106,6 +109,7 @@ class Record:
     conventions: dict[str, Any]
     seconds: float
     rounds_per_second: float  # the loop alone, without what the probes cost
+    trace: dict[str, Array] = field(default_factory=dict)  # (rounds,) each, where asked for: query, clicks, ndcg
 
     def last(self, measure: str) -> float:
         """The value of a measure at the end of the run."""
@@ -115,11 +119,27 @@ class Record:
         """A row a checkpoint, the trial's fields repeated: what goes into a Parquet file."""
         trial = {**asdict(self.trial), "params": json.dumps(dict(self.trial.params)), "label": self.trial.label}
         trial["probes"] = ",".join(self.trial.probes)
+        del trial["trace"]  # the run's id tells
         shared = {"run": self.trial.id, **trial, "seconds": self.seconds, "rounds_per_second": self.rounds_per_second}
         return [
             {**shared, "round": int(t), **{name: float(values[i]) for name, values in self.measures.items()}}
             for i, t in enumerate(self.at)
         ]
+
+    def to_pandas(self, *, trace: bool = False) -> Any:
+        """The rows as a pandas frame, one a checkpoint; or with `trace` one a round, of a trial that kept them.
+
+        The tables of sweeps are of pyarrow and have a `to_pandas` of their own.
+        """
+        try:
+            pandas: Any = import_module("pandas")
+        except ImportError:
+            raise RankloopError("to_pandas needs pandas, which is not installed: pip install pandas") from None
+        if not trace:
+            return pandas.DataFrame(self.rows())
+        if not self.trace:
+            raise InvalidParameter("the trial kept no trace; ask for one: Trial(..., trace=True)")
+        return pandas.DataFrame({"round": np.arange(1, self.trial.rounds + 1), **self.trace})
 
 
 def checkpoints(rounds: int, count: int) -> Array:
@@ -152,6 +172,7 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
         when = checkpoints(trial.rounds, trial.evaluations)
     tick = min(max(1, trial.rounds // 100), 1000)
     found: list[dict[str, float]] = []
+    queries, clicks = list[str](), list[float]()
     start, spent_measuring = time.perf_counter(), 0.0
     for step in simulate(learner, world, user, trial.rounds, trial.seed, delays):
         if step.round.ideal > 0.0:  # online, a query with nothing relevant counts 0, in NDCG and in regret
@@ -165,6 +186,9 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
             spent_measuring += time.perf_counter() - pause
         if on_progress and (step.t + 1) % tick == 0:
             on_progress(step.t + 1)
+        if trial.trace:
+            queries.append(step.impression.query)
+            clicks.append(float(step.feedback.values.sum()))
     seconds = time.perf_counter() - start
     measures = {name: np.array([values[name] for values in found]) for name in found[0]}
     tracking = tracking_measures(ndcg, when, changes) if changing else {}
@@ -177,6 +201,7 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
         conventions(trial, split, user.stop_requires_click),
         seconds,
         trial.rounds / (seconds - spent_measuring),
+        {"query": np.array(queries), "clicks": np.array(clicks), "ndcg": ndcg} if trial.trace else {},
     )
 
 
@@ -193,8 +218,9 @@ def conventions(trial: Trial, split: Split, stop_requires_click: bool | None) ->
         "changes; without recovery, the rounds up to the next change",
     }
     return {
-        "ndcg": "gain 2^grade - 1, discount log2(1 + position), ideal over all candidates; "
-        f"online (the list shown) cut at {trial.k}, held-out at the number after @",
+        "online.ndcg": f"mean NDCG@{trial.k} of the shown lists: gain 2^grade - 1, discount log2(1 + position), ideal "
+        "over all candidates",
+        "offline.ndcg@10": "NDCG@10 of the best lists for held-out queries, whatever k is",
         "queries without relevant documents": QUERIES_WITHOUT_RELEVANT,
         "online.cndcg": f"sum over rounds of gamma^(t-1) NDCG of the shown list, gamma = {trial.gamma}",
         "online.regret": "sum over rounds of 1 - NDCG of the shown list, against the ideal list of that round",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -38,7 +39,12 @@ class Result(Protocol):
 
 
 class Runnable(Protocol):
-    """A run as data, such as `rankloop.lab.runs.trial.Trial`."""
+    """A run as data, such as `rankloop.lab.runs.trial.Trial`.
+
+    What it was computed by is found from its type, its functions, and its fields `learner`, `params`, `user` and
+    `world`, what it read from `data`, `user` and `models`; a property `modules` names other modules than those of its
+    type and functions (`rankloop.lab.runs.provenance`).
+    """
 
     @property
     def id(self) -> str:
@@ -60,11 +66,12 @@ class Runnable(Protocol):
 class Event:
     """Something that happened in a sweep, for whoever watches.
 
-    `kept`: the run is there from before. `started`, `progress` (with the rounds done), and at the end `finished` or
-    `failed` (with the reason). The last three fields tell how far the whole sweep is.
+    `kept`: the run is there from before. `outdated`: it is, but from other code or other data (the reason says
+    which), so it is run again. `started`, `progress` (with the rounds done), and at the end `finished` or `failed`
+    (with the reason). The last three fields tell how far the whole sweep is.
     """
 
-    kind: Literal["kept", "started", "progress", "finished", "failed"]
+    kind: Literal["kept", "outdated", "started", "progress", "finished", "failed"]
     trial: Runnable
     rounds: int = 0
     reason: str = ""
@@ -91,18 +98,13 @@ def outcomes(trials: Sequence[Runnable], processes: int, on_event: OnEvent) -> O
     """Carry out trials; yields each as soon as it is done. Close it to stop what is under way."""
     if processes < 1:
         raise InvalidParameter(f"processes is {processes}; it must be at least 1")
-    if processes == 1 or len(trials) <= 1:
-        yield from _here(trials, on_event)
-    else:
+    if processes > 1 and len(trials) > 1:
         yield from _in_processes(trials, min(processes, len(trials)), on_event)
-
-
-def _here(trials: Sequence[Runnable], on_event: OnEvent) -> Outcomes:
+        return
     opened = lru_cache(maxsize=_OPEN)(open_split)
-    for queue in _by_data(trials).values():
-        for trial in queue:
-            on_event(Event("started", trial))
-            yield trial, _attempt(trial, opened, partial(_tell_progress, on_event, trial))
+    for trial in chain(*_by_data(trials).values()):
+        on_event(Event("started", trial))
+        yield trial, _attempt(trial, opened, partial(_tell_progress, on_event, trial))
 
 
 def _tell_progress(on_event: OnEvent, trial: Runnable, rounds: int) -> None:

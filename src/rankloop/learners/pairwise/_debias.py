@@ -41,7 +41,7 @@ def pair_weights(impression: Impression, clicks: Array, pairs: Array, debias: st
     """How much each pair counts: its share ρ = P(R*) / (P(R) + P(R*)), or 1 without debiasing."""
     if debias == "none":
         return np.ones(len(pairs))
-    k = impression.k
+    k = len(impression.order)
     soft = plackett_luce.swap_shares(memo_of(impression, "scores", k), memo_of(impression, "rest", 1)[0], pairs)
     if debias == "plackett-luce":
         return soft

@@ -1,0 +1,280 @@
+"""Stored runs do not outlive the code that computed them, nor the data that they read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankloop.errors import RankloopError
+from rankloop.lab.data.sources import open_split, write_letor
+from rankloop.lab.runs import provenance as provenance_module
+from rankloop.lab.runs.bandit_trial import BanditTrial
+from rankloop.lab.runs.provenance import meaning, provenance, sources_of
+from rankloop.lab.runs.results import finished_runs, journal_of
+from rankloop.lab.runs.sweep import carry_out
+from rankloop.lab.runs.trial import Trial
+from rankloop.lab.runs.workers import Event
+from rankloop.registry import learner_class
+
+SOURCE = Path(provenance_module.__file__).parents[2]
+TINY = "synthetic:mq2008?queries=20&vali=4&test=6&features=6"
+
+SWEEP = """
+import json, sys
+from rankloop.lab.runs.sweep import carry_out
+from rankloop.lab.runs.trial import Trial
+
+trials = [Trial(name, sys.argv[1], rounds=20, evaluations=2) for name in ("pdgd", "greedy")]
+told = []
+carry_out(trials, sys.argv[2], on_event=lambda e: told.append([e.kind, e.trial.learner, e.reason]))
+print(json.dumps([event for event in told if event[0] in ("kept", "outdated", "finished")]))
+"""
+
+
+def edited(file: Path, old: str, new: str) -> None:
+    text = file.read_text("utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new, 1), "utf-8")
+
+
+def names(*modules: str) -> set[str]:
+    found = sources_of(modules)
+    return {file.relative_to(SOURCE).as_posix() for file in found if file.is_relative_to(SOURCE)}
+
+
+def letor(folder: Path) -> Path:
+    write_letor(open_split(f"{TINY}&normalise=none").train, folder / "data.txt")
+    return folder / "data.txt"
+
+
+def test_a_resumed_sweep_runs_again_what_other_code_or_other_data_computed(tmp_path: Path) -> None:
+    """With a copy of the package, whose files are edited between the runs."""
+    package = shutil.copytree(SOURCE, tmp_path / "rankloop", ignore=shutil.ignore_patterns("__pycache__", "page"))
+    data, learner = letor(tmp_path), package / "learners" / "pairwise" / "pdgd.py"
+
+    def resumed() -> list[list[str]]:
+        found = subprocess.run(
+            [sys.executable, "-c", SWEEP, str(data), str(tmp_path / "some.parquet")],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert found.returncode == 0, found.stderr
+        told: list[list[str]] = json.loads(found.stdout)
+        return told
+
+    everything = [["finished", "pdgd", ""], ["finished", "greedy", ""]]
+    assert resumed() == everything
+    edited(learner, '"""', '"""To be read: ')  # words only
+    edited(package / "cli" / "lab.py", "cumulative NDCG", "discounted NDCG")  # computes nothing
+    assert resumed() == [["kept", "pdgd", ""], ["kept", "greedy", ""]]
+    edited(learner, "    rate: float = 0.1", "    rate: float = 0.2")
+    assert resumed() == [["outdated", "pdgd", "other code"], ["kept", "greedy", ""], ["finished", "pdgd", ""]]
+    edited(data, "0 qid", "1 qid")
+    again = [["outdated", "pdgd", "other data"], ["outdated", "greedy", "other data"]]
+    assert resumed() == again + everything
+    edited(data, "1 qid", "0 qid")
+    edited(learner, "    rate: float = 0.2", "    rate: float = 0.1")
+    assert resumed() == [["kept", "pdgd", ""], ["kept", "greedy", ""]]  # nothing was thrown away
+
+
+def test_the_code_of_a_run_is_what_its_module_and_its_learner_import() -> None:
+    learner_class("pairrank"), learner_class("bubblerank")
+    pairrank = names("rankloop.lab.runs.trial", "rankloop.learners.pairwise.pairrank")
+    for file in (
+        "lab/runs/simulate.py",
+        "lab/data/synthetic.py",
+        "lab/worlds/world.py",
+        "clicks/users.py",
+        "learners/pairwise/pairrank.py",
+        "learners/pairwise/_linear.py",
+        "kernels/certainty.py",
+        "kernels/ranking.py",
+        "kernels/metrics.py",
+        "streams.py",
+        "types.py",
+    ):
+        assert file in pairrank
+    assert not [file for file in pairrank if file.startswith(("cli/", "service", "lab/papers", "lab/figures"))]
+    assert not pairrank & {"learners/bandits/bubblerank.py", "learners/pairwise/pdgd.py", "registry.py", "__init__.py"}
+    assert "learners/bandits/bubblerank.py" in names("rankloop.learners.bandits.bubblerank")
+
+
+def test_whatever_names_the_code_changes_the_key() -> None:
+    key = provenance(Trial("pdgd")).code
+    assert provenance(Trial("pdgd", "synthetic:mq2007", rounds=7, seed=3)).code == key  # those are in the run's id
+    assert provenance(Trial("pdgd", params={"rate": 0.1})).code == key  # which is the default
+    others = [
+        Trial("pdgd", params={"rate": 0.2}),
+        Trial("greedy"),
+        BanditTrial("x", "bubblerank", "generated", "CM", "1"),
+    ]
+    assert len({key, *(provenance(trial).code for trial in others)}) == 4
+
+
+def test_another_version_of_numpy_or_numba_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {provenance(Trial("pdgd")).code}
+    for library in ("numpy", "numba"):
+        for kept in (provenance_module._version, provenance_module._hash, provenance_module._code):
+            kept.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{library}.__version__", "99.0")
+            keys.add(provenance(Trial("pdgd")).code)
+    for kept in (provenance_module._version, provenance_module._hash, provenance_module._code):
+        kept.cache_clear()
+    assert len(keys) == 3
+    assert provenance(Trial("pdgd")).code in keys
+
+
+def test_a_module_of_another_package_counts_with_what_it_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "others"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "deep" / "__init__.py").write_text("")
+    (folder / "learner.py").write_text(
+        "from . import helper\nfrom .deep.inner import (\n    one,  # the first\n    two,\n)\nimport numpy\n"
+        "from rankloop.streams import Streams\n"
+    )
+    (folder / "helper.py").write_text("import beside\n")
+    (folder / "deep" / "inner.py").write_text("from ..third import x as one\ntwo = 2\n")
+    (folder / "third.py").write_text("x = 1\n")
+    (folder / "unused.py").write_text("")
+    (tmp_path / "beside.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    __import__("others.learner")
+    found = {file.name for file in sources_of(["others.learner"])}
+    assert found == {"learner.py", "helper.py", "inner.py", "third.py", "beside.py", *_of("streams")}
+
+
+def _of(module: str) -> set[str]:
+    return {Path(name).name for name in names(f"rankloop.{module}")}
+
+
+def test_words_do_not_count_but_long_texts_do() -> None:
+    code = 'def f(x):\n    """What it does."""\n    return x\n'
+    said = '"""A module."""\n\n# why\ndef f(x):\n    """Something else\n\n    entirely."""\n\n    # so\n    return x\n'
+    assert meaning(code) == meaning(said)
+    assert meaning(code) != meaning(code.replace("return x", "return -x"))
+    query = 'QUERY = """\n# a line of it\n"""\n'
+    assert meaning(query) != meaning(query.replace("# a line of it\n", ""))
+
+
+@dataclass(frozen=True)
+class Mine:
+    """A run of some other kind, which says what computes it."""
+
+    data: str = ""
+    rounds: int = 1
+    modules: tuple[str, ...] = ("rankloop.streams",)
+
+    @property
+    def id(self) -> str:
+        return "mine"
+
+    def carry_out(self, *_: Any) -> Any:
+        return Found()
+
+
+class Found:
+    conventions: dict[str, Any] = {}  # noqa: RUF012
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"run": "mine", "label": "mine", "data": "d", "user": "u", "seed": 0, "round": 1, "found": 1.0}]
+
+
+def test_a_run_may_name_its_modules(tmp_path: Path) -> None:
+    assert provenance(Mine()) != provenance(Mine(modules=("rankloop.codec",)))
+    events: list[Event] = []
+    for trial in (Mine(), Mine(), Mine(modules=("rankloop.codec",))):
+        carry_out([trial], tmp_path / "mine.parquet", on_event=events.append)
+    told = [event.kind for event in events if event.kind not in ("started", "progress")]
+    assert told == ["finished", "kept", "outdated", "finished"]
+
+
+def test_data_files_count_by_content(tmp_path: Path) -> None:
+    file = letor(tmp_path)
+    first = provenance(Trial("pdgd", str(file)))
+    assert first.files
+    assert provenance(Trial("pdgd", TINY)).files == ""
+    other = shutil.copytree(tmp_path, tmp_path / "elsewhere", ignore=shutil.ignore_patterns("elsewhere")) / "data.txt"
+    os.utime(other, ns=(1, 1))
+    assert provenance(Trial("pdgd", str(other))) == first
+    edited(other, "0 qid", "1 qid")
+    assert provenance(Trial("pdgd", str(other))).files != first.files
+    assert provenance(Trial("pdgd", str(tmp_path))).files == "unreadable"  # a folder without train and test
+    folder = tmp_path / "folds"
+    for fold in (1, 2):
+        for role in ("train", "test"):
+            (folder / f"Fold{fold}").mkdir(parents=True, exist_ok=True)
+            (folder / f"Fold{fold}" / f"{role}.txt").write_text(f"1 qid:{fold} 1:{len(role)}\n")
+    assert len({provenance(Trial("pdgd", f"{folder}?fold={fold}")).files for fold in (1, 2)}) == 2
+
+
+def test_results_from_before_there_were_keys_are_repeated(tmp_path: Path) -> None:
+    out = tmp_path / "some.parquet"
+    trial = Trial("pdgd", TINY, rounds=20, evaluations=2)
+    carry_out([trial], out)
+    journal = journal_of(out)
+    rows = json.loads(journal.read_text("utf-8"))
+    assert {"code", "files"} <= set(rows[0])
+    old = [{name: value for name, value in row.items() if name not in ("code", "files")} for row in rows]
+    journal.write_text(json.dumps(old) + "\n", "utf-8")
+    events: list[Event] = []
+    carry_out([trial], out, on_event=events.append)
+    assert [event.reason for event in events if event.kind == "outdated"] == ["other code"]
+    assert len(finished_runs(out)[trial.id]) == 2
+
+
+def test_a_source_that_was_edited_since_the_process_began_is_trusted_in_it_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mended_learner.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    __import__("mended_learner")
+    keys = []
+    for started in (time.time() - 100, time.time() - 99, time.time() + 100, time.time() + 101):
+        for kept in (provenance_module._meant, provenance_module._hash, provenance_module._code):
+            kept.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(provenance_module, "_STARTED", started)
+            keys.append(provenance(Mine(modules=("mended_learner",))).code)
+    for kept in (provenance_module._meant, provenance_module._hash, provenance_module._code):
+        kept.cache_clear()
+    assert len(set(keys[:3])) == 3
+    assert keys[2] == keys[3]
+
+
+def test_data_that_changes_under_a_run_is_not_taken_for_what_it_was(tmp_path: Path) -> None:
+    file, out = letor(tmp_path), tmp_path / "some.parquet"
+    trial = Trial("pdgd", str(file), rounds=20, evaluations=2)
+
+    def meddle(event: Event) -> None:
+        if event.kind == "progress" and event.rounds == 10:
+            edited(file, "0 qid", "1 qid")
+
+    with pytest.raises(RankloopError, match="its data changed while it ran"):
+        carry_out([trial], out, on_event=meddle)
+    assert carry_out([trial], out).num_rows == 2
+
+
+def test_keys_are_quick() -> None:
+    """Which is why every sweep can have them; the first of a process reads some fifty files."""
+    provenance(Trial("pdgd"))
+    begin = time.process_time()
+    for seed in range(1000):
+        provenance(Trial("pdgd", seed=seed))
+    assert time.process_time() - begin < 2.0
