@@ -6,12 +6,11 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterable
-from importlib import import_module
 from typing import Any, NamedTuple
 
-from rankloop import codec
+from rankloop import codec, plugins
 from rankloop.errors import CodecError, InvalidParameter, UnknownName
-from rankloop.learner import Learner, params
+from rankloop.learner import Learner, params, plain
 
 
 class Entry(NamedTuple):
@@ -89,14 +88,57 @@ LEARNERS: dict[str, Entry] = {
 }
 
 
+def is_learner(name: str) -> bool:
+    """Whether `make` knows the name: ours, that of another package, or `my.module:Mine`."""
+    return name in LEARNERS or plugins.place_of(plugins.LEARNERS, name) is not None
+
+
+def entry_of(name: str) -> Entry:
+    """The entry of a learner: ours, that of another package, or made up for `my.module:Mine`."""
+    entry = LEARNERS.get(name)
+    if entry is not None:
+        return entry
+    place = plugins.place_of(plugins.LEARNERS, name)
+    if place is None:
+        raise UnknownName.among("learner", name, [*LEARNERS, *plugins.installed(plugins.LEARNERS)])
+    return Entry(place, "own", f"of {plugins.package_of(plugins.LEARNERS, name) or 'your own'}")
+
+
 def learner_class(name: str) -> type[Any]:
     """The class behind a name."""
-    entry = LEARNERS.get(name)
-    if entry is None:
-        raise UnknownName.among("learner", name, LEARNERS)
-    module, _, attribute = entry.path.partition(":")
-    found: type[Any] = getattr(import_module(module), attribute)
-    return found
+    found: Any = plugins.find(entry_of(name).path, "learner")
+    if name not in LEARNERS:
+        _require_learner(name, found)
+    cls: type[Any] = found
+    return cls
+
+
+def _require_learner(name: str, found: Any) -> None:
+    """Refuse what another package or a file calls a learner and is none: it will be called."""
+    rule = "a learner is a dataclass with feedback, contextual, rank, adopt, best, learn, state and load"
+    if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+        raise InvalidParameter(f"learner {name!r} is {found!r:.100}, not a dataclass; {rule}")
+    wanted = ("feedback", "contextual", "rank", "adopt", "best", "learn", "state", "load")
+    missing = [part for part in wanted if not hasattr(found, part)]
+    if missing:
+        raise InvalidParameter(f"learner {name!r} has no {', '.join(missing)}; {rule}")
+
+
+def require_allowed(name: str, allow: Iterable[str] = ()) -> None:
+    """Refuse a learner that a file or a request names, if a module would have to be imported that nobody has allowed.
+
+    >>> require_allowed("strange.module:Thing")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    rankloop.errors.UnknownName: learner 'strange.module:Thing' is not imported, and to import it is to run it; ...
+    """
+    if name in LEARNERS or name in plugins.installed(plugins.LEARNERS) or not plugins.is_place(name):
+        return
+    if not plugins.allowed(name, allow):
+        raise UnknownName(
+            f"learner {name!r} is not imported, and to import it is to run it; if you trust it, import its module "
+            f"first, set {plugins.ALLOW}={name}, or install a package that names it as entry point"
+        )
 
 
 def make(name: str, **parameters: Any) -> Learner:
@@ -110,6 +152,7 @@ def make(name: str, **parameters: Any) -> Learner:
     rankloop.errors.InvalidParameter: learner 'pdgd' has no parameter 'speed'; it has rate, decay, plus_one
     """
     cls = learner_class(name)
+    parameters = plain(parameters)
     known = [field.name for field in dataclasses.fields(cls) if field.init]
     for given in parameters:
         if given not in known:
@@ -152,12 +195,17 @@ def parse_learner(spec: str, more: Iterable[str] = ()) -> tuple[str, dict[str, A
 
 
 def name_of(learner: Learner) -> str:
-    """The registered name of a learner's class."""
+    """The name of a learner's class: ours, that of another package, or `my.module:Mine`."""
     path = f"{type(learner).__module__}:{type(learner).__qualname__}"
     for name, entry in LEARNERS.items():
         if entry.path == path:
             return name
-    raise UnknownName(f"{path} is not registered; add a line to rankloop.registry.LEARNERS")
+    for name, point in plugins.installed(plugins.LEARNERS).items():
+        if point.value == path:
+            return name
+    if type(learner).__module__ == "__main__" or not plugins.is_place(path):
+        raise UnknownName(f"{path} is not registered, and no other process could find it; put it into a module")
+    return path
 
 
 def dumps(learner: Learner) -> bytes:
@@ -171,14 +219,26 @@ def dumps(learner: Learner) -> bytes:
                 f"parameter {name} is {value!r:.100}, which only this process knows; a network is saved by the name "
                 "that rankloop.learners.neural.networks.register gave it"
             ) from None
-    return codec.dumps(learner.state(), {"learner": name_of(learner), "params": given})
+    own = name_of(learner)
+    package = plugins.package_of(plugins.LEARNERS, own)
+    meta = {"learner": own, "params": given} | ({} if package is None else {"package": package})
+    return codec.dumps(learner.state(), meta)
 
 
-def loads(data: bytes, name: str = "these bytes") -> Learner:
-    """The learner that `dumps` wrote; it goes on as if never interrupted, bit for bit."""
+def loads(data: bytes, name: str = "these bytes", allow: Iterable[str] = ()) -> Learner:
+    """The learner that `dumps` wrote; it goes on as if never interrupted, bit for bit.
+
+    A file that names a class of its own, `my.module:Mine`, is loaded if that module is imported already, if `allow` or
+    the variable RANKLOOP_ALLOW names it, or if an installed package does: a file alone imports nothing.
+    """
     arrays, meta = codec.loads(data, name)
     if "learner" not in meta or "params" not in meta:
         raise CodecError(f"{name}: a rankloop file, but not a learner")
+    if not is_learner(meta["learner"]):
+        package = meta.get("package")
+        remedy = f"pip install {package}" if package else "install the package that it comes from"
+        raise UnknownName(f"{name} holds learner {meta['learner']!r}, which is not installed here: {remedy}")
+    require_allowed(meta["learner"], allow)
     learner = make(meta["learner"], **meta["params"])
     learner.load(arrays)
     return learner
@@ -193,6 +253,6 @@ def save(learner: Learner, path: str | os.PathLike[str]) -> None:
         raise CodecError(f"{path}: there is no such folder; make it first") from None
 
 
-def load(path: str | os.PathLike[str]) -> Learner:
-    """Read a learner from a file."""
-    return loads(codec.read_bytes(path), str(path))
+def load(path: str | os.PathLike[str], allow: Iterable[str] = ()) -> Learner:
+    """Read a learner from a file; `allow` as in `loads`."""
+    return loads(codec.read_bytes(path), str(path), allow)

@@ -66,13 +66,13 @@ def check(
     """
     from rankloop.checks import check_learner
     from rankloop.cli.lab import parsed_learners
-    from rankloop.registry import LEARNERS, make
+    from rankloop.registry import entry_of, make
 
     # a wrong name or value is told as such here, not as twenty broken rules below
     ((learner, parameters),) = parsed_learners([learner], param)
     _out.say_when_compiling()
     outcomes = []
-    for outcome in check_learner(lambda: make(learner, **parameters), learns=LEARNERS[learner].learns):
+    for outcome in check_learner(lambda: make(learner, **parameters), learns=entry_of(learner).learns):
         outcomes.append(outcome)
         if not json:
             mark = "[green]    ok[/green]" if outcome.error is None else "[red]BROKEN[/red]"

@@ -123,7 +123,7 @@ def random_topological(certain: Array, uniforms: Array, k: int) -> Array:
 def surely_above(white: Array, scores: Array, i: int, j: int, alpha: float, logit: bool) -> bool:
     """Whether i is certainly above j, by rows (n, d) whose plain distances are those of the norm: X A with A Aᵀ = M⁻¹.
 
-    The sum has four lanes, and stops as soon as it is too long for the gap: most pairs are given up after a few columns.
+    The sum has four lanes, and stops as soon as it is too long for the gap: most pairs are given up soon.
     """
     gap = scores[i] - scores[j]
     if gap <= 0.0:
