@@ -48,10 +48,44 @@ def test_good_candidates_are_plain() -> None:
     assert made.features.dtype == np.float64
     assert made.features.flags.c_contiguous
     assert made.n == 2
-    rows = np.random.default_rng(0).random((4, 3))
-    assert np.shares_memory(Candidates(features=rows).features, rows)  # no copy where none is needed
     with pytest.raises(AttributeError):
         made.query = "other"  # type: ignore[misc]
+
+
+def test_what_the_caller_does_with_its_arrays_later_changes_nothing() -> None:
+    rows, ids = np.random.default_rng(0).random((4, 3)), np.arange(4)
+    made = Candidates("q", ids, rows)
+    rows[0, 0], ids[0] = np.nan, 7
+    assert made.features is not None
+    assert np.isfinite(made.features).all()
+    assert made.items.tolist() == [0, 1, 2, 3]
+    given = np.eye(2)
+    assert Candidates.without_copy("q", None, given).features is given  # an owner may give its array away
+    with pytest.raises(InvalidInput, match=r"features\[0, 0\] is nan"):
+        Candidates.without_copy("q", None, np.full((1, 1), np.nan))  # but not unchecked
+
+
+def test_ids_as_objects() -> None:
+    """What numpy makes of a pandas column of strings; and the true reason where ids are refused."""
+    assert Candidates("q", np.array(["b", "aa"], dtype=object)).items.tolist() == ["b", "aa"]
+    assert Candidates("q", np.array([3, np.int64(1)], dtype=object)).items.dtype == np.int64
+    assert Candidates("q", [np.str_("b"), "aa"]).items.dtype.kind == "U"
+    assert Candidates("q", ("b", "aa")).items.tolist() == ["b", "aa"]
+    for items, words in [
+        (np.array(["a", None], dtype=object), "items[1] is None: missing"),
+        (
+            np.array([1, "a"], dtype=object),
+            "items[0] is 1, but items[1] is 'a'; ids must all be integers or all be strings",
+        ),
+        (["a", 1], "items[0] is 'a', but items[1] is 1"),
+        ([1.0, float("nan")], "items[0] is 1.0, a float"),
+        ([True, False], "items[0] is True, a bool"),
+        ([b"a"], "items[0] is b'a', a bytes"),
+        ([2**70], "integers of 64 bits"),
+    ]:
+        with pytest.raises(InvalidInput) as raised:
+            Candidates("q", items)
+        assert words in str(raised.value), items
 
 
 def test_clicks_by_id() -> None:

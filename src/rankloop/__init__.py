@@ -9,11 +9,14 @@
 """
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rankloop.learner import Learner, clone, params
+    from rankloop.errors import RankloopError, RankloopWarning
+    from rankloop.learner import Learner, clone, learn_many, params, rank_many, score
     from rankloop.registry import LEARNERS, dumps, load, loads, make, save
+    from rankloop.scaling import scaled
     from rankloop.streams import Streams
     from rankloop.types import Candidates, Feedback, Impression
 
@@ -26,34 +29,56 @@ _HOMES = {
     "Impression": "types",
     "LEARNERS": "registry",
     "Learner": "learner",
+    "RankloopError": "errors",
+    "RankloopWarning": "errors",
     "Streams": "streams",
     "clone": "learner",
     "dumps": "registry",
+    "learn_many": "learner",
     "load": "registry",
     "loads": "registry",
     "make": "registry",
     "params": "learner",
+    "rank_many": "learner",
     "save": "registry",
+    "scaled": "scaling",
+    "score": "learner",
 }
-
 __all__ = [
     "LEARNERS",
     "Candidates",
     "Feedback",
     "Impression",
     "Learner",
+    "RankloopError",
+    "RankloopWarning",
     "Streams",
     "clone",
     "dumps",
+    "learn_many",
     "load",
     "loads",
     "make",
     "params",
+    "rank_many",
     "save",
+    "scaled",
+    "score",
 ]
 
 
+def _rooms() -> list[str]:
+    """The modules and packages that can be reached as attributes, without an import of their own."""
+    return [found.name for found in iter_modules(__path__) if not found.name.startswith("_")]
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'rankloop' has no attribute {name!r}")
-    return getattr(import_module(f"rankloop.{_HOMES[name]}"), name)
+    if name in _HOMES:
+        return getattr(import_module(f"rankloop.{_HOMES[name]}"), name)
+    if not name.startswith("_") and name in _rooms():
+        return import_module(f"rankloop.{name}")
+    raise AttributeError(f"module 'rankloop' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_rooms()})

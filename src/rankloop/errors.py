@@ -59,3 +59,7 @@ class DataError(RankloopError, ValueError):
 
 class CodecError(RankloopError, ValueError):
     """Bytes that are not a whole, undamaged rankloop file of a version this release reads."""
+
+
+class RankloopWarning(UserWarning):
+    """Something that works, but hardly as it was meant; the message says what to do about it."""

@@ -7,15 +7,18 @@ in `__post_init__`. There is no base class: the functions here work on any such 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.errors import InvalidInput, InvalidParameter, RankloopWarning
 from rankloop.kernels.click_models import ClickChances
 from rankloop.kernels.feedback import all_finite, filled
+from rankloop.kernels.ranking import linear_scores
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -170,12 +173,104 @@ class CompiledClicks(Protocol):
         """The rounds that `rank` and `learn` would give, bit for bit; the learner must be fresh, and is changed."""
 
 
+@runtime_checkable
+class Scores(Protocol):
+    """Optional: a learner whose best list is that of the highest scores. Those with weights `theta_` need it not."""
+
+    def score(self, candidates: Candidates) -> Array:
+        """(n,) how good each candidate is believed to be, higher is better. No randomness, changes nothing."""
+
+
+# -- many at once --------------------------------------------------------------------------------------------------
+
+
+def as_rng(rng: np.random.Generator | int) -> np.random.Generator:
+    """The generator, or that of a seed.
+
+    >>> as_rng("now")
+    Traceback (most recent call last):
+    ...
+    rankloop.errors.InvalidInput: rng is 'now'; give a numpy.random.Generator, or a whole number of at least 0 as seed
+    """
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if isinstance(rng, int | np.integer) and not isinstance(rng, bool) and rng >= 0:
+        return np.random.default_rng(int(rng))
+    raise InvalidInput(f"rng is {rng!r}; give a numpy.random.Generator, or a whole number of at least 0 as seed")
+
+
+def rank_many(
+    learner: Learner, candidates: Iterable[Candidates], k: int, rng: np.random.Generator | int
+) -> list[Impression]:
+    """A list to show for each of many queries: what `rank` gives one after the other, bit for bit.
+
+    >>> from rankloop.registry import make
+    >>> queries = [Candidates(f"q{i}", features=[[0.1, 1.0], [0.7, 0.0]]) for i in range(3)]
+    >>> [shown.query for shown in rank_many(make("greedy"), queries, k=1, rng=0)]
+    ['q0', 'q1', 'q2']
+    """
+    rng = as_rng(rng)
+    own: Any = getattr(learner, "rank_many", None)
+    if own is not None:
+        found: list[Impression] = own(candidates, k, rng)
+        return found
+    return [learner.rank(one, k, rng) for one in candidates]
+
+
+def learn_many(
+    learner: Learner, impressions: Sequence[Impression], feedbacks: Sequence[Feedback], rng: np.random.Generator | int
+) -> None:
+    """Take in what users did with many lists: what `learn` does one after the other, bit for bit.
+
+    Where one of them is refused, those before it have been learned from, as in a loop.
+    """
+    rng = as_rng(rng)
+    if len(impressions) != len(feedbacks):
+        raise InvalidInput(f"{len(impressions)} impressions but {len(feedbacks)} feedbacks; give one each")
+    own: Any = getattr(learner, "learn_many", None)
+    if own is not None:
+        own(impressions, feedbacks, rng)
+        return
+    for impression, feedback in zip(impressions, feedbacks, strict=True):
+        learner.learn(impression, feedback, rng)
+
+
+def score(learner: Learner, candidates: Candidates) -> Array:
+    """(n,) how good a learner believes each candidate to be; `best` shows the highest. Changes nothing.
+
+    >>> from rankloop.registry import make
+    >>> score(make("pdgd"), Candidates(features=[[0.1, 1.0], [0.7, 0.0]]))
+    array([0., 0.])
+    """
+    if isinstance(learner, Scores):
+        return learner.score(candidates)
+    theta = getattr(learner, "theta_", None)
+    if theta is None or np.ndim(theta) != 1:
+        raise InvalidInput(f"{type(learner).__name__} has no scores, only an order; ask best(candidates, k)")
+    return linear_scores(rows_of(candidates, theta.size), theta)
+
+
 # -- parameters ----------------------------------------------------------------------------------------------------
 
 
 def params(learner: Learner) -> dict[str, Any]:
     """The hyper-parameters, as JSON would say them."""
-    return {f.name: getattr(learner, f.name) for f in dataclasses.fields(learner) if f.init}  # type: ignore[arg-type]
+    return {f.name: plain(getattr(learner, f.name)) for f in dataclasses.fields(learner) if f.init}  # type: ignore[arg-type]
+
+
+def plain(value: Any) -> Any:
+    """A parameter without numpy's own numbers, flags and strings, which JSON cannot say.
+
+    >>> plain({"rate": np.float32(0.5), "sizes": (np.int64(3), np.bool_(True))})
+    {'rate': 0.5, 'sizes': [3, True]}
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
 
 
 def clone(learner: AnyLearner) -> AnyLearner:
@@ -192,6 +287,7 @@ def require(rule: bool, name: str, value: object, text: str) -> None:
 def require_number(name: str, value: object, least: float = -np.inf, *, above: bool = False) -> None:
     """Refuse a parameter that is not a finite number of at least (or `above`) `least`."""
     largest = float(np.finfo(np.float64).max)  # an int may be larger, and then is no number that a learner could use
+    value = plain(value)
     number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= largest
     require(number, name, value, "must be a finite number")
     if above:
@@ -203,6 +299,7 @@ def require_number(name: str, value: object, least: float = -np.inf, *, above: b
 def require_whole(name: str, value: object, least: int, most: int | None = None) -> None:
     """Refuse a parameter that is not a whole number of at least `least` and at most `most`."""
     bounds = f"of at least {least}" + ("" if most is None else f" and at most {most}")
+    value = plain(value)
     fits = (
         isinstance(value, int) and not isinstance(value, bool) and least <= value <= (value if most is None else most)
     )
@@ -211,7 +308,7 @@ def require_whole(name: str, value: object, least: int, most: int | None = None)
 
 def require_flag(name: str, value: object) -> None:
     """Refuse a parameter that is not true or false."""
-    require(isinstance(value, bool), name, value, "must be true or false")
+    require(isinstance(value, bool | np.bool_), name, value, "must be true or false")
 
 
 def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -226,12 +323,37 @@ def rows_of(source: Candidates | Impression, width: int) -> Array:
     """The features of candidates or of what was shown, for a learner that knows `width` of them (0: none yet)."""
     if source.features is None:
         raise InvalidInput("this learner needs features, but the candidates have none; give (n, d) numbers")
+    if type(source) is Candidates and source.unscaled:
+        _warn_of_unscaled(source.features)
     if width and source.features.shape[1] != width:
         raise InvalidInput(
             f"candidates have {source.features.shape[1]} features, but this learner has learned with {width}; "
             "send the same features in the same order, or start a new learner"
         )
     return source.features
+
+
+_warned: set[str] = set()  # what this process has been warned of: once is enough
+
+
+def _warn_of_unscaled(rows: Array) -> None:
+    if "unscaled" not in _warned:
+        _warned.add("unscaled")
+        i, j = np.unravel_index(np.abs(rows).argmax(), rows.shape)
+        warnings.warn(
+            f"features[{i}, {j}] is {rows[i, j]:g}: features of very different size teach badly, since the largest "
+            "outweighs the rest; give rankloop.scaled(candidates), or standardise them yourself",
+            RankloopWarning,
+            stacklevel=_outside(),
+        )
+
+
+def _outside() -> int:
+    """How far up the first caller is that is no part of rankloop: what a warning is about."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("rankloop"):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def memo_of(impression: Impression, name: str, *shape: int) -> Array:

@@ -6,7 +6,7 @@ may come late, out of order or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -18,22 +18,26 @@ from rankloop.errors import InvalidInput
 Array = NDArray[Any]
 FeedbackKind = Literal["clicks", "grades"]
 LARGEST = 1e100  # a feature beyond it would overflow when squared and summed
+UNSCALED = 100.0  # one beyond it has been neither scaled to [0, 1] nor standardised: a hundred standard deviations
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class Candidates:
     """What may be shown for one query, in the order the caller would show it (the base order).
 
-    Checked when it is made, so every `Candidates` that exists is well formed and no learner checks it again.
+    Checked and copied when it is made, so every `Candidates` that exists is well formed, stays so whatever the caller
+    does with its own arrays, and no learner checks it again.
 
     Parameters
     ----------
     query
         Key for learners that keep state per query; the others ignore it.
     items
-        (n,) unique ids, integers or strings; 0 … n-1 if left out.
+        (n,) unique ids, integers or strings; 0 … n-1 if left out. A list, an array, a column of pandas, polars or
+        Arrow.
     features
-        (n, d) finite numbers, a row an item; None for learners that only know ids.
+        (n, d) finite numbers, a row an item; None for learners that only know ids. A list of rows, an array, a frame
+        of pandas or polars, an Arrow table. Features of like size teach best: see `rankloop.scaled`.
 
     Examples
     --------
@@ -48,20 +52,62 @@ class Candidates:
     query: str
     items: Array
     features: Array | None
+    unscaled: bool  # whether a feature lies beyond ±UNSCALED: learners warn of it
 
     def __init__(self, query: str = "", items: ArrayLike | None = None, features: ArrayLike | None = None) -> None:
-        rows = None if features is None else _checked_features(features)
-        if items is not None:
-            ids = _checked_items(items)
-        elif rows is not None:
-            ids = np.arange(len(rows))
-        else:
-            raise InvalidInput("candidates have neither items nor features; give at least one of them")
-        if rows is not None and len(rows) != len(ids):
-            raise InvalidInput(f"{len(ids)} items but {len(rows)} feature rows; there must be one row an item")
-        object.__setattr__(self, "query", str(query))
-        object.__setattr__(self, "items", ids)
-        object.__setattr__(self, "features", rows)
+        _fill(self, query, items, None if features is None else _table(features))
+
+    @classmethod
+    def without_copy(cls, query: str, items: ArrayLike | None, features: Array | None) -> Candidates:
+        """The same of a (n, d) C-ordered float64 array that its owner gives away: nobody may write to it any more.
+
+        >>> rows = np.eye(2)
+        >>> Candidates.without_copy("q", None, rows).features is rows
+        True
+        """
+        made = object.__new__(cls)
+        _fill(made, query, items, None if features is None else np.ascontiguousarray(features, dtype=np.float64))
+        return made
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        query: str = "",
+        id: str | None = None,  # noqa: A002  (the word that everyone looks for)
+        features: Iterable[str] | None = None,
+    ) -> Candidates:
+        """From a frame of pandas or polars, an Arrow table or a dictionary of columns: a row a candidate.
+
+        Parameters
+        ----------
+        frame
+            Anything with named columns, `frame[name]`.
+        query
+            As above.
+        id
+            The column with the ids; without one, candidates are numbered.
+        features
+            The columns to rank by, in this order; all others than `id` if left out.
+
+        Examples
+        --------
+        >>> shoes = {"doc_id": ["a", "b"], "bm25": [7.5, 3.0], "fresh": [True, False]}
+        >>> Candidates.from_frame(shoes, "red shoes", id="doc_id", features=["bm25", "fresh"]).features
+        array([[7.5, 1. ],
+               [3. , 0. ]])
+        """
+        known = _column_names(frame)
+        wanted = [name for name in known if name != id] if features is None else list(features)
+        for name in wanted if id is None else [id, *wanted]:
+            if name not in known:
+                raise InvalidInput(f"the frame has no column {name!r}; it has {', '.join(map(str, known))}")
+        if not wanted:
+            return cls(query, None if id is None else frame[id])
+        rows = np.empty((len(frame[wanted[0]]), len(wanted)))
+        for j, name in enumerate(wanted):
+            rows[:, j] = _numbers(frame[name], name)
+        return cls.without_copy(query, None if id is None else frame[id], rows)
 
     @property
     def n(self) -> int:
@@ -74,7 +120,25 @@ class Candidates:
         object.__setattr__(part, "query", self.query)
         object.__setattr__(part, "items", self.items[:m])
         object.__setattr__(part, "features", None if self.features is None else self.features[:m])
+        object.__setattr__(part, "unscaled", self.unscaled)
         return part
+
+
+def _fill(made: Candidates, query: str, items: ArrayLike | None, rows: Array | None) -> None:
+    """Check the parts of candidates and put them in; `rows` are ours."""
+    largest = 0.0 if rows is None else _checked_size(rows)
+    if items is not None:
+        ids = _checked_items(items)
+    elif rows is not None:
+        ids = np.arange(len(rows))
+    else:
+        raise InvalidInput("candidates have neither items nor features; give at least one of them")
+    if rows is not None and len(rows) != len(ids):
+        raise InvalidInput(f"{len(ids)} items but {len(rows)} feature rows; there must be one row an item")
+    object.__setattr__(made, "query", str(query))
+    object.__setattr__(made, "items", ids)
+    object.__setattr__(made, "features", rows)
+    object.__setattr__(made, "unscaled", largest > UNSCALED)
 
 
 class Impression(NamedTuple):
@@ -123,15 +187,50 @@ class Feedback(NamedTuple):
         return cls("grades", np.asarray(values))
 
 
-def _checked_features(features: ArrayLike) -> Array:
+# -- what comes in -------------------------------------------------------------------------------------------------
+
+
+def _table(features: Any) -> Array:
+    """(n, d) float64 in C order, a copy, of anything that holds such a table."""
+    if hasattr(features, "column_names"):  # Arrow tables are no arrays, but their columns are
+        names = list(features.column_names)
+        columns = [_numbers(features[name], name) for name in names]
+        return np.stack(columns, axis=1) if columns else np.empty((0, 0))
     try:
-        rows = np.ascontiguousarray(features, dtype=np.float64)
+        return np.array(features, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"features are not a table of numbers ({error}); give (n, d) floats") from None
+
+
+def _column_names(frame: Any) -> list[Any]:
+    """The names of a frame's columns."""
+    for place in ("column_names", "columns"):  # of Arrow, of pandas and polars
+        if hasattr(frame, place):
+            return list(getattr(frame, place))
+    if isinstance(frame, Mapping):
+        return list(frame)
+    raise InvalidInput(f"a {type(frame).__name__} has no named columns; give a frame, an Arrow table or a dictionary")
+
+
+def _numbers(column: Any, name: Any) -> Array:
+    """(n,) a column as floats; a missing value becomes NaN, which is refused with its place."""
+    try:
+        if hasattr(column, "to_pylist"):
+            return np.array(column.to_pylist(), dtype=np.float64)
+        if hasattr(column, "to_numpy"):
+            return np.asarray(column.to_numpy(), dtype=np.float64)
+        return np.asarray(column, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"column {name!r} does not hold numbers ({error}); name the columns to rank by") from None
+
+
+def _checked_size(rows: Array) -> float:
+    """The largest absolute value of a table, once it is found to be one."""
     if rows.ndim != 2 or rows.shape[0] == 0 or rows.shape[1] == 0:
         raise InvalidInput(f"features have shape {rows.shape}; they must be (n, d) with at least one row and column")
-    if rows.max() <= LARGEST and rows.min() >= -LARGEST:  # never true of nan
-        return rows
+    highest, lowest = float(rows.max()), float(rows.min())
+    if highest <= LARGEST and lowest >= -LARGEST:  # never true of nan
+        return max(highest, -lowest)
     if not np.isfinite(rows).all():
         i, j = (int(v) for v in np.argwhere(~np.isfinite(rows))[0])
         raise InvalidInput(f"features[{i}, {j}] is {rows[i, j]}; features must be finite numbers: replace or drop it")
@@ -141,23 +240,49 @@ def _checked_features(features: ArrayLike) -> Array:
     )
 
 
-def _checked_items(items: ArrayLike) -> Array:
+def _checked_items(items: Any) -> Array:
+    """(n,) a copy of unique ids, int64 or str."""
+    given = items
+    if hasattr(given, "to_pylist"):  # Arrow
+        given = given.to_pylist()
+    elif hasattr(given, "to_numpy"):  # pandas, polars
+        given = given.to_numpy()
     try:
-        ids = np.asarray(items)
+        ids = np.array(given)
     except ValueError:
         raise InvalidInput("items are lists of different lengths; give a list of ids") from None
-    mixed = ids.dtype.kind == "U" and not isinstance(items, np.ndarray) and not all(isinstance(i, str) for i in items)  # type: ignore[union-attr]
-    if mixed or (ids.dtype.kind == "u" and ids.size and ids.max() > np.iinfo(np.int64).max):
-        raise InvalidInput(f"items are {items!r:.200}; ids must all be integers of 64 bits or all be strings")
     if ids.ndim != 1 or ids.size == 0:
         raise InvalidInput(f"items have shape {ids.shape}; give a list of at least one id")
-    if ids.dtype.kind in "iu":
+    kind = ids.dtype.kind
+    if kind == "u" and ids.max() > np.iinfo(np.int64).max:
+        raise InvalidInput(f"item {ids.max()} is beyond {np.iinfo(np.int64).max}; ids must all be integers of 64 bits")
+    if kind in "iu":
         ids = ids.astype(np.int64, copy=False)
-    elif ids.dtype.kind != "U":
-        raise InvalidInput(f"items are of type {ids.dtype}; ids must all be integers or all be strings")
+    elif kind != "U" or not (isinstance(given, np.ndarray) or all(isinstance(item, str) for item in given)):
+        # of a list of 1 and "a" numpy makes an array of two strings
+        ids = _ids_of(given if isinstance(given, list | tuple) else ids.tolist())
     listed = ids.tolist()
     if len(set(listed)) != len(listed):
         seen: set[Any] = set()
         double = next(i for i in listed if i in seen or seen.add(i))  # type: ignore[func-returns-value]
         raise InvalidInput(f"item {double!r} stands twice in the candidates; ids must be unique")
     return ids
+
+
+def _ids_of(listed: Sequence[Any]) -> Array:
+    """(n,) ids of Python objects, which must all be strings or all be integers."""
+    if all(isinstance(item, str) for item in listed):
+        return np.array(listed, dtype=np.str_)
+    rule = "ids must all be integers or all be strings"
+    for place, item in enumerate(listed):
+        if item is None or type(item).__name__ == "NAType" or item != item:  # NaN is not itself
+            raise InvalidInput(f"items[{place}] is {item}: missing; {rule}, and none may be missing")
+        if isinstance(item, bool | np.bool_) or not isinstance(item, str | int | np.integer):
+            remedy = "write them as strings, or number the candidates"
+            raise InvalidInput(f"items[{place}] is {item!r:.100}, a {type(item).__name__}; {rule}: {remedy}")
+        if isinstance(item, str) != isinstance(listed[0], str):
+            raise InvalidInput(f"items[0] is {listed[0]!r:.100}, but items[{place}] is {item!r:.100}; {rule}")
+    try:
+        return np.array([int(item) for item in listed], dtype=np.int64)
+    except OverflowError:
+        raise InvalidInput(f"items are {list(listed)!r:.200}; ids must all be integers of 64 bits") from None

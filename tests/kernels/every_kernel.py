@@ -74,6 +74,21 @@ def results() -> Results:
                 certainty.block_log_probability(positions(whole), positions(ends), positions(whole[:k])),
             ],
         }
+        white = frozen(features @ np.linalg.cholesky(np.linalg.inv(matrix)))
+        waiting = certainty.certain_predecessors(white, frozen(scores), positions(whole), 0.3, logit, k)
+        drawn, above = certainty.long_random_topological(white, frozen(scores), waiting, 0.3, logit, keys, k)
+        found |= {
+            f"certain_predecessors {logit}": waiting.tolist(),
+            f"long_random_topological {logit}": [*drawn.tolist(), *above.ravel().tolist()],
+            f"successors {logit}": certainty.successors(white, frozen(scores), waiting, 0.3, logit, drawn)
+            .ravel()
+            .tolist(),
+            f"long_block_ends {logit}": certainty.long_block_ends(
+                white, frozen(scores), positions(whole), 0.3, logit, k
+            ).tolist(),
+            f"drawn_log_probability {logit}": [certainty.drawn_log_probability(waiting, above, drawn)],
+            f"swap_shares of certainty {logit}": certainty.swap_shares(waiting, above, drawn).ravel().tolist(),
+        }
 
     clicks = frozen([0.0, 1.0, 0.0, 1.0, 0.0])
     found |= {

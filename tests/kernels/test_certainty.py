@@ -217,3 +217,72 @@ def test_an_ensemble_is_certain_where_all_agree(members: int, n: int, seed: int)
     scores = np.random.default_rng(seed).normal(size=(members, n)).round(0)
     found = certainty.agreed_pairs(frozen(scores))
     assert found.tolist() == [[all(s[i] > s[j] for s in scores) for j in range(n)] for i in range(n)]
+
+
+# -- long lists: pair by pair, without a matrix of all pairs --------------------------------------------------------
+
+
+@given(
+    n=st.integers(1, 9),
+    d=st.sampled_from([1, 3, 4, 19]),
+    alpha=st.sampled_from([0.0, 0.01, 0.05, 0.2, 1.0]),
+    logit=st.booleans(),
+    k=st.integers(1, 12),
+    seed=SEEDS,
+)
+def test_long_lists_are_drawn_as_short_ones(n: int, d: int, alpha: float, logit: bool, k: int, seed: int) -> None:
+    """Predecessors, lists, propensities, shares and blocks: those of the whole relation, with the same numbers."""
+    rng = np.random.default_rng(seed)
+    features = rng.random((n, d)).round(2)
+    features[n // 2] = features[0]  # a copy is never certain against its original
+    root = np.linalg.cholesky(np.linalg.inv(spd(d, rng)))
+    white, scores = frozen(features @ root), frozen(np.round(features @ (4 * rng.normal(size=d)), 6))
+    certain = relation_of(white, scores, alpha, logit)
+    ranked, k = positions(np.argsort(-scores, kind="stable")), min(k, n)
+    bar = (alpha, logit)
+
+    waiting = certainty.certain_predecessors(white, scores, ranked, *bar, k)
+    assert waiting.tolist() == np.minimum(certain.sum(0), k).tolist()
+    uniforms = frozen(rng.random(k))
+    order, above = certainty.long_random_topological(white, scores, waiting, *bar, uniforms, k)
+    assert order.tolist() == certainty.random_topological(certain, uniforms, k).tolist()
+    assert above.tolist() == certainty.successors(white, scores, waiting, *bar, order).tolist()
+    assert (above <= certain[order]).all()
+    other = positions(rng.permutation(n)[:k])
+    for asked in (order, other):
+        to = certainty.successors(white, scores, waiting, *bar, asked)
+        expected = certainty.topological_log_probability(certain, asked)
+        assert certainty.drawn_log_probability(waiting, to, asked) == expected
+        assert np.exp(expected) == pytest.approx(naive.list_probability(certain, asked.tolist()))
+    shares = certainty.topological_swap_shares(certain, order)
+    assert certainty.swap_shares(waiting, above, order).tolist() == shares.tolist()
+
+    ends = certainty.block_ends(certain, ranked)
+    first = certainty.long_block_ends(white, scores, ranked, *bar, k)
+    assert first[-1] >= k
+    assert first.tolist() == ends[: first.size].tolist()
+    assert certainty.long_block_ends(white, scores, ranked, *bar, n).tolist() == ends.tolist()
+    for asked in (order, other):
+        expected = certainty.block_log_probability(ranked, ends, asked)
+        assert certainty.block_log_probability(ranked, first, asked) == expected
+
+
+def relation_of(white: Array, scores: Array, alpha: float, logit: bool) -> Array:
+    """The certain relation by its definition, a pair at a time."""
+    n = len(white)
+    certain = np.zeros((n, n), np.bool_)
+    for i, j in product(range(n), range(n)):
+        gap = scores[i] - scores[j]
+        bar = alpha * np.sqrt(((white[i] - white[j]) ** 2).sum())
+        certain[i, j] = gap > 0 and (gap if logit else np.tanh(gap / 2) / 2) > bar
+    return frozen(certain, np.bool_)
+
+
+def test_a_pair_is_given_up_only_where_it_is_not_certain() -> None:
+    """40 columns: the bar is passed in the first, in the last or not at all."""
+    scores, alpha = frozen([1.0, 0.0]), 1.0
+    for column, length, sure in [(0, 0.9, True), (0, 1.1, False), (39, 0.9, True), (39, 1.1, False), (17, 1.0, False)]:
+        white = np.zeros((2, 40))
+        white[0, column] = length
+        assert certainty.surely_above(frozen(white), scores, 0, 1, alpha, True) is sure
+        assert not certainty.surely_above(frozen(white), scores, 1, 0, alpha, True)

@@ -90,3 +90,13 @@ def test_epsilon_greedy_log_probability(scores: list[float], k: int, epsilon: Fr
     for order in permutations(range(len(scores)), min(k, len(scores))):
         found = ranking.epsilon_greedy_log_probability(frozen(scores), positions(order), float(epsilon))
         assert exp(found) == pytest.approx(float(law.get(order, 0)), rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [ranking.SORTED_FROM, ranking.SORTED_FROM + 1, 900])
+def test_long_lists_are_sorted_alike(n: int) -> None:
+    """Scores and ties that are often equal, cut where the buffer ends, where sorting begins, and not at all."""
+    rng = np.random.default_rng(n)
+    scores, ties = rng.integers(0, 9, n).astype(float), rng.integers(0, 9, n).astype(float)
+    for k in (5, ranking.SORTED_FROM, ranking.SORTED_FROM + 1, n, n + 3):
+        expected = naive.top_k(scores.tolist(), ties.tolist(), k)
+        assert ranking.top_k(frozen(scores), frozen(ties), k).tolist() == expected

@@ -79,6 +79,17 @@ def shuffle_blocks(order: Array, ends: Array, uniforms: Array, k: int) -> Array:
 
 
 @jit
+def _predecessors(certain: Array) -> Array:
+    """(n,) how many documents are certainly above each."""
+    n = certain.shape[0]
+    waiting = np.zeros(n, np.int64)
+    for i in range(n):
+        for j in range(n):
+            waiting[j] += certain[i, j]
+    return waiting
+
+
+@jit
 def random_topological(certain: Array, uniforms: Array, k: int) -> Array:
     """(k,) the first k of a random topological order of the certain relation.
 
@@ -87,10 +98,7 @@ def random_topological(certain: Array, uniforms: Array, k: int) -> Array:
     """
     n = certain.shape[0]
     k = min(k, n)
-    waiting = np.zeros(n, np.int64)  # certain predecessors not placed yet; -1 once placed
-    for i in range(n):
-        for j in range(n):
-            waiting[j] += certain[i, j]
+    waiting = _predecessors(certain)  # not placed yet; -1 once placed
     order = np.empty(k, np.int64)
     free = np.empty(n, np.int64)
     for p in range(k):
@@ -106,6 +114,138 @@ def random_topological(certain: Array, uniforms: Array, k: int) -> Array:
             if certain[pick, j]:
                 waiting[j] -= 1
     return order
+
+
+# -- long lists: the same relation asked pair by pair, from whitened rows, without a matrix of all pairs -------------
+
+
+@jit
+def surely_above(white: Array, scores: Array, i: int, j: int, alpha: float, logit: bool) -> bool:
+    """Whether i is certainly above j, by rows (n, d) whose plain distances are those of the norm: X A with A Aᵀ = M⁻¹.
+
+    The sum has four lanes, and stops as soon as it is too long for the gap: most pairs are given up soon.
+    """
+    gap = scores[i] - scores[j]
+    if gap <= 0.0:
+        return False
+    excess = gap if logit else 0.5 * np.tanh(0.5 * gap)
+    bar, square = excess * excess, alpha * alpha
+    a = b = c = e = 0.0
+    d = white.shape[1]
+    first = 0
+    while first < d:
+        last = min(first + 16, d)
+        column = first
+        while column + 4 <= last:
+            v = white[i, column] - white[j, column]
+            w = white[i, column + 1] - white[j, column + 1]
+            x = white[i, column + 2] - white[j, column + 2]
+            y = white[i, column + 3] - white[j, column + 3]
+            a += v * v
+            b += w * w
+            c += x * x
+            e += y * y
+            column += 4
+        while column < last:
+            v = white[i, column] - white[j, column]
+            a += v * v
+            column += 1
+        if not bar > square * ((a + b) + (c + e)):
+            return False
+        first = last
+    return True
+
+
+@jit
+def certain_predecessors(white: Array, scores: Array, ranked: Array, alpha: float, logit: bool, k: int) -> Array:
+    """(n,) how many documents are certainly above each, counted up to k; `ranked` (n,) has the highest score first.
+
+    Who has k of them is never among the first k. The logit rule is transitive: whoever has k predecessors has k among
+    those with fewer, so only these are asked, and there are few of them once something is known. The other rule is not:
+    all documents of higher score are asked.
+    """
+    n = ranked.size
+    waiting = np.empty(n, np.int64)
+    asked = np.empty(n, np.int64)
+    size = 0
+    for q in range(n):
+        j, count = ranked[q], 0
+        for p in range(size):
+            count += surely_above(white, scores, asked[p], j, alpha, logit)
+            if count == k:
+                break
+        waiting[j] = count
+        if count < k or not logit:
+            asked[size] = j
+            size += 1
+    return waiting
+
+
+@jit
+def long_random_topological(
+    white: Array, scores: Array, waiting: Array, alpha: float, logit: bool, uniforms: Array, k: int
+) -> tuple[Array, Array]:
+    """(k,) the list that `random_topological` draws, and (k, n) whom each document of it is certainly above.
+
+    `waiting` (n,) is that of `certain_predecessors`. Whom a document is above is told of those that can come up only.
+    """
+    n = waiting.size
+    left = waiting.copy()  # certain predecessors not placed yet; -1 once placed
+    order = np.empty(k, np.int64)
+    above = np.zeros((k, n), np.bool_)
+    free = np.empty(n, np.int64)
+    for p in range(k):
+        count = 0
+        for i in range(n):
+            if left[i] == 0:
+                free[count] = i
+                count += 1
+        pick = free[int(uniforms[p] * count)]
+        order[p] = pick
+        left[pick] = -1
+        for j in range(n):
+            if 0 < waiting[j] < k and surely_above(white, scores, pick, j, alpha, logit):
+                above[p, j] = True
+                left[j] -= 1
+    return order, above
+
+
+@jit
+def successors(white: Array, scores: Array, waiting: Array, alpha: float, logit: bool, order: Array) -> Array:
+    """(k, n) whom each document of `order` is certainly above, of those that can come up; `waiting` as there."""
+    above = np.zeros((order.size, waiting.size), np.bool_)
+    for p in range(order.size):
+        for j in range(waiting.size):
+            if 0 < waiting[j] < order.size:
+                above[p, j] = surely_above(white, scores, order[p], j, alpha, logit)
+    return above
+
+
+@jit
+def long_block_ends(white: Array, scores: Array, ranked: Array, alpha: float, logit: bool, k: int) -> Array:
+    """(b,) where the blocks end that the first k ranks lie in; `ranked` (n,) has the highest score first.
+
+    As `block_ends`, but no rank is looked at twice: only uncertain pairs that reach further down than all before tell
+    something new.
+    """
+    n = ranked.size
+    ends = np.empty(n, np.int64)
+    count, furthest = 0, 0
+    for p in range(n):
+        for b in range(n - 1, max(furthest, p), -1):
+            if not surely_above(white, scores, ranked[p], ranked[b], alpha, logit):
+                furthest = b
+                break
+        furthest = max(furthest, p)
+        if furthest == n - 1:
+            ends[count] = n
+            return ends[: count + 1]
+        if furthest == p:
+            ends[count] = p + 1
+            count += 1
+            if p + 1 >= k:
+                break
+    return ends[:count]
 
 
 @jit
@@ -207,33 +347,36 @@ def topological_swap_shares(certain: Array, order: Array) -> Array:
     product over its positions of 1 / (documents free to be picked there), so only the counts between the two positions
     differ. 0 where R* could not have been shown, because a certain order forbids it.
     """
-    n, k = certain.shape[0], order.size
+    return swap_shares(_predecessors(certain), certain[order], order)
+
+
+@jit
+def swap_shares(predecessors: Array, above: Array, order: Array) -> Array:
+    """(k, k) the same from how many are certainly above each (n,) and whom each of `order` is above (k, n)."""
+    k, n = above.shape
     waiting = np.zeros((k + 1, n), np.int64)  # before each position: certain predecessors not placed yet; -1: placed
-    for i in range(n):
-        for j in range(n):
-            waiting[0, j] += certain[i, j]
+    waiting[0] = predecessors
     free = np.zeros(k, np.int64)
     for p in range(k):
         for j in range(n):
             free[p] += waiting[p, j] == 0
-            waiting[p + 1, j] = waiting[p, j] - certain[order[p], j]
+            waiting[p + 1, j] = waiting[p, j] - above[p, j]
         waiting[p + 1, order[p]] = -1
     shares = np.zeros((k, k))
     for p in range(k):
-        a = order[p]
         for q in range(p + 1, k):
             b = order[q]
             if waiting[p, b] != 0:
                 continue
             ratio = 1.0  # P(R*) / P(R)
             for r in range(p + 1, q + 1):
-                if r < q and certain[a, order[r]]:
+                if r < q and above[p, order[r]]:
                     ratio = 0.0
                     break
-                count = 1  # a, which now waits for position q
+                count = 1  # the document of p, which now waits for position q
                 for j in range(n):
                     if waiting[r, j] >= 0 and j != b:
-                        count += waiting[r, j] + certain[a, j] - certain[b, j] == 0
+                        count += waiting[r, j] + above[p, j] - above[q, j] == 0
                 ratio *= free[r] / count
             shares[p, q] = shares[q, p] = ratio / (1.0 + ratio)
     return shares
@@ -255,19 +398,21 @@ def block_swap_shares(ends: Array, k: int) -> Array:
 @jit
 def topological_log_probability(certain: Array, order: Array) -> float:
     """log P(`order`) under `random_topological`, -inf if a certain order forbids it."""
-    n = certain.shape[0]
-    waiting = np.zeros(n, np.int64)  # certain predecessors not placed yet; -1 once placed
-    for i in range(n):
-        for j in range(n):
-            waiting[j] += certain[i, j]
+    return drawn_log_probability(_predecessors(certain), certain[order], order)
+
+
+@jit
+def drawn_log_probability(predecessors: Array, above: Array, order: Array) -> float:
+    """The same from how many are certainly above each (n,) and whom each of `order` is above (k, n)."""
+    waiting = predecessors.copy()  # certain predecessors not placed yet; -1 once placed
     log_probability = 0.0
     for p in range(order.size):
         if waiting[order[p]] != 0:
             return -np.inf
         free = 0
-        for j in range(n):
+        for j in range(waiting.size):
             free += waiting[j] == 0
-            waiting[j] -= certain[order[p], j]
+            waiting[j] -= above[p, j]
         waiting[order[p]] = -1
         log_probability -= np.log(free)
     return log_probability
@@ -275,10 +420,13 @@ def topological_log_probability(certain: Array, order: Array) -> float:
 
 @jit
 def block_log_probability(ranked: Array, ends: Array, order: Array) -> float:
-    """log P(`order`) under `shuffle_blocks` of `ranked`, -inf if a document stands outside its block."""
-    block_of = np.empty(ranked.size, np.int64)
+    """log P(`order`) under `shuffle_blocks` of `ranked`, -inf if a document stands outside its block.
+
+    Blocks that no rank of `order` lies in may be left out of `ends`.
+    """
+    block_of = np.full(ranked.size, -1, np.int64)
     block = 0
-    for p in range(ranked.size):
+    for p in range(ends[-1]):
         block += p == ends[block]
         block_of[ranked[p]] = block
     log_probability = 0.0

@@ -7,6 +7,8 @@ import numpy as np
 from rankloop.kernels._jit import jit
 from rankloop.types import Array
 
+SORTED_FROM = 256  # positions from which two sorts beat a buffer that is kept in order
+
 
 @jit
 def linear_scores(features: Array, theta: Array) -> Array:
@@ -23,10 +25,14 @@ def top_k(scores: Array, ties: Array, k: int) -> Array:
 
     Where those are equal too, the order is that of the list. k may exceed the list.
 
-    One pass with a sorted buffer of k: the lists are long and k is short, so this beats sorting them all.
+    One pass with a sorted buffer of k: the lists are long and k is short, so this beats sorting them all. Where k is
+    long too it does not, and they are sorted.
     """
     n = scores.size
     k = min(k, n)
+    if k > SORTED_FROM:
+        drawn = np.argsort(ties, kind="mergesort")
+        return drawn[np.argsort(-scores[drawn], kind="mergesort")][:k]
     order = np.empty(max(k, 0), np.int64)
     filled = 0
     if k < 1:

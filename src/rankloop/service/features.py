@@ -42,7 +42,7 @@ class Schema:
         ids = [candidate.id for candidate in candidates]
         if any("\0" in item for item in ids if isinstance(item, str)):
             raise InvalidInput("an id has the character NUL in it; ids are text")
-        return Candidates(query, ids, rows)
+        return Candidates.without_copy(query, ids, rows)
 
     def read_for(self, other: Schema, query: str, candidates: Sequence[Candidate]) -> Candidates:
         """The same candidates as another ranker takes them; all its features must be among these."""
@@ -54,7 +54,7 @@ class Schema:
             rows = np.ascontiguousarray(rows)
             if other.normalisation == "query-minmax":
                 minmax_queries(rows, np.array([0, len(rows)]))
-        return Candidates(query, [candidate.id for candidate in candidates], rows)
+        return Candidates.without_copy(query, [candidate.id for candidate in candidates], rows)
 
     def _rows(self, candidates: Sequence[Candidate]) -> Array:
         width, pack, pick = len(self.names), self._pack, self._pick

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -14,9 +15,22 @@ from rankloop.errors import RankloopError
 from rankloop.types import Candidates
 
 
-def kinds() -> dict[str, str]:
-    """Learner -> the kind of feedback it takes; one whose library is not installed cannot be served anyway."""
-    found: dict[str, str] = {}
+class Kinds(dict[str, str]):
+    """Learner -> the kind of feedback it takes; those of other packages are looked up when they are asked for."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The kind of a learner's feedback, `default` if there is none of that name any more."""
+        if name not in self:
+            try:
+                self[name] = registry.learner_class(name).feedback
+            except (ImportError, RankloopError):
+                return default
+        return self[name]
+
+
+def kinds() -> Kinds:
+    """What ours take; one whose library is not installed cannot be served anyway."""
+    found = Kinds()
     for name in registry.LEARNERS:
         try:
             found[name] = registry.learner_class(name).feedback

@@ -183,6 +183,7 @@ def weights_of(learner: Learner) -> Any:
 
 def make_learner(spec: Spec) -> Learner:
     """A fresh learner of a spec; errors name what is wrong with it."""
+    registry.require_allowed(spec.learner)  # a request imports nothing
     learner = registry.make(spec.learner, **spec.parameters)
     if learner.contextual and not spec.features:
         raise InvalidParameter(f"features is empty, but learner {spec.learner!r} ranks by features; name them")

@@ -152,7 +152,7 @@ class Tries:
         return [
             one.label
             for one in self.challengers
-            if registry.LEARNERS[registry.name_of(one.learner)].learns
+            if registry.entry_of(registry.name_of(one.learner)).learns
             and codec.dumps(one.learner.state()) == codec.dumps(clone(one.learner).state())
         ]
 

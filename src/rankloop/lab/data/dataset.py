@@ -57,7 +57,8 @@ class Dataset:
             return self._candidates[q]
         except KeyError:
             rows = self.features[self.offsets[q] : self.offsets[q + 1]]
-            made = self._candidates[q] = Candidates(str(self.queries[q]), np.arange(len(rows)), np.asarray(rows))
+            made = Candidates.without_copy(str(self.queries[q]), np.arange(len(rows)), np.asarray(rows))
+            self._candidates[q] = made
             return made
 
     def grades_of(self, q: int) -> Array:

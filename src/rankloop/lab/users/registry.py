@@ -1,7 +1,14 @@
-"""Simulated users by name: `navigational`, `pbm?eta=1`, `fitted:FILE`, `grader`."""
+"""Simulated users by name: `navigational`, `pbm?eta=1`, `fitted:FILE`, `grader`, and those of other packages.
+
+A user of another package (entry point `rankloop.users`, or `my.module:Mine`) is made by
+`maker(highest_grade, **options)` and has `react(grades, rng) -> Feedback`, the grades being those of the list shown.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+from rankloop import plugins
 from rankloop.clicks.graded import GradedUser
 from rankloop.clicks.users import TABLES, DependentClickUser
 from rankloop.lab.specs import flag, known_name, only, parse_spec
@@ -24,8 +31,14 @@ def open_user(
     Grader(top=2, kind='grades')
     """
     name, options = parse_spec(spec)
-    if not name.startswith(FITTED):
-        known_name(name, (*TABLES, *GRADED, f"{FITTED}FILE", GRADER), "user")
+    ours = name in (*TABLES, *GRADED, GRADER) or name.startswith(FITTED)
+    place = None if ours else plugins.place_of(plugins.USERS, name)
+    if place is not None:
+        maker = plugins.find(place, "user")
+        own: Any = plugins.made(maker, f"user {name!r}", highest_grade, **plugins.text_options(options))
+        return own  # type: ignore[no-any-return]
+    if not ours:
+        known_name(name, (*TABLES, *GRADED, f"{FITTED}FILE", GRADER, *plugins.installed(plugins.USERS)), "user")
     if name == GRADER:
         return open_grader(options, kind)
     refuse_clicks(name, kind)

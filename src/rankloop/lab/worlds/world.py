@@ -8,6 +8,9 @@ grades that the data came with decide nothing else there.
 
 What the tastes are follows from a seed: that of the run, so that each seed meets other tastes, or `&seed=3` for all
 runs. The rest of a round's randomness is the generator that `at` is given.
+
+A world of another package (entry point `rankloop.worlds`, or `my.module:Mine`) is made by
+`maker(dataset, k, seed=…, **options)` and has the `k`, `at` and `grades` of `World`.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from rankloop import plugins
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.kernels.grading import deal_grades, ragged_best_first, ragged_deal_grades
 from rankloop.kernels.metrics import ragged_ideal_dcg
@@ -277,6 +281,10 @@ def open_world(spec: str, dataset: Dataset, k: int = 10, seed: int = 0) -> World
     0.1
     """
     name, options = parse_world(spec)
+    if name not in WORLDS:
+        maker = plugins.find(str(plugins.place_of(plugins.WORLDS, name)), "world")
+        own: World = plugins.made(maker, f"world {name!r}", dataset, k, **{"seed": seed, **options})
+        return own
     kind, known = WORLDS[name]
     if "seed" in known:
         options = {"seed": seed, **options}
@@ -296,7 +304,9 @@ def parse_world(spec: str) -> tuple[str, dict[str, Any]]:
     rankloop.errors.InvalidParameter: probability is 30.0; it must lie between 0 and 1
     """
     name, given = parse_spec(spec)
-    known_name(name, WORLDS, "world")
+    if name not in WORLDS and plugins.place_of(plugins.WORLDS, name) is not None:
+        return name, plugins.text_options(given)
+    known_name(name, (*WORLDS, *plugins.installed(plugins.WORLDS)), "world")
     only(given, WORLDS[name][1], f"world {name!r}")
     options: dict[str, Any] = {
         key: number(given, key, 0.0) if key == "probability" else integer(given, key, 0, _LEAST[key]) for key in given
@@ -312,6 +322,8 @@ def change_points(spec: str, rounds: int) -> Array:
     (array([300, 600, 900]), array([], dtype=int64))
     """
     name, options = parse_world(spec)
+    if name not in WORLDS:
+        return np.zeros(0, np.int64)
     every = options.get("every", getattr(WORLDS[name][0], "every", rounds))
     return np.arange(every, rounds, every, dtype=np.int64)
 

@@ -68,8 +68,12 @@ class NeuralRanker(ABC):
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores; those of an ensemble are averaged."""
-        scores = self._scores(candidates).mean(0)
+        scores = self.score(candidates)
         return top_k(scores, np.zeros(scores.size), cut(candidates, k))
+
+    def score(self, candidates: Candidates) -> Array:
+        """(n,) what the network says of each; an ensemble's members are averaged."""
+        return np.asarray(self._scores(candidates).mean(0))
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told."""

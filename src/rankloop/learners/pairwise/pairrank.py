@@ -29,6 +29,8 @@ from rankloop.learners.pairwise._debias import DEBIASES, notes, pair_weights, to
 from rankloop.learners.pairwise._linear import HISTORY, PAIR_RULES, best_of, check_history, refitted, scores_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
+LONG = 500  # candidates from which a matrix of all pairs costs more than to ask pair by pair
+
 
 @dataclass
 class PairRank:
@@ -177,10 +179,15 @@ class PairRank:
             shares = partial(certainty.block_swap_shares, np.array([n]), k)
         elif self.explore == "random":
             ranked = top_k(scores, rng.random(n), n)
-            ends = certainty.block_ends(self._certain(candidates, scores), ranked)
+            ends = self._ends(candidates, scores, ranked, k)
             order = certainty.shuffle_blocks(ranked, ends, rng.random(k), k)
             chance = certainty.block_log_probability(ranked, ends, order)
             shares = partial(certainty.block_swap_shares, ends, k)
+        elif n > LONG:
+            white, waiting, bar = self._waiting(candidates, scores, k)
+            order, above = certainty.long_random_topological(white, scores, waiting, *bar, rng.random(k), k)
+            chance = certainty.drawn_log_probability(waiting, above, order)
+            shares = partial(certainty.swap_shares, waiting, above, order)
         else:
             running, certain = self._contenders(candidates, scores, k)
             picked = certainty.random_topological(certain, rng.random(k), k)
@@ -196,8 +203,12 @@ class PairRank:
             return float(epsilon_greedy_log_probability(scores, order, 1.0))
         if self.explore == "random":
             ranked = top_k(scores, np.zeros(candidates.n), candidates.n)
-            ends = certainty.block_ends(self._certain(candidates, scores), ranked)
+            ends = self._ends(candidates, scores, ranked, len(order))
             return float(certainty.block_log_probability(ranked, ends, order))
+        if candidates.n > LONG:
+            white, waiting, bar = self._waiting(candidates, scores, len(order))
+            above = certainty.successors(white, scores, waiting, *bar, order)
+            return float(certainty.drawn_log_probability(waiting, above, order))
         running, certain = self._contenders(candidates, scores, len(order))
         if not np.isin(order, running).all():
             return -np.inf
@@ -218,7 +229,7 @@ class PairRank:
         if self.theta_.size == 0:
             return np.array([candidates.n])
         ranked = top_k(scores, np.zeros(candidates.n), candidates.n)
-        return certainty.block_ends(self._certain(candidates, scores), ranked)
+        return self._ends(candidates, scores, ranked, candidates.n)
 
     def explain(self, impression: Impression) -> Explanation:
         """What was uncertain when the list was drawn: the pairs that might as well have stood the other way round.
@@ -328,6 +339,37 @@ class PairRank:
         features = rows_of(candidates, self.theta_.size)
         gram = features @ self.inverse_ @ features.T
         return certainty.certain_pairs(scores, gram, self._alpha(), self.certainty == "logit")
+
+    def _root(self) -> Array:
+        """(d, d) a matrix A with A Aᵀ the inverse confidence matrix: plain distances of X A are those of the norm."""
+        try:
+            return np.linalg.cholesky(self.inverse_)
+        except np.linalg.LinAlgError:  # rounding has taken a direction that is all but known to 0 or below
+            values, vectors = np.linalg.eigh(self.inverse_)
+            return np.asarray(vectors * np.sqrt(np.maximum(values, 1e-16 * values[-1])))
+
+    def _waiting(self, candidates: Candidates, scores: Array, k: int) -> tuple[Array, Array, tuple[float, bool]]:
+        """Whitened rows, how many documents are certainly above each (up to k), and what makes a distance certain.
+
+        By the inequality of Cauchy and Schwarz s_i - s_j ≤ ‖θ‖_M ‖x_ij‖: while ‖θ‖_M < α no pair is certain, whatever
+        the documents, and none is looked at. (σ - 1/2 is at most a quarter of its argument.)
+        """
+        # BLAS may round differently from one processor to the next. It decides on pairs that stand on the bar to the
+        # last bits at most; the scores that learning reads from the memo are not made by it.
+        rows, root = rows_of(candidates, self.theta_.size), self._root()
+        alpha, logit = bar = self._alpha(), self.certainty == "logit"
+        half = np.linalg.solve(root, self.theta_)
+        if (1.0 if logit else 1.0 / 16.0) * (half @ half) < (1.0 - 1e-6) * alpha**2:  # rounding errs by far less
+            return rows, np.zeros(candidates.n, np.int64), bar
+        white, ranked = rows @ root, top_k(scores, np.zeros(candidates.n), candidates.n)
+        return white, certainty.certain_predecessors(white, scores, ranked, alpha, logit, k), bar
+
+    def _ends(self, candidates: Candidates, scores: Array, ranked: Array, k: int) -> Array:
+        """(b,) the rank at which each block ends, at least of the blocks that the first k ranks lie in."""
+        if candidates.n <= LONG:
+            return certainty.block_ends(self._certain(candidates, scores), ranked)
+        white = rows_of(candidates, self.theta_.size) @ self._root()
+        return certainty.long_block_ends(white, scores, ranked, self._alpha(), self.certainty == "logit", k)
 
     def _contenders(self, candidates: Candidates, scores: Array, k: int) -> tuple[Array, Array]:
         """The documents that can be among the first k, and the certain relation between them."""
