@@ -14,6 +14,8 @@ from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import neural as naive
 
+RULES = (listwise.EQUAL, listwise.RAW, listwise.BATCH, listwise.LIST)
+
 
 @given(st.data())
 def test_gathered(data: st.DataObject) -> None:
@@ -55,20 +57,23 @@ class Lists:
         self.offsets = positions(np.cumsum([0, *self.sizes[self.chosen]]))
         self.scores = rng.normal(size=self.offsets[-1]) * 2
 
-    def gains(self, metric: bool) -> list[Array]:
-        """Of each chosen list what swapping two would change, against the mean over its pairs, at the scores as are."""
-        found = []
+    def gains(self, rule: int) -> list[Array]:
+        """Of each chosen list what swapping two would change at the scores as are, as the rule has it."""
+        found: list[Array] = []
+        everything: list[tuple[float, float]] = []
         for q, c in enumerate(self.chosen):
             first, n = self.offsets[q], self.sizes[c]
             at, labels, counts = self.scores[first : first + n].tolist(), self.labels[c, :n].tolist(), self.pairs[c]
             made = np.ones((n, n))
-            if metric:
+            if rule != listwise.EQUAL:
                 made = np.array([[naive.swap_gain(at, labels, a, b) for b in range(n)] for a in range(n)])
                 told = [(counts[a, b], made[a, b]) for a in range(n) for b in range(n) if counts[a, b]]
-                mean = np.average([g for _, g in told], weights=[w for w, _ in told]) if told else 0.0
-                made = made / (mean or 1.0)
+                everything += told
+                if rule == listwise.LIST:
+                    made = made / (_mean(told) or 1.0)
             found.append(made)
-        return found
+        whole = _mean(everything) if rule == listwise.BATCH else 1.0
+        return [made / whole if whole else 0.0 * made for made in found]
 
     def loss(self, scores: Array, gains: list[Array]) -> tuple[float, float]:
         """Pair by pair, at other scores but the same gains: the loss holds them fixed."""
@@ -86,13 +91,18 @@ class Lists:
         return (loss / total if total else 0.0), total
 
 
-@given(seed=SEEDS, noisy=st.booleans(), metric=st.booleans())
-def test_pair_pulls_are_the_slope_of_the_loss(seed: int, noisy: bool, metric: bool) -> None:
+def _mean(told: list[tuple[float, float]]) -> float:
+    """Of gains, by what their pairs count."""
+    return float(np.average([g for _, g in told], weights=[w for w, _ in told])) if told else 0.0
+
+
+@given(seed=SEEDS, noisy=st.booleans(), rule=st.sampled_from(RULES))
+def test_pair_pulls_are_the_slope_of_the_loss(seed: int, noisy: bool, rule: int) -> None:
     lists = Lists(seed, noisy)
     slope, loss, total = listwise.pair_pulls(
-        frozen(lists.scores), lists.offsets, lists.chosen, frozen(lists.pairs), lists.labels, lists.targets, metric
+        frozen(lists.scores), lists.offsets, lists.chosen, frozen(lists.pairs), lists.labels, lists.targets, rule
     )
-    gains = lists.gains(metric)
+    gains = lists.gains(rule)
     expected, weight = lists.loss(lists.scores, gains)
     assert loss == pytest.approx(expected)
     assert total == pytest.approx(weight)
@@ -104,11 +114,32 @@ def test_pair_pulls_are_the_slope_of_the_loss(seed: int, noisy: bool, metric: bo
         assert slope[i] == pytest.approx(difference / 2e-6, abs=1e-7)
 
 
+@pytest.mark.parametrize(("rule", "differ"), [("RAW", True), ("BATCH", True), ("LIST", False)])
+def test_where_the_only_pair_of_a_list_stands_counts(rule: str, differ: bool) -> None:
+    """Lists of four with one pair, at the top or at the bottom of the order: |ΔNDCG| .37 and .07, but as "list"."""
+    scores, labels = frozen([3.0, 2.0, 1.0, 0.0]), frozen([[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    pairs = np.zeros((2, 4, 4))
+    pairs[0, 1, 0] = pairs[1, 3, 2] = 1.0  # the lower one was clicked, by a margin of -1 in both
+    both, offsets = np.concatenate([scores, scores]), positions([0, 4, 8])
+    slope, _, _ = listwise.pair_pulls(
+        both, offsets, positions([0, 1]), pairs, labels, np.zeros((0, 4, 4)), getattr(listwise, rule)
+    )
+    top, bottom = slope[0], slope[6]
+    expected = (1 - 1 / np.log2(3)) / (1 / np.log2(4) - 1 / np.log2(5)) if differ else 1.0
+    assert top / bottom == pytest.approx(expected)
+
+
 def test_a_far_margin_does_not_overflow() -> None:
     pairs = frozen([[[0.0, 1.0], [0.0, 0.0]]])
     for margin, expected in ((2000.0, 0.0), (-2000.0, 2000.0)):
         slope, loss, _ = listwise.pair_pulls(
-            frozen([margin, 0.0]), positions([0, 2]), positions([0]), pairs, frozen([[1, 0]]), frozen(pairs[:0]), False
+            frozen([margin, 0.0]),
+            positions([0, 2]),
+            positions([0]),
+            pairs,
+            frozen([[1, 0]]),
+            frozen(pairs[:0]),
+            listwise.EQUAL,
         )
         assert loss == pytest.approx(expected)
         assert slope.tolist() == pytest.approx([0.0, 0.0] if margin > 0 else [-1.0, 1.0])
@@ -116,27 +147,28 @@ def test_a_far_margin_does_not_overflow() -> None:
 
 @given(seed=SEEDS)
 def test_label_pulls_are_the_slope_of_lambdaranks_loss(seed: int) -> None:
-    """Per query a mean weighted by |ΔNDCG|, then the mean over queries that have a pair to tell."""
+    """Per query a mean weighted by |ΔNDCG|, then the mean over queries that have a pair to tell, by how often each came."""
     rng = np.random.default_rng(seed)
     offsets = positions(np.cumsum([0, *rng.integers(1, 6, 3)]))
     scores, grades = rng.normal(size=offsets[-1]), rng.integers(0, 3, offsets[-1]).astype(np.float64)
+    counts = frozen(rng.integers(1, 4, 3))
 
-    told = []  # of each query with something to tell: where it begins, its pairs, what swapping each would change
-    for first, last in pairwise(offsets.tolist()):
+    told = []  # of each query with something to tell: its count, where it begins, its pairs, what swapping each would change
+    for count, (first, last) in zip(counts, pairwise(offsets.tolist()), strict=True):
         at, labels = scores[first:last].tolist(), grades[first:last].tolist()
         pairs = [(a, b) for a in range(len(at)) for b in range(len(at)) if labels[a] > labels[b]]
         gains = [naive.swap_gain(at, labels, a, b) for a, b in pairs]
         if sum(gains):
-            told.append((first, pairs, gains))
+            told.append((count, first, pairs, gains))
 
     def loss_at(moved: Array) -> float:
         means = [
             np.average([naive.pair_loss(moved[first + a] - moved[first + b], 1.0) for a, b in pairs], weights=gains)
-            for first, pairs, gains in told
+            for _, first, pairs, gains in told
         ]
-        return float(np.mean(means)) if means else 0.0
+        return float(np.average(means, weights=[count for count, *_ in told])) if means else 0.0
 
-    slope, loss = listwise.label_pulls(frozen(scores), frozen(grades), offsets)
+    slope, loss = listwise.label_pulls(frozen(scores), frozen(grades), offsets, counts)
     assert loss == pytest.approx(loss_at(scores))
     for i in range(scores.size):
         up, down = scores.copy(), scores.copy()

@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rankloop.kernels import neural
+from rankloop.learners.neural.networks import Lined, network
 from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, frozen, pair_rows, positions
 from tests.reference import neural as naive
@@ -107,10 +108,12 @@ def test_the_structured_confidence_is_the_naive_one(case: Case) -> None:
     diagonal = case.level + neural.tangent_squares(case.rows, case.active, case.output, case.pairs, case.counts)
     assert case.copies(diagonal) == pytest.approx(np.diag(whole), rel=1e-5, abs=1e-7)
     inverse = frozen(1 / diagonal)
-    gram = neural.tangent_gram(case.rows, case.active, case.output, inverse, positions(range(case.n)))
-    for i in range(case.n):
-        for j in range(case.n):
-            squared = gram[i, i] + gram[j, j] - 2 * gram[i, j]
+    order, everyone = positions(np.random.default_rng(0).permutation(case.n)), positions(range(case.n))
+    gram = neural.tangent_gram(case.rows, case.active, case.output, inverse, order, everyone)
+    lengths, _ = neural.tangent_lengths(case.rows, case.active, case.output, inverse)
+    for above, i in enumerate(order):
+        for j in order[above + 1 :]:
+            squared = lengths[i] + lengths[j] - 2 * gram[i, j]
             expected = naive.width_of(g[i], g[j], whole, case.m, diagonal=True) ** 2
             assert squared == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
@@ -136,8 +139,10 @@ def test_gram_and_lengths_are_those_of_the_tangent_features(case: Case, seed: in
     g = neural.tangents(case.rows, case.active, case.output)
     inverse = frozen(rng.uniform(0.1, 3.0, g.shape[1]))
     some = positions(np.flatnonzero(rng.random(case.n) < 0.6))
-    gram = neural.tangent_gram(case.rows, case.active, case.output, inverse, some)
-    assert gram == pytest.approx((g * inverse) @ g[some].T, rel=1e-9, abs=1e-9)
+    order = rng.permutation(case.n)
+    gram = neural.tangent_gram(case.rows, case.active, case.output, inverse, positions(order), some)
+    above = np.argsort(order)[:, None] < np.argsort(order)[some]
+    assert gram == pytest.approx((g * inverse) @ g[some].T * above, rel=1e-9, abs=1e-9)
     whole, centred = neural.tangent_lengths(case.rows, case.active, case.output, inverse)
     assert whole == pytest.approx((g * g) @ inverse, rel=1e-9, abs=1e-9)
     assert centred == pytest.approx((g - g.mean(0)) ** 2 @ inverse, rel=1e-9, abs=1e-9)
@@ -156,13 +161,55 @@ def test_single_precision_is_close() -> None:
         found[kind] = (
             neural.outputs(active, last),
             neural.gradient(given_rows, active, last, frozen(rng.normal(size=n))),
-            neural.tangent_gram(given_rows, active, last, inverse, everyone),
+            neural.tangent_gram(given_rows, active, last, inverse, everyone, everyone),
             *neural.tangent_lengths(given_rows, active, last, inverse),
         )
         rng = np.random.default_rng(4)
     for k, (single, double) in enumerate(zip(found[np.float32], found[np.float64], strict=True)):
         if k != 1:  # pulls differ in the first pass
             assert single == pytest.approx(double, abs=1e-5 * np.abs(double).max())
+
+
+@given(n=st.integers(1, 12), d=st.integers(1, 11), w=st.integers(1, 40), single=st.booleans(), seed=SEEDS)
+def test_products_have_one_order(n: int, d: int, w: int, single: bool, seed: int) -> None:
+    """To the bit what a loop gives that adds term after term: nothing is left to a processor."""
+    kind, rng = (np.float32 if single else np.float64), np.random.default_rng(seed)
+    left, right = (
+        frozen(rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.7), kind),
+        frozen(rng.normal(size=(d, w)), kind),
+    )
+    expected = naive.product(left, right)
+    assert (neural.product(left, right) == expected).all()
+    first = w // 3
+    one, two = np.empty(w - first, kind), np.empty(w - first, kind)
+    neural.add_two_combinations(one, two, left[0], left[-1], right, first)
+    assert (one == expected[0, first:]).all()
+    assert (two == expected[-1, first:]).all()
+
+
+@given(n=st.integers(2, 6), d=st.integers(1, 4), seed=SEEDS)
+def test_the_line_beside_a_network(n: int, d: int, seed: int) -> None:
+    """Scores, slopes, lengths, Gram matrix and squares of a network with a line are those of its tangent features."""
+    rng = np.random.default_rng(seed)
+    net = Lined(network("two-layer", d, 4, 0), d, 4)
+    rows, theta = rng.normal(size=(n, d)).astype(np.float32), net.start()
+    theta = theta + rng.normal(size=theta.size)
+    forward, inner = net.forward(theta, net.frozen(), rows), net.net.forward(theta[:-d], net.frozen(), rows)
+    assert forward.scores == pytest.approx(inner.scores + 2 * net.scale * rows @ theta[-d:])
+    g = forward.tangents()
+    pull, inverse = rng.normal(size=n), rng.uniform(0.1, 3.0, net.size)
+    assert forward.gradient(pull)[-d:] == pytest.approx(2.0 * pull @ g[:, -d:], abs=1e-6)
+    pairs, counts = pair_rows(rng.integers(0, n, (3, 2))), rng.uniform(0.2, 1.0, 3)
+    assert forward.squares(pairs, counts)[-d:] == pytest.approx(
+        counts @ (g[pairs[:, 0], -d:] - g[pairs[:, 1], -d:]) ** 2, rel=1e-5, abs=1e-6
+    )
+    whole, centred = forward.lengths(inverse)
+    assert whole == pytest.approx((g * g) @ inverse, rel=1e-4)
+    assert centred == pytest.approx((g - g.mean(0)) ** 2 @ inverse, rel=1e-3, abs=1e-3)
+    above = forward.scores[:, None] > forward.scores
+    assert forward.gram(inverse, np.arange(n), np.argsort(-forward.scores))[above] == pytest.approx(
+        ((g * inverse) @ g.T)[above], rel=1e-3, abs=1e-3
+    )
 
 
 @given(steps=st.integers(1, 5), size=st.integers(1, 6), pull=st.sampled_from([0.0, 0.3]), seed=SEEDS)

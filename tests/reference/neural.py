@@ -104,6 +104,16 @@ def pair_loss(margin: float, target: float) -> float:
     return -target * math.log(p) - (1 - target) * math.log(1 - p)
 
 
+def product(left: Array, right: Array) -> Array:
+    """A matrix product, each entry a sum of one term after the other in the precision of its terms."""
+    found = np.zeros((left.shape[0], right.shape[1]), left.dtype)
+    for i in range(left.shape[0]):
+        for j in range(right.shape[1]):
+            for c in range(left.shape[1]):
+                found[i, j] = found[i, j] + left[i, c] * right[c, j]
+    return found
+
+
 def adam(
     weights: Array, slopes: Sequence[Array], rate: float, keep: tuple[float, float] = (0.9, 0.999), tiny: float = 1e-8
 ) -> Array:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.elementary import exp_minus
 from rankloop.kernels.metrics import ideal_dcg
 from rankloop.types import Array
+
+EQUAL, RAW, BATCH, LIST = range(4)  # what a pair counts: 1; |ΔNDCG|, plain, over its mean in the batch, in the list
 
 
 @jit
@@ -38,12 +41,13 @@ def swap_gains(scores: Array, labels: Array) -> Array:
     if ideal == 0.0:
         return gains
     order = np.argsort(-scores, kind="mergesort")
-    discount = np.empty(n)
+    discount, worth = np.empty(n), np.empty(n)
     for p in range(n):
         discount[order[p]] = 1.0 / np.log2(p + 2.0)
+        worth[p] = 2.0 ** labels[p]
     for a in range(n):
         for b in range(a):
-            change = (2.0 ** labels[a] - 2.0 ** labels[b]) * (discount[a] - discount[b])
+            change = (worth[a] - worth[b]) * (discount[a] - discount[b])
             gains[a, b] = gains[b, a] = np.abs(change) / ideal
     return gains
 
@@ -52,8 +56,7 @@ def swap_gains(scores: Array, labels: Array) -> Array:
 def relative_gains(scores: Array, labels: Array, weights: Array) -> Array:
     """(n, n) |ΔNDCG| as multiples of its mean over the list's pairs, in which a pair counts by `weights` (n, n).
 
-    So a list's pairs share out among them what they would count without |ΔNDCG|. Unscaled, lists with one click, whose
-    ideal DCG is small, would outweigh those with many.
+    So a list's pairs share out among them what they would count without |ΔNDCG|; the only pair of a list counts 1.
     """
     gains = swap_gains(scores, labels)
     total = weighed = 0.0
@@ -68,66 +71,74 @@ def relative_gains(scores: Array, labels: Array, weights: Array) -> Array:
 
 @jit
 def pair_pulls(
-    scores: Array, offsets: Array, chosen: Array, pairs: Array, labels: Array, targets: Array, metric: bool
+    scores: Array, offsets: Array, chosen: Array, pairs: Array, labels: Array, targets: Array, rule: int
 ) -> tuple[Array, float, float]:
     """The pairwise logistic loss of lists, weighed, with its slope (N,) in each score and the weight of all pairs.
 
     Loss of a pair (a better, b worse) with margin s = s_a - s_b and target y, 1 but for noise: log(1 + e^-s) + (1 - y)s
-    times its weight, and with `metric` times its `relative_gains`. Both are divided by the weight of all.
+    times its weight, and times |ΔNDCG| as the `rule` has it: not at all (EQUAL), as it is (RAW), as a multiple of its
+    mean over the pairs of the list (LIST) or of all lists (BATCH). Both are divided by the weight of all.
 
     List q is number chosen[q] of `pairs` (C, K, K) weights (0: no pair), `labels` (C, K) and `targets` (C, K, K), which
     may be empty: all 1.
     """
     slope = np.zeros(scores.size)
-    loss, total = 0.0, 0.0
+    loss, total, weighed = 0.0, 0.0, 0.0
     noisy = targets.size > 0
+    gains = np.ones((1, 1))
     for q in range(chosen.size):
         c, first, n = chosen[q], offsets[q], offsets[q + 1] - offsets[q]
-        if metric:
+        if rule == LIST:
             gains = relative_gains(scores[first : first + n], labels[c, :n], pairs[c, :n, :n])
+        elif rule != EQUAL:
+            gains = swap_gains(scores[first : first + n], labels[c, :n])
         for a in range(n):
             for b in range(n):
                 weight = np.float64(pairs[c, a, b])
                 if weight == 0.0:
                     continue
                 total += weight
-                if metric:
+                if rule != EQUAL:
                     weight *= gains[a, b]
+                weighed += weight
                 margin = scores[first + a] - scores[first + b]
                 slack = 1.0 - np.float64(targets[c, a, b]) if noisy else 0.0
-                e = np.exp(-np.abs(margin))
+                e = exp_minus(np.abs(margin))
                 loss += weight * (np.log1p(e) + max(-margin, 0.0) + slack * margin)
                 push = weight * ((e / (1.0 + e) if margin >= 0.0 else 1.0 / (1.0 + e)) - slack)
                 slope[first + a] -= push
                 slope[first + b] += push
-    scale = 1.0 / total if total > 0.0 else 0.0
+    whole = weighed if rule == BATCH else total
+    scale = 1.0 / whole if whole > 0.0 else 0.0
     return slope * scale, loss * scale, total
 
 
 @jit
-def label_pulls(scores: Array, grades: Array, offsets: Array) -> tuple[Array, float]:
+def label_pulls(scores: Array, grades: Array, offsets: Array, counts: Array) -> tuple[Array, float]:
     """LambdaRank on graded lists: the slope (N,) in each score and the loss, a weighted mean over pairs and then lists.
 
-    The weight of a pair of different grades is |ΔNDCG| of swapping the two in the order that the scores give.
+    The weight of a pair of different grades is |ΔNDCG| of swapping the two in the order that the scores give, that of a
+    list its number in `counts` (L,).
     """
     slope = np.zeros(scores.size)
-    loss, used = 0.0, 0
+    loss, used = 0.0, 0.0
     for q in range(offsets.size - 1):
         first, n = offsets[q], offsets[q + 1] - offsets[q]
         gains = swap_gains(scores[first : first + n], grades[first : first + n])
         total = gains.sum() / 2.0
         if total == 0.0:
             continue
-        used += 1
+        used += counts[q]
         for a in range(n):
             for b in range(n):
                 if grades[first + a] > grades[first + b]:
-                    weight = gains[a, b] / total
+                    weight = counts[q] * gains[a, b] / total
                     margin = scores[first + a] - scores[first + b]
-                    e = np.exp(-np.abs(margin))
+                    e = exp_minus(np.abs(margin))
                     loss += weight * (np.log1p(e) + max(-margin, 0.0))
                     push = weight * (e / (1.0 + e) if margin >= 0.0 else 1.0 / (1.0 + e))
                     slope[first + a] -= push
                     slope[first + b] += push
-    used = max(used, 1)
+    if used == 0.0:
+        return slope, 0.0
     return slope / used, loss / used

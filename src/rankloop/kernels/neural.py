@@ -4,7 +4,9 @@ f(x) = √m Σ_j w_j φ(V_j · [x; x]/√2) with φ = max(·, 0). Both copies of
 the two halves of V_j always move together and their mean W_j says it all: f(x) = √m Σ_j w_j φ(√2 W_j · x). A gradient
 "in W" below is that of one of the two copies, √m w_j 1[active] x/√2: what an optimiser on the doubled network sees.
 
-Rows and weights come in float32, which halves the time of the matrix products; sums that decide something are float64.
+Rows and weights come in float32, which halves the time of matrix products; sums that decide something are float64.
+Products are loops and not BLAS, whose sums hang on the processor and on its number of threads: here every sum has one
+order, and what runs side by side is different sums.
 """
 
 from __future__ import annotations
@@ -14,23 +16,77 @@ import numpy as np
 from rankloop.kernels._jit import jit
 from rankloop.types import Array
 
+WIDE = 8  # numbers that processors take at once; lines are padded to multiples of it
+
+
+@jit
+def add_combination(total: Array, factors: Array, chosen: Array, count: int, rows: Array) -> None:
+    """Add Σ_q factors[q] · rows[chosen[q]] over the first `count` q to `total`, in place, in that order.
+
+    Four at a time, so that a total is read and written once for them; each still gets its terms one after the other.
+    """
+    width = total.size
+    q = 0
+    while q + 4 <= count:
+        f, g, h, i = factors[q], factors[q + 1], factors[q + 2], factors[q + 3]
+        a, b, c, d = rows[chosen[q]], rows[chosen[q + 1]], rows[chosen[q + 2]], rows[chosen[q + 3]]
+        for j in range(width):
+            total[j] = (((total[j] + f * a[j]) + g * b[j]) + h * c[j]) + i * d[j]
+        q += 4
+    while q < count:
+        f, a = factors[q], rows[chosen[q]]
+        for j in range(width):
+            total[j] += f * a[j]
+        q += 1
+
+
+@jit
+def add_two_combinations(one: Array, two: Array, f: Array, g: Array, rows: Array, first: int) -> None:
+    """Set `one` and `two` to Σ_c f[c] · rows[c, first:] and Σ_c g[c] · rows[c, first:], in the order of c."""
+    d, width = f.size, one.size
+    one[:] = 0.0
+    two[:] = 0.0
+    c = 0
+    while c + 4 <= d:
+        f0, f1, f2, f3 = f[c], f[c + 1], f[c + 2], f[c + 3]
+        g0, g1, g2, g3 = g[c], g[c + 1], g[c + 2], g[c + 3]
+        r0, r1, r2, r3 = rows[c, first:], rows[c + 1, first:], rows[c + 2, first:], rows[c + 3, first:]
+        for j in range(width):
+            one[j] = (((one[j] + f0 * r0[j]) + f1 * r1[j]) + f2 * r2[j]) + f3 * r3[j]
+            two[j] = (((two[j] + g0 * r0[j]) + g1 * r1[j]) + g2 * r2[j]) + g3 * r3[j]
+        c += 4
+    while c < d:
+        for j in range(width):
+            one[j] += f[c] * rows[c, first + j]
+            two[j] += g[c] * rows[c, first + j]
+        c += 1
+
+
+@jit
+def product(left: Array, right: Array) -> Array:
+    """(n, w) left (n, d) times right (d, w): each entry summed in the order of d, without what is 0 in `left`."""
+    n, d = left.shape
+    found = np.zeros((n, right.shape[1]), left.dtype)
+    factors, chosen = np.empty(d, left.dtype), np.empty(d, np.int64)
+    for i in range(n):
+        count = 0
+        for c in range(d):
+            if left[i, c] != 0.0:
+                factors[count], chosen[count] = left[i, c], c
+                count += 1
+        add_combination(found[i], factors, chosen, count, right)
+    return found
+
 
 @jit
 def activations(rows: Array, hidden: Array) -> Array:
-    """(n, m) φ(√2 W x) of rows (n, d) and hidden weights W (m, d).
-
-    In two products of one shape, so that units which are copies of each other (the two halves of a symmetric start)
-    have the same bits: one product may sum the columns at its edge in another order.
-    """
+    """(n, m) φ(√2 W x) of rows (n, d) and hidden weights W (m, d); units that are copies have the same bits."""
     n, m = rows.shape[0], hidden.shape[0]
-    half = m // 2
     root = np.sqrt(2.0)
-    found = np.empty((n, m), rows.dtype)
-    for part in range(2):
-        product = np.dot(rows, hidden[part * half : (part + 1) * half].T)
-        for i in range(n):
-            for j in range(half):
-                found[i, part * half + j] = root * max(np.float64(product[i, j]), 0.0)
+    found = product(rows, np.ascontiguousarray(hidden.T))
+    for i in range(n):
+        for j in range(m):
+            found[i, j] = root * max(np.float64(found[i, j]), 0.0)
     return found
 
 
@@ -56,15 +112,15 @@ def gradient(rows: Array, active: Array, output: Array, pull: Array) -> Array:
     n, d = rows.shape
     m = output.size
     scale = np.sqrt(float(m))
-    push = np.empty((n, m), rows.dtype)
+    push = np.empty((m, n), rows.dtype)
     found = np.empty(m * d + m, rows.dtype)
     ends = np.zeros(m)
     for i in range(n):
         strength = pull[i] * scale
         for j in range(m):
             ends[j] += strength * active[i, j]
-            push[i, j] = strength * np.sqrt(0.5) * output[j] if active[i, j] > 0.0 else 0.0
-    found[: m * d] = np.dot(push.T, rows).ravel()
+            push[j, i] = strength * np.sqrt(0.5) * output[j] if active[i, j] > 0.0 else 0.0
+    found[: m * d] = product(push, rows).ravel()
     found[m * d :] = ends
     return found
 
@@ -114,11 +170,11 @@ def tangent_lengths(rows: Array, active: Array, output: Array, inverse: Array) -
     """
     n, d = rows.shape
     m = output.size
-    on = np.empty((n, m), rows.dtype)
+    on = np.empty((m, n), rows.dtype)
     for i in range(n):
         for j in range(m):
-            on[i, j] = output[j] if active[i, j] > 0.0 else 0.0
-    mean = np.dot(on.T, rows)
+            on[j, i] = output[j] if active[i, j] > 0.0 else 0.0
+    mean = product(on, rows)
     weight = inverse[: m * d].reshape(m, d).astype(rows.dtype)
     own, level = np.zeros(m), np.zeros(m)
     for j in range(m):
@@ -128,12 +184,13 @@ def tangent_lengths(rows: Array, active: Array, output: Array, inverse: Array) -
         for i in range(n):
             level[j] += active[i, j]
         level[j] /= n
-    squares, mixed = np.dot(rows * rows, weight.T), np.dot(rows, (weight * mean).T)
+    squares = product(rows * rows, np.ascontiguousarray(weight.T))
+    mixed = product(rows, np.ascontiguousarray((weight * mean).T))
     whole, centred = np.empty(n), np.empty(n)
     for i in range(n):
         total, less = 0.0, 0.0
         for j in range(m):
-            s, height, end = np.float64(on[i, j]), np.float64(active[i, j]), inverse[m * d + j]
+            s, height, end = np.float64(on[j, i]), np.float64(active[i, j]), inverse[m * d + j]
             total += s * s * squares[i, j] + end * height * height
             less += own[j] - 2.0 * s * mixed[i, j] + end * level[j] * (level[j] - 2.0 * height)
         whole[i], centred[i] = total, max(total + less, 0.0)
@@ -141,11 +198,12 @@ def tangent_lengths(rows: Array, active: Array, output: Array, inverse: Array) -
 
 
 @jit
-def tangent_gram(rows: Array, active: Array, output: Array, inverse: Array, some: Array) -> Array:
-    """(n, r) ⟨g(x_i), g(x_j)⟩/m in the norm of a diagonal A⁻¹ (m d + m,), for every row i and those j in `some` (r,).
+def tangent_gram(rows: Array, active: Array, output: Array, inverse: Array, order: Array, some: Array) -> Array:
+    """(n, r) ⟨g(x_i), g(x_j)⟩/m in the norm of a diagonal A⁻¹ (m d + m,), for those j in `some` (r,) and rows i above j.
 
-    Unit by unit over the documents for which it is active, in one small matrix product each: the (n, m d) tangent
-    features never exist, and the zeros of inactive units cost nothing.
+    `order` (n,) are the rows by descending score. Only who scores higher can be certain, so the rest is left 0. Unit by
+    unit over the documents for which it is active: the (n, m d) tangent features never exist, and the zeros of
+    inactive units cost nothing.
     """
     n, d = rows.shape
     m, r = output.size, some.size
@@ -153,33 +211,98 @@ def tangent_gram(rows: Array, active: Array, output: Array, inverse: Array, some
     place = np.full(n, -1, np.int64)
     for q in range(r):
         place[some[q]] = q
-    lit, column = np.empty(n, np.int64), np.empty(r, np.int64)
-    left, right = np.empty((n, d), rows.dtype), np.empty((r, d), rows.dtype)
-    scaled, ends = np.empty(d, rows.dtype), np.empty(r)
+    columns = np.ascontiguousarray(rows.T)
+    lit, begin = np.empty(n + 1, np.int64), np.empty(n + 1, np.int64)  # whom the unit sees; where those below begin
+    asked = np.empty(r, np.int64)
+    right = np.zeros((d, r + WIDE), rows.dtype)
+    scaled, one, other = np.empty(d, rows.dtype), np.empty(d, rows.dtype), np.empty(d, rows.dtype)
+    ends, totals = np.empty(r), np.empty((2, r + WIDE), rows.dtype)
     for j in range(m):
+        end = inverse[m * d + j]
         for c in range(d):
             scaled[c] = np.float64(output[j]) * output[j] * inverse[j * d + c]
-        count, asked = 0, 0
-        for i in range(n):
+        count, width = 0, 0
+        for p in range(n):
+            i = order[p]
             if active[i, j] > 0.0:
-                lit[count] = i
-                for c in range(d):
-                    left[count, c] = rows[i, c]
-                count += 1
                 if place[i] >= 0:
-                    column[asked] = place[i]
-                    ends[asked] = inverse[m * d + j] * active[i, j]
-                    for c in range(d):
-                        right[asked, c] = rows[i, c] * scaled[c]
-                    asked += 1
-        if asked == 0:
+                    asked[width] = i
+                    ends[width] = end * active[i, j]
+                    width += 1
+                lit[count], begin[count] = i, width
+                count += 1
+        if width == 0:
             continue
-        product = np.dot(left[:count], right[:asked].T)
-        for a in range(count):
-            line, height = gram[lit[a]], np.float64(active[lit[a], j])
-            for b in range(asked):
-                line[column[b]] += product[a, b] + ends[b] * height
+        lit[count], begin[count] = lit[count - 1], width  # the last of an odd number has a companion that adds nothing
+        for c in range(d):
+            for q in range(width):
+                right[c, q] = columns[c, asked[q]]
+        for a in range(0, count, 2):
+            first = begin[a]
+            if first == width:
+                break
+            for c in range(d):
+                one[c], other[c] = rows[lit[a], c] * scaled[c], rows[lit[a + 1], c] * scaled[c]
+            most = (width - first + WIDE - 1) // WIDE * WIDE
+            add_two_combinations(totals[0, :most], totals[1, :most], one, other, right, first)
+            for b in range(2):
+                i = lit[a + b]
+                line, height = gram[i], np.float64(active[i, j])
+                for q in range(begin[a + b], width):
+                    line[place[asked[q]]] += totals[b, q - first] + ends[q] * height
     return gram
+
+
+@jit
+def line_scores(rows: Array, weights: Array) -> Array:
+    """(n,) weights · x, each summed in the order of the features."""
+    n, d = rows.shape
+    scores = np.zeros(n)
+    for i in range(n):
+        for c in range(d):
+            scores[i] += np.float64(rows[i, c]) * weights[c]
+    return scores
+
+
+@jit
+def line_gradient(rows: Array, pull: Array) -> Array:
+    """(d,) Σ_i pull_i x_i."""
+    n, d = rows.shape
+    found = np.zeros(d)
+    for i in range(n):
+        for c in range(d):
+            found[c] += pull[i] * rows[i, c]
+    return found
+
+
+@jit
+def line_squares(rows: Array, pairs: Array, counts: Array) -> Array:
+    """(d,) Σ over pairs of count·x_ij², entry by entry."""
+    d = rows.shape[1]
+    found = np.zeros(d)
+    for p in range(pairs.shape[0]):
+        for c in range(d):
+            difference = np.float64(rows[pairs[p, 0], c]) - np.float64(rows[pairs[p, 1], c])
+            found[c] += counts[p] * difference * difference
+    return found
+
+
+@jit
+def line_lengths(rows: Array, inverse: Array) -> tuple[Array, Array]:
+    """(n,) ‖x‖² and (n,) ‖x - x̄‖² in the norm of a diagonal A⁻¹ (d,), x̄ being the mean over the rows."""
+    n, d = rows.shape
+    mean = np.zeros(d)
+    for i in range(n):
+        for c in range(d):
+            mean[c] += rows[i, c]
+    mean /= n
+    whole, centred = np.zeros(n), np.zeros(n)
+    for i in range(n):
+        for c in range(d):
+            x, away = np.float64(rows[i, c]), np.float64(rows[i, c]) - mean[c]
+            whole[i] += inverse[c] * x * x
+            centred[i] += inverse[c] * away * away
+    return whole, centred
 
 
 @jit

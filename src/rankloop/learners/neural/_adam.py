@@ -1,15 +1,17 @@
-"""Networks that follow the slope of a loss: Adam, held near its start, all or nothing."""
+"""Networks that follow the slope of a loss: Adam or plain descent, held near their start, all or nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from rankloop.kernels import neural
-from rankloop.learner import require_number
+from rankloop.learner import require_choice, require_flag, require_number
 from rankloop.learners.neural._neural import NeuralRanker, Shapes
+from rankloop.learners.neural.networks import Lined, Network
 from rankloop.types import Array
 
 Pulls = Callable[[int, Array], tuple[Array, float]]  # (member, scores) -> slope in each score, loss
@@ -26,19 +28,46 @@ class AdamRanker(NeuralRanker):
         on the direction. Adam's own rate is this divided by √p ‖g_ij‖ of the first list.
     ridge
         How strongly to stay near the start, against the loss summed over all pairs; in units of the data.
+    skip
+        Score by net(x) + θ·x: a line beside the network, learned with it, that starts at 0. Without it the network
+        has to make every straight slope out of its hidden units.
+    units
+        "data": numbers are told in units that follow from the first list. "none": as the paper has them, so that
+        `rate` is the optimiser's own and λ of the loss is `ridge`.
+    optimiser
+        "adam", or "descent", the paper's: plain steps on the loss summed over all pairs.
     """
 
     rate: float = 0.1
     ridge: float = 0.01
+    skip: bool = False
+    units: Literal["data", "none"] = "data"
+    optimiser: Literal["adam", "descent"] = "adam"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_number("rate", self.rate, 0, above=True)
         require_number("ridge", self.ridge, 0)
+        require_flag("skip", self.skip)
+        require_choice("units", self.units, ("data", "none"))
+        require_choice("optimiser", self.optimiser, ("adam", "descent"))
         self.start_: Array = np.zeros((0, 0))  # (members, p) θ₀
         self.first_: Array = np.zeros((0, 0))  # (members, p) Adam's mean slope
         self.second_: Array = np.zeros((0, 0))  # (members, p) and its mean square
         self.steps_: Array = np.zeros(1, np.int64)  # Adam's steps so far
+
+    def _networks(self, features: int = 0) -> list[Network]:
+        nets = super()._networks(features)
+        if not self.skip:
+            return nets
+        return [Lined(net, features or int(self.features_[0]), self.width) for net in nets]
+
+    def _unit(self, rows: Array) -> float:
+        return super()._unit(rows) if self.units == "data" else 1.0
+
+    def _unit_tangents(self, rows: Array) -> Array:
+        tangents = super()._unit_tangents(rows)
+        return tangents[:, : -rows.shape[1]] if self.skip else tangents  # numbers mean the same with and without it
 
     def _shapes(self) -> Shapes:
         moved: Shapes = dict.fromkeys(("start_", "first_", "second_"), ("e", "p"))
@@ -60,11 +89,18 @@ class Training:
         self.first = np.zeros_like(begun) if fresh else learner.first_.copy()
         self.second = np.zeros_like(begun) if fresh else learner.second_.copy()
         self.steps = 0 if fresh else int(learner.steps_[0])
-        # Were all of the p weights' slopes alike, a step of Adam would move a score gap by √p ‖g_ij‖ times its rate.
-        self.rate = learner.rate / np.sqrt(self.nets[0].parameters * learner.width * self.unit)
+        self.rate = learner.rate
+        if learner.units == "data":
+            # Were all of the p weights' slopes alike, a step of Adam would move a score gap by √p ‖g_ij‖ times its rate;
+            # one of descent moves it by m ‖g_ij‖² times what the pairs pull, on their mean loss.
+            size = float(self.nets[0].parameters * learner.width) if learner.optimiser == "adam" else 0.0
+            self.rate /= np.sqrt(size * self.unit) if size else learner.width * self.unit
 
-    def step(self, rows: Array, pulls: Pulls, pairs: float) -> None:
-        """One step of every member on rows (n, d); the ridge is shared out over so many `pairs`."""
+    def step(self, rows: Array, pulls: Pulls, pairs: float, pace: float = 1.0) -> None:
+        """One step of every member on rows (n, d); the ridge is shared out over so many `pairs`.
+
+        `pace` is what is left of the rate.
+        """
         self.steps += 1
         hold = self.learner.width * self.learner.ridge * self.unit / pairs
         for e, net in enumerate(self.nets):
@@ -72,9 +108,12 @@ class Training:
             slope, loss = pulls(e, forward.scores)
             self.learner._require_sound(loss, slope)
             slopes = forward.gradient(slope)
-            neural.adam(
-                self.weights[e], self.first[e], self.second[e], slopes, self.start[e], hold, self.rate, self.steps
-            )
+            weights, start, rate = self.weights[e], self.start[e], self.rate * pace
+            if self.learner.optimiser == "adam":
+                neural.adam(weights, self.first[e], self.second[e], slopes, start, hold, rate, self.steps)
+            else:
+                whole = 1.0 if self.learner.units == "data" else pairs  # the paper's loss is a sum
+                weights -= rate * whole * (slopes + hold * (weights - start))
 
     def keep(self, rows: Array, pulls: Pulls) -> None:
         """Hand what was learned to the learner, if the loss on `rows` is still sound."""

@@ -51,6 +51,7 @@ def relation(spread: Array, model: Forward, alpha: float, k: int, covariance: st
     inverse = 1.0 / spread[0]
     squares, centred = model.lengths(inverse)
     some = certainty.possible(model.scores, np.sqrt(centred), alpha, k)
-    certain = certainty.certain_over(model.scores, squares, model.gram(inverse, some), some, alpha)
+    gram = model.gram(inverse, some, np.argsort(-model.scores, kind="stable"))  # only who scores higher can be certain
+    certain = certainty.certain_over(model.scores, squares, gram, some, alpha)
     free = certainty.reachable(certain, some)
     return some[free], np.ascontiguousarray(certain[some[free]][:, free])

@@ -9,48 +9,52 @@ import numpy as np
 
 from rankloop.errors import InvalidInput
 from rankloop.kernels.listwise import label_pulls
-from rankloop.learner import checked_values, require_whole, show
+from rankloop.learner import checked_values, require_number, require_whole, show
 from rankloop.learners.neural._adam import AdamRanker, Training
 from rankloop.learners.neural._neural import MOST, Shapes
 from rankloop.types import Array, Candidates, Feedback, Impression
 
 
-class Kept(NamedTuple):
-    """Queries with all their documents, the oldest first."""
+class Presented(NamedTuple):
+    """Different queries with all their documents, in the order in which they first came."""
 
-    queries: Array  # (q,) different ones
+    queries: Array  # (q,)
+    counts: Array  # (q,) how often each was presented
     offsets: Array  # (q + 1,) where the documents of each begin
     rows: Array  # (N, d) float32
     grades: Array  # (N,)
 
-    def some(self, chosen: Array) -> Kept:
+    def some(self, chosen: Array) -> Presented:
         """Those at the positions `chosen`, one after the other."""
         parts = [slice(self.offsets[q], self.offsets[q + 1]) for q in chosen]
         offsets = np.cumsum([0, *(part.stop - part.start for part in parts)])
         rows, grades = (np.concatenate([whole[part] for part in parts]) for whole in (self.rows, self.grades))
-        return Kept(self.queries[chosen], offsets, rows, grades)
+        return Presented(self.queries[chosen], self.counts[chosen], offsets, rows, grades)
 
     def pulls(self, member: int, scores: Array) -> tuple[Array, float]:  # noqa: ARG002
         """LambdaRank's slope in each score, and its loss."""
-        return label_pulls(scores, self.grades, self.offsets)
+        return label_pulls(scores, self.grades, self.offsets, self.counts)
 
 
 @dataclass
 class LambdaRankLabels(AdamRanker):
-    """LambdaRank on the true grades of all documents of the queries shown so far: what a network could know of them.
+    """LambdaRank on the true grades of all documents of all queries shown so far: what a network could know of them.
 
-    It learns nothing from clicks. The lab tells it the grades of every round (`label`); nobody else has them.
+    It learns nothing from clicks. The lab tells it the grades of every round (`label`); nobody else has them. Its
+    memory and the time of a fit grow with the different queries shown, for it is a mark and must not forget.
 
     Parameters
     ----------
-    steps
-        Of Adam for a query.
+    passes
+        Over all queries in a fit, with a step size that falls to 0.
     batch
-        Queries a step: the present one, and others drawn from those kept.
-    memory
-        Different queries kept; the state grows until they are there.
-    rate, ridge
-        Adam's step size and the weight of ‖θ - θ₀‖²/2, in units of the data (`AdamRanker`).
+        Queries a step.
+    growth
+        Fit anew when there have been so many times more rounds than at the last fit: .1 is 10 %. 0: every round, as
+        the paper does.
+    rate, ridge, skip, units, optimiser
+        The step size, the weight of ‖θ - θ₀‖²/2, a line beside the network, what these numbers are told in, and Adam
+        or plain descent (`AdamRanker`).
     net, width, seed
         The network, its hidden units, and where it starts (`NeuralRanker`).
 
@@ -64,45 +68,50 @@ class LambdaRankLabels(AdamRanker):
 
     Notes
     -----
-    "olLambdaRank GT" of Jia and Wang, WWW 2022 (paper 001), section 5.1, which trains a new LambdaRank after every
-    round; here one goes on, a few steps a round. |ΔNDCG| is over the whole list.
+    "olLambdaRank GT" of Jia and Wang, WWW 2022 (paper 001), section 5.1: "a new LambdaRank model" of all presented
+    queries at each round. Every fit begins at the start again, so that what it finds does not hang on fits before. One
+    a round would cost as much as all rounds before together; with `growth` all fits of a run cost 1/growth times the
+    last one, and in between the model lacks at most that share of the rounds. A query that comes again counts again,
+    and is kept once. |ΔNDCG| is over the whole list.
     """
 
-    steps: int = 2
-    batch: int = 4
-    memory: int = 200
+    passes: int = 20
+    batch: int = 8
+    growth: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("steps", "batch", "memory"):
+        for name in ("passes", "batch"):
             require_whole(name, getattr(self, name), 1, MOST)
+        require_number("growth", self.growth, 0)
         self.queries_: Array = np.zeros(0, "<U1")
+        self.counts_: Array = np.zeros(0)
         self.offsets_: Array = np.zeros(1, np.int64)
         self.rows_: Array = np.zeros((0, 0), np.float32)
         self.grades_: Array = np.zeros(0)
+        self.fitted_: Array = np.zeros(1)  # rounds there had been at the last fit
 
     def label(self, candidates: Candidates, grades: Array, rng: np.random.Generator) -> None:
-        """Take in the true grade (n,) of every candidate of a query."""
+        """Take in the true grade (n,) of every candidate of a query, and fit if it is time to."""
         grades = np.asarray(grades, dtype=np.float64)
         if grades.shape != (candidates.n,) or not np.isfinite(grades).all() or grades.min() < 0:
             raise InvalidInput(f"grades are {grades!r:.200}; give a number of at least 0 for each candidate")
-        name, rows = np.array([candidates.query]), self._rows(candidates)
-        kept = Kept(self.queries_, self.offsets_, self.rows_.reshape(-1, rows.shape[1]), self.grades_)
-        present = Kept(name, np.array([0, len(rows)]), rows, grades)
-        if name[0] not in kept.queries:
-            if len(kept.queries) == self.memory:
-                kept = kept.some(np.arange(1, self.memory))
-            both = zip(kept, present, strict=True)
-            queries, _, all_rows, all_grades = (np.concatenate(pair) for pair in both)
-            kept = Kept(queries, np.append(kept.offsets, kept.offsets[-1] + len(rows)), all_rows, all_grades)
-        training = Training(self, rows)
-        for _ in range(self.steps):
-            chosen = (rng.random(self.batch) * len(kept.queries)).astype(np.int64)
-            chosen[0] = np.flatnonzero(kept.queries == name[0])[0]
-            batch = kept.some(chosen)
-            training.step(batch.rows, batch.pulls, len(kept.queries))
-        training.keep(rows, present.pulls)
-        self.queries_, self.offsets_, self.rows_, self.grades_ = kept
+        rows, kept = self._rows(candidates), self._presented()
+        at = np.flatnonzero(kept.queries == candidates.query)
+        if at.size:
+            kept.counts[at] += 1.0
+        else:
+            kept = Presented(
+                np.append(kept.queries, candidates.query),
+                np.append(kept.counts, 1.0),
+                np.append(kept.offsets, kept.offsets[-1] + len(rows)),
+                np.concatenate([kept.rows.reshape(-1, rows.shape[1]), rows]),
+                np.concatenate([kept.grades, grades]),
+            )
+        rounds = float(kept.counts.sum())
+        if rounds >= self.fitted_[0] * (1.0 + self.growth):
+            self._fit(kept, rounds, rng)
+        self.queries_, self.counts_, self.offsets_, self.rows_, self.grades_ = kept
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
         """What it knows to be best."""
@@ -112,6 +121,23 @@ class LambdaRankLabels(AdamRanker):
         """Checks the feedback and forgets it."""
         checked_values(self, impression, feedback)
 
+    def _fit(self, kept: Presented, rounds: float, rng: np.random.Generator) -> None:
+        """A new network for all that was presented."""
+        training = Training(self, kept.rows[: kept.offsets[1]], again=True)
+        count = len(kept.queries)
+        steps = self.passes * -(-count // self.batch)
+        for _ in range(self.passes):
+            order = rng.permutation(count)
+            for at in range(0, count, self.batch):
+                some = kept.some(order[at : at + self.batch])
+                training.step(some.rows, some.pulls, rounds, pace=1.0 - training.steps / steps)
+        newest = kept.some(np.array([count - 1]))
+        training.keep(newest.rows, newest.pulls)
+        self.fitted_ = np.array([rounds])
+
+    def _presented(self) -> Presented:
+        return Presented(self.queries_, self.counts_.copy(), self.offsets_, self.rows_, self.grades_)
+
     def _check_loaded(self) -> None:
         super()._check_loaded()
         ends, count = self.offsets_, len(self.grades_)
@@ -120,5 +146,5 @@ class LambdaRankLabels(AdamRanker):
             raise InvalidInput(f"state 'offsets_' does not part {count} documents into {self.queries_.size} queries")
 
     def _shapes(self) -> Shapes:
-        kept: Shapes = {"queries_": ("q",), "offsets_": ("o",), "rows_": ("N", "d"), "grades_": ("N",)}
-        return {**super()._shapes(), **kept}
+        kept: Shapes = {"queries_": ("q",), "counts_": ("q",), "offsets_": ("o",), "rows_": ("N", "d")}
+        return {**super()._shapes(), **kept, "grades_": ("N",), "fitted_": (1,)}

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Literal
 
+from rankloop.kernels import listwise
+from rankloop.learner import require_choice
 from rankloop.learners.neural.olranknet import OLRankNet
+
+RULES = {"raw": listwise.RAW, "batch": listwise.BATCH, "list": listwise.LIST}
 
 
 @dataclass
@@ -16,9 +20,12 @@ class OLLambdaRank(OLRankNet):
 
     Parameters
     ----------
+    weights
+        What |ΔNDCG| is told in: "raw", as it is; "batch", as a multiple of its mean over the pairs of a step; "list",
+        over the pairs of the list, where the only pair of a list counts the same wherever its documents stand.
     explore, covariance, update, pairs, debias, alpha, prior, rate, ridge, steps, batch, memory, reinit, nets, noise
         As in `OLRankNet`.
-    net, width, seed, plus_one
+    net, width, seed, plus_one, skip, units, optimiser
         As in `OLRankNet`.
 
     Examples
@@ -42,4 +49,11 @@ class OLLambdaRank(OLRankNet):
     a single click, whose ideal DCG is small, do not outweigh the others (what that is worth: docs/learners/neural.md).
     """
 
-    _by_metric: ClassVar[bool] = True
+    weights: Literal["raw", "batch", "list"] = "batch"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice("weights", self.weights, tuple(RULES))
+
+    def _pair_rule(self) -> int:
+        return RULES[self.weights]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -63,8 +63,9 @@ class OLRankNet(AdamRanker):
         Width of the confidence interval; 0 is greedy.
     prior
         λ of A, as a number of pairs: with so many seen, half of the first uncertainty is left.
-    rate, ridge
-        Adam's step size and the weight of ‖θ - θ₀‖²/2, in units of the data (`AdamRanker`).
+    rate, ridge, skip, units, optimiser
+        The step size, the weight of ‖θ - θ₀‖²/2, a line beside the network, what these numbers are told in, and Adam
+        or plain descent (`AdamRanker`). With units="none" λ of A is `prior` itself.
     steps
         Of Adam for an event with "replay"; with "refit" passes over all lists.
     batch
@@ -121,8 +122,6 @@ class OLRankNet(AdamRanker):
     noise: float = 0.1
     plus_one: bool = True
 
-    _by_metric: ClassVar[bool] = False  # whether a pair counts by what swapping it would change
-
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("explore", self.explore, ("tangent", "ensemble", "none"))
@@ -160,7 +159,7 @@ class OLRankNet(AdamRanker):
             chance = epsilon_greedy_log_probability(mean, order, 0.0)
             shares = partial(np.zeros, (k, k))
         elif not (scores != scores[:, :1]).any():  # nobody is above anybody, as at the start
-            order = top_k(mean, rng.random(n), k)
+            order = _anyone(n, rng.random(k))
             chance = epsilon_greedy_log_probability(mean, order, 1.0)
             shares = partial(certainty.block_swap_shares, np.array([n]), k)
         else:
@@ -253,7 +252,8 @@ class OLRankNet(AdamRanker):
         if self.spread_.size:
             return self.spread_
         network = self._networks(rows.shape[1])[0]
-        return _confidence.begun(network, self.covariance, self.prior * unit / network.parameters)
+        level = self.prior * unit / network.parameters if self.units == "data" else self.prior
+        return _confidence.begun(network, self.covariance, level)
 
     def _batches(self, kept: int, slot: int, rng: np.random.Generator) -> Iterator[Array]:
         """The lists of each step: drawn from those kept, with the newest, or all of them in a random order."""
@@ -270,9 +270,13 @@ class OLRankNet(AdamRanker):
         """The loss of lists and its slope in their documents' scores."""
         targets = lists.targets[member] if len(lists.targets) else lists.pairs[:0]
         slope, loss, _ = listwise.pair_pulls(
-            scores, offsets, chosen, lists.pairs, lists.labels, targets, self._by_metric
+            scores, offsets, chosen, lists.pairs, lists.labels, targets, self._pair_rule()
         )
         return slope, loss
+
+    def _pair_rule(self) -> int:
+        """What a pair counts in the loss, beside its propensity."""
+        return listwise.EQUAL
 
     def _check_loaded(self) -> None:
         super()._check_loaded()
@@ -304,3 +308,13 @@ class OLRankNet(AdamRanker):
             "pairs_": ("c", "k", "k"),
             "targets_": (self._noisy(), "c", "k", "k"),
         }
+
+
+def _anyone(n: int, uniforms: Array) -> Array:
+    """(k,) documents drawn as `certainty.random_topological` draws them where nothing is certain.
+
+    So that a network whose scores differ by rounding only, as those of a module may where they should be 0, shows the
+    same lists as one whose scores are equal.
+    """
+    left = list(range(n))
+    return np.array([left.pop(int(u * len(left))) for u in uniforms])
