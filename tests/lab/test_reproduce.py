@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from rankloop.lab.papers.evidence import Gap, claim_all, claim_higher, gaps
+from rankloop.lab.papers.pairrank_claims import claims
+from rankloop.lab.papers.pairrank_settings import CONTENDERS, USERS, Scale
 
 from rankloop.errors import UnknownName
 from rankloop.lab.figures.report import Claim
 from rankloop.lab.papers import PAPERS, pairrank, reproduction
-from rankloop.lab.papers.evidence import Gap, claim_all, claim_higher, gaps
-from rankloop.lab.papers.pairrank_claims import claims
-from rankloop.lab.papers.pairrank_settings import CONTENDERS, USERS, Scale
 from rankloop.lab.runs.results import read_results, table_of
 from rankloop.lab.runs.workers import Event
 

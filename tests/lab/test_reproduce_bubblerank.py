@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from rankloop.lab.papers.bubblerank_claims import averages, claims, growth, line_of, lists
+from rankloop.lab.papers.bubblerank_report import regret_table, safety_table
+from rankloop.lab.papers.bubblerank_settings import BATCH, BUBBLE0, BUBBLEKL, CONTENDERS, FULL, KLUCB, TOP, Scale
 
 from rankloop import cli
 from rankloop.clicks import Pairs, PositionBased, save
@@ -16,9 +19,6 @@ from rankloop.errors import DataError, InvalidParameter, UnknownName
 from rankloop.kernels.click_models import CASCADE, POSITION
 from rankloop.lab.figures.report import Claim
 from rankloop.lab.papers import bubblerank
-from rankloop.lab.papers.bubblerank_claims import averages, claims, growth, line_of, lists
-from rankloop.lab.papers.bubblerank_report import regret_table, safety_table
-from rankloop.lab.papers.bubblerank_settings import BATCH, BUBBLE0, BUBBLEKL, CONTENDERS, FULL, KLUCB, TOP, Scale
 from rankloop.lab.runs.bandit_trial import WARM_ROUNDS, BanditTrial, _checkpoints
 from rankloop.lab.runs.results import curves, read_results, table_of
 from rankloop.lab.runs.workers import Event

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from rankloop.lab.papers.neural_claims import claims
+from rankloop.lab.papers.neural_settings import CONTENDERS, FULL, QUICK, USERS, Scale
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from rankloop import cli
@@ -17,8 +19,6 @@ from rankloop.lab.data.sources import open_split
 from rankloop.lab.figures import learning as figures
 from rankloop.lab.figures.report import Claim
 from rankloop.lab.papers import neural
-from rankloop.lab.papers.neural_claims import claims
-from rankloop.lab.papers.neural_settings import CONTENDERS, FULL, QUICK, USERS, Scale
 from rankloop.lab.runs.probes import certain
 from rankloop.lab.runs.results import read_results, table_of
 from rankloop.lab.runs.trial import Trial, run

@@ -8,11 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-
-from rankloop import cli
-from rankloop.lab.figures import learning as figures
-from rankloop.lab.figures.report import Claim
-from rankloop.lab.papers import nonstationary
 from rankloop.lab.papers.nonstationary_claims import claims, with_milliseconds
 from rankloop.lab.papers.nonstationary_report import improvement, table_two
 from rankloop.lab.papers.nonstationary_settings import (
@@ -27,6 +22,11 @@ from rankloop.lab.papers.nonstationary_settings import (
     WORLD,
     Scale,
 )
+
+from rankloop import cli
+from rankloop.lab.figures import learning as figures
+from rankloop.lab.figures.report import Claim
+from rankloop.lab.papers import nonstationary
 from rankloop.lab.runs.results import read_results, table_of
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.lab.runs.workers import Event

@@ -10,10 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-
-from rankloop import cli
-from rankloop.lab.figures.report import Claim
-from rankloop.lab.papers import topk
 from rankloop.lab.papers.topk_claims import claims, slopes_of
 from rankloop.lab.papers.topk_settings import (
     BLOCKS,
@@ -26,6 +22,10 @@ from rankloop.lab.papers.topk_settings import (
     Scale,
 )
 from rankloop.lab.papers.topk_theory import GAMES, tables
+
+from rankloop import cli
+from rankloop.lab.figures.report import Claim
+from rankloop.lab.papers import topk
 from rankloop.lab.runs.results import read_results, table_of
 from rankloop.lab.runs.sweep import carry_out
 from rankloop.lab.runs.workers import Event
