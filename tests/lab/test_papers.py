@@ -39,6 +39,7 @@ from rankloop.lab.papers.claims import (
 from rankloop.lab.papers.engine import Contender, Look, Paper, Part
 from rankloop.lab.runs.results import read_results, table_of
 from rankloop.lab.runs.workers import Event
+from rankloop.lab.users.bandit_models import models_of
 from rankloop.registry import PUBLISHED, make
 from rankloop.statistics import Estimate
 
@@ -523,7 +524,7 @@ def test_a_raw_log_gives_its_most_frequent_queries(tmp_path: Path) -> None:
     lines += ["x\tshort\ta,b\t0,1"] * 500
     log = tmp_path / "log.tsv"
     log.write_text("\n".join(lines) + "\n")
-    part = replace(bubblerank.REGRETS, data=(bubblerank.models_of(str(log), tmp_path),))
+    part = replace(bubblerank.REGRETS, data=(models_of(str(log), tmp_path),))
     cells = bubblerank.queries_of(part)
     assert [(data.rpartition("#")[2], user) for data, user in cells] == [
         ("often", "CM"),
@@ -533,7 +534,7 @@ def test_a_raw_log_gives_its_most_frequent_queries(tmp_path: Path) -> None:
     ]
     models = json.loads(Path(part.data[0]).read_text("utf-8"))
     assert {len(query["attraction"]) for model in models.values() for query in model.values()} == {10}
-    assert bubblerank.models_of("generated?queries=2", tmp_path) == "generated?queries=2"
+    assert models_of("generated?queries=2", tmp_path) == "generated?queries=2"
     with pytest.raises(DataError, match="stands in two"):
         bubblerank.queries_of(replace(part, data=("generated?queries=1", "generated?queries=1&seed=3")))
 

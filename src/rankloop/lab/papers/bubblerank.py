@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rankloop import codec
-from rankloop.clicks.cascade import Cascade
-from rankloop.clicks.pbm import PositionBased
-from rankloop.clicks.readers import read_log
 from rankloop.errors import DataError
 from rankloop.lab.figures import bandits
-from rankloop.lab.figures.bandits import Dots, Regret
-from rankloop.lab.figures.cells import Cell, Results, estimate, growth
+from rankloop.lab.figures.cells import Results, growth
 from rankloop.lab.figures.tables import Ends
 from rankloop.lab.papers.claims import Claim, Higher, Level, Never, Steps, Straight
 from rankloop.lab.papers.engine import Asked, Contender, Drawing, Paper, Part
 from rankloop.lab.runs.bandit_trial import WARM_ROUNDS, BanditTrial
-from rankloop.lab.users.bandit_models import open_models
+from rankloop.lab.users.bandit_models import models_of, open_models
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +28,6 @@ POWERS = (1, 2, 3, 4, 5)  # of 0.5: how often the last two positions are examine
 LINEAR = 0.9  # growth over the last decade of rounds: 1 is linear, 0 is none
 PAPERS_QUERY = "query 82523"  # of Figure 1
 FIGURES_1_2, FIGURE_3 = "5, Figures 1 and 2", "5, Figure 3"
-QUERIES, DOCUMENTS = 60, 10  # section 5: frequent queries of the log, and the most attractive items of each
 
 
 def bandit_trial(asked: Asked) -> BanditTrial:
@@ -64,32 +56,7 @@ def queries_of(part: Part) -> list[tuple[str, str]]:
     return [(f"{source}#{query}", model) for (query, model), source in found.items()]
 
 
-def models_of(source: str, out: Path) -> str:
-    """A source of click models; a raw log gives CM and PBM of its 60 most frequent queries, fitted query by query."""
-    path = Path(source)
-    if not path.is_file() or path.suffix.lower() in (".json", ".model"):
-        return source
-    log = read_log(path, skip_bad=True)
-    asked = log.pairs.names()[0][log.shown[:, 0]]
-    names, counts = np.unique(asked, return_counts=True)
-    names = names[np.argsort(-counts, kind="stable")]
-    often = [name for name in names if len(log.pairs.documents_of(name)) >= DOCUMENTS]
-    models: dict[str, dict[str, dict[str, list[float]]]] = {model: {} for model in MODELS}
-    for query in map(str, often[:QUERIES]):
-        part = log.part(asked == query)
-        documents = part.pairs.documents_of(query)
-        users = [model.fit(part).chances_of(query, documents) for model in (Cascade(), PositionBased())]
-        best = np.sort(np.argsort(-users[1].attraction, kind="stable")[:DOCUMENTS])
-        for name, user in zip(MODELS, users, strict=True):
-            models[name][query] = {"attraction": user.attraction[best].tolist()}
-        examined = users[1].examination[:, 0]
-        models["PBM"][query]["examination"] = examined[np.minimum(np.arange(DOCUMENTS), examined.size - 1)].tolist()
-    if not often:
-        raise DataError(f"{source}: no query of the log has {DOCUMENTS} documents; give a log with longer lists")
-    codec.write(out / f"{path.name}.models.json", json.dumps(models).encode())
-    return str(out / f"{path.name}.models.json")
-
-
+# fmt: off
 CONTENDERS = (
     Contender(BUBBLE0, "bubblerank@paper", told=True, seeds=10, more={"start": "random"}),
     Contender(BUBBLEKL, "bubblerank@paper", told=True, more={"start": "warm"}),
@@ -99,43 +66,31 @@ CONTENDERS = (
     Contender(PRINTED, "batchrank@paper", told=True),
     Contender(TOP, "toprank@paper", told=True),
 )
+# fmt: on
 _SAFE = tuple(c if c.name == BUBBLE0 else replace(c, more={"start": "warm"}) for c in CONTENDERS)
+# fmt: off
 REGRETS = Part(
     "regret",
     CONTENDERS,
     ("generated?queries=10",),
-    rounds=10_000_000,
-    seeds=3,
-    users=MODELS,
-    trial=bandit_trial,
-    cells=queries_of,
+    rounds=10_000_000, seeds=3, users=MODELS, trial=bandit_trial, cells=queries_of,
     quick={"data": ("generated?queries=4",), "rounds": 200_000},
 )
 FAINT = Part(
     "examination",
     tuple(Contender(f"0.5^{i}", "bubblerank@paper", told=True, more={"models": f"fading?power={i}"}) for i in POWERS),
     ("fading",),
-    rounds=1_000_000,
-    seeds=10,
-    users=("PBM",),
-    more={"top": 10},
-    own_data=False,
-    trial=bandit_trial,
-    cells=lambda _: [("#fading", "PBM")],
-    quick={"seeds": 3},
+    rounds=1_000_000, seeds=10, users=("PBM",), more={"top": 10}, own_data=False, trial=bandit_trial,
+    cells=lambda _: [("#fading", "PBM")], quick={"seeds": 3},
 )
 SAFETY = Part(
     "safety",
     _SAFE,
     REGRETS.data,
-    rounds=100_000,
-    seeds=3,
-    users=MODELS,
-    more={"safety": True},
-    trial=bandit_trial,
-    cells=queries_of,
+    rounds=100_000, seeds=3, users=MODELS, more={"safety": True}, trial=bandit_trial, cells=queries_of,
     quick={"data": ("generated?queries=4",)},
 )
+# fmt: on
 
 
 def _higher(says: str, model: str, high: str, low: str, **more: float) -> Higher:
@@ -192,48 +147,14 @@ CLAIMS: tuple[Claim, ...] = (
 # fmt: on
 
 
-def over_time(results: Results, part: str, data: str = "") -> dict[str, dict[str, Regret]]:
-    """Model -> learner -> regret over the rounds: of one query, or of all, which are then clusters."""
-    panels: dict[str, dict[str, Regret]] = {}
-    found = results.runs(part, "regret")
-    for label in dict.fromkeys(label for _, label in found):
-        for user in dict.fromkeys(cell.user for cell, _ in found):
-            runs = {
-                (cell.data, seed): run
-                for (cell, name), units in found.items()
-                if (name, cell.user) == (label, user) and data in ("", cell.data)
-                for (_, seed), run in units.items()
-            }
-            if runs:
-                rounds = next(iter(runs.values())).rounds
-                ends = [estimate({unit: run.values[i] for unit, run in runs.items()}) for i in range(rounds.size)]
-                line = Regret(rounds, np.array([e.value for e in ends]), np.array([e.error for e in ends]))
-                panels.setdefault(user, {})[label] = line
-    return panels
-
-
-def one_query(results: Results) -> Figure:
+def _one_query(results: Results) -> Figure:
     """Figure 1: the paper's query if it is there, else the first."""
     names = [cell.data for cell in results.cells("regret", "regret")]
-    return bandits.regret_over_time(over_time(results, "regret", PAPERS_QUERY if PAPERS_QUERY in names else names[0]))
+    chosen = PAPERS_QUERY if PAPERS_QUERY in names else names[0]
+    return bandits.regret_over_time(bandits.pooled(results, "regret", chosen))
 
 
-def hard(results: Results) -> Figure:
-    """Figure 3: regret of single lists against |V0|, and over time where the last positions are seldom examined."""
-    panels = {}
-    for cell in results.cells("regret", "regret", pooled=True):
-        wrong, regret = (results.values("regret", name, BUBBLE0, Cell("", cell.user)) for name in ("wrong", "regret"))
-        names = list(dict.fromkeys(data for data, _ in wrong))
-        x, y = np.array([wrong[unit] for unit in wrong]), np.array([regret[unit] for unit in wrong])
-        group = np.array([names.index(data) for data, _ in wrong])
-        own = [np.flatnonzero(group == g) for g in range(len(names))]
-        slopes = [float(np.polyfit(x[mine], y[mine], 1)[0]) for mine in own if np.unique(x[mine]).size > 2]
-        slope = float(np.mean(slopes)) if slopes else 0.0
-        panels[cell.user] = Dots(x, y, group, (slope, float(y.mean() - slope * x.mean())) if slopes else None)
-    lines = over_time(results, "examination").get("PBM", {})
-    return bandits.regret_against(panels, lines, ("pairs that start the wrong way round, |V0|", "PBM, last examined"))
-
-
+# fmt: off
 PAPER = Paper(
     "bubblerank",
     "Chang Li, Branislav Kveton, Tor Lattimore, Ilya Markov, Maarten de Rijke, Csaba Szepesvári, Masrour Zoghi: "
@@ -242,24 +163,18 @@ PAPER = Paper(
     f"{BUBBLE0} starts from ten random lists, {BUBBLEKL} from the list that {KLUCB} has after {WARM_ROUNDS:,} rounds "
     f"of its own, whose regret does not count, as in the paper. {BATCH} is the variant that its authors benchmarked; "
     f"the one of their paper, {TOP} and δ = 1/n instead of n⁻⁴ are not in paper 002. Users follow generated click "
-    "models unless some are given: a JSON file, what `rankloop clicks fit` wrote, or a raw click log, of which the "
-    "60 most frequent queries are taken. Nothing is tuned. Unsafe lists are counted in shorter runs.",
+    "models unless some are given: a JSON file, what `rankloop clicks fit` wrote, or a raw click log, of which the 60 "
+    "most frequent queries are taken. Nothing is tuned. Unsafe lists are counted in shorter runs.",
     "10 million rounds and 10 runs on 60 queries of the Yandex log with 10 documents each.",
     (REGRETS, FAINT, SAFETY),
     CLAIMS,
     (
-        Drawing("one-query", "Figure 1: regret with one query. Bands are one standard error over runs.", one_query),
-        Drawing(
-            "all-queries",
-            "Figure 2: regret, averaged over all queries. Bands are one standard error, queries are clusters.",
-            lambda results: bandits.regret_over_time(over_time(results, "regret")),
-        ),
-        Drawing(
-            "hard",
-            f"Figure 3: regret of {BUBBLE0} against |V0| (a dot is a run, a colour a query, the line has the mean "
-            "slope of the queries), and over time when the last two positions are seldom examined.",
-            hard,
-        ),
+        Drawing("one-query", "Figure 1: regret with one query. Bands are one standard error over runs.", _one_query),
+        Drawing("all-queries", "Figure 2: regret, averaged over all queries. Bands are one standard error, queries "
+            "are clusters.", lambda results: bandits.regret_over_time(bandits.pooled(results, "regret"))),
+        Drawing("hard", f"Figure 3: regret of {BUBBLE0} against |V0| (a dot is a run, a colour a query, the line has "
+            "the mean slope of the queries), and over time when the last two positions are seldom examined.",
+            lambda results: bandits.hard(results, BUBBLE0)),
     ),
     (
         Ends("Regret at the end", "regret", part="regret", digits=0, pooled=True),
@@ -269,11 +184,10 @@ PAPER = Paper(
         Ends("Harmful changes of the base list", "harmful", part="safety", digits=2, pooled=True),
         Ends("Rounds a second", "rounds_per_second", part="regret", digits=0, pooled=True),
     ),
-    (
-        "Regret is exact: what the best list is expected to get at the first five positions less what the shown one "
-        "is, by the click model's own probabilities; with seldom examined positions at all ten, where the best "
-        "document starts. With single queries two documents may be so much alike that ten million rounds do not tell "
-        "them apart, which costs little.",
-    ),
+    ("Regret is exact: what the best list is expected to get at the first five positions less what the shown one is, "
+        "by the click model's own probabilities; with seldom examined positions at all ten, where the best document "
+        "starts. With single queries two documents may be so much alike that ten million rounds do not tell them "
+        "apart, which costs little.",),
     given=models_of,
 )
+# fmt: on

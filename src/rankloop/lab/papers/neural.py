@@ -42,43 +42,28 @@ _NETS: tuple[Params, ...] = tuple(
         ({"pairs": "matched", "debias": "none"}, {"pairs": "all", "debias": "propensity"}), (0.05, 0.2)
     )
 )
+_LINES = tuple({"alpha": alpha, "prior": prior} for alpha, prior in product((0.1, 0.3), (10.0, 30.0)))
+_EPSILONS = tuple({"rate": rate, "epsilon": epsilon} for rate, epsilon in product((0.003, 0.03), (0.05, 0.2)))
 _CERTAIN = {"probes": ("certain",)}
+# fmt: off
 MAIN = Part(
     "main",
     (
         Contender(RANKNET, "olranknet", _NETS, more=_CERTAIN),
         Contender(LAMBDARANK, "ollambdarank", _NETS),
-        Contender(
-            PAIRRANK,
-            "pairrank",
-            tuple({"alpha": alpha, "prior": prior} for alpha, prior in product((0.1, 0.3), (10.0, 30.0))),
-        ),
+        Contender(PAIRRANK, "pairrank", _LINES),
         Contender(LINEAR_PDGD, "pdgd", _rates(0.03, 0.1, 0.3, 1.0)),
         Contender(NEURAL_PDGD, "neural-pdgd", _rates(0.3, 1.0, 3.0, 10.0)),
         Contender(LINEAR_DBGD, "dbgd", _rates(0.01, 0.03, 0.1, 0.3)),
         Contender(NEURAL_DBGD, "neural-dbgd", _rates(0.03, 0.1, 0.3, 1.0)),
-        Contender(
-            EPSILON,
-            "epsilon-greedy",
-            tuple({"rate": rate, "epsilon": epsilon} for rate, epsilon in product((0.003, 0.03), (0.05, 0.2))),
-        ),
+        Contender(EPSILON, "epsilon-greedy", _EPSILONS),
         Contender(SKYLINE, "lambdarank-labels", _rates(0.03, 0.1, 0.3, 1.0)),
     ),
-    (
-        "synthetic:mq2007?relevance=nonlinear",
-        "synthetic:mslr?relevance=strong&queries=500&docs=60",
-        "synthetic:yahoo?relevance=nonlinear&queries=500&features=200",
-    ),
-    rounds=3000,
-    seeds=5,
-    looks=(Look(500),),
-    quick={
-        "data": ("synthetic:mq2007?relevance=strong&queries=300&vali=60&test=60&docs=30",),
-        "users": ("perfect", "navigational"),
-        "rounds": 500,
-        "seeds": 3,
-        "looks": (Look(100),),
-    },
+    ("synthetic:mq2007?relevance=nonlinear", "synthetic:mslr?relevance=strong&queries=500&docs=60",
+        "synthetic:yahoo?relevance=nonlinear&queries=500&features=200"),
+    rounds=3000, seeds=5, looks=(Look(500),),
+    quick={"data": ("synthetic:mq2007?relevance=strong&queries=300&vali=60&test=60&docs=30",), "users": ("perfect",
+        "navigational"), "rounds": 500, "seeds": 3, "looks": (Look(100),)},
 )
 # As published: refitted from a new start on all pairs after every round, which few rounds allow
 PUBLISHED = Part(
@@ -92,23 +77,20 @@ PUBLISHED = Part(
         Contender(PAIRRANK, "pairrank"),
     ),
     ("synthetic:mq2007?relevance=strong&queries=300&docs=20&vali=10&test=100",),
-    rounds=300,
-    seeds=5,
-    own_data=False,
-    quick={"users": ("perfect",), "rounds": 60, "seeds": 2},
+    rounds=300, seeds=5, own_data=False, quick={"users": ("perfect",), "rounds": 60, "seeds": 2},
 )
 # The theorem is about users whose grades the network can follow: a taste that never changes, without noise
 THEORY = Part(
     "theory",
-    (Contender(RANKNET, "olranknet"), Contender("random", "random")),
+    (
+        Contender(RANKNET, "olranknet"),
+        Contender("random", "random"),
+    ),
     ("synthetic:mq2007?docs=10&features=10&queries=200&test=20",),
-    rounds=20_000,
-    seeds=5,
-    users=("perfect",),
-    more={"world": "piecewise?every=1000000", "probes": ("kendall",)},
-    own_data=False,
-    quick={"rounds": 1000, "seeds": 2},
+    rounds=20_000, seeds=5, users=("perfect",), more={"world": "piecewise?every=1000000", "probes": ("kendall",)},
+    own_data=False, quick={"rounds": 1000, "seeds": 2},
 )
+# fmt: on
 
 
 def planes(results: Results) -> dict[str, Projection]:
@@ -165,7 +147,6 @@ CLAIMS: tuple[Claim, ...] = (
         "published", "5.2, Figure 4, untuned and short", HELD_OUT, ("olranknet@paper", "ollambdarank@paper"),
         "pairrank@paper", part="published"),
 )
-# fmt: on
 PAPER = Paper(
     "neural",
     "Yiling Jia, Hongning Wang: Learning Neural Ranking Models Online from Implicit User Feedback. WWW 2022",
@@ -178,16 +159,12 @@ PAPER = Paper(
     (MAIN, PUBLISHED, THEORY),
     CLAIMS,
     (
-        Drawing(
-            "discriminants", "Figure 3: documents in the plane that tells grades apart best, linearly.", discriminants
-        ),
+        Drawing("discriminants", "Figure 3: documents in the plane that tells grades apart best, linearly.",
+            discriminants),
         curves("held-out", "Figure 4: quality of the learned ranker on held-out queries.", HELD_OUT),
         curves("served", "Figure 5: cumulative discounted NDCG of the lists that users were shown.", SERVED),
-        Drawing(
-            "certain",
-            f"Figure 6: share of {RANKNET}'s pairs in the first ten whose order is certain.",
-            lambda results: learning.by_user(results.tables["main"], CERTAIN, RANKNET, learning.title_of(CERTAIN)),
-        ),
+        Drawing("certain", f"Figure 6: share of {RANKNET}'s pairs in the first ten whose order is certain.",
+            lambda results: learning.by_user(results.tables["main"], CERTAIN, RANKNET, learning.title_of(CERTAIN))),
         curves("published", "As published: held-out NDCG@10, untuned.", HELD_OUT, "published", log_x=True),
         curves("pairs", "Mis-ordered pairs, summed over the rounds.", PAIRS, "theory", log_x=True),
     ),
@@ -200,10 +177,11 @@ PAPER = Paper(
     (
         "The paper minimises the loss over all pairs again after every round. In the main part networks go on from "
         "where they are, a few steps of Adam a round on lists drawn from the last 5,000, so that a round costs the "
-        "same at the end as at the start; PairRank there is rankloop's, which weighs pairs by the propensities of "
-        "its lists: a stronger rival than the paper's. The part called published has the paper's refits, on short "
-        "lists and for a few hundred rounds only, since each round takes longer than the one before.",
+        "same at the end as at the start; PairRank there is rankloop's, which weighs pairs by the propensities of its "
+        "lists: a stronger rival than the paper's. The part called published has the paper's refits, on short lists "
+        "and for a few hundred rounds only, since each round takes longer than the one before.",
         "The theorem is tried in a world that has what it assumes: grades that follow a line without noise, perfect "
         "users, lists of ten that are shown whole.",
     ),
 )
+# fmt: on

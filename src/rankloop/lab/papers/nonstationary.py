@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rankloop.lab.figures import learning
-from rankloop.lab.figures.cells import Results
+from rankloop.lab.figures.drawings import costs
 from rankloop.lab.figures.tables import Ends
 from rankloop.lab.papers.claims import Claim, Higher, Spread, Within
 from rankloop.lab.papers.engine import Contender, Drawing, Paper, Part, curves
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DBGD, MGD, NSGD, PDGD = "DBGD", "MGD", "NSGD-DSP", "PDGD"  # as Table 2 calls them
 DM2L, M3L, NM2L = "DM²L", "M³L", "NM²L"
@@ -23,7 +17,8 @@ P_MGD, M3L_P = "P-MGD", "M³L over P-MGD"  # the paper does not tell which MGD i
 DM2L_OURS, M3L_OURS, NM2L_OURS, PM2L_OURS = (f"{name} (rankloop)" for name in (DM2L, M3L, NM2L, "PM²L"))
 BASES, METAS = (DBGD, MGD, P_MGD, NSGD), (DM2L, M3L, M3L_P, NM2L)
 OURS_OVER = {DM2L_OURS: DBGD, M3L_OURS: MGD, NM2L_OURS: NSGD, PM2L_OURS: PDGD}
-OVER = dict(zip(METAS, BASES, strict=True)) | OURS_OVER
+PAIRS = dict(zip(BASES, METAS, strict=True))
+OVER = {meta: base for base, meta in PAIRS.items()} | OURS_OVER
 SERVED, MILLISECONDS, BYTES = "online.cndcg", "ms_per_round", "state_bytes"
 EVERY = 500  # rounds between two changes of taste in the second part
 RATES = (0.01, 0.05, 0.2, 1.0)  # DBGD's there: the usual one, and what DM²L's experts have
@@ -32,6 +27,7 @@ LITTLE_MEMORY = 100_000  # bytes: less than a hundredth of a process that does n
 TABLE_2 = "6.2, Table 2"
 
 _SMALL = ("synthetic:mq2007?queries=300&vali=10&test=10", "synthetic:mslr?queries=200&vali=10&test=10&docs=60")
+# fmt: off
 MAIN = Part(
     "main",
     (
@@ -49,14 +45,10 @@ MAIN = Part(
         Contender(PDGD, "pdgd@paper"),
         Contender(PM2L_OURS, "pm2l", told=True),
     ),
-    # held-out NDCG is not looked at, so a few test queries will do: the train queries do not depend on their number
-    tuple(
-        f"synthetic:{name}&vali=10&test=10"
-        for name in ("np2003?docs=300", "mq2007?docs=41", "mq2008?docs=19", "mslr?docs=120", "yahoo?features=700")
-    ),
-    rounds=1000,
-    seeds=10,
-    more={"gamma": 0.995, "world": "swap?probability=0.3", "probes": ("memory",), "evaluations": 1},  # section 6.1
+    tuple(f"synthetic:{name}&vali=10&test=10" for name in("np2003?docs=300", "mq2007?docs=41", "mq2008?docs=19",
+        "mslr?docs=120", "yahoo?features=700")),
+    rounds=1000, seeds=10,
+    more={"gamma": 0.995, "world": "swap?probability=0.3", "probes": ("memory",), "evaluations": 1},
     quick={"data": _SMALL, "users": ("perfect", "informational"), "rounds": 200, "seeds": 3},
 )
 TRACKING = Part(
@@ -67,13 +59,9 @@ TRACKING = Part(
         *(Contender(f"{DBGD}, {rate:g}", f"dbgd?rate={rate}") for rate in RATES),
     ),
     _SMALL,
-    rounds=2000,
-    seeds=10,
-    more={"gamma": 0.995, "world": f"piecewise?every={EVERY}"},
-    own_data=False,
+    rounds=2000, seeds=10, more={"gamma": 0.995, "world": f"piecewise?every={EVERY}"}, own_data=False,
     quick={"users": ("perfect",), "rounds": 1000, "seeds": 3},
 )
-# fmt: off
 CLAIMS: tuple[Claim, ...] = (
     Higher(f"{DM2L} improves the cumulative NDCG of {DBGD}", TABLE_2, SERVED, DM2L, DBGD),
     Higher(f"{M3L} improves that of {MGD}", TABLE_2, SERVED, (M3L, M3L_P), (MGD, P_MGD), matched=True),
@@ -109,19 +97,7 @@ def with_milliseconds(_: str, table: pa.Table) -> pa.Table:
     return table.append_column(MILLISECONDS, pc.divide(1000.0, table["rounds_per_second"]))
 
 
-def costs(results: Results) -> Figure:
-    """Figure 1: time and memory of each learner and of the meta learner over it."""
-
-    def panel(measure: str, unit: float) -> dict[str, float]:
-        ends: dict[str, list[float]] = {}
-        for (_, label), runs in results.runs("main", measure).items():
-            ends.setdefault(label, []).extend(run.values[-1] / unit for run in runs.values())
-        return {label: float(np.mean(values)) for label, values in ends.items()}
-
-    panels = {"milliseconds a round": panel(MILLISECONDS, 1), "kilobytes of state": panel(BYTES, 1000)}
-    return learning.paired_bars(panels, dict(zip(BASES, METAS, strict=True)))
-
-
+# fmt: off
 PAPER = Paper(
     "nonstationary",
     "Shiyin Lu, Yuan Miao, Ping Yang, Yao Hu, Lijun Zhang: Non-Stationary Dueling Bandits for Online Learning to Rank",
@@ -134,7 +110,8 @@ PAPER = Paper(
     (MAIN, TRACKING),
     CLAIMS,
     (
-        Drawing("costs", "Figure 1: time a round and memory of the state, mean over data sets and users.", costs),
+        Drawing("costs", "Figure 1: time a round and memory of the state, mean over data sets and users.",
+            costs(PAIRS)),
         curves("tracking", "NDCG of the lists shown while tastes change.", "online.window_ndcg", "tracking"),
     ),
     (
@@ -147,10 +124,11 @@ PAPER = Paper(
         "the state that a learner keeps, where the paper gives that of the process: a meta learner keeps one weight "
         "vector for each expert.",
         "The paper's dynamic regret DR(T) counts duels lost against the best ranker of each round, which no run can "
-        "know; the sum of 1 - NDCG told here is what the shown lists missed of the ideal list of their round. Recovery "
-        "is the number of rounds until NDCG is back at 95 % of its level before a change: who has learned little has "
-        "little to recover.",
+        "know; the sum of 1 - NDCG told here is what the shown lists missed of the ideal list of their round. "
+        "Recovery is the number of rounds until NDCG is back at 95 % of its level before a change: who has learned "
+        "little has little to recover.",
         "NP2003's lists have 300 documents here instead of about 1,000, which changes nothing but the time.",
     ),
     prepare=with_milliseconds,
 )
+# fmt: on

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rankloop.lab.figures import learning
-from rankloop.lab.figures.cells import Results, after, by_round, growth, mean_until, rise
-from rankloop.lab.figures.learning import short_names
+from rankloop.lab.figures.cells import after, by_round, growth, mean_until, rise
+from rankloop.lab.figures.drawings import block_profile
 from rankloop.lab.figures.tables import Ends
 from rankloop.lab.papers.claims import Claim, ForUser, Higher, Larger, Level, Within
 from rankloop.lab.papers.engine import Contender, Drawing, Look, Paper, Part, curves
-from rankloop.lab.runs.probes import BLOCK_PLACES
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CONSERVATIVE, RANDOM, ONE_PASS = "PairRank_C", "PairRank_R", "PairRank_C, one pass"  # the last is ours
 AS_PAPER, AS_CODE, OURS = "pairrank@paper", "pairrank@code", "PairRank (rankloop)"
@@ -28,11 +22,13 @@ BASELINES, PAIRWISE = (*DUELS, PDGD, SGD, EPSILON), (*PAIRRANKS, PDGD, SGD)
 HELD_OUT, SERVED, COSINE, PAIRS = "offline.ndcg@10", "online.cndcg", "cosine", "online.kendall"
 
 ALPHAS, LAMBDAS = (0.1, 0.01, 0.001, 0.0001), (0.1, 10.0)  # the paper's grid of α; λ: the released README's, and more
-RATES, EPSILONS = (0.1, 0.01, 0.001), (0.05, 0.1, 0.3)
+RATES = tuple({"rate": rate} for rate in (0.1, 0.01, 0.001))
+RATES_AND_EPSILONS = tuple({**rate, "epsilon": epsilon} for rate, epsilon in product(RATES, (0.05, 0.1, 0.3)))
 GRID = tuple({"alpha": alpha, "prior": value, "ridge": value} for value, alpha in product(LAMBDAS, ALPHAS))
 CLOSE = {"probes": ("closeness",)}
 BLOCKS = {"probes": ("closeness", "blocks")}
 
+# fmt: off
 MAIN = Part(
     "main",
     (
@@ -46,26 +42,15 @@ MAIN = Part(
         Contender(DBGD, "dbgd@paper", more=CLOSE),
         Contender(MGD, "mgd@paper", more=CLOSE),
         Contender(P_MGD, "mgd@code", more=CLOSE),
-        Contender(SGD, "greedy@paper", tuple({"rate": rate} for rate in RATES), more=CLOSE),
-        Contender(
-            EPSILON,
-            "epsilon-greedy@paper",
-            tuple({"rate": rate, "epsilon": epsilon} for rate, epsilon in product(RATES, EPSILONS)),
-            more=CLOSE,
-        ),
+        Contender(SGD, "greedy@paper", RATES, more=CLOSE),
+        Contender(EPSILON, "epsilon-greedy@paper", RATES_AND_EPSILONS, more=CLOSE),
         Contender(OFFLINE, "offline-ranknet"),
         Contender("random", "random"),
     ),
     ("synthetic:mslr?queries=500&docs=60", "synthetic:yahoo?queries=500&features=200"),
-    rounds=2000,
-    seeds=5,
-    looks=(Look(500),),
-    quick={
-        "data": ("synthetic:mslr?queries=100&vali=40&test=40&docs=30&features=50",),
-        "rounds": 400,
-        "seeds": 3,
-        "looks": (Look(150),),
-    },
+    rounds=2000, seeds=5, looks=(Look(500),),
+    quick={"data": ("synthetic:mslr?queries=100&vali=40&test=40&docs=30&features=50",), "rounds": 400, "seeds": 3,
+        "looks": (Look(150),)},
 )
 # Theorem 1 is about users who rank by a line: a taste that never changes gives grades without noise
 THEORY = Part(
@@ -75,14 +60,9 @@ THEORY = Part(
         Contender("random", "random"),
     ),
     ("synthetic:mq2007?docs=10&features=10&queries=200&test=20",),
-    rounds=50_000,
-    seeds=5,
-    users=("perfect",),
-    more={"world": "piecewise?every=1000000", "probes": ("kendall",)},
-    own_data=False,
-    quick={"rounds": 5000, "seeds": 3},
+    rounds=50_000, seeds=5, users=("perfect",), more={"world": "piecewise?every=1000000", "probes": ("kendall",)},
+    own_data=False, quick={"rounds": 5000, "seeds": 3},
 )
-# fmt: off
 CLAIMS: tuple[Claim, ...] = (
     Higher("Both PairRank variants end with a better ranker than all of DBGD, MGD, PDGD, SGD RankNet and ε-greedy",
         "4.2.1, Figure 3", HELD_OUT, PAIRRANKS, BASELINES),
@@ -129,35 +109,15 @@ CLAIMS: tuple[Claim, ...] = (
         "as T^0.40, where grades follow a line without noise", "3.3, Theorem 1", PAIRS, CONSERVATIVE, part="theory",
         reading=growth(), above=-np.inf, below=4 * float(np.log10(np.log(50_000) / np.log(5000)))),
 )
-# fmt: on
-
-
-def block_profile(results: Results) -> Figure:
-    """Figure 7a: the size of the block at each place of the list, early, later and at the end."""
-    panels: dict[str, dict[str, tuple[Sequence[int], list[float]]]] = {}
-    cells = results.cells("main", "blocks", ("informational",))
-    for cell in cells:
-        for share in (0.01, 0.1, 1.0):
-            sizes = [
-                list(results.values("main", f"block_size@{place}%", CONSERVATIVE, cell, after(share)).values())
-                for place in BLOCK_PLACES
-            ]
-            name = short_names(c.data for c in cells)[cell.data]
-            points = (BLOCK_PLACES, [float(np.mean(values)) for values in sizes])
-            panels.setdefault(name, {})[f"after {share:.0%} of the rounds"] = points
-    return learning.profiles(panels, "place in the list, %", "documents in the block")
-
-
 PAPER = Paper(
     "pairrank",
     "Yiling Jia, Huazheng Wang, Stephen Guo, Hongning Wang: PairRank: Online Pairwise Learning to Rank by "
     "Divide-and-Conquer. WWW 2021",
     "PairRank, the experiment repeated",
     "PairRank_C and PairRank_R are pairrank@paper (Algorithm 1, disjoint adjacent pairs, refitted after every round) "
-    "with the α and λ that did best on validation queries, the same for both; pairrank@paper and pairrank@code "
-    "beside them are what was published, untuned, and PairRank (rankloop) is our default. PDGD, DBGD, MGD and P-MGD "
-    "have their authors' settings, SGD RankNet and ε-greedy tuned ones. An offline RankNet on true grades is the "
-    "ceiling.",
+    "with the α and λ that did best on validation queries, the same for both; pairrank@paper and pairrank@code beside "
+    "them are what was published, untuned, and PairRank (rankloop) is our default. PDGD, DBGD, MGD and P-MGD have "
+    "their authors' settings, SGD RankNet and ε-greedy tuned ones. An offline RankNet on true grades is the ceiling.",
     "5,000 rounds and 20 seeds on MSLR-WEB10K (120 documents a query, 136 features) and Yahoo's set 1 (24, 700).",
     (MAIN, THEORY),
     CLAIMS,
@@ -165,22 +125,14 @@ PAPER = Paper(
         curves("held-out", "Figure 3: quality of the learned ranker on held-out queries.", HELD_OUT),
         curves("served", "Figure 4: cumulative discounted NDCG of the lists that users were shown.", SERVED),
         curves("served-mean", "Figure 4 closer: mean NDCG of the lists shown so far.", "online.ndcg", log_x=True),
-        curves(
-            "closeness", "Figure 5: cosine between a learner's weights and the offline model's.", COSINE, log_x=True
-        ),
-        Drawing(
-            "block-sizes",
-            f"Figure 6: size of {CONSERVATIVE}'s blocks by rank, mean over runs, band one standard error.",
-            lambda results: learning.block_sizes(results.tables["main"], CONSERVATIVE),
-        ),
-        Drawing(
-            "block-profile", f"Figure 7a: size of {CONSERVATIVE}'s blocks by place, informational users.", block_profile
-        ),
-        Drawing(
-            "block-counts",
-            f"Figure 7b: number of {CONSERVATIVE}'s blocks, mean over runs, band one standard error.",
-            lambda results: learning.block_counts(results.tables["main"], CONSERVATIVE),
-        ),
+        curves("closeness", "Figure 5: cosine between a learner's weights and the offline model's.", COSINE,
+            log_x=True),
+        Drawing("block-sizes", f"Figure 6: size of {CONSERVATIVE}'s blocks by rank, mean over runs, band one standard "
+            "error.", lambda results: learning.block_sizes(results.tables["main"], CONSERVATIVE)),
+        Drawing("block-profile", f"Figure 7a: size of {CONSERVATIVE}'s blocks by place, informational users.",
+            lambda results: block_profile(results, CONSERVATIVE)),
+        Drawing("block-counts", f"Figure 7b: number of {CONSERVATIVE}'s blocks, mean over runs, band one standard "
+            "error.", lambda results: learning.block_counts(results.tables["main"], CONSERVATIVE)),
         curves("pairs", "Theorem 1: mis-ordered pairs, summed over the rounds.", PAIRS, "theory", log_x=True),
     ),
     (
@@ -198,3 +150,4 @@ PAPER = Paper(
         "over all pairs stands in for the refit, which 50,000 rounds do not allow.",
     ),
 )
+# fmt: on

@@ -60,6 +60,7 @@ def _highest(data: str) -> int:
 
 
 _PAPERS = "rtopk-items@paper"
+# fmt: off
 ITEMS = Part(
     "items",
     (
@@ -70,11 +71,7 @@ ITEMS = Part(
         Contender(LEADER, "rtopk-items", told=True),
     ),
     (WORLD,),
-    rounds=10_000,
-    seeds=20,
-    users=("grader",),
-    trial=partial(grades_trial, "items"),
-    own_data=False,
+    rounds=10_000, seeds=20, users=("grader",), trial=partial(grades_trial, "items"), own_data=False,
     quick={"seeds": 10},
 )
 SLOPES = Part(
@@ -85,31 +82,23 @@ SLOPES = Part(
         Contender("all grades", "ftpl-full"),
     ),
     (WORLD, *HARDER),
-    rounds=HORIZONS[-1],
-    seeds=5,
-    users=("grader",),
-    trial=partial(grades_trial, "items", at=HORIZONS),
-    own_data=False,
+    rounds=HORIZONS[-1], seeds=5, users=("grader",), trial=partial(grades_trial, "items", at=HORIZONS), own_data=False,
     quick={"rounds": 100_000, "seeds": 3},
 )
 SURROGATES = Part(
     "surrogates",
     tuple(
-        Contender(
-            f"{surrogate}, {mismatch}", f"rtopk?surrogate={surrogate}&top={top}&mismatch={mismatch}&rate=0.01&radius=20"
-        )
-        for (surrogate, top), mismatch in product((("squared", 1), ("kl", 1), ("ranksvm", 2)), ("exact", "gamma"))
+        Contender(f"{name}, {mismatch}", f"rtopk?surrogate={name}&top={top}&mismatch={mismatch}&rate=0.01&radius=20")
+        for name, top in (("squared", 1), ("kl", 1), ("ranksvm", 2)) for mismatch in ("exact", "gamma")
     ),
     (SMALL,),
-    rounds=HORIZONS[-1],
-    seeds=5,
-    users=("grader",),
-    trial=partial(grades_trial, "surrogate", at=HORIZONS),
-    own_data=False,
-    quick={"rounds": 100_000, "seeds": 3},
+    rounds=HORIZONS[-1], seeds=5, users=("grader",), trial=partial(grades_trial, "surrogate", at=HORIZONS),
+    own_data=False, quick={"rounds": 100_000, "seeds": 3},
 )
+# fmt: on
 _BOTH = tuple({"rate": rate, "explore": explore} for rate, explore in product(NUMERATORS, repeat=2))
 # Yahoo's set has 19,944 queries of 24 documents, Yandex's 9,126 of 11 with 245 features: their shapes, fewer queries
+# fmt: off
 MAIN = Part(
     "main",
     (
@@ -122,27 +111,19 @@ MAIN = Part(
         Contender("Squared, top 1 (rankloop)", "rtopk?surrogate=squared&top=1", _BOTH),
         Contender(RANDOM, "random"),
     ),
-    (
-        "synthetic:yahoo?queries=2000&vali=1&test=1&features=300",
+    ("synthetic:yahoo?queries=2000&vali=1&test=1&features=300",
         "synthetic:mslr?queries=3000&docs=11&features=245&vali=1&test=1",
-        "synthetic:mslr?queries=1000&docs=60&vali=1&test=1",
+        "synthetic:mslr?queries=1000&docs=60&vali=1&test=1"),
+    rounds=100_000, seeds=5, users=("grader",), looks=(
+        Look(10_000, 1, 5),
+        Look(50_000, 3),
     ),
-    rounds=100_000,
-    seeds=5,
-    users=("grader",),
-    looks=(Look(10_000, 1, 5), Look(50_000, 3)),
-    by=NDCG,
-    trial=partial(grades_trial, "ndcg"),
-    quick={
-        "data": (
-            "synthetic:yahoo?queries=200&vali=1&test=1&features=100",
-            "synthetic:mslr?queries=300&docs=11&features=100&vali=1&test=1",
-        ),
-        "rounds": 20_000,
-        "seeds": 3,
-        "looks": (Look(4000, 1, 4), Look(10_000, 2)),
-    },
+    by=NDCG, trial=partial(grades_trial, "ndcg"),
+    quick={"data": ("synthetic:yahoo?queries=200&vali=1&test=1&features=100",
+        "synthetic:mslr?queries=300&docs=11&features=100&vali=1&test=1"), "rounds": 20_000, "seeds": 3,
+        "looks": (Look(4000, 1, 4), Look(10_000, 2))},
 )
+# fmt: on
 FIGURES_4_5 = "4.2, Figures 4 and 5"
 # fmt: off
 CLAIMS: tuple[Claim, ...] = (
@@ -189,12 +170,13 @@ _ITEM_FIGURES = {
     "full": ("Figure 3: top-1 feedback against all grades.", ("top 1", FULL)),
     "ours": ("Not in the paper: the block count of Corollary 10.", (blocks(200), FORMULA, LEADER)),
 }
+# fmt: off
 PAPER = Paper(
     "topk",
     "Sougata Chaudhuri, Ambuj Tewari: Online Learning to Rank with Top-k Feedback. JMLR 18, 2017",
     "Top-k feedback, the experiments repeated",
-    "Figures 1 to 3: 20 items, block counts, amounts of feedback, full information; other items are relevant for "
-    "each seed. Figures 4 and 5: four surrogates, ListNet with all grades and random lists on data sets, with step "
+    "Figures 1 to 3: 20 items, block counts, amounts of feedback, full information; other items are relevant for each "
+    "seed. Figures 4 and 5: four surrogates, ListNet with all grades and random lists on data sets, with step "
     "a/t^(2/3) and exploration b/t^(1/3) (ListNet: a/√t), a and b the best of .001 … 10 in runs with other seeds. "
     "Beside them what the paper proves and does not measure: the growth of regret. All runs are compiled.",
     "one seed of 10,000 rounds for items, and 200,000 (Yahoo) and 100,000 rounds (Yandex) on data sets.",
@@ -217,10 +199,11 @@ PAPER = Paper(
         f"random one, and so are ours but for '{LEADER}', where the perturbed leader stands there.",
         "Regret is against the best fixed ranking of the rounds so far, or the best fixed ranker in a ball, found by "
         "convex optimisation. 2/3 is what the paper proves, 1 is no learning. Where the world changes, regret can be "
-        "below 0: a learner that follows beats any fixed ranking. With mismatch=gamma, the paper's practice, estimates "
-        "are biased: Theorem 19 does not cover it, and the surrogate's regret need not stay below T^(2/3).",
+        "below 0: a learner that follows beats any fixed ranking. With mismatch=gamma, the paper's practice, "
+        "estimates are biased: Theorem 19 does not cover it, and the surrogate's regret need not stay below T^(2/3).",
         "Theorem 21: under NDCG top-1 feedback cannot even tell two adversaries apart that have the same expected "
         "grades and another best ranking, so regret is linear for any learner; docs/observability.md has the two.",
     ),
     theory.tables,
 )
+# fmt: on
