@@ -36,6 +36,10 @@ Names = str | tuple[str, ...]  # one, or several
 class Claim(Protocol):
     """A line of a paper's file."""
 
+    @property
+    def says(self) -> str:
+        """The claim, in words."""
+
     def judged(self, results: Results) -> Judged:
         """What these results say of it."""
 
@@ -272,7 +276,7 @@ class ForUser(_Contrasts):
 class Halfway(_Contrasts):
     """Each of `who` is nearer to `ceiling` than to `floor`: above the middle between the two."""
 
-    who: tuple[str, ...]
+    who: Names
     floor: str
     ceiling: str
     _: KW_ONLY
@@ -280,7 +284,7 @@ class Halfway(_Contrasts):
 
     def contrasts(self, cell: Cell) -> Iterator[tuple[str, list[Term]]]:  # noqa: ARG002
         """Against half of both."""
-        for label in self.who:
+        for label in _each(self.who):
             half = [Term(-0.5, self.floor, self.measure), Term(-0.5, self.ceiling, self.measure)]
             yield f"{label} - half way", [Term(1.0, label, self.measure), *half]
 
