@@ -95,7 +95,18 @@ def test_block_sizes_by_rank_and_block_counts_by_user() -> None:
     assert [line.get_label() for line in counts.axes[0].get_lines()] == list(USERS)
 
 
+def test_profiles_are_plain_lines() -> None:
+    points = (np.array([0, 50, 100]), np.array([1.0, 9.0, 2.0]))
+    axes = figures.profiles({"mslr": {"early": points, "late": points}}, "place", "size").axes
+    assert [line.get_label() for line in axes[0].get_lines()] == ["early", "late"]
+    assert (axes[0].get_xlabel(), axes[0].get_ylabel(), axes[0].get_yscale()) == ("place", "size", "log")
+
+
 def test_nothing_to_draw_is_said() -> None:
+    with pytest.raises(InvalidParameter, match="no lines to draw"):
+        figures.profiles({}, "x", "y")
+    with pytest.raises(InvalidParameter, match="no pair of learners"):
+        figures.paired_bars({"ms": {"DBGD": 1.0}}, {"DBGD": "DM²L"})
     with pytest.raises(InvalidParameter, match="no run has a value of 'cosine'"):
         figures.learning_curves(results(), "cosine")
     with pytest.raises(InvalidParameter, match="'pdgd' has no block sizes"):

@@ -11,23 +11,23 @@ import pytest
 from rankloop.errors import CodecError, DataError
 from rankloop.lab.figures.report import (
     Block,
-    Claim,
     Claims,
     Code,
+    Judged,
     Picture,
     Section,
     Table,
     Text,
-    claims_markdown,
     render,
     tally,
-    write_claims,
+    write_markdown,
     write_report,
 )
 
 NASTY = """<script>alert("1")</script> & 'more'"""
-SEEN = Claim("A is above B", "0.7 and 0.6", "seen", "4.2")
-NOT_SEEN, UNTESTED = Claim("B", "0.1", "not seen"), Claim("C", "no runs", "not tested")
+SEEN = Judged("A is above B", "0.7 and 0.6", "seen", "4.2")
+UNDECIDED = Judged("D", "0.1 ± 0.2", "undecided")
+NOT_SEEN, UNTESTED = Judged("B", "0.1", "not seen"), Judged("C", "no runs", "not tested")
 
 
 class Page(HTMLParser):
@@ -66,7 +66,7 @@ def full_page(picture: Path) -> str:
         Code(NASTY),
         Picture(picture, NASTY, NASTY),
         Table(NASTY, ("learner", NASTY), [(NASTY, "0.5 ± 0.1")]),
-        Claims([Claim(NASTY, NASTY, "seen", NASTY), NOT_SEEN, UNTESTED]),
+        Claims([Judged(NASTY, NASTY, "seen", NASTY), UNDECIDED, NOT_SEEN, UNTESTED]),
     ]
     return render(NASTY, [Section(NASTY, blocks), Section("Second", [])], NASTY)
 
@@ -112,17 +112,27 @@ def test_links_lead_to_the_sections(picture: Path) -> None:
 
 
 def test_verdicts_are_counted_and_marked(picture: Path) -> None:
-    assert tally([SEEN, SEEN, NOT_SEEN, UNTESTED]) == "4 claims: 2 seen, 1 not seen, 1 not tested."
+    assert (
+        tally([SEEN, NOT_SEEN, UNDECIDED, UNTESTED, SEEN]) == "5 claims: 2 seen, 1 undecided, 1 not seen, 1 not tested."
+    )
     assert tally([]) == "0 claims: none."
     marks = [attributes["class"] for tag, attributes in Page(full_page(picture)).elements if tag == "span"]
-    assert marks == ["verdict seen", "verdict not-seen", "verdict not-tested"]
+    assert marks == ["verdict seen", "verdict undecided", "verdict not-seen", "verdict not-tested"]
 
 
-def test_claims_in_markdown_keep_their_cells(tmp_path: Path) -> None:
-    lines = claims_markdown("Paper", [Claim("a | b\nc", NASTY, "not seen")]).splitlines()
+def test_claims_in_markdown_keep_their_cells() -> None:
+    lines = Claims([Judged("a | b\nc", NASTY, "not seen")]).markdown().splitlines()
     assert lines[-1] == ("| a \\| b c |  | &lt;script&gt;alert(\"1\")&lt;/script&gt; &amp; 'more' | **not seen** |")
-    path = write_claims(tmp_path / "new" / "claims.md", "Paper", [SEEN])
-    assert path.read_text("utf-8") == claims_markdown("Paper", [SEEN])
+
+
+def test_the_same_report_in_markdown_links_its_figures(tmp_path: Path) -> None:
+    picture = Picture(tmp_path / "new" / "t" / "a.svg", "What it shows", NASTY)
+    blocks: list[Block] = [Text(NASTY), Code("run"), picture, Table("T", ("a",), [("1",)]), Claims([SEEN])]
+    page = write_markdown(tmp_path / "new" / "t.md", "Paper", [Section("S", blocks)], "Who").read_text("utf-8")
+    assert page.startswith("# Paper\n\nWho\n\n## S\n\n&lt;script")
+    assert "](t/a.png)\n\nWhat it shows\n" in page
+    assert "```text\nrun\n```" in page
+    assert "<script" not in page
 
 
 def test_the_page_is_written_where_it_was_asked_for(tmp_path: Path) -> None:

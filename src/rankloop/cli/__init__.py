@@ -23,7 +23,7 @@ from rankloop.errors import RankloopError
 
 def build() -> App:
     """The whole command, ready to call."""
-    from rankloop.cli import clicks, data, demo, inspect, interleave, lab, learners, load, replay, service
+    from rankloop.cli import clicks, data, demo, inspect, interleave, lab, learners, load, replay, reproduce, service
 
     app = App(
         name="rankloop",
@@ -38,7 +38,7 @@ def build() -> App:
             "kin are generated."
         ),
     )
-    for module in (demo, service, load, replay, inspect, learners, lab, interleave, clicks, data):
+    for module in (demo, service, load, replay, inspect, learners, lab, reproduce, interleave, clicks, data):
         module.add_to(app)
     return app
 

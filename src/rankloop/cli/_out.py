@@ -34,8 +34,12 @@ def print_table(
         table.add_column(column, justify="left" if i < numbers_from else "right", overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))  # "pdgd [k=5]" is a label, not markup
-    # Piped into a file a table should not be cut at 80 columns.
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    wide().print(table)
+
+
+def wide() -> Console:
+    """Standard output; piped into a file, tables should not be cut at 80 columns."""
+    return Console(width=None if sys.stdout.isatty() else 160)
 
 
 def sparkline(values: Sequence[float | None]) -> str:

@@ -1,4 +1,4 @@
-"""`rankloop simulate`, `compare`, `sweep` and `reproduce`: learners against simulated users."""
+"""`rankloop simulate`, `compare` and `sweep`: learners against simulated users."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from rankloop.cli import _out, bandits, grades, neural
+from rankloop.cli import _out
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,13 +35,6 @@ def add_to(app: App) -> None:
     app.command(simulate)
     app.command(compare)
     app.command(sweep)
-    reproductions = App(name="reproduce", help="Repeat a paper's experiments and say, claim by claim, what was seen.")
-    reproductions.command(reproduce_pairrank, name="pairrank")
-    reproductions.command(reproduce_nonstationary, name="nonstationary")
-    reproductions.command(bandits.reproduce_bubblerank, name="bubblerank")
-    reproductions.command(grades.reproduce_topk, name="topk")
-    reproductions.command(neural.reproduce_neural, name="neural")
-    app.command(reproductions)
 
 
 @Parameter(name="*")
@@ -327,61 +320,3 @@ def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2) -> 
         for path in figures.save(figures.learning_curves(table, measure), out / f"{asked.name}-{name}"):
             _out.people.print(f"wrote {path}")
     _out.people.print(f"wrote {out / asked.name}.parquet")
-
-
-def reproduce_pairrank(
-    *,
-    quick: bool = False,
-    data: Annotated[list[str] | None, Parameter(negative=())] = None,
-    out: Path = Path("results/pairrank"),
-    processes: int = 2,
-) -> None:
-    """PairRank (Jia et al., WWW 2021): Figures 3 to 7, and the claims made from them.
-
-    Parameters
-    ----------
-    quick
-        A look in minutes: smaller data, fewer rounds and seeds.
-    data
-        LETOR folders (MSLR-WEB10K, Yahoo) or data specs, may be repeated; generated look-alikes of both if not given.
-    out
-        Folder for report.html, claims.md, figures and results; a second call goes on with what is there.
-    processes
-        Runs at the same time.
-    """
-    _reproduce("pairrank", quick, data, out, processes)
-
-
-def reproduce_nonstationary(
-    *,
-    quick: bool = False,
-    data: Annotated[list[str] | None, Parameter(negative=())] = None,
-    out: Path = Path("results/nonstationary"),
-    processes: int = 2,
-) -> None:
-    """Non-stationary dueling bandits (Lu et al.): Table 2, Figure 1, and the claims made from them.
-
-    Parameters
-    ----------
-    quick
-        A look in a minute: two small data sets, two users, fewer rounds and seeds.
-    data
-        LETOR folders (NP2003, MQ2007, MQ2008, MSLR, Yahoo) or data specs, may be repeated; generated look-alikes of
-        the five if not given.
-    out
-        Folder for report.html, table.md, claims.md, figures and results; a second call goes on with what is there.
-    processes
-        Runs at the same time.
-    """
-    _reproduce("nonstationary", quick, data, out, processes)
-    print((out / "table.md").read_text("utf-8"))
-
-
-def _reproduce(name: str, quick: bool, data: list[str] | None, out: Path, processes: int) -> None:
-    """Run a paper's experiment, and print its claims."""
-    from rankloop.lab.papers import reproduction
-
-    with _watched() as on_event:
-        report = reproduction(name)(out, data, quick, processes, on_event)
-    _out.people.print(f"wrote {report}")
-    print((out / "claims.md").read_text("utf-8"))

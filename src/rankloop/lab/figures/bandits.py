@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rankloop.errors import InvalidParameter
+from rankloop.lab.figures.cells import Cell, Results, estimate
 from rankloop.lab.figures.learning import COLOURS, STYLE, _matplotlib
 from rankloop.types import Array
 
@@ -90,3 +91,39 @@ def regret_against(panels: Mapping[str, Dots], over_time: Mapping[str, Regret], 
         last.legend(loc="lower right", fontsize=7)
         axes[0].set_ylabel("regret")
     return figure
+
+
+def pooled(results: Results, part: str, data: str = "") -> dict[str, dict[str, Regret]]:
+    """Model -> learner -> regret over the rounds: of one query, or of all, which are then clusters."""
+    panels: dict[str, dict[str, Regret]] = {}
+    found = results.runs(part, "regret")
+    for label in dict.fromkeys(label for _, label in found):
+        for user in dict.fromkeys(cell.user for cell, _ in found):
+            runs = {
+                (cell.data, seed): run
+                for (cell, name), units in found.items()
+                if (name, cell.user) == (label, user) and data in ("", cell.data)
+                for (_, seed), run in units.items()
+            }
+            if runs:
+                rounds = next(iter(runs.values())).rounds
+                ends = [estimate({unit: run.values[i] for unit, run in runs.items()}) for i in range(rounds.size)]
+                line = Regret(rounds, np.array([e.value for e in ends]), np.array([e.error for e in ends]))
+                panels.setdefault(user, {})[label] = line
+    return panels
+
+
+def hard(results: Results, who: str) -> Figure:
+    """Figure 3: regret of single lists against |V0|, and over time where the last positions are seldom examined."""
+    panels = {}
+    for cell in results.cells("regret", "regret", pooled=True):
+        wrong, regret = (results.values("regret", name, who, Cell("", cell.user)) for name in ("wrong", "regret"))
+        names = list(dict.fromkeys(data for data, _ in wrong))
+        x, y = np.array([wrong[unit] for unit in wrong]), np.array([regret[unit] for unit in wrong])
+        group = np.array([names.index(data) for data, _ in wrong])
+        own = [np.flatnonzero(group == g) for g in range(len(names))]
+        slopes = [float(np.polyfit(x[mine], y[mine], 1)[0]) for mine in own if np.unique(x[mine]).size > 2]
+        slope = float(np.mean(slopes)) if slopes else 0.0
+        panels[cell.user] = Dots(x, y, group, (slope, float(y.mean() - slope * x.mean())) if slopes else None)
+    lines = pooled(results, "examination").get("PBM", {})
+    return regret_against(panels, lines, ("pairs that start the wrong way round, |V0|", "PBM, last examined"))

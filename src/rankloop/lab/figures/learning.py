@@ -30,7 +30,8 @@ TITLES = {
     "offline.ndcg@10": "held-out NDCG@10",
     "online.cndcg": "cumulative NDCG",
     "online.ndcg": "mean NDCG shown",
-    "online.regret": "sum of 1 - NDCG",
+    "online.regret": "sum of 1 - NDCG shown",  # not DR(T) of the dueling papers, which counts lost duels
+    "online.misordered": "mis-ordered pairs, summed",
     "regret": "regret",
     "online.window_ndcg": "NDCG shown, over time",
     "online.recovery": "rounds to recover",
@@ -38,7 +39,10 @@ TITLES = {
     "average_regret": "average regret",
     "blocks": "blocks",
     "certain@10": "certain pairs of the first ten",
-    **{f"block_size@{rank}": f"block size at rank {rank}" for rank in BLOCK_RANKS},
+    "state_bytes": "bytes of state",
+    "ms_per_round": "milliseconds a round",
+    "unsafe": "unsafe lists",
+    "harmful": "harmful changes",
 }
 # Okabe and Ito's colours, told apart with any kind of colour vision, without the yellow that paper swallows
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B4A9E", "#8C564B")
@@ -77,6 +81,16 @@ _METADATA = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}} 
 Lines = Mapping[tuple[str, str], Mapping[str, Curve]]  # (data, user) -> what the legend says -> curve
 
 
+def title_of(measure: str) -> str:
+    """What figures and tables call a measure.
+
+    >>> title_of("cosine"), title_of("block_size@5"), title_of("regret.ndcg")
+    ('cosine to the offline model', 'block size at rank 5', 'regret.ndcg')
+    """
+    rank = measure.removeprefix("block_size@")
+    return TITLES.get(measure, measure if rank == measure else f"block size at rank {rank}")
+
+
 # -- the papers' figures -------------------------------------------------------------------------------------------
 
 
@@ -90,7 +104,7 @@ def learning_curves(table: pa.Table, measure: str, *, log_x: bool = False) -> Fi
     for (data, user, label), curve in curves(table, measure).items():
         lines.setdefault((data, user), {})[label] = curve
     nothing = f"no run has a value of {measure!r}"
-    return _grid(lines, TITLES.get(measure, measure), log_x=log_x, nothing=nothing, changes=_changes(table))
+    return _grid(lines, title_of(measure), log_x=log_x, nothing=nothing, changes=_changes(table))
 
 
 def comparison(table: pa.Table) -> Figure:
@@ -150,6 +164,30 @@ def block_sizes(table: pa.Table, label: str, *, log_x: bool = True) -> Figure:
 def block_counts(table: pa.Table, label: str, *, log_x: bool = True) -> Figure:
     """The number of one learner's blocks over the rounds, a line a user: Figure 7b of PairRank."""
     return by_user(table, "blocks", label, "blocks in a list", log_x=log_x)
+
+
+def profiles(panels: Mapping[str, Mapping[str, tuple[Array, Array]]], x: str, y: str) -> Figure:
+    """Plain lines (x, y) by panel and label, on a logarithmic y axis: Figure 7a of PairRank."""
+    if not panels:
+        raise InvalidParameter("there are no lines to draw; run something that measures them")
+    matplotlib = _matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(3.4 * len(panels) + 0.6, 3.0), layout="constrained")
+        FigureCanvasAgg(figure)
+        all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, (title, lines) in zip(all_axes, panels.items(), strict=True):
+            for i, (label, points) in enumerate(lines.items()):
+                axes.plot(*points, color=COLOURS[i % len(COLOURS)], label=label)
+            axes.set_title(title, loc="left", color="#222222")
+            axes.set_xlabel(x)
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
+        all_axes[0].set_ylabel(y)
+        all_axes[-1].legend(loc="upper right")
+    return figure
 
 
 def by_user(table: pa.Table, measure: str, label: str, title: str, *, log_x: bool = False) -> Figure:

@@ -1,6 +1,7 @@
-"""One HTML page that holds everything: claims, figures, tables, conventions. No scripts, nothing loaded from elsewhere.
+"""A report, as one HTML page that holds everything and as Markdown: claims, figures, tables, conventions.
 
-A report is sections, a section is a heading and blocks, and a block is one of the classes here. All text is escaped.
+A report is sections, a section is a heading and blocks, and a block is one of the classes here. All text is escaped;
+the page has no scripts and loads nothing from elsewhere.
 
 >>> page = render("A <b>title</b>", [Section("Results", [Text("5 < 6")])])
 >>> "<h1>A &lt;b&gt;title&lt;/b&gt;</h1>" in page, "5 &lt; 6" in page
@@ -15,24 +16,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from rankloop import codec
 from rankloop.errors import DataError
 
-Verdict = Literal["seen", "not seen", "not tested"]
+Verdict = Literal["seen", "undecided", "not seen", "not tested"]
+VERDICTS: tuple[Verdict, ...] = ("seen", "undecided", "not seen", "not tested")
 
 # -- what a report is made of --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Claim:
+class Judged:
     """Something a paper says, and whether our runs show it too."""
 
-    expected: str
+    says: str
     seen: str  # what came out, with the numbers
     verdict: Verdict
-    source: str = ""  # where the paper says it
+    where: str = ""  # in the paper
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ class Text:
         """The paragraph as HTML."""
         return f"<p>{escape(self.text)}</p>"
 
+    def markdown(self, folder: Path) -> str:  # noqa: ARG002
+        """The paragraph as Markdown."""
+        return f"{_plain(self.text)}\n"
+
 
 @dataclass(frozen=True)
 class Code:
@@ -55,6 +61,10 @@ class Code:
     def html(self) -> str:
         """A block of code as HTML."""
         return f"<pre><code>{escape(self.text)}</code></pre>"
+
+    def markdown(self, folder: Path) -> str:  # noqa: ARG002
+        """A block of code as Markdown."""
+        return f"```text\n{self.text}\n```\n"
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,11 @@ class Picture:
         content = base64.b64encode(codec.read_bytes(self.path)).decode()
         image = f'<img src="data:image/{kind};base64,{content}" alt="{escape(self.alternative)}">'
         return f"<figure>{image}<figcaption>{escape(self.caption)}</figcaption></figure>"
+
+    def markdown(self, folder: Path) -> str:
+        """A link to the PNG beside it, for a page in `folder`."""
+        place = self.path.with_suffix(".png").relative_to(folder).as_posix()
+        return f"![{_plain(self.alternative)}]({place})\n\n{_plain(self.caption)}\n"
 
 
 @dataclass(frozen=True)
@@ -95,7 +110,7 @@ class Table:
         head = f"<thead><tr>{head}</tr></thead>"
         return f'<div class="wide"><table>{caption}{head}<tbody>{body}</tbody></table></div>'
 
-    def markdown(self) -> str:
+    def markdown(self, folder: Path = Path()) -> str:  # noqa: ARG002
         """The table as Markdown, under its caption.
 
         >>> print(Table("Sizes", ("set", "documents"), [("a|b", "5")]).markdown())
@@ -120,19 +135,34 @@ class Table:
 class Claims:
     """A table of claims with their verdicts, and how many there are of each."""
 
-    claims: Sequence[Claim]
+    claims: Sequence[Judged]
+    columns: ClassVar = ("what the paper says", "where", "what was seen here", "verdict")
 
     def html(self) -> str:
         """The claims as HTML."""
-        columns = ("what the paper says", "where", "what was seen here", "verdict")
-        head = "".join(f'<th scope="col">{name}</th>' for name in columns)
+        head = "".join(f'<th scope="col">{name}</th>' for name in self.columns)
         rows = "".join(
-            f"<tr><td>{escape(claim.expected)}</td><td>{escape(claim.source)}</td><td>{escape(claim.seen)}</td>"
+            f"<tr><td>{escape(claim.says)}</td><td>{escape(claim.where)}</td><td>{escape(claim.seen)}</td>"
             f'<td><span class="verdict {claim.verdict.replace(" ", "-")}">{claim.verdict}</span></td></tr>'
             for claim in self.claims
         )
         table = f'<table class="claims"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
         return f'<p>{tally(self.claims)}</p><div class="wide">{table}</div>'
+
+    def markdown(self, folder: Path = Path()) -> str:  # noqa: ARG002
+        """The claims as Markdown.
+
+        >>> print(Claims([Judged("A | B", "0.7 and 0.6", "seen", "4.2")]).markdown())
+        1 claim: 1 seen.
+        <BLANKLINE>
+        | what the paper says | where | what was seen here | verdict |
+        | --- | --- | --- | --- |
+        | A \\| B | 4.2 | 0.7 and 0.6 | **seen** |
+        <BLANKLINE>
+        """
+        rows = [(_cell(c.says), _cell(c.where), _cell(c.seen), f"**{c.verdict}**") for c in self.claims]
+        lines = [f"| {' | '.join(row)} |" for row in (self.columns, ("---",) * 4, *rows)]
+        return "\n".join([tally(self.claims), "", *lines, ""])
 
 
 Block = Text | Code | Picture | Table | Claims
@@ -173,40 +203,21 @@ def render(title: str, sections: Sequence[Section], subtitle: str = "") -> str:
     )
 
 
-def write_claims(path: Path | str, title: str, claims: Sequence[Claim], note: str = "") -> Path:
-    """Write the claims alone as Markdown, for a README or a review."""
+def write_markdown(path: Path | str, title: str, sections: Sequence[Section], subtitle: str = "") -> Path:
+    """Write the report as Markdown, whole or not at all; its figures must lie below the same folder."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    codec.write(path, claims_markdown(title, claims, note).encode())
+    parts = [f"# {_plain(title)}\n", *([f"{_plain(subtitle)}\n"] if subtitle else [])]
+    for section in sections:
+        parts += [f"## {_plain(section.title)}\n", *(block.markdown(path.parent) for block in section.blocks)]
+    codec.write(path, "\n".join(parts).encode())
     return path
 
 
-def claims_markdown(title: str, claims: Sequence[Claim], note: str = "") -> str:
-    """The claims as a Markdown table, under a note on how much they can say.
-
-    >>> print(claims_markdown("Paper", [Claim("A | B", "0.7 and 0.6", "seen", "4.2")]))
-    # Paper
-    <BLANKLINE>
-    1 claim: 1 seen.
-    <BLANKLINE>
-    | what the paper says | where | what was seen here | verdict |
-    | --- | --- | --- | --- |
-    | A \\| B | 4.2 | 0.7 and 0.6 | **seen** |
-    <BLANKLINE>
-    """
-    rows = [
-        f"| {_cell(claim.expected)} | {_cell(claim.source)} | {_cell(claim.seen)} | **{claim.verdict}** |"
-        for claim in claims
-    ]
-    head = "| what the paper says | where | what was seen here | verdict |\n| --- | --- | --- | --- |"
-    return "\n".join([f"# {title}", "", " ".join(filter(None, (tally(claims), note))), "", head, *rows, ""])
-
-
-def tally(claims: Sequence[Claim]) -> str:
+def tally(claims: Sequence[Judged]) -> str:
     """How many claims there are of each verdict."""
     counts = Counter(claim.verdict for claim in claims)
-    verdicts: tuple[Verdict, ...] = ("seen", "not seen", "not tested")
-    listed = ", ".join(f"{counts[verdict]} {verdict}" for verdict in verdicts if counts[verdict])
+    listed = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
     return f"{len(claims)} claim{'' if len(claims) == 1 else 's'}: {listed or 'none'}."
 
 
@@ -221,10 +232,14 @@ def plus_minus(mean: float | None, error: float | None, digits: int = 3) -> str:
     return f"{mean:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
 
 
+def _plain(text: str) -> str:
+    """Text that cannot start HTML, in one line."""
+    return " ".join(escape(text, quote=False).replace("\\", "\\\\").split())
+
+
 def _cell(text: str) -> str:
-    """Text that cannot end a cell or start HTML."""
-    plain = escape(text, quote=False).replace("\\", "\\\\")
-    return " ".join(plain.replace("|", "\\|").split())
+    """The same, that cannot end a cell either."""
+    return _plain(text).replace("|", "\\|")
 
 
 _CSS = """
@@ -249,7 +264,7 @@ th { color: var(--soft); font-weight: 600; }
 .claims td:first-child { min-width: 15rem; } .claims td:nth-child(3) { min-width: 20rem; }
 .verdict { white-space: nowrap; padding: .1rem .55rem; border-radius: 1rem; font-weight: 600; font-size: .82rem; }
 .seen { color: var(--yes); background: var(--yes-back); } .not-seen { color: var(--no); background: var(--no-back); }
-.not-tested { color: var(--soft); background: var(--card); border: 1px solid var(--line); }
+.not-tested, .undecided { color: var(--soft); background: var(--card); border: 1px solid var(--line); }
 figure { margin: 1.4rem 0; } figcaption { color: var(--soft); font-size: .9rem; margin-top: .5rem; }
 img, pre { border: 1px solid var(--line); border-radius: .5rem; }
 img { display: block; width: 100%; height: auto; background: #fff; }

@@ -16,6 +16,7 @@ from rankloop.metrics import Empty, mean_ratio
 from rankloop.types import Array
 
 BLOCK_RANKS = (1, 5, 10)  # the ranks of the paper's Figure 6
+BLOCK_PLACES = tuple(range(0, 101, 5))  # places in the list in per cent, of its Figure 7a: lists differ in length
 
 
 class Probe(Protocol):
@@ -68,11 +69,10 @@ def closeness(dataset: Dataset) -> Probe:
 
 
 def blocks(dataset: Dataset, queries: int = 20) -> Probe:
-    """Mean size of the block at ranks 1, 5, 10, the middle and the last, and number of blocks (Figures 6 and 7).
+    """Mean size of the block at ranks 1, 5, 10, the middle, the last, every 5 % of the list, and number of blocks.
 
-    Over the first queries of the data set.
-
-    Only for learners with `blocks(candidates)`; the others give nothing.
+    Over the first queries of the data set: Figures 6 and 7 of PairRank. Only for learners with `blocks(candidates)`;
+    the others give nothing.
     """
     some = [dataset.candidates(q) for q in range(min(queries, len(dataset)))]
 
@@ -81,18 +81,21 @@ def blocks(dataset: Dataset, queries: int = 20) -> Probe:
         if blocks_of is None:
             return {}
         sizes_at: dict[int, list[int]] = {rank: [] for rank in BLOCK_RANKS}
-        counts, middle, last = [], [], []
+        counts, middle, last, profile = [], [], [], []
         for candidates in some:
             ends = blocks_of(candidates)
             sizes = np.repeat(np.diff(ends, prepend=0), np.diff(ends, prepend=0))  # the size of the block at each rank
             counts.append(len(ends))
             middle.append(sizes[sizes.size // 2])
             last.append(sizes[-1])
+            profile.append(sizes[np.array(BLOCK_PLACES) * (sizes.size - 1) // 100])
             for rank, found in sizes_at.items():
                 if rank <= sizes.size:
                     found.append(int(sizes[rank - 1]))
         means = {f"block_size@{rank}": float(np.mean(found)) for rank, found in sizes_at.items() if found}
         further = {"block_size@middle": float(np.mean(middle)), "block_size@last": float(np.mean(last))}
+        places = zip(BLOCK_PLACES, np.mean(profile, axis=0), strict=True)
+        further |= {f"block_size@{place}%": float(size) for place, size in places}
         return {**means, **further, "blocks": float(np.mean(counts))}
 
     return probe

@@ -10,13 +10,18 @@
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
+from rankloop import codec
 from rankloop.clicks import ClickModel, load
+from rankloop.clicks.cascade import Cascade
+from rankloop.clicks.pbm import PositionBased
 from rankloop.clicks.published import read_published
+from rankloop.clicks.readers import read_log
 from rankloop.errors import DataError
 from rankloop.kernels.click_models import CASCADE, CHAIN, POSITION, ClickChances
 from rankloop.lab.specs import integer, only, parse_spec
@@ -25,7 +30,34 @@ from rankloop.types import Array
 Users = dict[str, dict[str, ClickChances]]  # model -> query -> who brings it; documents are 0, 1, … of the query
 DOCUMENTS = 10  # of each query of a fitted model, as in paper 002
 QUERIES = 10  # of a fitted model
+LOGGED_QUERIES = 60  # of a raw log: the most frequent ones (paper 002, section 5)
 _ONE, _TABLE = np.ones(1), np.ones((1, 1))
+
+
+def models_of(source: str, folder: Path) -> str:
+    """A source of click models; a raw log gives CM and PBM of its 60 most frequent queries, fitted query by query."""
+    path = Path(source)
+    if not path.is_file() or path.suffix.lower() in (".json", ".model"):
+        return source
+    log = read_log(path, skip_bad=True)
+    asked = log.pairs.names()[0][log.shown[:, 0]]
+    names, counts = np.unique(asked, return_counts=True)
+    names = names[np.argsort(-counts, kind="stable")]
+    often = [name for name in names if len(log.pairs.documents_of(name)) >= DOCUMENTS]
+    models: dict[str, dict[str, dict[str, list[float]]]] = {model: {} for model in ("CM", "PBM")}
+    for query in map(str, often[:LOGGED_QUERIES]):
+        part = log.part(asked == query)
+        documents = part.pairs.documents_of(query)
+        users = [model.fit(part).chances_of(query, documents) for model in (Cascade(), PositionBased())]
+        best = np.sort(np.argsort(-users[1].attraction, kind="stable")[:DOCUMENTS])
+        for name, user in zip(models, users, strict=True):
+            models[name][query] = {"attraction": user.attraction[best].tolist()}
+        examined = users[1].examination[:, 0]
+        models["PBM"][query]["examination"] = examined[np.minimum(np.arange(DOCUMENTS), examined.size - 1)].tolist()
+    if not often:
+        raise DataError(f"{source}: no query of the log has {DOCUMENTS} documents; give a log with longer lists")
+    codec.write(folder / f"{path.name}.models.json", json.dumps(models).encode())
+    return str(folder / f"{path.name}.models.json")
 
 
 @lru_cache(maxsize=4)

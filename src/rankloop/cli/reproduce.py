@@ -1,0 +1,137 @@
+"""`rankloop reproduce`: a paper's experiments, and claim by claim what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from rankloop.cli import _out
+
+if TYPE_CHECKING:
+    from rankloop.lab.figures.report import Judged
+    from rankloop.lab.papers.engine import OnStep
+    from rankloop.lab.runs.workers import Event, OnEvent
+
+Name = Literal["pairrank", "neural", "bubblerank", "topk", "nonstationary"]
+_EVERY = 30.0  # seconds between two lines of progress where nobody watches a bar
+_COLOURS = {"seen": "green", "not seen": "red", "undecided": "yellow", "not tested": "dim"}
+
+
+def add_to(app: App) -> None:
+    """Register the command."""
+    app.command(reproduce)
+
+
+def reproduce(
+    paper: Name,
+    /,
+    *,
+    quick: bool = False,
+    data: Annotated[list[str] | None, Parameter(negative=())] = None,
+    out: Path | None = None,
+    processes: int = 2,
+    observability: bool = False,
+) -> None:
+    """Repeat a paper's experiments and say, claim by claim, what was seen: seen, undecided, not seen, not tested.
+
+    pairrank (Jia et al., WWW 2021), neural (Jia and Wang, WWW 2022), bubblerank (Li et al., UAI 2019), topk (Chaudhuri
+    and Tewari, JMLR 2017), nonstationary (Lu et al.). A full run takes half an hour of two cores, `--quick` minutes.
+    Interrupted, the same command goes on where it stopped.
+
+    Example: rankloop reproduce pairrank --quick
+
+    Example: rankloop reproduce neural --data "MSLR-WEB10K?fold=1" --data "MSLR-WEB10K?fold=2"
+
+    Parameters
+    ----------
+    paper
+        Which paper.
+    quick
+        A look in minutes: smaller data, fewer rounds and seeds.
+    data
+        LETOR folders or data specs instead of generated sets, may be repeated; folds of one folder count as clusters.
+        Settings are chosen on the validation part: `path?vali=0.2` cuts one off. For bubblerank click models: a JSON
+        file, what `rankloop clicks fit --out` wrote, or a raw click log.
+    out
+        Folder for report.html, the docs page PAPER.md with its figures, and the results; results/PAPER if not given.
+    processes
+        Runs at the same time.
+    observability
+        Of topk: run nothing; print for each ranking measure what can be learned from the grades of the first k of a few
+        items, computed exactly.
+    """
+    from rankloop.errors import InvalidParameter
+
+    if observability:
+        if paper != "topk":
+            raise InvalidParameter(f"--observability is about the paper topk, not {paper}")
+        from rankloop.lab.papers.theory import tables
+
+        for table in tables():
+            _out.print_table(table.caption, table.columns, table.rows, numbers_from=table.words)
+        return
+    from rankloop.lab.papers import engine, open_paper
+
+    with _watched() as (on_event, on_step):
+        done = engine.reproduce(
+            open_paper(paper),
+            out or Path("results") / paper,
+            quick=quick,
+            data=data,
+            processes=processes,
+            on_event=on_event,
+            on_step=on_step,
+        )
+    print_claims(paper, done.claims)
+    for path in (done.report, done.page):
+        _out.people.print(f"wrote {path}", highlight=False, soft_wrap=True)
+
+
+def print_claims(title: str, claims: list[Judged]) -> None:
+    """The claims as a table for people, verdicts first, and how many there are of each."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from rankloop.lab.figures.report import tally
+
+    table = Table(title=escape(title), title_justify="left", header_style="bold", show_lines=True)
+    table.add_column("verdict", no_wrap=True)
+    for column in ("what the paper says", "what was seen here"):
+        table.add_column(column, ratio=1, overflow="fold")
+    table.add_column("where", overflow="fold")
+    for claim in claims:
+        verdict = f"[{_COLOURS[claim.verdict]}]{claim.verdict}[/]"
+        table.add_row(verdict, escape(claim.says), escape(claim.seen), escape(claim.where))
+    _out.wide().print(table)
+    print(tally(claims))
+
+
+@contextmanager
+def _watched() -> Iterator[tuple[OnEvent, OnStep]]:
+    """A bar over the runs of each step; where nobody watches a bar, a line now and then."""
+    _out.say_when_compiling()
+    step, last = "", monotonic()
+    with _out.progress_bars() as bars:
+        task = bars.add_task("", total=None)
+
+        def on_step(text: str) -> None:
+            nonlocal step
+            step = text
+            bars.reset(task, description=text, total=None)
+            if not _out.people.is_terminal:
+                _out.people.print(text, highlight=False)
+
+        def on_event(event: Event) -> None:
+            nonlocal last
+            bars.update(task, completed=round(1000 * event.share), total=1000)
+            if not _out.people.is_terminal and monotonic() - last > _EVERY:
+                last = monotonic()
+                said = f"  {event.done} of {event.runs} runs, {event.share:.0%} of the rounds"
+                _out.people.print(said, highlight=False)
+
+        yield on_event, on_step

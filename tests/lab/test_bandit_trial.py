@@ -1,0 +1,59 @@
+"""Sources of click models for bandits to meet, and single runs with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rankloop.clicks import Pairs, PositionBased, save
+from rankloop.errors import DataError, InvalidParameter, UnknownName
+from rankloop.lab.runs.bandit_trial import WARM_ROUNDS, BanditTrial, _checkpoints
+from rankloop.lab.users.bandit_models import open_models
+
+
+def test_a_fitted_model_gives_its_longest_queries_and_their_best_documents(tmp_path: Path) -> None:
+    queries = ["short"] * 3 + ["long"] * 12
+    pairs = Pairs.of(queries, [f"d{i:02d}" for i in [*range(3), *range(12)]])
+    attraction = np.linspace(0.05, 0.75, 15)  # "long" comes first: its twelve have .05 to .6
+    model = PositionBased().given(pairs, attraction_=attraction, examination_=np.linspace(1, 0.4, 10))
+    save(model, tmp_path / "pbm.model")
+    users = open_models(str(tmp_path / "pbm.model"))
+    assert {name: list(queries) for name, queries in users.items()} == {"PBM": ["long"]}
+    assert users["PBM"]["long"].attraction == pytest.approx(attraction[2:12])
+    with pytest.raises(DataError, match="no such file"):
+        open_models(str(tmp_path / "nothing.json"))
+    with pytest.raises(InvalidParameter, match="no option 'docs'"):
+        open_models("generated?docs=3")
+
+
+def test_generated_users_have_the_papers_shape() -> None:
+    users = open_models("generated")
+    assert {model: len(queries) for model, queries in users.items()} == {"CM": 10, "PBM": 10}
+    assert {user.attraction.size for queries in users.values() for user in queries.values()} == {10}
+    assert (np.diff(users["PBM"]["1"].examination[:, 0]) < 0).all()
+
+
+def test_runs_repeat_and_start_where_they_should() -> None:
+    def run(**changed: Any) -> Any:
+        settings = {"start": "random", "rounds": 2000, "seed": 3, **changed}
+        trial = BanditTrial("x", "bubblerank", "generated?documents=6", "CM", "2", **settings)
+        return trial.carry_out(None, lambda _: None)
+
+    one, again, other = run(), run(), run(seed=4)
+    assert one.outcome.regret.tolist() == again.outcome.regret.tolist() != other.outcome.regret.tolist()
+    assert run(start="warm").wrong < run(start="random", seed=5).wrong
+    assert run(safety=True).outcome.regret.tolist() == one.outcome.regret.tolist()  # looking changes nothing
+    assert (run(safety=True).outcome.unsafe, WARM_ROUNDS) == (0, 20_000)
+    with pytest.raises(UnknownName, match="no query is called '99'"):
+        BanditTrial("x", "toprank", "generated", "CM", "99", rounds=5).carry_out(None, lambda _: None)
+    with pytest.raises(InvalidParameter, match="rounds is 0"):
+        BanditTrial("x", "toprank", "generated", "CM", "1", rounds=0)
+
+
+def test_checkpoints_are_multiples_of_a_thousand_and_the_end() -> None:
+    assert _checkpoints(10_000_000, 5).tolist() == [1000, 10_000, 100_000, 1_000_000, 10_000_000]
+    assert _checkpoints(2500, 50).tolist() == [1000, 2000, 2500]
+    assert _checkpoints(7, 50).tolist() == [7]

@@ -1,0 +1,581 @@
+"""The rule by which claims are judged, every kind of claim, and all papers in a tiny form, looked at by verdict."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rankloop import cli
+from rankloop.errors import DataError, InvalidParameter, UnknownName
+from rankloop.lab.figures.cells import Cell, Results, after, by_round, estimate, growth, mean_until, rise
+from rankloop.lab.figures.report import Judged
+from rankloop.lab.figures.tables import Ends, Growth
+from rankloop.lab.papers import PAPERS, bubblerank, engine, open_paper, theory
+from rankloop.lab.papers.claims import (
+    RULE,
+    Claim,
+    Comparison,
+    Computed,
+    ForUser,
+    Halfway,
+    Higher,
+    Larger,
+    Level,
+    Never,
+    Spread,
+    Steps,
+    Straight,
+    Within,
+    verdict,
+)
+from rankloop.lab.papers.engine import Contender, Look, Paper, Part
+from rankloop.lab.runs.results import read_results, table_of
+from rankloop.lab.runs.workers import Event
+from rankloop.lab.users.bandit_models import models_of
+from rankloop.registry import PUBLISHED, make
+from rankloop.statistics import Estimate
+
+ROUNDS = (1, 100, 1000)
+DATA = "synthetic:mq2008?queries=20&vali=6&test=12&features=6"
+
+
+def rows(measure: str, series: dict[str, list[Any]], data: str = "d", user: str = "u") -> list[dict[str, Any]]:
+    """Label -> for each seed its value at the end, or at rounds 1, 100 and 1000."""
+    return [
+        {"run": f"{label}{data}{user}{seed}", "label": label, "data": data, "user": user, "seed": seed}
+        | {"round": at, measure: float(value)}
+        for label, seeds in series.items()
+        for seed, values in enumerate(seeds)
+        for at, value in zip(ROUNDS, values if isinstance(values, list) else [0, 0, values], strict=True)
+    ]
+
+
+def results(*parts: list[dict[str, Any]]) -> Results:
+    return Results({"main": table_of(row for part in parts for row in part)})
+
+
+# -- the rule --------------------------------------------------------------------------------------------------------
+
+
+def one(value: float, error: float = 0.1, df: float = 4.0) -> Comparison:
+    return Comparison("a - b", "d", Estimate(value, error, df, 5), 0.0, np.inf)
+
+
+SURE, UNSURE, OPPOSITE = one(1.0), one(0.1), one(-1.0)
+ALONE = one(1.0, float("nan"), 0.0)  # a single run
+
+
+@pytest.mark.parametrize(
+    ("found", "most", "every", "any_"),
+    [
+        ([SURE, SURE], "seen", "seen", "seen"),
+        ([SURE, SURE, UNSURE], "seen", "undecided", "seen"),
+        ([SURE, UNSURE], "undecided", "undecided", "seen"),
+        ([UNSURE], "undecided", "undecided", "undecided"),
+        ([SURE, SURE, SURE, OPPOSITE], "not seen", "not seen", "seen"),
+        ([OPPOSITE, UNSURE], "not seen", "not seen", "undecided"),
+        ([OPPOSITE, OPPOSITE], "not seen", "not seen", "not seen"),
+        ([ALONE, ALONE, ALONE], "undecided", "undecided", "undecided"),
+        ([ALONE, SURE, SURE], "seen", "undecided", "seen"),
+        ([], "not tested", "not tested", "not tested"),
+    ],
+)
+def test_the_rule(found: list[Comparison], most: str, every: str, any_: str) -> None:
+    assert verdict(found)[0] == most
+    assert verdict(found, "all")[0] == every
+    assert verdict(found, "any")[0] == any_
+
+
+def test_many_comparisons_make_each_less_sure() -> None:
+    """t = 3 with four degrees of freedom is p = .02: enough alone, not as one of twenty."""
+    lucky = one(0.3)
+    assert verdict([lucky])[0] == "seen"
+    assert verdict([lucky, *[one(0.0)] * 19], "any")[0] == "undecided"
+    assert verdict([one(-0.3), *[SURE] * 19])[0] == "seen"  # nor is one unlucky one a failure
+
+
+def test_chance_alone_is_seldom_seen() -> None:
+    """Of claims without anything in them, with three seeds and ten comparisons, at most 5 % are called seen or not."""
+    rng = np.random.default_rng(0)
+    called = 0
+    for _ in range(400):
+        draws = rng.normal(size=(10, 3))
+        found = [one(d.mean(), d.std(ddof=1) / 3**0.5, 2.0) for d in draws]
+        called += verdict(found, "any")[0] == "seen"
+    assert called <= 0.05 * 400 + 2 * (0.05 * 0.95 * 400) ** 0.5
+
+
+# -- readings and cells ----------------------------------------------------------------------------------------------
+
+
+def test_readings() -> None:
+    at, values = np.array(ROUNDS), np.array([1.0, 4.0, 9.0])
+    found = [
+        reading.of(at, values) for reading in (after(0.1), by_round(999), rise(0.1), mean_until(0.1), mean_until())
+    ]
+    assert found == [4.0, 4.0, 5.0, 2.5, pytest.approx(14 / 3)]
+    assert growth().of(at, np.array([1.0, 10.0, 10 * 10**0.5])) == pytest.approx(0.5)
+    assert growth(little=1.0).of(at, values) == 0.0
+    assert np.isnan(growth().of(at, np.array([0.0, -1.0, 5.0])))
+
+
+def test_pooled_queries_are_clusters() -> None:
+    """Four queries that differ, ten runs each that hardly do: what is known is known of four, not of forty."""
+    rng = np.random.default_rng(1)
+    level = {f"query {q}": 10.0 * q for q in range(4)}
+    made = [rows("regret", {"a": list(level[q] + rng.normal(0, 0.1, 10))}, q) for q in level]
+    found = estimate(results(*made).values("main", "regret", "a", Cell("", "u")))
+    assert found.error == pytest.approx(np.std([0, 10, 20, 30], ddof=1) / 2, rel=0.02)  # 6.5; pooled it would be 1.8
+    assert found.df == pytest.approx(3.0)
+
+
+def test_folds_of_one_set_share_a_cell() -> None:
+    folds = [rows("cosine", {"a": [fold, fold + 0.1], "b": [0.0, 0.1]}, f"X?fold={fold}") for fold in (1, 2, 3)]
+    (found,) = Higher("", "", "cosine", "a", "b").comparisons(results(*folds))
+    assert found.found.value == pytest.approx(2.0)
+    assert found.found.df == pytest.approx(2.0)  # three folds
+
+
+def test_a_name_for_two_runs_is_refused() -> None:
+    with pytest.raises(DataError, match="called by one name"):
+        results(rows("cosine", {"a": [1.0]}), rows("cosine", {"a": [2.0]})).runs("main", "cosine")
+
+
+def test_differences_are_paired_by_seed() -> None:
+    (found,) = Higher("", "", "cosine", "a", "b").comparisons(
+        results(rows("cosine", {"a": [1, 5, 9], "b": [0.5, 4.4]}))
+    )
+    assert found.found.value == pytest.approx(0.55)  # of .5 and .6; unpaired, the error would be 2.8
+    assert found.found.error == pytest.approx(0.05)
+
+
+# -- every kind of claim, seen, turned round, and with one seed --------------------------------------------------------
+
+USERS = ("perfect", "navigational")
+
+
+def by_user(navigational: float) -> Results:
+    made = [
+        rows("blocks", {"a": [[s, s, s] for s in (v, v + 0.1, v)]}, user=u)
+        for u, v in zip(USERS, (5.0, navigational), strict=True)
+    ]
+    return results(*made)
+
+
+def lists(bend: float) -> Results:
+    """Regret against the pairs that start wrong: a slope of 3, three queries at their own levels."""
+    rng = np.random.default_rng(2)
+    made = []
+    for q in range(4):
+        wrong = rng.permutation(20)[:10].astype(float)
+        regret = 100 * q + 3 * wrong + bend * (wrong - 10) ** 2 + rng.normal(0, 0.5, 10)
+        made.append(
+            [
+                a | b
+                for a, b in zip(
+                    rows("regret", {"a": list(regret)}, f"q{q}"),
+                    rows("wrong", {"a": list(wrong)}, f"q{q}"),
+                    strict=True,
+                )
+            ]
+        )
+    return results(*made)
+
+
+def steps(factor: float) -> Results:
+    return results(
+        rows("regret", {f"0.5^{i}": [10 * factor**i, 10.1 * factor**i, 9.9 * factor**i] for i in range(1, 4)})
+    )
+
+
+WELL, POOR = [1.0, 1.1, 1.2], [0.5, 0.59, 0.71]
+PAIR = Higher("", "", "cosine", "a", "b")
+KINDS: dict[str, tuple[Claim, Results, Results]] = {
+    "higher": (PAIR, results(rows("cosine", {"a": WELL, "b": POOR})), results(rows("cosine", {"a": POOR, "b": WELL}))),
+    "times": (
+        replace(PAIR, times=1.5),
+        results(rows("cosine", {"a": WELL, "b": POOR})),
+        results(rows("cosine", {"a": WELL, "b": [0.9, 1.0, 1.09]})),
+    ),
+    "within": (
+        Within("", "", "cosine", "a", "b", above=-0.1, below=0.1),
+        results(rows("cosine", {"a": WELL, "b": [1.01, 1.1, 1.19]})),
+        results(rows("cosine", {"a": WELL, "b": POOR})),
+    ),
+    "relative": (
+        Within("", "", "cosine", "a", "b", above=-np.inf, below=0.25, relative=True),
+        results(rows("cosine", {"a": [110, 112, 111], "b": [100, 101, 99]})),
+        results(rows("cosine", {"a": [150, 152, 151], "b": [100, 101, 99]})),
+    ),
+    "spread": (
+        Spread("", "", "cosine", "a", "b", times=1.5, above=-np.inf, below=0.0),
+        results(rows("cosine", {"a": [1, 2, 3, 4, 5, 6, 7, 8], "b": [1, 4, 7, 10, 13, 16, 19, 22]})),
+        results(rows("cosine", {"a": [0, 50, 100, 150, 200, 250, 300, 350], "b": [1, 2, 3, 4, 5, 6, 7, 8]})),
+    ),
+    "level": (
+        Level("", "", "cosine", "a", reading=rise(0.1)),
+        results(rows("cosine", {"a": [[0, 1, 2], [0, 1, 2.1], [0, 1, 2.2]]})),
+        results(rows("cosine", {"a": [[0, 2, 1], [0, 2, 1.1], [0, 2, 1.2]]})),
+    ),
+    "larger": (
+        Larger("", "", "block_size@10", "block_size@1", "a"),
+        results(
+            [x | y for x, y in zip(rows("block_size@10", {"a": WELL}), rows("block_size@1", {"a": POOR}), strict=True)]
+        ),
+        results(
+            [x | y for x, y in zip(rows("block_size@10", {"a": POOR}), rows("block_size@1", {"a": WELL}), strict=True)]
+        ),
+    ),
+    "user": (ForUser("", "", "blocks", "a", "navigational", -1.0), by_user(2.0), by_user(8.0)),
+    "halfway": (
+        Halfway("", "", "cosine", "a", "random", "best"),
+        results(rows("cosine", {"a": [0.8, 0.81, 0.79], "random": [0.1, 0.11, 0.1], "best": [1.0, 1.01, 1.0]})),
+        results(rows("cosine", {"a": [0.4, 0.41, 0.39], "random": [0.1, 0.11, 0.1], "best": [1.0, 1.01, 1.0]})),
+    ),
+    "steps": (
+        Steps("", "", "regret", ("0.5^1", "0.5^2", "0.5^3"), above=float(np.log2(1.5)), below=float(np.log2(2.5))),
+        steps(2.0),
+        steps(3.0),
+    ),
+    "straight": (Straight("", "", "regret", "wrong", "a"), lists(0.0), lists(2.0)),
+    "never": (
+        Never("", "", "unsafe", ("a",)),
+        results(rows("unsafe", {"a": [0, 0]})),
+        results(rows("unsafe", {"a": [0, 1]})),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_claim_is_seen_and_turned_round_it_is_not(kind: str) -> None:
+    claim, good, bad = KINDS[kind]
+    assert claim.judged(good).verdict == "seen"
+    assert claim.judged(bad).verdict == "not seen"
+    assert claim.judged(Results({"main": table_of([])})).verdict == "not tested"
+    if kind not in ("never", "straight"):
+        table = good.tables["main"]
+        single = Results({"main": table.filter(pa.array([seed == 0 for seed in table["seed"].to_pylist()]))})
+        assert claim.judged(single).verdict == "undecided"
+
+
+def test_a_claim_comes_with_its_numbers() -> None:
+    told = PAIR.judged(KINDS["higher"][1]).seen
+    assert (
+        told
+        == "cosine to the offline model: +0.5 ± 0.0058 (a - b, d, u); holds for sure in 1, fails for sure in 0 of 1"
+    )
+
+
+def test_matched_pairs_are_compared_in_turn() -> None:
+    found = replace(PAIR, high=("a", "c"), low=("b", "d"), matched=True).contrasts(Cell("d", "u"))
+    assert [what for what, _ in found] == ["a - b", "c - d"]
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_tables_of_ends_have_users_and_learners_down_and_data_across() -> None:
+    made = [rows("online.cndcg", {"DBGD": [99.0, 101.0], "DM²L": [110.0, 112.0]}, data) for data in ("a", "b")]
+    table = Ends("T", "online.cndcg", digits=1, over={"DM²L": "DBGD"}).table(results(*made))
+    assert table.columns == ("user", "learner", "a", "b")
+    assert [row[:3] for row in table.rows] == [
+        ("u", "DBGD", "100.0 ± 1.0"),
+        ("u", "DM²L", "111.0 ± 1.0"),
+        ("u", "DM²L over DBGD", "+11.0%"),
+    ]
+    pooled = Ends("T", "online.cndcg", digits=1, pooled=True).table(results(*made))
+    assert (pooled.columns, pooled.rows[0]) == (("learner", "u"), ("DBGD", "100.0 ± 0.0"))
+
+
+def test_tables_of_growth() -> None:
+    table = Growth("T", "regret", part="main", rounds=(100, 1000)).table(
+        results(rows("regret", {"a": [[1, 10, 100], [1, 10, 100]]}))
+    )
+    assert table.rows == [("d", "a", "10", "100", "1.00 ± 0.00")]
+
+
+# -- papers as data --------------------------------------------------------------------------------------------------
+
+
+def test_papers_are_found_by_name() -> None:
+    assert [open_paper(name).name for name in PAPERS] == list(PAPERS)
+    with pytest.raises(UnknownName, match="no paper is called 'rankpair'; there are pairrank"):
+        open_paper("rankpair")
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_claims_speak_of_contenders_that_run(name: str) -> None:
+    paper = open_paper(name)
+    labels = {part.name: {c.name for c in part.contenders} for part in paper.parts}
+    for claim in paper.claims:
+        if isinstance(claim, Computed):
+            continue
+        said = [
+            value for field in ("high", "low", "who", "floor", "ceiling") for value in _names(getattr(claim, field, ()))
+        ]
+        assert said, claim.says
+        assert set(said) <= labels[claim.part], claim.says  # type: ignore[attr-defined]
+        assert claim.where, claim.says  # type: ignore[attr-defined]
+    assert len({claim.judged(Results({})).says for claim in paper.claims if not isinstance(claim, Computed)}) >= 10
+
+
+def _names(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_contender_can_be_made_and_published_ones_are_among_them(name: str) -> None:
+    paper = open_paper(name)
+    published = set()
+    for part in paper.parts:
+        for c in part.contenders:
+            published.add(c.learner.partition("?")[0])
+            for params in c.tried:
+                given = {key: 1e-6 if value == "1/n" else value for key, value in params.items()}
+                learner, every = engine.Asked(part, c, given, "", "", part.rounds, 0).learner
+                make(learner, **every)
+        assert part.seeds >= 3, "with fewer nothing can be sure"
+        quick = replace(part, **part.quick)
+        assert quick.rounds * quick.seeds <= part.rounds * part.seeds
+    assert published & set(PUBLISHED)
+    assert all(part.seeds >= 5 for part in paper.parts) or name == "bubblerank"
+
+
+def test_the_page_on_what_can_be_learned_has_these_tables() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text("utf-8")
+    for table in theory.tables():
+        assert table.markdown().partition("\n\n")[2].strip() in page, "copy it from `rankloop reproduce topk`"
+
+
+# -- the engine ------------------------------------------------------------------------------------------------------
+
+BEST, FLOOR = "offline", "random"
+TINY = Paper(
+    "tiny",
+    "Nobody: Nothing. 2026",
+    "A tiny paper",
+    "Two learners.",
+    "much.",
+    (
+        Part(
+            "main",
+            (
+                Contender(BEST, "offline-ranknet"),
+                Contender(FLOOR, "random"),
+                Contender("tuned", "pdgd", ({"rate": 0.1}, {"rate": 1e-9})),
+                Contender("twin", "pdgd", ({"decay": 1.0},), like="tuned"),
+                Contender("same", "pdgd?rate=0.1"),
+            ),
+            (DATA,),
+            rounds=40,
+            seeds=3,
+            users=("perfect",),
+            looks=(Look(30, 2, 2), Look(60, 2, 1)),
+        ),
+    ),
+    (
+        Higher("the ceiling is above the floor", "1", "offline.ndcg@10", BEST, FLOOR),
+        Higher("the floor is above the ceiling", "2", "offline.ndcg@10", FLOOR, BEST),
+        Higher("nobody measures it", "3", "cosine", BEST, FLOOR),
+        Computed("it is so", "4", lambda _: ("computed", True)),
+    ),
+    (engine.curves("held-out", "Figure 1.", "offline.ndcg@10"),),
+    (Ends("Ends", "offline.ndcg@10"),),
+)
+
+
+def test_an_experiment_from_end_to_end(tmp_path: Path) -> None:
+    told: list[str] = []
+    done = engine.reproduce(TINY, tmp_path, on_step=told.append)
+    assert [claim.verdict for claim in done.claims] == ["seen", "not seen", "not tested", "seen"]
+    assert told[0] == "main: choosing settings, 1 of 2, 4 runs"
+    assert "main: 15 runs" in told
+    page, report = done.page.read_text("utf-8"), done.report.read_text("utf-8")
+    assert done.page == tmp_path / "tiny.md"
+    for text in (RULE, "The paper: much.", "rankloop reproduce tiny", "core-minutes", "| main | twin | pdgd |"):
+        assert page.count(text) == 1
+    assert all((tmp_path / link).is_file() for link in re.findall(r"\]\((\S+\.png)\)", page))
+    assert "**not seen**" in page
+    assert 'class="verdict not-seen"' in report
+    assert report.count("<img") == 1
+
+    events: list[Event] = []
+    again = engine.reproduce(TINY, tmp_path, on_event=events.append)
+    assert {event.kind for event in events} == {"kept"}
+    assert again.page.read_text("utf-8") == page
+
+
+def test_with_one_seed_nothing_is_decided(tmp_path: Path) -> None:
+    one_seed = replace(TINY, parts=(replace(TINY.parts[0], seeds=1, contenders=TINY.parts[0].contenders[:2]),))
+    done = engine.reproduce(one_seed, tmp_path)
+    assert [claim.verdict for claim in done.claims] == ["undecided", "undecided", "not tested", "seen"]
+
+
+def test_settings_are_chosen_on_other_seeds_and_the_validation_part(tmp_path: Path) -> None:
+    engine.reproduce(TINY, tmp_path)
+    looks = [read_results(tmp_path / f"main-choice-{step}.parquet").to_pylist() for step in (1, 2)]
+    assert {row["evaluate_on"] for look in looks for row in look} == {"vali"}
+    assert {row["seed"] for look in looks for row in look} == {100, 101}
+    assert [{row["rounds"] for row in look} for look in looks] == [{30}, {60}]
+    ends: dict[str, list[float]] = {}
+    for row in looks[1]:
+        ends.setdefault(row["params"], []).append(row["offline.ndcg@10"])
+    best = json.loads(max(ends, key=lambda params: float(np.mean(ends[params]))))
+    table = read_results(tmp_path / "main.parquet")
+    ran = {json.dumps(json.loads(params), sort_keys=True) for params in table["params"].to_pylist()}
+    assert {json.dumps(p, sort_keys=True) for p in (best, {**best, "decay": 1.0})} <= ran
+    assert set(table["seed"].to_pylist()) == {0, 1, 2}
+    assert set(table["evaluate_on"].to_pylist()) == {"test"}
+
+
+def test_ones_own_data_takes_the_place_of_a_paper_s() -> None:
+    paper = open_paper("pairrank").at(quick=True, data=["x", "y"])
+    assert [part.data == ("x", "y") for part in paper.parts] == [True, False]
+    assert paper.parts[0].rounds == open_paper("pairrank").parts[0].quick["rounds"]
+    assert open_paper("topk").at().parts == open_paper("topk").parts
+
+
+# -- all papers in a tiny form -----------------------------------------------------------------------------------------
+
+_ITEMS, _SLOPES, _SURROGATES, _CONTEXT = open_paper("topk").parts
+SMALL: dict[str, tuple[Callable[[Part], dict[str, Any]], tuple[Claim, ...]]] = {
+    "pairrank": (
+        lambda part: {"data": (DATA,), "rounds": 40, "seeds": 2, "looks": tuple(Look(10) for _ in part.looks)},
+        (Higher("!", "", "offline.ndcg@10", "offline RankNet", "random", users="perfect"),),
+    ),
+    "neural": (
+        lambda part: {"data": (DATA,), "rounds": 25, "seeds": 2, "looks": tuple(Look(5) for _ in part.looks)},
+        (Level("!", "", "certain@10", "olRankNet", above=-0.001),),
+    ),
+    "nonstationary": (
+        lambda part: {
+            "data": (DATA,),
+            "rounds": 520 if part.name == "tracking" else 30,
+            "seeds": 2,
+            "users": ("perfect",),
+        },
+        (Higher("!", "", "state_bytes", "DM²L", "DBGD"),),
+    ),
+    "bubblerank": (
+        lambda part: (
+            {"data": part.data if part.name == "examination" else ("generated?queries=3&documents=6",)}
+            | {"rounds": 5000, "seeds": 2}
+        ),
+        (Never("!", "", "unsafe", ("BubbleRank0", "BubbleRankKL"), part="safety"),),
+    ),
+    "topk": (
+        lambda part: (
+            {"data": (DATA,) if part.name == "main" else part.data, "rounds": 2000, "seeds": 3}
+            | {"looks": tuple(Look(100, 1, 2) for _ in part.looks)}
+        ),
+        (Higher("!", "", "average_regret", "K = 400", "FTPL, all grades", part="items"),),
+    ),
+}
+TURNED: dict[str, Claim] = {
+    "pairrank": Higher("?", "", "offline.ndcg@10", "random", "offline RankNet", users="perfect"),
+    "neural": Level("?", "", "certain@10", "olRankNet", above=1.001),
+    "nonstationary": Higher("?", "", "state_bytes", "DBGD", "DM²L"),
+    "bubblerank": Never("?", "", "unsafe", ("CascadeKL-UCB",), part="safety"),
+    "topk": Higher("?", "", "average_regret", "FTPL, all grades", "K = 400", part="items"),
+}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_paper_in_small(name: str, tmp_path: Path) -> None:
+    shrink, sure = SMALL[name]
+    whole = open_paper(name)
+    few = [replace(c, tried=c.tried[:2], seeds=0) for part in whole.parts for c in part.contenders]
+    by_part = iter(few)
+    parts = tuple(
+        replace(part, contenders=tuple(next(by_part) for _ in part.contenders), **shrink(part)) for part in whole.parts
+    )
+    paper = replace(whole, parts=parts, claims=(*whole.claims, *sure, TURNED[name]))
+    done = engine.reproduce(paper, tmp_path)
+    verdicts = {claim.says: claim.verdict for claim in done.claims}
+    assert (verdicts["!"], verdicts["?"]) == ("seen", "not seen")
+    assert "not tested" not in verdicts.values() or name in ("pairrank", "neural", "bubblerank"), verdicts
+    page = done.page.read_text("utf-8")
+    for part in parts:
+        for contender in part.contenders:
+            assert f"| {part.name} | {contender.name} |" in page
+    pictures = re.findall(r"\]\((\S+\.png)\)", page)
+    assert len(pictures) == len(whole.drawings)
+    assert all((tmp_path / picture).is_file() for picture in pictures)
+
+
+# -- click models from a raw log ----------------------------------------------------------------------------------
+
+
+def test_a_raw_log_gives_its_most_frequent_queries(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = []
+    for session in range(300):
+        query = "often" if session % 3 else "seldom"
+        documents = [f"{query[0]}{i}" for i in rng.permutation(12)[:10]]
+        clicks = ["1" if int(d[1:]) < 3 and rng.random() < 0.6 else "0" for d in documents]
+        lines.append(f"{session}\t{query}\t{','.join(documents)}\t{','.join(clicks)}")
+    lines += ["x\tshort\ta,b\t0,1"] * 500
+    log = tmp_path / "log.tsv"
+    log.write_text("\n".join(lines) + "\n")
+    part = replace(bubblerank.REGRETS, data=(models_of(str(log), tmp_path),))
+    cells = bubblerank.queries_of(part)
+    assert [(data.rpartition("#")[2], user) for data, user in cells] == [
+        ("often", "CM"),
+        ("seldom", "CM"),
+        ("often", "PBM"),
+        ("seldom", "PBM"),
+    ]
+    models = json.loads(Path(part.data[0]).read_text("utf-8"))
+    assert {len(query["attraction"]) for model in models.values() for query in model.values()} == {10}
+    assert models_of("generated?queries=2", tmp_path) == "generated?queries=2"
+    with pytest.raises(DataError, match="stands in two"):
+        bubblerank.queries_of(replace(part, data=("generated?queries=1", "generated?queries=1&seed=3")))
+
+
+# -- the command -----------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["reproduce", *arguments])
+    return int(ended.value.code or 0)
+
+
+def test_the_command_ends_in_a_table_that_people_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rankloop.lab.papers.open_paper", lambda _: TINY)
+    assert run("pairrank", "--quick", "--out", str(tmp_path), "--processes", "1") == 0
+    printed = capsys.readouterr()
+    assert "4 claims: 2 seen, 1 not seen, 1 not tested." in printed.out
+    assert "the ceiling is above the floor" in printed.out
+    assert "| ---" not in printed.out
+    assert "main: choosing settings, 1 of 2" in printed.err  # no silence in a log
+    assert "wrote" in printed.err
+
+
+def test_what_can_be_learned_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("topk", "--observability") == 0
+    printed = capsys.readouterr().out
+    for text in ("Table 1", "Table 2", "best regret", "Lemma 12"):
+        assert text in printed
+    for game, said in theory.GAMES:  # what was computed is what the paper says, where it says something
+        if not said.startswith("open"):
+            assert game.regret.removesuffix("at most") in said or "at most" in said or "globally" in said
+    assert run("pairrank", "--observability") == 2
+    assert isinstance(InvalidParameter("x"), ValueError)
+
+
+def test_claims_are_told_by_colour_and_by_word(capsys: pytest.CaptureFixture[str]) -> None:
+    from rankloop.cli.reproduce import print_claims
+
+    print_claims("t", [Judged("[bold]a[/bold]", "0.1", "undecided", "4")])
+    assert "[bold]a[/bold]" in capsys.readouterr().out
