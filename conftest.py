@@ -23,8 +23,10 @@ os.environ["RANKLOOP_CACHE"] = tempfile.mkdtemp(prefix="rankloop-tests-")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # No deadline: the first example of a test may compile a kernel. Derandomised: a red suite is red again tomorrow.
-settings.register_profile("rankloop", deadline=None, derandomize=True, max_examples=60)
-settings.load_profile("rankloop")
+# Before a release (`make soak`) ten times as many examples, and new ones each time.
+settings.register_profile("test", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("soak", deadline=None, max_examples=400, print_blob=True)
+settings.load_profile(os.environ.get("RANKLOOP_EXAMPLES", "test"))
 
 
 class _TellsFailures:
