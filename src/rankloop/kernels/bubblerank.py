@@ -7,13 +7,12 @@ than j, and how often exactly one of them was clicked, when the two were randomi
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from rankloop.kernels._jit import jit
 from rankloop.kernels.bandits import HARMFUL, cascade_clicks, charge, misordered, position_clicks
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
+from rankloop.kernels.elementary import log
 from rankloop.types import Array
 
 KEPT, SWAPPED = 1, 2  # what the coin of a randomised pair said
@@ -22,7 +21,7 @@ KEPT, SWAPPED = 1, 2  # what the coin of a randomised pair said
 @jit
 def bar_of(horizon: float, t: int) -> float:
     """4 log(1/δ) in round t: δ = horizon⁻⁴, or (1 + t)⁻⁴ where no horizon (0) is given."""
-    return 16.0 * math.log(horizon) if horizon > 0 else 16.0 * math.log(1.0 + t)
+    return 16.0 * log(horizon) if horizon > 0 else 16.0 * log(1.0 + t)
 
 
 @jit

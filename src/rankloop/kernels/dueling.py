@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.elementary import exp
 from rankloop.kernels.pairwise import dot
 from rankloop.kernels.ranking import top_k
 from rankloop.types import Array
@@ -226,7 +227,7 @@ def hedge(weights: Array, experts: Array, aggregate: Array, step: Array, alpha: 
         gain = 0.0
         for j in range(step.size):
             gain += step[j] * (experts[i, j] - aggregate[j])
-        found[i] = weights[i] * np.exp(alpha * gain / scale)
+        found[i] = weights[i] * exp(alpha * gain / scale)
         total += found[i]
     for i in range(weights.size):
         found[i] /= total

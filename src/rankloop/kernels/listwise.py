@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.elementary import exp, log1p, log2, power
 from rankloop.kernels.metrics import ideal_dcg
 from rankloop.types import Array
 
@@ -40,10 +41,10 @@ def swap_gains(scores: Array, labels: Array) -> Array:
     order = np.argsort(-scores, kind="mergesort")
     discount = np.empty(n)
     for p in range(n):
-        discount[order[p]] = 1.0 / np.log2(p + 2.0)
+        discount[order[p]] = 1.0 / log2(p + 2.0)
     for a in range(n):
         for b in range(a):
-            change = (2.0 ** labels[a] - 2.0 ** labels[b]) * (discount[a] - discount[b])
+            change = (power(2.0, labels[a]) - power(2.0, labels[b])) * (discount[a] - discount[b])
             gains[a, b] = gains[b, a] = np.abs(change) / ideal
     return gains
 
@@ -95,8 +96,8 @@ def pair_pulls(
                     weight *= gains[a, b]
                 margin = scores[first + a] - scores[first + b]
                 slack = 1.0 - np.float64(targets[c, a, b]) if noisy else 0.0
-                e = np.exp(-np.abs(margin))
-                loss += weight * (np.log1p(e) + max(-margin, 0.0) + slack * margin)
+                e = exp(-np.abs(margin))
+                loss += weight * (log1p(e) + max(-margin, 0.0) + slack * margin)
                 push = weight * ((e / (1.0 + e) if margin >= 0.0 else 1.0 / (1.0 + e)) - slack)
                 slope[first + a] -= push
                 slope[first + b] += push
@@ -124,8 +125,8 @@ def label_pulls(scores: Array, grades: Array, offsets: Array) -> tuple[Array, fl
                 if grades[first + a] > grades[first + b]:
                     weight = gains[a, b] / total
                     margin = scores[first + a] - scores[first + b]
-                    e = np.exp(-np.abs(margin))
-                    loss += weight * (np.log1p(e) + max(-margin, 0.0))
+                    e = exp(-np.abs(margin))
+                    loss += weight * (log1p(e) + max(-margin, 0.0))
                     push = weight * (e / (1.0 + e) if margin >= 0.0 else 1.0 / (1.0 + e))
                     slope[first + a] -= push
                     slope[first + b] += push
