@@ -52,7 +52,7 @@ def budget_of(kind: int, t: int) -> float:
         return 1.5 * log(max(t - 1.0, 1.0))  # Kveton et al. 2015, section 3: c = √(1.5 log(t - 1) / T)
     grown = log(t)
     if kind == KL_PUBLISHED or t < 2:
-        return log
+        return grown
     return max(grown + 3.0 * log(grown), 0.0)
 
 
