@@ -6,7 +6,11 @@ STAMP := $(VENV)/.installed
 SERVING := $(VENV)/.serving
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install serve demo compare test check format bench figures clean
+.PHONY: help install serve demo compare test soak check kernels format bench figures clean
+
+# One more than there are cores: some tests wait for a service, others compute meanwhile.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 help:  ## Say what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,8 +39,15 @@ compare: install  ## Compare learners in the lab on a generated data set, and dr
 	  --user navigational --rounds 2000 --seeds 2 --processes 2 --figure results/compare.png
 
 test: install  ## Check the code (ruff, mypy, import layers) and run all tests
-	$(MAKE) --no-print-directory check
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(MAKE) --no-print-directory -j2 check kernels
+	$(PYTEST)
+
+soak: install  ## Before a release: all tests with ten times the examples, long kill runs, every emulated machine
+	$(MAKE) --no-print-directory -j2 check kernels
+	RANKLOOP_EXAMPLES=soak $(PYTEST) -m '' -o timeout=3600 -o faulthandler_timeout=7200
+
+kernels: install  # machine code, ahead of the tests that would each wait for it; nothing to do the second time
+	$(BIN)/python -m tests.machines > /dev/null
 
 check: install  ## Lint, types, layers
 	$(BIN)/ruff check .

@@ -1,10 +1,17 @@
 """Settings for the whole suite, doctests included."""
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+# A script's `make test &` and many CI runners start us with Ctrl-C ignored. Whatever we start would inherit that, and
+# the tests that press it would wait for ever. (A program of ours keeps what it inherits: its parent wanted it so.)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Machine code is kept where it always is: it is named by its sources, so old code is never found.
 if "RANKLOOP_KERNELS" not in os.environ and "RANKLOOP_CACHE" not in os.environ:
@@ -16,5 +23,25 @@ os.environ["RANKLOOP_CACHE"] = tempfile.mkdtemp(prefix="rankloop-tests-")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # No deadline: the first example of a test may compile a kernel. Derandomised: a red suite is red again tomorrow.
-settings.register_profile("rankloop", deadline=None, derandomize=True, max_examples=60)
-settings.load_profile("rankloop")
+# Before a release (`make soak`) ten times as many examples, and new ones each time.
+settings.register_profile("test", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("soak", deadline=None, max_examples=400, print_blob=True)
+settings.load_profile(os.environ.get("RANKLOOP_EXAMPLES", "test"))
+
+
+class _TellsFailures:
+    """Names a failed test at once; pytest prints a letter, and the name only when all others have run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            why = report.longreprtext.strip().splitlines()[-1:]
+            terminal.write_line(f"\nFAILED in {report.when}: {report.nodeid} {' '.join(why)}", red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # of several processes, the one that reports
+        config.pluginmanager.register(_TellsFailures(config))

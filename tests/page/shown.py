@@ -15,7 +15,7 @@ import uvicorn
 from rankloop.service.app import create_served
 from rankloop.service.engine import Engine
 from rankloop.service.settings import Settings
-from tests.service.running import SPEC, Answer, ask, free_port, rank_request, wait_for
+from tests.service.running import PATIENCE, SPEC, Answer, ask, free_port, rank_request, wait_for
 
 
 class Served:
@@ -33,7 +33,7 @@ class Served:
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()
         wait_for(lambda: self._server.started, "the service to start")
-        assert engine.warm.wait(60)
+        assert engine.warm.wait(PATIENCE)
 
     def stop(self) -> None:
         self._server.should_exit = True

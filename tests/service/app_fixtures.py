@@ -21,6 +21,7 @@ from rankloop.service.engine import Engine
 from rankloop.service.ids import new_id
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin
+from tests.service.running import PATIENCE
 
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request
 
@@ -58,14 +59,17 @@ class Service:
 
     def ready(self) -> Self:
         """Wait until the kernels are warm."""
-        assert self.engine.warm.wait(60)
+        assert self.engine.warm.wait(PATIENCE)
         return self
 
     # -- calls that must succeed -----------------------------------------------------------------------------------
 
     def put(self, name: str, **spec: Any) -> Any:
-        """Without a guardrail unless one is given: a tenth of the lists would not be the learner's own."""
-        return fine(self.http.put(f"/v1/rankers/{name}", json={"guardrail": None, **spec}))
+        """Without a guardrail unless one is given: a tenth of the lists would not be the learner's own.
+
+        With a minute for each list: on a busy machine the usual tenth of a second ends in the base order.
+        """
+        return fine(self.http.put(f"/v1/rankers/{name}", json={"guardrail": None, "timeout_ms": 60_000.0, **spec}))
 
     def rank(self, name: str, candidates: Sequence[Body], explain: bool = False, **more: Any) -> Any:
         path = f"/v1/rankers/{name}/rank" + "?explain=true" * explain
@@ -144,7 +148,7 @@ def refused(response: httpx.Response, status: int, *words: str, error: str | Non
     return message
 
 
-def until(reached: Callable[[], bool], what: str = "it", seconds: float = 20.0) -> None:
+def until(reached: Callable[[], bool], what: str = "it", seconds: float = PATIENCE) -> None:
     """Wait for something that happens behind the API."""
     deadline = time.monotonic() + seconds
     while not reached():

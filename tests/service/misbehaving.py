@@ -14,6 +14,7 @@ import pytest
 from rankloop.learner import checked_values, cut, load_state, show, state_of
 from rankloop.registry import LEARNERS, Entry
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+from tests.service.running import PATIENCE
 
 
 @dataclass
@@ -105,12 +106,12 @@ class Hangs(Reverse):
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Any:
         if self.always or (candidates.query == "hang" and self.where == "rank"):
-            Hangs.free.wait(30)
+            Hangs.free.wait(PATIENCE)
         return super().rank(candidates, k, rng)
 
     def best(self, candidates: Candidates, k: int) -> Any:
         if candidates.query == "hang" and self.where == "best":
-            Hangs.free.wait(30)
+            Hangs.free.wait(PATIENCE)
         return super().best(candidates, k)
 
 

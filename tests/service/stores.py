@@ -13,6 +13,7 @@ from rankloop.service.store import NewEvent, NewImpression, Outcome, Writer, adm
 from rankloop.service.store.database import open_database
 from rankloop.service.store.log import Closing
 from rankloop.service.wire import FeedbackEvent, Receipt, Spec
+from tests.service.running import PATIENCE
 from tests.service.truths import read
 
 T = TypeVar("T")
@@ -77,11 +78,11 @@ class Store:
 
     def show(self, name: str | None = None, **fields: Any) -> str:
         new = self.new(name, **fields)
-        assert self.writer.impression(new).future.result(30).fresh
+        assert self.writer.impression(new).future.result(PATIENCE).fresh
         return new.id
 
     def send(self, *events: FeedbackEvent) -> list[Receipt]:
-        return self.writer.events([as_new(event) for event in events]).future.result(30).receipts
+        return self.writer.events([as_new(event) for event in events]).future.result(PATIENCE).receipts
 
     def close_windows(self, ranker: str = "shop") -> list[Closing]:
         return self.do(log.close_windows, ranker, self.now, KINDS)

@@ -25,6 +25,7 @@ from rankloop.service.run import opened, prepare, prepare_ranker
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, shown, until
+from tests.service.running import PATIENCE
 
 __all__ = ["service"]  # a fixture
 
@@ -62,7 +63,7 @@ def test_not_ready_while_kernels_warm_up(tmp_path: Path, monkeypatch: pytest.Mon
     true_warm = models.warm
 
     def slow(spec: wire.Spec) -> None:
-        assert go.wait(30)
+        assert go.wait(PATIENCE)
         true_warm(spec)
 
     store = tmp_path / "cold.db"
@@ -94,12 +95,12 @@ def test_a_ranker_made_in_the_last_moment_of_warming_up_gets_warm(
 
     def last_moment(*_: Any) -> int:
         looked.set()
-        assert go.wait(30)
+        assert go.wait(PATIENCE)
         return 0
 
     monkeypatch.setattr("rankloop.service.engine.gc.collect", last_moment)
     with Service(tmp_path / "moment.db") as cold:
-        assert looked.wait(30)
+        assert looked.wait(PATIENCE)
         cold.put("late-comer", learner="greedy", features=names(3), exposure="full")
         go.set()
         cold.ready()

@@ -16,6 +16,7 @@ from rankloop import Candidates, _requests
 from rankloop.client import AsyncClient, Client, ServiceError, ServiceUnavailable
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopError
 from rankloop.service.wire import Candidate, FeedbackEvent, RankAnswer, Spec
+from tests.service.running import PATIENCE
 from tests.service.scripted import DROP, Asked, Said, Server, script
 
 Go = Callable[..., Any]
@@ -97,10 +98,8 @@ def test_rank_comes_through_and_a_retry_repeats_the_same_request(go: Go) -> None
 
 
 def test_a_slow_answer_is_not_waited_for(go: Go) -> None:
-    with Server(script(Said(200, ANSWER, seconds=0.5), Said(200, ANSWER))) as server:
-        begin = time.monotonic()
-        go(server.url, "rank", "shop", HATS, request_id="mine", settings={"timeout": 0.1})
-        assert time.monotonic() - begin < 0.5
+    with Server(script(Said(200, ANSWER, seconds=2.0), Said(200, ANSWER))) as server:
+        go(server.url, "rank", "shop", HATS, request_id="mine", settings={"timeout": 0.5})
     assert [asked.json["request_id"] for asked in server.asked] == ["mine", "mine"]
 
 
@@ -142,9 +141,9 @@ def test_retry_after_is_honoured_up_to_a_limit(go: Go, monkeypatch: pytest.Monke
             go(server.url, "rank", "shop", HATS)
         return time.monotonic() - begin
 
-    assert 0.3 <= took("0.3") < 0.6
+    assert 0.3 <= took("0.3") < PATIENCE
     monkeypatch.setattr(_requests, "LONGEST_PAUSE", 0.05)
-    assert took("3600") < 0.4
+    assert took("3600") < PATIENCE
 
 
 def test_pauses_grow_and_are_random(monkeypatch: pytest.MonkeyPatch) -> None:

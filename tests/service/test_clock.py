@@ -40,6 +40,7 @@ def test_the_clock_goes_back(store_url: str) -> None:
             assert await click(engine, "new", after[0]) == ["accepted"]
             assert await click(engine, "early", before[0]) == ["duplicate"]
             await asyncio.sleep(1.5)  # three times the life of a lease that does not beat
+            wait_for(lambda: operations.status(engine, "shop").lag == 0, "all to be learned")
             status = operations.status(engine, "shop")
             assert status.learner_process == engine.worker
             assert (status.outcomes, status.lag, status.open_impressions) == (3, 0, 9)  # no window closes early

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.service.running import LOST, Load, Service, wait_for
 from tests.service.truths import check_log, check_state, read, refolded, snapshot_of
 
-CRASHES = int(os.environ.get("RANKLOOP_CRASHES", "25"))  # for each store
 LIFE = (0.05, 0.4)  # seconds between being ready and SIGKILL
 
 
-def test_kill_nine(store_url: str, start_service: Callable[..., Service]) -> None:
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("kills", [6, pytest.param(25, marks=pytest.mark.soak)])
+def test_kill_nine(kills: int, store_url: str, start_service: Callable[..., Service]) -> None:
     # Snapshots at every look: kills fall before, into and after one, and between it and the log.
     service = start_service(store=store_url, snapshot_seconds=0.05, refresh_seconds=0.05)
     service.put_ranker("shop")
@@ -23,7 +25,7 @@ def test_kill_nine(store_url: str, start_service: Callable[..., Service]) -> Non
     for load in loads:
         load.start()
     lengths, replayed = [], 0
-    for _ in range(CRASHES):
+    for _ in range(kills):
         time.sleep(rng.uniform(*LIFE))
         service.kill()
         ((head,),) = read(store_url, "SELECT next_seq FROM heads")
@@ -35,9 +37,9 @@ def test_kill_nine(store_url: str, start_service: Callable[..., Service]) -> Non
         load.end()
 
     # The load was real, and the kills hit it: outcomes in every life, something to replay, connections cut.
-    assert lengths[-1] > 2 * CRASHES
+    assert lengths[-1] > 2 * kills
     assert replayed > 0
-    assert sum(load.lost for load in loads) >= CRASHES
+    assert sum(load.lost for load in loads) >= kills
     assert not any(load.refused or load.unranked for load in loads)
 
     def settled() -> bool:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import time
 from collections.abc import Callable
 
 import msgspec
+import pytest
 
 from rankloop.service import tally as counting
 from tests.service.running import Load, Service, wait_for
 from tests.service.truths import check_log, read
 
-CRASHES = int(os.environ.get("RANKLOOP_CRASHES", "6"))  # for each store
 
-
-def test_kill_nine(store_url: str, start_service: Callable[..., Service]) -> None:
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("kills", [3, pytest.param(12, marks=pytest.mark.soak)])
+def test_kill_nine(kills: int, store_url: str, start_service: Callable[..., Service]) -> None:
     service = start_service(store=store_url, snapshot_seconds=0.1, refresh_seconds=0.1)
     service.put_ranker("shop", guardrail={"share": 0.3, "alpha": 1e-6})
     assert service.ask("POST", "/v1/rankers/shop/experiments", {"share": 0.6}).status == 201
@@ -25,7 +25,7 @@ def test_kill_nine(store_url: str, start_service: Callable[..., Service]) -> Non
     load = Load("load", service.port)
     load.start()
     tallied = []
-    for _ in range(CRASHES):
+    for _ in range(kills):
         time.sleep(rng.uniform(0.2, 0.8))
         service.kill()
         rows = read(store_url, "SELECT id, next_seq, tally FROM experiments ORDER BY id")

@@ -24,31 +24,38 @@ def short_shadow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "SHADOW", 200)
 
 
-def test_a_sabotaged_ranker_is_demoted() -> None:
-    found = lives("sabotaged", 6, 1500)
+SOAK = pytest.mark.soak
+
+
+@pytest.mark.parametrize("deployments", [3, pytest.param(12, marks=SOAK)])
+def test_a_sabotaged_ranker_is_demoted(deployments: int) -> None:
+    found = lives("sabotaged", deployments, 1500)
     assert all(life.demoted is not None for life in found)
     assert all(life.preference < -0.1 for life in found)
 
 
-def test_a_good_ranker_is_not() -> None:
-    found = lives("good", 3, 800)
-    assert [life.demoted for life in found] == [None] * 3
+@pytest.mark.parametrize("deployments", [2, pytest.param(8, marks=SOAK)])
+def test_a_good_ranker_is_not(deployments: int) -> None:
+    found = lives("good", deployments, 800)
+    assert [life.demoted for life in found] == [None] * deployments
     assert all(life.lists > 150 for life in found)
     assert sum(life.preference for life in found) > 0.0
 
 
-def test_one_that_breaks_is() -> None:
-    for life in lives("breaks", 2, 1200):
+@pytest.mark.parametrize("deployments", [1, pytest.param(4, marks=SOAK)])
+def test_one_that_breaks_is(deployments: int) -> None:
+    for life in lives("breaks", deployments, 1200):
         assert life.demoted is not None
         assert life.demoted > 0
         assert life.lists > 300  # it was good until then
 
 
-def test_the_better_one_wins_at_the_predicted_size() -> None:
+@pytest.mark.parametrize("seeds", [2, pytest.param(10, marks=SOAK)])
+def test_the_better_one_wins_at_the_predicted_size(seeds: int) -> None:
     name = proof.PAIRS[0]
 
     async def run() -> list[proof.Comparison]:
-        return [proof.compare(name, "team-draft", seed) for seed in range(5)]
+        return [proof.compare(name, "team-draft", seed) for seed in range(seeds)]
 
     for found in asyncio.run(run()):
         assert found.at(found.predicted(0.2)) == "better"

@@ -21,11 +21,13 @@ from rankloop.service.wire import Spec
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, items, names, refused, service, shown, teach, until
 from tests.service.misbehaving import HARMLESS, RUBBISH, Hangs
+from tests.service.running import PATIENCE
 
 __all__ = ["service"]  # a fixture
 
 LEARNING = [name for name, entry in LEARNERS.items() if entry.learns]
 WIDTH = 3
+SOON = PATIENCE / 4  # seconds: less than waiting for a learner that hangs, more than a busy machine needs
 
 
 # -- exposure ------------------------------------------------------------------------------------------------------
@@ -275,7 +277,7 @@ def test_a_learner_that_hangs_costs_neither_the_request_nor_the_service(
     for hung in range(1, HANGING + 1):
         start = time.monotonic()
         answer = odd.rank("hangs", items(6), query="hang")
-        assert 0.14 < time.monotonic() - start < 2.0
+        assert 0.14 < time.monotonic() - start < SOON
         assert (answer["fallback"], answer["reason"]) == (True, "timeout")
         assert shown(answer) == [f"i{i}" for i in range(6)]
         assert live.hanging == hung
@@ -285,7 +287,7 @@ def test_a_learner_that_hangs_costs_neither_the_request_nor_the_service(
     check_fallback(odd, "hangs", "hanging")  # not asked any more: no time is lost, and nothing is learned of it
     for _ in range(5):
         assert odd.rank("hangs", items(6), query="hang")["reason"] == "hanging"
-    assert time.monotonic() - start < 3.0
+    assert time.monotonic() - start < SOON
     assert odd.metric("rankloop_rank_fallbacks_total", ranker="hangs", reason="timeout") == HANGING
     assert odd.metric("rankloop_rank_fallbacks_total", ranker="hangs", reason="hanging") == 6
 
@@ -313,7 +315,7 @@ def test_while_one_list_hangs_the_others_are_learned(odd: Service, held_up: Call
     live = odd.engine.rankers["hangs-learn"]
     until(lambda: live.model.lock.locked(), "the thread to hang")
     assert odd.report(fine, ["i2"]) == "accepted"  # the learning thread now waits for the lock
-    hanging.join(10)
+    hanging.join(PATIENCE)
     assert answers[0]["reason"] == "timeout"
     assert odd.settle("hangs-learn") == 1
     odd.put("hangs-bystander", learner="greedy", features=names(WIDTH), exposure="full")
@@ -333,7 +335,7 @@ def test_a_service_with_hanging_threads_stops(
         for _ in range(2):
             assert one.rank("hangs", items(3), query="hang")["reason"] == "timeout"
         start = time.monotonic()
-    assert time.monotonic() - start < 3.0
+    assert time.monotonic() - start < SOON
     held_up()
 
 

@@ -6,6 +6,7 @@ import json
 
 from rankloop.service.store import admin, log, trials
 from rankloop.service.wire import ExperimentRequest, Spec
+from tests.service.running import PATIENCE
 from tests.service.stores import TABLES, Store, ev, shop, statuses, store
 
 __all__ = ["shop", "store"]  # fixtures
@@ -57,7 +58,7 @@ def test_a_ranker_made_again_is_another(shop: Store) -> None:
     assert second.revision != first.revision
     assert not shop.do(admin.save_snapshot, "shop", first.generation, 5, b"of the first", shop.now)
     assert shop.see(admin.snapshot, "shop") == admin.Snapshot(0, second.generation, b"fresh")
-    assert shop.writer.impression(old).future.result(30).fresh
+    assert shop.writer.impression(old).future.result(PATIENCE).fresh
     assert statuses(shop.send(ev("e1", "old", ["a"], final=True))) == ["late"]
     shop.now += 100
     shop.close_windows()
@@ -69,7 +70,7 @@ def test_a_list_that_was_made_while_its_ranker_was_deleted_is_swept(shop: Store)
     shop.ranker("gone")
     late = shop.new("late", ranker="gone", person="ann", request_id="r1")
     shop.do(admin.delete_ranker, "gone")
-    assert shop.writer.impression(late).future.result(30).fresh
+    assert shop.writer.impression(late).future.result(PATIENCE).fresh
     assert statuses(shop.send(ev("e1", "late", ["a"]))) == ["orphan"]
     assert shop.do(admin.sweep, None) == 1
     assert shop.rows("SELECT id FROM impressions") == [(kept,)]

@@ -168,7 +168,6 @@ class Compared:
 def test_joining_follows_the_rules_sqlite(tmp_path: Path) -> None:
     compared = Compared(str(tmp_path / "store.db"))
 
-    @settings(max_examples=120)
     @given(actions)
     def follows(todo: list[Action]) -> None:
         compared.run(todo)
@@ -180,7 +179,7 @@ def test_joining_follows_the_rules_sqlite(tmp_path: Path) -> None:
 def test_joining_follows_the_rules_postgresql(postgres: Postgres) -> None:
     compared = Compared(postgres.database())
 
-    @settings(max_examples=30)
+    @settings(max_examples=settings.default.max_examples // 2)
     @given(actions)
     def follows(todo: list[Action]) -> None:
         compared.run(todo)
@@ -208,7 +207,7 @@ def test_the_write_ahead_log_is_emptied_though_someone_always_reads(
         reader.start()
     log_file, sizes = tmp_path / "busy.db-wal", []
     try:
-        for i in range(200):
+        for i in range(80):
             writer.do(lambda c, i=i: admin.add_key(c, f"{i}" * 20_000, f"key {i}", "rank", 1.0))  # type: ignore[misc]
             sizes.append(log_file.stat().st_size)
     finally:

@@ -13,6 +13,7 @@ from rankloop.service.store import Outcome, admin, log, schema
 from rankloop.service.store.database import open_database
 from rankloop.service.store.log import Closing, Stored
 from rankloop.service.wire import FeedbackEvent
+from tests.service.running import PATIENCE
 from tests.service.stores import KINDS, TABLES, Store, ev, shop, statuses, store
 
 __all__ = ["shop", "store"]  # fixtures
@@ -62,7 +63,7 @@ def test_a_store_of_a_later_release_is_refused(store: Store) -> None:
 def test_a_request_id_gets_its_first_answer(shop: Store) -> None:
     def rank(name: str, digest: bytes = b"digest", ranker: str = "shop", request: str | None = "r1") -> Stored:
         new = shop.new(name, request_id=request, digest=digest, ranker=ranker)
-        return shop.writer.impression(new).future.result(30)
+        return shop.writer.impression(new).future.result(PATIENCE)
 
     assert rank("one") == Stored(b"answer of one", True, True)
     assert rank("two") == Stored(b"answer of one", False, True)

@@ -20,6 +20,7 @@ from rankloop.service.store import StoreUnavailable, admin, log, schema
 from rankloop.service.store.database import BUSY_SECONDS, Connection, Passing, SQLiteConnection, open_database
 from rankloop.service.store.log import Stored
 from rankloop.service.wire import Receipt
+from tests.service.running import PATIENCE
 from tests.service.stores import KINDS, Store, T, as_new, ev, shop, statuses, store
 
 __all__ = ["shop", "store"]  # fixtures
@@ -34,10 +35,10 @@ def held_up(store: Store) -> threading.Event:
 
     def wait(_: Connection) -> None:
         busy.set()
-        go.wait(30)
+        go.wait(PATIENCE)
 
     store.writer.run(wait)
-    busy.wait(30)
+    busy.wait(PATIENCE)
     return go
 
 
@@ -55,7 +56,7 @@ def test_many_large_requests_in_one_commit(shop: Store) -> None:
     writes = [shop.writer.events([as_new(ev(f"e{i}-{j}", name, ["a"])) for j in range(most)]) for i in range(20)]
     go.set()
     for write in writes:
-        assert statuses(write.future.result(60).receipts) == ["accepted"] * most
+        assert statuses(write.future.result(PATIENCE).receipts) == ["accepted"] * most
     assert shop.count("events") == 20 * most
 
 
@@ -70,7 +71,7 @@ def test_many_large_requests_that_close_in_one_commit(shop: Store) -> None:
     ]
     go.set()
     for write in writes:
-        assert statuses(write.future.result(60).receipts) == ["accepted"] * 1000
+        assert statuses(write.future.result(PATIENCE).receipts) == ["accepted"] * 1000
     assert [row[0] for row in shop.rows("SELECT seq FROM outcomes ORDER BY seq")] == list(range(6000))
 
 
@@ -106,9 +107,9 @@ def test_one_bad_write_does_not_spoil_the_others(shop: Store) -> None:
     )
     go.set()
     with pytest.raises(ZeroDivisionError):
-        bad.future.result(30)
-    assert before.future.result(30).fresh
-    assert after.future.result(30).fresh
+        bad.future.result(PATIENCE)
+    assert before.future.result(PATIENCE).fresh
+    assert after.future.result(PATIENCE).fresh
 
 
 def test_reading_never_waits_for_whoever_writes(shop: Store) -> None:
@@ -184,7 +185,7 @@ def test_sequence_numbers_have_no_gap_under_concurrent_writers(crowd: list[Store
             store.writer.events([as_new(event) for event in events[start : start + 5]])
             for start in range(0, len(events), 5)
         ]
-        return [receipt for write in writes for receipt in write.future.result(60).receipts]
+        return [receipt for write in writes for receipt in write.future.result(PATIENCE).receipts]
 
     receipts = [receipt for found in together(crowd, work) for receipt in found]
     ends = Counter((r.event_id, r.status) for r in receipts if str(r.event_id).startswith("end-"))
@@ -228,7 +229,7 @@ def test_one_request_id_by_four_processes(crowd: list[Store]) -> None:
 
     def work(number: int, store: Store) -> list[Stored]:
         news = [store.new(f"imp-{number}-{i}", request_id=f"r{i}") for i in range(30)]
-        return [write.future.result(60) for write in [store.writer.impression(new) for new in news]]
+        return [write.future.result(PATIENCE) for write in [store.writer.impression(new) for new in news]]
 
     for found in zip(*together(crowd, work), strict=True):
         assert sorted(one.fresh for one in found) == [False, False, False, True]

@@ -15,6 +15,7 @@ from rankloop.kernels._jit import jit
 from rankloop.kernels.bandits import cascade_clicks, charge, position_clicks
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
 from rankloop.kernels.confidence import kl_lower, kl_upper
+from rankloop.kernels.elementary import log
 from rankloop.types import Array
 
 PAPER, MERGE = 0, 1  # the variant that its authors benchmarked is the second
@@ -27,7 +28,7 @@ def needed(variant: int, stage: int, log_horizon: float, m: int) -> float:
     longer = float(1 << (2 * stage))  # each stage is four times as long as the one before
     if variant == PAPER:
         return math.ceil(16.0 * longer * log_horizon)  # Zoghi et al. 2017: n_l = ⌈16 Δ_l⁻² log T⌉, Δ_l = 2^-l
-    return 4.0 * longer * (log_horizon + math.log(m))  # log(L T) / Δ², Δ = 1/2 at birth, halved with each stage
+    return 4.0 * longer * (log_horizon + log(m))  # log(L T) / Δ², Δ = 1/2 at birth, halved with each stage
 
 
 @jit
@@ -208,7 +209,7 @@ def part(
             members[c] = i
             c += 1
     members = members[:c]
-    budget = log_horizon + 3.0 * math.log(log_horizon) if variant == PAPER else log_horizon + math.log(home.size)
+    budget = log_horizon + 3.0 * log(log_horizon) if variant == PAPER else log_horizon + log(home.size)
     lower, upper = np.empty(c), np.empty(c)
     for a in range(c):
         rate = wins[members[a]] / shows[members[a]]

@@ -7,13 +7,12 @@ than j, and how often exactly one of them was clicked, when the two were randomi
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from rankloop.kernels._jit import jit
 from rankloop.kernels.bandits import HARMFUL, cascade_clicks, charge, misordered_above, position_clicks
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
+from rankloop.kernels.elementary import log
 from rankloop.types import Array
 
 KEPT, SWAPPED = 1, 2  # what the coin of a randomised pair said
@@ -108,26 +107,26 @@ def log_chance(base: Array, listed: Array, order: Array, s: Array, n: Array, bar
 @jit
 def _log_chance_of(base: Array, seats: Array, s: Array, n: Array, bar: float, parity: int) -> float:
     """The same where the parity is known."""
-    k, log = seats.size, 0.0
+    k, chance = seats.size, 0.0
     if parity == 1 and seats[0] != 0:
         return -np.inf
     for p in range(parity, k - 1, 2):
         kept = seats[p] == p and seats[p + 1] == p + 1
         if not ahead(s, n, base[p], base[p + 1], bar):
             kept = kept or (seats[p] == p + 1 and seats[p + 1] == p)
-            log -= LOG_2
+            chance -= LOG_2
         if not kept:
             return -np.inf
     if (k - 1) % 2 != parity:  # the last position has had its pair, or is the only one and has none
-        return log
+        return chance
     free, last = contenders(base, k, s, n, bar), seats[k - 1]
     if free > 0:
-        log -= LOG_2
+        chance -= LOG_2
     if last != k - 1:
         if last < k or last >= base.size or ahead(s, n, base[k - 1], base[last], bar):
             return -np.inf
-        log -= math.log(free)
-    return log
+        chance -= math.log(free)
+    return chance
 
 
 @jit

@@ -13,6 +13,7 @@ from rankloop.kernels._jit import jit
 from rankloop.kernels.bandits import cascade_clicks, charge, position_clicks
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
 from rankloop.kernels.confidence import kl_upper
+from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
 from rankloop.types import Array
 
@@ -48,11 +49,11 @@ def count(numbers: Array, clicks: Array, shows: Array, wins: Array) -> None:
 def budget_of(kind: int, t: int) -> float:
     """What a bound may cost in round t, at least 0."""
     if kind == UCB1:
-        return 1.5 * math.log(max(t - 1.0, 1.0))  # Kveton et al. 2015, section 3: c = √(1.5 log(t - 1) / T)
-    log = math.log(t)
+        return 1.5 * log(max(t - 1.0, 1.0))  # Kveton et al. 2015, section 3: c = √(1.5 log(t - 1) / T)
+    grown = log(t)
     if kind == KL_PUBLISHED or t < 2:
-        return log
-    return max(log + 3.0 * math.log(log), 0.0)
+        return grown
+    return max(grown + 3.0 * log(grown), 0.0)
 
 
 @jit

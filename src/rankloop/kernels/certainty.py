@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.elementary import log, tanh
 from rankloop.types import Array
 
 
@@ -29,7 +30,7 @@ def certain_pairs(scores: Array, gram: Array, alpha: float, logit: bool) -> Arra
             if logit:
                 sure = gap * gap > square
             else:
-                excess = 0.5 * np.tanh(0.5 * np.abs(gap))  # σ(|gap|) - 1/2, without cancellation
+                excess = 0.5 * tanh(0.5 * np.abs(gap))  # σ(|gap|) - 1/2, without cancellation
                 sure = excess * excess > square
             if sure:
                 if gap > 0.0:
@@ -276,7 +277,7 @@ def possible(scores: Array, radii: Array, alpha: float, k: int) -> Array:
         j, above = order[q], 0
         for p in range(q):
             i = order[p]
-            above += 0.5 * np.tanh(0.5 * (scores[i] - scores[j])) > alpha * (radii[i] + radii[j])
+            above += 0.5 * tanh(0.5 * (scores[i] - scores[j])) > alpha * (radii[i] + radii[j])
             if above == k:
                 break
         if above < k:
@@ -297,7 +298,7 @@ def certain_over(scores: Array, squares: Array, gram: Array, some: Array, alpha:
         for q in range(r):
             gap = scores[i] - scores[some[q]]
             if gap > 0.0:
-                excess = 0.5 * np.tanh(0.5 * gap)  # σ(gap) - 1/2, without cancellation
+                excess = 0.5 * tanh(0.5 * gap)  # σ(gap) - 1/2, without cancellation
                 width = alpha * alpha * max(squares[i] + squares[some[q]] - 2.0 * gram[i, q], 0.0)
                 certain[i, q] = excess * excess > width
     return certain
@@ -414,7 +415,7 @@ def drawn_log_probability(predecessors: Array, above: Array, order: Array) -> fl
             free += waiting[j] == 0
             waiting[j] -= above[p, j]
         waiting[order[p]] = -1
-        log_probability -= np.log(free)
+        log_probability -= log(free)
     return log_probability
 
 
@@ -435,5 +436,5 @@ def block_log_probability(ranked: Array, ends: Array, order: Array) -> float:
         block += p == ends[block]
         if block_of[order[p]] != block:
             return -np.inf
-        log_probability -= np.log(ends[block] - p)
+        log_probability -= log(ends[block] - p)
     return log_probability

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.elementary import expm1, log
 
 TOLERANCE = 1e-12  # of the search; that a KL near 0 has few digits left costs more
 MOST_STEPS = 100  # one after many observations, a handful after few
@@ -20,7 +21,7 @@ def kl_upper(rate: float, count: float, budget: float) -> float:
         return max(min(rate, 1.0), 0.0)
     wanted = budget / count
     if rate <= 0.0:
-        return -math.expm1(-wanted)
+        return -expm1(-wanted)
     here, left = 1.0 / rate, 1.0 / (1.0 - rate)
     # KL(rate, rate + x) = x² / (2 rate (1 - rate)) · (1 + second x + third x² + …), solved for x
     second, third = (2.0 / 3.0) * (left - here), 0.5 * (left * left - left * here + here * here)
@@ -30,7 +31,7 @@ def kl_upper(rate: float, count: float, budget: float) -> float:
         q = 0.5 * (rate + 1.0)
     for _ in range(MOST_STEPS):
         up, down = 1.0 / q, 1.0 / (1.0 - q)
-        excess = rate * math.log(rate * up) + (1.0 - rate) * math.log((1.0 - rate) * down) - wanted
+        excess = rate * log(rate * up) + (1.0 - rate) * log((1.0 - rate) * down) - wanted
         slope = (q - rate) * up * down
         bend = (rate * up * up + (1.0 - rate) * down * down) / (2.0 * slope)
         step = excess / slope

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.elementary import exp
 from rankloop.kernels.pairwise import dot
 from rankloop.kernels.ranking import top_k
 from rankloop.types import Array

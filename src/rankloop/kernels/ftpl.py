@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.elementary import power
 from rankloop.kernels.ranking import top_k
 from rankloop.types import Array
 
@@ -49,7 +50,7 @@ class ItemRule(NamedTuple):
 def gain(grade: float, measure: int) -> float:
     """What a grade is worth under a measure: 2^grade - 1, relevant or not, or the grade itself."""
     if measure == DCG:
-        return float(2.0**grade) - 1.0
+        return power(2.0, grade) - 1.0
     if measure == PRECISION:
         return 1.0 if grade > 0.0 else 0.0
     return grade
@@ -64,7 +65,7 @@ def plan(m: int, top: int, horizon: int, blocks: int) -> tuple[int, int]:
     cells = (m + top - 1) // top
     wanted = blocks
     if blocks == 0:
-        wanted = int(np.round(m ** (1.0 / 3.0) * (horizon / cells) ** (2.0 / 3.0)))
+        wanted = int(np.round(power(m, 1.0 / 3.0) * power(horizon / cells, 2.0 / 3.0)))
     count = max(1, min(wanted, horizon // cells))
     return count, max(horizon // count, cells)
 

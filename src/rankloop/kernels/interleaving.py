@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.elementary import power
 from rankloop.kernels.pairwise import ALL, click_pairs
 from rankloop.types import Array
 
@@ -131,7 +132,7 @@ def soft_ranks(n: int, tau: float) -> tuple[Array, Array]:
     weights, tails = np.empty(n), np.empty(n)
     total = 0.0
     for j in range(n - 1, -1, -1):  # small ones first: nothing is lost
-        weights[j] = (j + 1.0) ** -tau
+        weights[j] = power(j + 1.0, -tau)
         total += weights[j]
         tails[j] = total
     return weights, tails

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
-from rankloop.kernels.elementary import exp_minus
+from rankloop.kernels.elementary import exp
 from rankloop.kernels.metrics import ideal_dcg
 from rankloop.types import Array
 
@@ -103,7 +103,7 @@ def pair_pulls(
                 weighed += weight
                 margin = scores[first + a] - scores[first + b]
                 slack = 1.0 - np.float64(targets[c, a, b]) if noisy else 0.0
-                e = exp_minus(np.abs(margin))
+                e = exp(-np.abs(margin))
                 loss += weight * (np.log1p(e) + max(-margin, 0.0) + slack * margin)
                 push = weight * ((e / (1.0 + e) if margin >= 0.0 else 1.0 / (1.0 + e)) - slack)
                 slope[first + a] -= push
@@ -134,7 +134,7 @@ def label_pulls(scores: Array, grades: Array, offsets: Array, counts: Array) -> 
                 if grades[first + a] > grades[first + b]:
                     weight = counts[q] * gains[a, b] / total
                     margin = scores[first + a] - scores[first + b]
-                    e = exp_minus(np.abs(margin))
+                    e = exp(-np.abs(margin))
                     loss += weight * (np.log1p(e) + max(-margin, 0.0))
                     push = weight * (e / (1.0 + e) if margin >= 0.0 else 1.0 / (1.0 + e))
                     slope[first + a] -= push

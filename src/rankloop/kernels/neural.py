@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.elementary import power
 from rankloop.types import Array
 
 WIDE = 8  # numbers that processors take at once; lines are padded to multiples of it
@@ -311,8 +312,8 @@ def adam(
 ) -> None:
     """One step of Adam on slope + pull·(weights - start), in place; `step` counts from 1 (Kingma and Ba 2015)."""
     keep_first, keep_second, tiny = 0.9, 0.999, 1e-8
-    length = rate / (1.0 - keep_first**step)
-    correction = 1.0 / (1.0 - keep_second**step)
+    length = rate / (1.0 - power(keep_first, step))
+    correction = 1.0 / (1.0 - power(keep_second, step))
     for q in range(weights.size):
         g = slope[q] + pull * (weights[q] - start[q])
         first[q] = keep_first * first[q] + (1.0 - keep_first) * g

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.elementary import exp, log1p
 from rankloop.types import Array
 
 ADJACENT, MATCHED, ALL = 0, 1, 2
@@ -75,8 +76,8 @@ def propensity_weights(shares: Array, doubtful: Array, clicks: Array, pairs: Arr
 def sigmoid(x: float) -> float:
     """1 / (1 + e^-x), for any x."""
     if x >= 0.0:
-        return float(1.0 / (1.0 + np.exp(-x)))
-    e = float(np.exp(x))
+        return float(1.0 / (1.0 + exp(-x)))
+    e = float(exp(x))
     return e / (1.0 + e)
 
 
@@ -137,7 +138,7 @@ def rank_one_update(inverse: Array, x: Array, weight: float) -> float:
         if column[i] != 0.0:
             for j in range(x.size):
                 inverse[i, j] -= shrink * column[i] * column[j]
-    return float(np.log1p(weight * square))
+    return float(log1p(weight * square))
 
 
 @jit
@@ -173,7 +174,7 @@ def onepass(theta: Array, inverse: Array, features: Array, pairs: Array, weights
         p = sigmoid(margin + step * square)
         curvature = weight * p * (1.0 - p)
         shrink = curvature / (1.0 + curvature * square)
-        gained += np.log1p(curvature * square)
+        gained += log1p(curvature * square)
         for i in range(k):
             move[i] += step * along[i]
             scores[i] += step * g[i]

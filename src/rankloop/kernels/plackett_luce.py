@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.elementary import exp, exps, log, log1p
 from rankloop.kernels.ranking import top_k
 from rankloop.types import Array
 
@@ -16,7 +17,7 @@ def sample(scores: Array, uniforms: Array, k: int) -> Array:
     """(k,) positions of the first k of a Plackett-Luce ranking, by the Gumbel trick on `uniforms` in [0, 1)."""
     noisy = np.empty(scores.size)
     for i in range(scores.size):
-        noisy[i] = scores[i] - np.log(-np.log(max(uniforms[i], TINY)))
+        noisy[i] = scores[i] - log(-log(max(uniforms[i], TINY)))
     return top_k(noisy, uniforms, k)
 
 
@@ -35,8 +36,8 @@ def rest_weight(scores: Array, order: Array) -> float:
     total = 0.0
     for i in range(scores.size):
         if not shown[i]:
-            total += np.exp(scores[i] - highest)
-    return float(highest + np.log(total))
+            total += exp(scores[i] - highest)
+    return float(highest + log(total))
 
 
 @jit
@@ -49,7 +50,7 @@ def log_probability(scores: Array, rest: float) -> float:
     left = rest  # log Σ exp(score) of what is not placed yet, from the last position up
     for p in range(scores.size - 1, -1, -1):
         above, below = max(scores[p], left), min(scores[p], left)
-        left = above + np.log1p(np.exp(below - above))
+        left = above + log1p(exp(below - above))
         total += scores[p] - left
     return total
 
@@ -64,9 +65,9 @@ def swap_shares(scores: Array, rest: float, pairs: Array) -> Array:
     """
     k = scores.size
     highest = max(scores.max(), rest)
-    weight = np.exp(scores - highest)
+    weight = exps(scores - highest)
     left = np.empty(k + 1)  # left[p]: weight of all documents not yet placed at position p
-    left[k] = np.exp(rest - highest)
+    left[k] = exp(rest - highest)
     for p in range(k - 1, -1, -1):
         left[p] = left[p + 1] + weight[p]
     shares = np.empty(pairs.shape[0])
@@ -89,7 +90,7 @@ def pdgd_pulls(scores: Array, rest: float, pairs: Array) -> Array:
     pull = np.zeros(scores.size)
     for m in range(pairs.shape[0]):
         a, b = pairs[m, 0], pairs[m, 1]
-        e = np.exp(-np.abs(scores[a] - scores[b]))
+        e = exp(-np.abs(scores[a] - scores[b]))
         push = shares[m] * e / ((1.0 + e) * (1.0 + e))
         pull[a] += push
         pull[b] -= push

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.elementary import log
+from rankloop.kernels.products import row_products
 from rankloop.types import Array
 
 SORTED_FROM = 256  # positions from which two sorts beat a buffer that is kept in order
@@ -15,7 +17,7 @@ def linear_scores(features: Array, theta: Array) -> Array:
     """(n,) x·θ; a learner that has seen nothing has an empty θ and scores everything 0."""
     if theta.size == 0:
         return np.zeros(features.shape[0])
-    scores: Array = np.dot(features, theta)
+    scores: Array = row_products(features, theta)
     return scores
 
 
@@ -135,6 +137,6 @@ def epsilon_greedy_log_probability(scores: Array, order: Array, epsilon: float) 
             chance += (1.0 - epsilon) / equal
         if chance == 0.0:
             return -np.inf
-        log_probability += np.log(chance)
+        log_probability += log(chance)
         left[order[p]] = False
     return log_probability

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.elementary import exp
 from rankloop.kernels.topk import KL, RANKSVM, SQUARED, kl_loss
 from rankloop.types import Array
 
@@ -29,7 +30,7 @@ def weighed_loss(
                 slopes[i] += counts[q] * 2.0 * (scores[i] - grades[i])
             elif surrogate == KL:
                 total += counts[q] * kl_loss(scores[i], grades[i], highest)
-                slopes[i] += counts[q] * (np.exp(min(scores[i], highest + 1.0)) - np.exp(grades[i]))
+                slopes[i] += counts[q] * (exp(min(scores[i], highest + 1.0)) - exp(grades[i]))
             elif surrogate == RANKSVM:
                 for j in range(offsets[q], offsets[q + 1]):
                     over = 1.0 + scores[j] - scores[i]

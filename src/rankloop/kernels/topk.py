@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.elementary import exp, power
+from rankloop.kernels.products import product
 from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.types import Array
 
@@ -37,7 +39,7 @@ class Rule(NamedTuple):
 @jit
 def gamma_of(rule: Rule, rounds: float) -> float:
     """The probability of a random list after so many rounds."""
-    return min(LARGEST_GAMMA, rule.explore / float((rounds + 1.0) ** (1.0 / 3.0)))
+    return min(LARGEST_GAMMA, rule.explore / power(rounds + 1.0, 1.0 / 3.0))
 
 
 @jit
@@ -77,7 +79,7 @@ def known_weights(scores: Array, rule: Rule) -> Array:
         return softmax(scores, rule.temperature)
     found = np.empty(scores.size)
     for i in range(scores.size):
-        found[i] = np.exp(min(scores[i], rule.highest + 1.0)) if rule.surrogate == KL else scores[i]
+        found[i] = exp(min(scores[i], rule.highest + 1.0)) if rule.surrogate == KL else scores[i]
     return found
 
 
@@ -88,7 +90,7 @@ def softmax(scores: Array, temperature: float) -> Array:
     largest = scores.max()
     total = 0.0
     for i in range(scores.size):
-        found[i] = np.exp((scores[i] - largest) / temperature)
+        found[i] = exp((scores[i] - largest) / temperature)
         total += found[i]
     for i in range(scores.size):
         found[i] /= total
@@ -129,7 +131,7 @@ def display(
     weights = known_weights(scores, rule)
     if rule.sampled and rule.surrogate != SMOOTHDCG:
         return order, weights[graded], propensity, graded_part(features, weights, graded, propensity)
-    return order, weights[graded], propensity, np.dot(weights, features)
+    return order, weights[graded], propensity, product(weights.reshape(1, -1), features)[0]
 
 
 @jit
@@ -145,7 +147,7 @@ def adopted(features: Array, theta: Array, order: Array, rule: Rule) -> tuple[Ar
         return scores[graded], np.ones(graded.size * (graded.size - 1) // 2), np.zeros(0)
     weights, ones = known_weights(scores, rule), np.ones(graded.size)
     if rule.surrogate == SMOOTHDCG:
-        return weights[graded], ones, np.dot(weights, features)
+        return weights[graded], ones, product(weights.reshape(1, -1), features)[0]
     return weights[graded], ones, graded_part(features, weights, graded, ones)
 
 
@@ -176,9 +178,9 @@ def gradient(rows: Array, weights: Array, propensity: Array, known: Array, grade
         if surrogate == SQUARED:
             factor = 2.0 * grades[a] / (propensity[a] * r)
         elif surrogate == KL:
-            factor = np.exp(grades[a]) / (propensity[a] * r)
+            factor = exp(grades[a]) / (propensity[a] * r)
         else:
-            factor = (2.0 ** grades[a] - 1.0) * weights[a] / (rule.temperature * propensity[a] * r)
+            factor = (power(2.0, grades[a]) - 1.0) * weights[a] / (rule.temperature * propensity[a] * r)
         for j in range(found.size):
             found[j] -= factor * (rows[a, j] - known[j] if surrogate == SMOOTHDCG else rows[a, j])
     return found
@@ -215,7 +217,7 @@ def learned(
 ) -> Array:
     """(d,) θ after the grades of one list: a step a/t^(2/3) down the estimated gradient, and into the ball."""
     slope = gradient(rows, weights, propensity, known, grades, rule)
-    return descend(theta, slope, rule.rate / (rounds + 1.0) ** (2.0 / 3.0), rule.radius)
+    return descend(theta, slope, rule.rate / power(rounds + 1.0, 2.0 / 3.0), rule.radius)
 
 
 @jit
@@ -262,7 +264,7 @@ def surrogate_loss(scores: Array, grades: Array, rule: Rule) -> float:
     else:
         weights = softmax(scores, rule.temperature)
         for i in range(n):
-            total -= (2.0 ** grades[i] - 1.0) * weights[i]
+            total -= (power(2.0, grades[i]) - 1.0) * weights[i]
     return total
 
 
@@ -270,5 +272,5 @@ def surrogate_loss(scores: Array, grades: Array, rule: Rule) -> float:
 def kl_loss(score: float, grade: float, highest: float) -> float:
     """Of one document: e^R (R - s) - e^R + e^s, with e^s a straight line from one above the highest grade on."""
     cut = min(score, highest + 1.0)
-    wanted, given = np.exp(grade), np.exp(cut)
+    wanted, given = exp(grade), exp(cut)
     return float(wanted * (grade - score) - wanted + given * (1.0 + score - cut))

@@ -14,6 +14,7 @@ import numpy as np
 from rankloop.kernels._jit import jit
 from rankloop.kernels.bandits import cascade_clicks, charge, position_clicks
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
+from rankloop.kernels.elementary import log
 from rankloop.types import Array
 
 C = 4.0 * math.sqrt(2.0 / math.pi) / math.erf(math.sqrt(2.0))  # Lattimore et al. 2018, Algorithm 1: about 3.43
@@ -24,7 +25,7 @@ def decided(lead: float, count: float, bar: float) -> bool:
     """Whether a lead of so many clicks in so many comparisons settles a pair: lead ≥ √(2 count log(c √count / δ))."""
     if lead <= 0.0 or lead * lead < 2.0 * count * bar:  # cheap, and says no to almost all
         return False
-    return lead * lead >= 2.0 * count * (bar + 0.5 * math.log(count))
+    return lead * lead >= 2.0 * count * (bar + 0.5 * log(count))
 
 
 @jit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -10,6 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rankloop.kernels import batchrank as kernels
+from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
 from rankloop.learner import (
     ClickLoop,
@@ -135,7 +135,7 @@ class BatchRank:
         codes, numbers = np.concatenate([codes_of(impression.items), unseen]), np.full(stamps.size, -1)
         slot, numbers[took_part], _ = self.queries_.enter(impression.query, codes[took_part])
         homes, spans, stages, begun, shows, wins, clock = self.queries_.of(slot)
-        batches, rule = (homes, spans, stages, begun, shows, wins, clock), (self._variant(), math.log(self.horizon))
+        batches, rule = (homes, spans, stages, begun, shows, wins, clock), (self._variant(), log(self.horizon))
         kernels.update(*batches, numbers, stamps, clicks, *rule)
 
     def state(self) -> dict[str, Array]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.kernels import toprank as kernels
+from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
 from rankloop.learner import ClickLoop, ClickWorld, checked_order, checked_values, cut, drawn, require_number, show
 from rankloop.learners.bandits._propensity import chance_of
@@ -140,7 +140,7 @@ class TopRank:
         return ClickLoop((m,), play, lambda done: self.queries_.set_rounds(slot, done))
 
     def _bar(self) -> float:
-        return math.log(kernels.C * self.horizon)
+        return log(kernels.C * self.horizon)
 
     def _blocks(self, query: str, codes: Array) -> tuple[Array, Array, Array]:
         """Numbers and blocks of the candidates that take part, and the query's leads."""

@@ -11,6 +11,7 @@ from rankloop.errors import InvalidInput
 from rankloop.interleaving import TAU
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import rankings, soft_ranks, team_draft, win_and_loss
+from rankloop.kernels.products import product
 from rankloop.learner import Learner, checked_order, checked_values, cut, rows_of, show
 from rankloop.types import Array, Candidates, Feedback, Impression
 
@@ -35,7 +36,7 @@ def duel(
 ) -> Impression:
     """A list mixed from θ and θ + δu of each direction u (m, d); directions and credit travel in the memo."""
     features = rows_of(candidates, theta.size)
-    scores = np.ascontiguousarray(dueling.explorers(theta, directions, delta) @ features.T)
+    scores = product(dueling.explorers(theta, directions, delta), np.ascontiguousarray(features.T))
     order, credit = mixed(scores, cut(candidates, k), mixing, rng)
     return show(candidates, order, {"directions": directions, "credit": credit})
 

@@ -11,6 +11,7 @@ import numpy as np
 from rankloop.errors import InvalidInput
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import expected_clicks
+from rankloop.kernels.products import row_products
 from rankloop.learner import load_state, require_whole, state_of
 from rankloop.learners.dueling import _duel
 from rankloop.learners.dueling.mgd import MGD
@@ -77,7 +78,7 @@ class NSGD(MGD):
             keep = np.argsort(-self.deficits_, kind="stable")[: min(self.worst, theta.size - 1)]
             tried = dueling.null_directions(tried, self.bad_[keep])
         assert candidates.features is not None  # weights_of has looked
-        telling = np.abs(tried @ candidates.features.mean(axis=0))
+        telling = np.abs(row_products(tried, candidates.features.mean(axis=0)))
         directions = tried[np.argsort(-telling, kind="stable")[: self.candidates]]
         return _duel.duel(candidates, k, theta, directions, self.delta, self.mixing, rng)
 
