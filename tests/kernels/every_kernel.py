@@ -48,7 +48,7 @@ def results() -> Results:
 
     shown, shown_scores = frozen(features[order]), frozen(scores[order])
     rest = plackett_luce.rest_weight(frozen(scores), positions(order))
-    pairs = pair_rows([(0, 3), (4, 1), (2, 3)])
+    pairs, odd = pair_rows([(0, 3), (4, 1), (2, 3)]), frozen(np.arange(shown_scores.size) % 2.0)
     found |= {
         "sample": plackett_luce.sample(frozen(scores), uniforms, k).tolist(),
         "rest_weight": [rest],
