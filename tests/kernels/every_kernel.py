@@ -57,9 +57,7 @@ def results() -> Results:
         "swap_shares": plackett_luce.swap_shares(shown_scores, rest, pairs).tolist(),
         "swap_shares, huge gaps": plackett_luce.swap_shares(frozen([1e3, -1e3, 0.0, 0.0, 1e3]), rest, pairs).tolist(),
         "pdgd_pulls": plackett_luce.pdgd_pulls(shown_scores, rest, pairs).tolist(),
-        "pdgd_gradient": plackett_luce.pdgd_gradient(
-            shown, shown_scores, rest, frozen(np.arange(shown_scores.size) % 2.0), True
-        ).tolist(),
+        "pdgd_gradient": plackett_luce.pdgd_gradient(shown, shown_scores, rest, odd, True).tolist(),
         "pdgd_step": plackett_luce.pdgd_step(theta, theta, 0.5).tolist(),
         "draw": plackett_luce.draw(features, theta, uniforms, k)[0].tolist(),
     }
