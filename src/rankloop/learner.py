@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopWarning
 from rankloop.kernels.click_models import ClickChances
-from rankloop.kernels.feedback import all_finite, filled
+from rankloop.kernels.feedback import filled, filled_beside
 from rankloop.kernels.ranking import linear_scores
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
@@ -370,9 +370,9 @@ def memo_of(impression: Impression, name: str, *shape: int) -> Array:
 
 def cut(candidates: Candidates, k: int) -> int:
     """How many positions to fill: k, or all candidates where there are fewer."""
-    if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
+    if (type(k) is not int and (not isinstance(k, int | np.integer) or isinstance(k, bool))) or k < 1:
         raise InvalidInput(f"k is {k!r}; it must be a whole number, and at least one position must be shown")
-    return min(int(k), candidates.n)
+    return min(int(k), len(candidates.items))
 
 
 def checked_order(candidates: Candidates, order: ArrayLike) -> Array:
@@ -400,17 +400,24 @@ def checked_order(candidates: Candidates, order: ArrayLike) -> Array:
     return positions
 
 
-def show(candidates: Candidates, order: Array, memo: Mapping[str, Array] | None = None) -> Impression:
-    """The impression of showing `candidates` in `order`."""
-    features = None if candidates.features is None else candidates.features.take(order, axis=0)
-    return Impression(candidates.query, order, candidates.items[order], features, memo or {})
+def show(
+    candidates: Candidates, order: Array, memo: Mapping[str, Array] | None = None, rows: Array | None = None
+) -> Impression:
+    """The impression of showing `candidates` in `order`; `rows` (k, d) are its features, if a kernel copied them."""
+    if rows is None and candidates.features is not None:
+        rows = candidates.features.take(order, axis=0)
+    return Impression(candidates.query, order, candidates.items[order], rows, memo or {})
 
 
 DRAWN = ("log_propensity", "candidates")  # what the memo of a drawn list tells others; `learn` does not need it
 
 
 def drawn(
-    candidates: Candidates, order: Array, log_propensity: float, memo: Mapping[str, Array] | None = None
+    candidates: Candidates,
+    order: Array,
+    log_propensity: float,
+    memo: Mapping[str, Array] | None = None,
+    rows: Array | None = None,
 ) -> Impression:
     """The impression of a list that the learner has drawn and knows the probability of, exactly.
 
@@ -418,8 +425,8 @@ def drawn(
     `candidates` (1,), how many those were. A list that someone else ordered (`adopt`) has neither, and the service
     takes the first out where lists are not shown as they were drawn: who finds it may rely on it.
     """
-    known = {"log_propensity": np.array([log_propensity]), "candidates": np.array([candidates.n])}
-    return show(candidates, order, known if memo is None else {**memo, **known})
+    known = {**(memo or {}), "log_propensity": np.array([log_propensity]), "candidates": np.array([candidates.n])}
+    return show(candidates, order, known, rows)
 
 
 def checked_values(learner: Learner, impression: Impression, feedback: Feedback) -> Array:
@@ -429,24 +436,28 @@ def checked_values(learner: Learner, impression: Impression, feedback: Feedback)
             f"feedback is {feedback.kind!r}, but {type(learner).__name__} learns from {learner.feedback!r}; "
             "send that kind or choose another learner"
         )
-    if len(impression.items) != impression.k:
-        raise InvalidInput(f"the impression has {impression.k} positions but {len(impression.items)} items")
-    if impression.features is not None:
-        shape = impression.features.shape
-        if len(shape) != 2 or shape[0] != impression.k or not all_finite(impression.features):
+    k, features = len(impression.order), impression.features
+    if len(impression.items) != k:
+        raise InvalidInput(f"the impression has {k} positions but {len(impression.items)} items")
+    reported = feedback.values
+    if type(reported) is not np.ndarray or reported.dtype != np.float64:
+        try:
+            reported = np.asarray(reported, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InvalidInput(f"feedback is {feedback.values!r}; give a number for each slot") from None
+    if reported.ndim != 1 or reported.size > k:
+        raise InvalidInput(f"feedback has shape {reported.shape} for {k} shown items; give at most one value a slot")
+    if features is None:
+        values, fine = filled(reported, k)
+    else:
+        if features.ndim != 2 or len(features) != k:
             raise InvalidInput(
-                f"the impression's features have shape {shape} for {impression.k} positions, or are not finite; "
-                "pass on the impression as rank made it"
+                f"the impression's features have shape {features.shape} for {k} positions; pass on the impression as "
+                "rank made it"
             )
-    try:
-        reported = np.asarray(feedback.values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"feedback is {feedback.values!r}; give a number for each slot") from None
-    if reported.ndim != 1 or reported.size > impression.k:
-        raise InvalidInput(
-            f"feedback has shape {reported.shape} for {impression.k} shown items; give at most one value a slot"
-        )
-    values, fine = filled(reported, impression.k)
+        values, fine, finite = filled_beside(reported, features)
+        if not finite:
+            raise InvalidInput("the impression's features are not finite; pass on the impression as rank made it")
     if not fine:
         raise InvalidInput(f"feedback is {reported.tolist()}; every value must be a finite number of at least 0")
     return values

@@ -48,7 +48,7 @@ def results() -> Results:
 
     shown, shown_scores = frozen(features[order]), frozen(scores[order])
     rest = plackett_luce.rest_weight(frozen(scores), positions(order))
-    pairs = pair_rows([(0, 3), (4, 1), (2, 3)])
+    pairs, odd = pair_rows([(0, 3), (4, 1), (2, 3)]), frozen(np.arange(shown_scores.size) % 2.0)
     found |= {
         "sample": plackett_luce.sample(frozen(scores), uniforms, k).tolist(),
         "rest_weight": [rest],
@@ -56,7 +56,10 @@ def results() -> Results:
         "log_probability": [plackett_luce.log_probability(shown_scores, rest)],
         "swap_shares": plackett_luce.swap_shares(shown_scores, rest, pairs).tolist(),
         "swap_shares, huge gaps": plackett_luce.swap_shares(frozen([1e3, -1e3, 0.0, 0.0, 1e3]), rest, pairs).tolist(),
-        "pdgd_gradient": plackett_luce.pdgd_gradient(shown, shown_scores, rest, pairs).tolist(),
+        "pdgd_pulls": plackett_luce.pdgd_pulls(shown_scores, rest, pairs).tolist(),
+        "pdgd_gradient": plackett_luce.pdgd_gradient(shown, shown_scores, rest, odd, True).tolist(),
+        "pdgd_step": plackett_luce.pdgd_step(theta, theta, 0.5).tolist(),
+        "draw": plackett_luce.draw(features, theta, uniforms, k)[0].tolist(),
     }
 
     whole = ranking.top_k(frozen(scores), uniforms, n)
@@ -197,6 +200,11 @@ def results() -> Results:
         "null_directions": dueling.null_directions(directions, frozen(shown[:2])).ravel().tolist(),
         "within_ball": ball.ravel().tolist(),
         "explorers": dueling.explorers(theta, directions, 0.5).ravel().tolist(),
+        "rankers_scores": ranking.rankers_scores(directions, features).ravel().tolist(),
+        "explorer_scores": dueling.explorer_scores(theta, directions, 0.5, features).ravel().tolist(),
+        "duel": dueling.duel(features, theta, directions, 0.5, uniforms, coins, *soft)[0].tolist(),
+        "winning_direction": dueling.winning_direction(directions, credit, frozen(np.ones(k))).tolist(),
+        "stepped": dueling.stepped(theta, directions[0], 0.5, 1.0).tolist(),
         "length": [dueling.length(theta)],
         "track": np.concatenate([part.ravel() for part in tracked]).tolist(),
         "hedge": dueling.hedge(logs, experts, middle, frozen(directions[0]), 0.2, 2.0).tolist(),

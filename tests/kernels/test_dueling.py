@@ -131,3 +131,31 @@ def test_a_ball_shortens_what_is_longer_and_leaves_the_rest() -> None:
 
 def test_pairs_in_the_right_order_are_counted() -> None:
     assert dueling.right_pairs(frozen([[1.0, 0.0], [0.0, -1.0]]), frozen([[1.0, 1.0], [1.0, -1.0]])).tolist() == [1, 2]
+
+
+@given(SEEDS, st.integers(0, 3), st.integers(1, 6))
+def test_a_duel_is_scores_then_mixing_then_rows(seed: int, m: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    theta, directions = frozen(rng.normal(size=4)), frozen(rng.normal(size=(m, 4)))
+    features, ties, coins = frozen(rng.normal(size=(6, 4))), frozen(rng.random(6)), frozen(rng.random((2, k)))
+    soft = [frozen(part) for part in interleaving.soft_ranks(6, 3.0)]
+    order, rows, credit = dueling.duel(features, theta, directions, 0.5, ties, coins, *soft)
+    scores = frozen(dueling.explorers(theta, directions, 0.5) @ features.T)
+    expected, shares = dueling.interleave(scores, ties, coins, *soft)
+    assert order.tolist() == expected.tolist()
+    assert rows.tolist() == features[order].tolist()
+    assert credit == pytest.approx(shares)
+
+
+def test_only_clicks_that_an_explorer_more_likely_owns_give_a_direction() -> None:
+    directions, clicks = frozen([[1.0, 0.0], [0.0, 1.0]]), frozen([1.0, 0.0])
+    credit = frozen([[0.2, 0.7, 0.1], [0.4, 0.3, 0.3]])  # of the ranker itself, then of the two explorers
+    assert dueling.winning_direction(directions, credit, clicks).tolist() == [1.0, 0.0]
+    assert dueling.winning_direction(directions, credit, frozen([0.0, 0.0])).size == 0
+    assert dueling.winning_direction(directions, frozen([[0.8, 0.1, 0.1], [0.4, 0.3, 0.3]]), clicks).size == 0
+    assert dueling.winning_direction(frozen(np.zeros((0, 2))), frozen([[1.0], [1.0]]), clicks).size == 0
+
+
+def test_a_step_stays_in_the_ball() -> None:
+    assert dueling.stepped(frozen([]), frozen([3.0, 4.0]), 0.1, 0.0) == pytest.approx([0.3, 0.4])
+    assert dueling.stepped(frozen([3.0, 0.0]), frozen([0.0, 4.0]), 1.0, 1.0) == pytest.approx([0.6, 0.8])

@@ -79,11 +79,10 @@ def test_huge_gaps_stay_finite(data: st.DataObject, scores: list[float]) -> None
     """Scores up to 2,000 apart, with the log weight of the rest as the kernel has it and as it is."""
     order = data.draw(st.permutations(range(len(scores))))[: data.draw(st.integers(1, len(scores)))]
     shown, pairs = frozen([scores[i] for i in order]), pair_rows(list(permutations(range(len(order)), 2)))
-    features = frozen(np.eye(len(order)))
     for rest in (plackett_luce.rest_weight(frozen(scores), positions(order)), naive.rest_weight(scores, order)):
         shares = plackett_luce.swap_shares(shown, rest, pairs)
         assert ((shares >= 0) & (shares <= 1)).all()
-        assert np.isfinite(plackett_luce.pdgd_gradient(features, shown, rest, pairs)).all()
+        assert np.isfinite(plackett_luce.pdgd_pulls(shown, rest, pairs)).all()
 
 
 def test_rest_weight_far_below_a_shown_document() -> None:
@@ -102,9 +101,31 @@ def test_swap_share_by_hand() -> None:
 def test_pdgd_gradient(data: st.DataObject, scores: list[float], seed: int) -> None:
     order = data.draw(st.permutations(range(len(scores))))[: data.draw(st.integers(1, len(scores)))]
     clicked = data.draw(st.lists(st.booleans(), min_size=len(order), max_size=len(order)))
-    pairs = [(a, b) for a, b in permutations(range(len(order)), 2) if clicked[a] and not clicked[b]]
+    seen = max((p + 2 for p, click in enumerate(clicked) if click), default=0)  # down to the one below the last click
+    examined = range(min(seen, len(order)))
+    pairs = [(a, b) for a, b in permutations(examined, 2) if clicked[a] and not clicked[b]]
     features = np.random.default_rng(seed).random((len(scores), 3))
+    rest, clicks = naive.rest_weight(scores, order), frozen([float(click) for click in clicked])
     gradient = plackett_luce.pdgd_gradient(
-        frozen(features[order]), frozen([scores[i] for i in order]), naive.rest_weight(scores, order), pair_rows(pairs)
+        frozen(features[order]), frozen([scores[i] for i in order]), rest, clicks, True
     )
-    assert gradient == pytest.approx(naive.pdgd_gradient(features.tolist(), scores, order, pairs), rel=1e-9, abs=1e-12)
+    expected = naive.pdgd_gradient(features.tolist(), scores, order, pairs) if pairs else []
+    assert gradient == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@given(WITHIN, SEEDS, st.integers(1, 8))
+def test_a_list_is_drawn_with_all_that_belongs_to_it(scores: list[float], seed: int, k: int) -> None:
+    """Order, rows, scores, the weight of the rest and log P, of the kernels that give each alone."""
+    features, numbers = np.array(scores)[:, None], np.random.default_rng(seed).random(len(scores))
+    order, rows, shown, rest, chance = plackett_luce.draw(frozen(features), frozen([1.0]), frozen(numbers), k)
+    assert order.tolist() == plackett_luce.sample(frozen(scores), frozen(numbers), k).tolist()
+    assert rows.tolist() == features[order].tolist()
+    assert shown.tolist() == [scores[i] for i in order]
+    assert rest == plackett_luce.rest_weight(frozen(scores), order)
+    assert chance == plackett_luce.log_probability(shown, rest)
+
+
+def test_a_step_of_pdgd() -> None:
+    gradient = frozen([1.0, -2.0])
+    assert plackett_luce.pdgd_step(frozen([]), gradient, 0.5).tolist() == [0.5, -1.0]
+    assert plackett_luce.pdgd_step(frozen([1.0, 1.0]), gradient, 0.5).tolist() == [1.5, 0.0]

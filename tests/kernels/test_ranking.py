@@ -21,7 +21,7 @@ def test_linear_scores(n: int, d: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     features, theta = frozen(rng.normal(size=(n, d))), frozen(rng.normal(size=d))
     expected = naive.linear_scores(features.tolist(), theta.tolist())
-    assert ranking.linear_scores(features, theta) == pytest.approx(expected, abs=1e-12)
+    assert ranking.linear_scores(features, theta).tolist() == expected  # the same sums, in the same order
 
 
 def test_nothing_learned_scores_zero() -> None:
@@ -100,3 +100,11 @@ def test_long_lists_are_sorted_alike(n: int) -> None:
     for k in (5, ranking.SORTED_FROM, ranking.SORTED_FROM + 1, n, n + 3):
         expected = naive.top_k(scores.tolist(), ties.tolist(), k)
         assert ranking.top_k(frozen(scores), frozen(ties), k).tolist() == expected
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 9), SEEDS)
+def test_many_rankers_score_as_each_alone(R: int, n: int, d: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rankers, features = frozen(rng.normal(size=(R, d))), frozen(rng.normal(size=(n, d)))
+    expected = [ranking.linear_scores(features, ranker).tolist() for ranker in rankers]
+    assert ranking.rankers_scores(rankers, features).tolist() == expected

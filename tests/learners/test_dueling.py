@@ -37,7 +37,7 @@ def test_rows_that_are_not_finite_are_refused(odd: float) -> None:
     shown = learner.rank(candidates(), 4, rng)
     assert shown.features is not None
     shown.features[2, 3] = odd
-    with pytest.raises(InvalidInput, match="or are not finite"):
+    with pytest.raises(InvalidInput, match="are not finite"):
         learner.learn(shown, Feedback.clicks([1.0]), rng)
 
 

@@ -56,7 +56,7 @@ class DependentClickUser:
     click: tuple[float, ...]
     stop: tuple[float, ...]
     stop_requires_click: bool = True
-    _tables: tuple[Array, Array] = field(init=False, repr=False, compare=False)
+    tables: tuple[Array, Array] = field(init=False, repr=False, compare=False)  # click and stop as arrays
 
     def __post_init__(self) -> None:
         if len(self.click) != len(self.stop):
@@ -64,7 +64,7 @@ class DependentClickUser:
         for value in (*self.click, *self.stop):
             if not 0.0 <= value <= 1.0:
                 raise InvalidParameter(f"probability {value!r}; it must lie between 0 and 1")
-        object.__setattr__(self, "_tables", (np.array(self.click), np.array(self.stop)))
+        object.__setattr__(self, "tables", (np.array(self.click), np.array(self.stop)))
 
     @classmethod
     def named(cls, name: str, highest_grade: int, *, stop_requires_click: bool = True) -> DependentClickUser:
@@ -81,7 +81,7 @@ class DependentClickUser:
     def react(self, grades: Array, rng: np.random.Generator) -> Feedback:
         """The clicks on a list whose documents have these grades, top first."""
         try:
-            clicks = dependent_clicks(grades, *self._tables, rng.random((2, grades.size)), self.stop_requires_click)
+            clicks = dependent_clicks(grades, *self.tables, rng.random((2, grades.size)), self.stop_requires_click)
         except IndexError:
             raise InvalidInput(f"grades {grades.tolist()}; this user knows 0 to {len(self.click) - 1}") from None
         return Feedback("clicks", clicks)

@@ -12,17 +12,17 @@ import numpy as np
 from rankloop.kernels._jit import jit
 from rankloop.kernels.bandits import HARMFUL, cascade_clicks, charge, misordered_above, position_clicks
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
-from rankloop.kernels.elementary import log
+from rankloop.kernels.elementary import exp, log, log1p
 from rankloop.types import Array
 
 KEPT, SWAPPED = 1, 2  # what the coin of a randomised pair said
-LOG_2 = math.log(2.0)
+LOG_2 = log(2.0)
 
 
 @jit
 def bar_of(fixed: float, growth: float, t: int) -> float:
     """4 log(1/δ) in round t: `fixed`, or, where that is 0, `growth` · log(1 + t)."""
-    return fixed if fixed > 0.0 else growth * math.log(1.0 + t)
+    return fixed if fixed > 0.0 else growth * log(1.0 + t)
 
 
 @jit
@@ -101,7 +101,7 @@ def log_chance(base: Array, listed: Array, order: Array, s: Array, n: Array, bar
     most, least = max(first, second), min(first, second)
     if most == -np.inf:
         return -np.inf
-    return most + math.log1p(math.exp(least - most)) - LOG_2
+    return most + log1p(exp(least - most)) - LOG_2
 
 
 @jit
@@ -125,7 +125,7 @@ def _log_chance_of(base: Array, seats: Array, s: Array, n: Array, bar: float, pa
     if last != k - 1:
         if last < k or last >= base.size or ahead(s, n, base[k - 1], base[last], bar):
             return -np.inf
-        chance -= math.log(free)
+        chance -= log(free)
     return chance
 
 

@@ -129,7 +129,7 @@ def surely_above(white: Array, scores: Array, i: int, j: int, alpha: float, logi
     gap = scores[i] - scores[j]
     if gap <= 0.0:
         return False
-    excess = gap if logit else 0.5 * np.tanh(0.5 * gap)
+    excess = gap if logit else 0.5 * tanh(0.5 * gap)
     bar, square = excess * excess, alpha * alpha
     a = b = c = e = 0.0
     d = white.shape[1]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
-from rankloop.kernels.elementary import exp
+from rankloop.kernels.elementary import exp, log
+from rankloop.kernels.interleaving import win_and_loss
 from rankloop.kernels.pairwise import dot
-from rankloop.kernels.ranking import top_k
+from rankloop.kernels.ranking import rankers_scores, top_k
 from rankloop.types import Array
 
 TINY = 1e-10  # what is left of a unit vector below this is rounding, not direction
@@ -34,6 +35,12 @@ def explorers(theta: Array, directions: Array, delta: float) -> Array:
         for j in range(theta.size):
             found[i + 1, j] = theta[j] + delta * directions[i, j]
     return found
+
+
+@jit
+def explorer_scores(theta: Array, directions: Array, delta: float, features: Array) -> Array:
+    """(m + 1, n) the scores that θ, and θ + δu of each direction u, give to n documents (n, d)."""
+    return rankers_scores(explorers(theta, directions, delta), features)
 
 
 @jit
@@ -104,6 +111,48 @@ def interleave(scores: Array, ties: Array, coins: Array, weights: Array, tails: 
         for r in range(R):
             posterior[p, r] /= total
     return order, posterior
+
+
+@jit
+def duel(
+    features: Array,
+    theta: Array,
+    directions: Array,
+    delta: float,
+    ties: Array,
+    coins: Array,
+    weights: Array,
+    tails: Array,
+) -> tuple[Array, Array, Array]:
+    """(k,) a list mixed from θ and θ + δu of each direction u, its rows (k, d), and (k, m + 1) who put them there."""
+    order, credit = interleave(explorer_scores(theta, directions, delta, features), ties, coins, weights, tails)
+    rows = np.empty((order.size, features.shape[1]))
+    for p in range(order.size):
+        rows[p] = features[order[p]]
+    return order, rows, credit
+
+
+@jit
+def winning_direction(directions: Array, credit: Array, clicks: Array) -> Array:
+    """(d,) the mean of the directions whose ranker more likely won the clicks than lost them; empty if none did."""
+    clicked = False
+    for p in range(clicks.size):
+        clicked |= clicks[p] > 0
+    if directions.shape[0] == 0 or not clicked:
+        return np.empty(0)
+    verdict = win_and_loss(credit, clicks, 0)
+    mean, winners = mean_winner(directions, verdict[0], verdict[1])
+    return mean if winners > 0 else np.empty(0)
+
+
+@jit
+def stepped(theta: Array, direction: Array, rate: float, radius: float) -> Array:
+    """(d,) θ + rate · direction, brought back into the ball of `radius` (0: everywhere); an empty θ is zero."""
+    found = np.empty((1, direction.size))
+    for j in range(direction.size):
+        found[0, j] = rate * direction[j] + (theta[j] if theta.size else 0.0)
+    within_ball(found, radius)
+    return found[0]
 
 
 @jit
@@ -233,9 +282,9 @@ def hedge(logs: Array, experts: Array, aggregate: Array, step: Array, alpha: flo
     total = 0.0
     for i in range(logs.size):
         found[i] -= most
-        total += np.exp(found[i])
+        total += exp(found[i])
     for i in range(logs.size):
-        found[i] -= np.log(total)
+        found[i] -= log(total)
     return found
 
 
@@ -270,7 +319,7 @@ def track(
         for j in range(step.size):
             moved[i, j] = experts[i, j] + rates[i] * step[j]
     within_ball(moved, reach)
-    return found, moved, mixture(np.exp(found), moved)
+    return found, moved, mixture(exp(found), moved)
 
 
 @jit

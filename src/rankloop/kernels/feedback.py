@@ -27,3 +27,10 @@ def all_finite(rows: Array) -> bool:
         for j in range(rows.shape[1]):  # no early way out: compiled, several numbers are looked at at once
             fine &= abs(rows[i, j]) < np.inf
     return fine
+
+
+@jit
+def filled_beside(values: Array, rows: Array) -> tuple[Array, bool, bool]:
+    """What `filled` says of the values for the rows (k, d), and whether all rows are finite: one call for both."""
+    whole, fine = filled(values, rows.shape[0])
+    return whole, fine, all_finite(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
-from rankloop.kernels.elementary import exp
+from rankloop.kernels.elementary import exp, log1p, log2, power
 from rankloop.kernels.metrics import ideal_dcg
 from rankloop.types import Array
 
@@ -43,8 +43,8 @@ def swap_gains(scores: Array, labels: Array) -> Array:
     order = np.argsort(-scores, kind="mergesort")
     discount, worth = np.empty(n), np.empty(n)
     for p in range(n):
-        discount[order[p]] = 1.0 / np.log2(p + 2.0)
-        worth[p] = 2.0 ** labels[p]
+        discount[order[p]] = 1.0 / log2(p + 2.0)
+        worth[p] = power(2.0, labels[p])
     for a in range(n):
         for b in range(a):
             change = (worth[a] - worth[b]) * (discount[a] - discount[b])
@@ -104,7 +104,7 @@ def pair_pulls(
                 margin = scores[first + a] - scores[first + b]
                 slack = 1.0 - np.float64(targets[c, a, b]) if noisy else 0.0
                 e = exp(-np.abs(margin))
-                loss += weight * (np.log1p(e) + max(-margin, 0.0) + slack * margin)
+                loss += weight * (log1p(e) + max(-margin, 0.0) + slack * margin)
                 push = weight * ((e / (1.0 + e) if margin >= 0.0 else 1.0 / (1.0 + e)) - slack)
                 slope[first + a] -= push
                 slope[first + b] += push
@@ -135,7 +135,7 @@ def label_pulls(scores: Array, grades: Array, offsets: Array, counts: Array) -> 
                     weight = counts[q] * gains[a, b] / total
                     margin = scores[first + a] - scores[first + b]
                     e = exp(-np.abs(margin))
-                    loss += weight * (np.log1p(e) + max(-margin, 0.0))
+                    loss += weight * (log1p(e) + max(-margin, 0.0))
                     push = weight * (e / (1.0 + e) if margin >= 0.0 else 1.0 / (1.0 + e))
                     slope[first + a] -= push
                     slope[first + b] += push

@@ -6,7 +6,8 @@ import numpy as np
 
 from rankloop.kernels._jit import jit
 from rankloop.kernels.elementary import exp, exps, log, log1p
-from rankloop.kernels.ranking import top_k
+from rankloop.kernels.pairwise import ALL, click_pairs
+from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.types import Array
 
 TINY = 1e-300  # keeps a denominator that underflowed above zero
@@ -19,6 +20,19 @@ def sample(scores: Array, uniforms: Array, k: int) -> Array:
     for i in range(scores.size):
         noisy[i] = scores[i] - log(-log(max(uniforms[i], TINY)))
     return top_k(noisy, uniforms, k)
+
+
+@jit
+def draw(features: Array, theta: Array, uniforms: Array, k: int) -> tuple[Array, Array, Array, float, float]:
+    """A list of a linear model: order (k,), its rows (k, d), their scores (k,), the weight of the rest, and log P."""
+    scores = linear_scores(features, theta)
+    order = sample(scores, uniforms, k)
+    rows, shown = np.empty((order.size, features.shape[1])), np.empty(order.size)
+    for p in range(order.size):
+        rows[p] = features[order[p]]
+        shown[p] = scores[order[p]]
+    rest = rest_weight(scores, order)
+    return order, rows, shown, rest, log_probability(shown, rest)
 
 
 @jit
@@ -98,8 +112,11 @@ def pdgd_pulls(scores: Array, rest: float, pairs: Array) -> Array:
 
 
 @jit
-def pdgd_gradient(features: Array, scores: Array, rest: float, pairs: Array) -> Array:
-    """(d,) Σ ρ σ'(s_a - s_b) (x_a - x_b) over the pairs (clicked a, unclicked b) of shown positions."""
+def pdgd_gradient(features: Array, scores: Array, rest: float, clicks: Array, plus_one: bool) -> Array:
+    """(d,) Σ ρ σ'(s_a - s_b) (x_a - x_b) over clicked a, examined unclicked b; empty if there is no such pair."""
+    pairs = click_pairs(clicks, plus_one, ALL, clicks)
+    if pairs.shape[0] == 0:
+        return np.empty(0)
     pull = pdgd_pulls(scores, rest, pairs)  # summed a document first, so that features are read once
     gradient = np.zeros(features.shape[1])
     for p in range(features.shape[0]):
@@ -107,3 +124,12 @@ def pdgd_gradient(features: Array, scores: Array, rest: float, pairs: Array) -> 
             for j in range(gradient.size):
                 gradient[j] += pull[p] * features[p, j]
     return gradient
+
+
+@jit
+def pdgd_step(theta: Array, gradient: Array, rate: float) -> Array:
+    """(d,) θ + rate · gradient; an empty θ is zero."""
+    found = np.empty(gradient.size)
+    for j in range(gradient.size):
+        found[j] = rate * gradient[j] + (theta[j] if theta.size else 0.0)
+    return found

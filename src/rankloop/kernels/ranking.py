@@ -6,7 +6,7 @@ import numpy as np
 
 from rankloop.kernels._jit import jit
 from rankloop.kernels.elementary import log
-from rankloop.kernels.products import row_products
+from rankloop.kernels.products import product, row_products
 from rankloop.types import Array
 
 SORTED_FROM = 256  # positions from which two sorts beat a buffer that is kept in order
@@ -18,6 +18,18 @@ def linear_scores(features: Array, theta: Array) -> Array:
     if theta.size == 0:
         return np.zeros(features.shape[0])
     scores: Array = row_products(features, theta)
+    return scores
+
+
+@jit
+def rankers_scores(rankers: Array, features: Array) -> Array:
+    """(R, n) x·θ of R rankers (R, d) and n documents (n, d): `linear_scores` of each, bit for bit."""
+    R, n = rankers.shape[0], features.shape[0]
+    if R >= 8:  # enough for rankers to be scored side by side
+        return np.ascontiguousarray(product(features, np.ascontiguousarray(rankers.T)).T)
+    scores = np.empty((R, n))
+    for r in range(R):
+        scores[r] = row_products(features, rankers[r])
     return scores
 
 

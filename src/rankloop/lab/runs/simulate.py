@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rankloop.errors import Diverged
 from rankloop.lab.runs.delays import Delays
-from rankloop.lab.users.user import User, reaction
+from rankloop.lab.users.user import User
 from rankloop.lab.worlds.world import Round, World
 from rankloop.learner import Learner
 from rankloop.streams import Streams
@@ -31,20 +31,25 @@ def simulate(
     Every event has its own random numbers, so looking, evaluating or saving between steps never changes the run. A
     learner with a method `label`, which only skylines have, is told the true grades of every candidate after a round.
     """
-    streams, learned = Streams(seed), 0
+    streams, learned, k = Streams(seed), 0, world.k
+    at, rank, learn, label = streams.at, learner.rank, learner.learn, getattr(learner, "label", None)
+    react, react_to = user.react, getattr(user, "react_to", None)  # the second looks at items, not at grades
     for t in range(rounds):
-        query = world.at(t, streams.at("world", t))
-        shown = learner.rank(query.candidates, world.k, streams.at("rank", t))
-        feedback = reaction(user, shown.query, shown.items, query.grades[shown.order], streams.at("user", t))
+        query = world.at(t, at("world", t))
+        shown = rank(query.candidates, k, at("rank", t))
+        if react_to is None:
+            feedback = react(query.grades[shown.order], at("user", t))
+        else:
+            feedback = react_to(shown.query, shown.items, at("user", t))
         try:
             if delays is None:
-                learner.learn(shown, feedback, streams.at("learn", t))
+                learn(shown, feedback, at("learn", t))
             else:
-                for letter in delays.exchange(t, shown, feedback, streams.at("delay", t)):
-                    learner.learn(*letter, streams.at("learn", learned))
+                for letter in delays.exchange(t, shown, feedback, at("delay", t)):
+                    learn(*letter, at("learn", learned))
                     learned += 1  # several letters may come in one round, each with its own random numbers
-            if hasattr(learner, "label"):
-                learner.label(query.candidates, query.grades, streams.at("label", t))
+            if label is not None:
+                label(query.candidates, query.grades, at("label", t))
         except Diverged as error:  # the learner knows its events, but not which round of the run this is
             raise Diverged(f"round {t + 1}: {error}") from error
         yield Step(t, query, shown, feedback)

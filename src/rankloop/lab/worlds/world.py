@@ -64,14 +64,19 @@ class Stationary:
     dataset: Dataset
     k: int = 10
     _ideal: Array = field(init=False, repr=False)
+    _rounds: dict[int, Round] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._ideal = ragged_ideal_dcg(self.dataset.grades, self.dataset.offsets, self.k)
 
     def at(self, t: int, rng: np.random.Generator) -> Round:  # noqa: ARG002  (the world does not change)
         """A query drawn uniformly."""
-        q = int(rng.random() * len(self.dataset))
-        return Round(self.dataset.candidates(q), self.dataset.grades_of(q), self._ideal[q])
+        q = int(rng.random() * len(self._ideal))
+        try:
+            return self._rounds[q]
+        except KeyError:  # its first time
+            made = Round(self.dataset.candidates(q), self.dataset.grades_of(q), float(self._ideal[q]))
+            return self._rounds.setdefault(q, made)
 
     def grades(self, dataset: Dataset, t: int) -> Array:  # noqa: ARG002
         """The data set's own."""

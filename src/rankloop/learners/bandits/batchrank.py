@@ -149,7 +149,7 @@ class BatchRank:
     def compiled_loop(self, world: ClickWorld) -> ClickLoop:
         """Rounds with one query and one user, without Python between them."""
         query, user, _, *rules = world
-        m, rule = user.attraction.size, (self._variant(), math.log(self.horizon))
+        m, rule = user.attraction.size, (self._variant(), log(self.horizon))
         slot = only_query(self.queries_, query, m)
         batches = self.queries_.of(slot)
 

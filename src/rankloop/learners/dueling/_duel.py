@@ -10,8 +10,8 @@ import numpy as np
 from rankloop.errors import InvalidInput
 from rankloop.interleaving import TAU
 from rankloop.kernels import dueling
+from rankloop.kernels.click_loop import SoftRanks
 from rankloop.kernels.interleaving import rankings, soft_ranks, team_draft, win_and_loss
-from rankloop.kernels.products import product
 from rankloop.learner import Learner, checked_order, checked_values, cut, rows_of, show
 from rankloop.types import Array, Candidates, Feedback, Impression
 
@@ -35,10 +35,13 @@ def duel(
     rng: np.random.Generator,
 ) -> Impression:
     """A list mixed from θ and θ + δu of each direction u (m, d); directions and credit travel in the memo."""
-    features = rows_of(candidates, theta.size)
-    scores = product(dueling.explorers(theta, directions, delta), np.ascontiguousarray(features.T))
-    order, credit = mixed(scores, cut(candidates, k), mixing, rng)
-    return show(candidates, order, {"directions": directions, "credit": credit})
+    features, k = rows_of(candidates, theta.size), cut(candidates, k)
+    if mixing != "probabilistic":
+        order, credit = mixed(dueling.explorer_scores(theta, directions, delta, features), k, mixing, rng)
+        return show(candidates, order, {"directions": directions, "credit": credit})
+    ties, coins = rng.random(len(features)), rng.random((2, k))
+    order, rows, credit = dueling.duel(features, theta, directions, delta, ties, coins, *soft_ranks_of(len(features)))
+    return show(candidates, order, {"directions": directions, "credit": credit}, rows)
 
 
 def mixed(scores: Array, k: int, mixing: str, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -46,7 +49,7 @@ def mixed(scores: Array, k: int, mixing: str, rng: np.random.Generator) -> tuple
     n: int = scores.shape[1]
     ties = rng.random(n)
     if mixing == "probabilistic":
-        return dueling.interleave(scores, ties, rng.random((2, k)), *_soft_ranks(n))
+        return dueling.interleave(scores, ties, rng.random((2, k)), *soft_ranks_of(n))
     order, team = team_draft(rankings(scores, ties), rng.random(k), k)
     credit = np.zeros((k, len(scores)))
     credit[np.arange(k), team] = 1.0  # a team's document is its own for sure
@@ -54,10 +57,27 @@ def mixed(scores: Array, k: int, mixing: str, rng: np.random.Generator) -> tuple
 
 
 @lru_cache(maxsize=256)
-def _soft_ranks(n: int) -> tuple[Array, Array]:
+def soft_ranks_of(n: int) -> tuple[Array, Array]:
     """Of n documents; kept, since their powers take longer than the rest of the mixing."""
     found: tuple[Array, Array] = soft_ranks(n, TAU)
     return found
+
+
+class Numbers(NamedTuple):
+    """What the duels of several rounds are drawn with."""
+
+    normals: Array  # (B, d)
+    ties: Array  # (B, longest list)
+    coins: Array  # (B, 2k)
+
+
+@lru_cache(maxsize=16)
+def soft_ranks_of_all(lengths: tuple[int, ...]) -> SoftRanks:
+    """Those of lists of several lengths, one after the other."""
+    found = [soft_ranks_of(n) for n in lengths]
+    begins = np.zeros(max(lengths) + 1, np.int64)
+    begins[list(lengths)] = np.cumsum([0, *lengths[:-1]])
+    return SoftRanks(*(np.concatenate(part) for part in zip(*found, strict=True)), begins)
 
 
 def no_duel(candidates: Candidates, order: Array, width: int) -> Impression:
@@ -112,10 +132,3 @@ def examined_rows(rows: Array, clicks: Array) -> Array:
     """The rows of documents that were looked at: down to three below the last click."""
     last = int(np.flatnonzero(clicks)[-1])
     return rows[: last + 1 + EXAMINED_BELOW]
-
-
-def moved(theta: Array, step: Array, radius: float) -> Array:
-    """θ + step, brought back into the ball of `radius` (0: everywhere)."""
-    found: Array = theta + step if theta.size else step.copy()
-    dueling.within_ball(found[None, :], radius)
-    return found

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from rankloop.kernels import dueling
-from rankloop.learner import load_state, require_choice, require_flag, require_number, state_of
+from rankloop.kernels.click_loop import Rounds, dbgd_rounds
+from rankloop.learner import checked_values, load_state, require_choice, require_flag, require_number, state_of
 from rankloop.learners.dueling import _duel
 from rankloop.learners.pairwise._linear import best_of
+from rankloop.streams import Streams
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -95,17 +97,40 @@ class DBGD:
         """A step towards the exploring ranker, if it won."""
         step = self.step(impression, feedback, rng)
         if step is not None:
-            self.theta_ = _duel.moved(self.theta_, self.rate * step, self.radius)
+            self.theta_ = dueling.stepped(self.theta_, step, self.rate, self.radius)
 
     def step(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
         """(d,) where this feedback says to go, None to stay. θ is left to the caller."""
-        verdict = _duel.verdict_of(self, impression, feedback, self.theta_.size)
-        if verdict is None:
+        clicks = checked_values(self, impression, feedback)
+        rows, directions, credit = _duel.duel_of(impression, self.theta_.size)
+        mean = dueling.winning_direction(directions, credit, clicks)
+        if mean.size == 0:
             return None
-        mean, winners = dueling.mean_winner(verdict.directions, verdict.win, verdict.loss)
-        if winners == 0:
+        return dueling.projected(mean, _duel.examined_rows(rows, clicks)) if self.dsp else mean
+
+    def compiled_rounds(self) -> Callable[[Rounds, int, Streams], None] | None:
+        """What takes this learner through many rounds of a simulation at once: `rank` and `learn`, bit for bit.
+
+        None for learners made of this one, and where directions are projected or lists are drafted.
+        """
+        if type(self) is not DBGD or self.dsp or self.mixing != "probabilistic":
             return None
-        return dueling.projected(mean, _duel.examined_rows(verdict.rows, verdict.clicks)) if self.dsp else mean
+
+        def loop(rounds: Rounds, first: int, streams: Streams) -> None:
+            size, width = rounds.queries.size, rounds.features.shape[1]
+            lengths = np.diff(rounds.offsets)
+            drawn = _duel.Numbers(
+                np.empty((size, width)), np.empty((size, int(lengths.max()))), np.empty_like(rounds.coins)
+            )
+            for b, n in enumerate(lengths[rounds.queries].tolist()):
+                rng = streams.at("rank", first + b)
+                rng.standard_normal(out=drawn.normals[b])
+                rng.random(out=drawn.ties[b, :n])
+                rng.random(out=drawn.coins[b, : 2 * min(n, rounds.orders.shape[1])])
+            soft = _duel.soft_ranks_of_all(tuple(np.unique(lengths).tolist()))
+            self.theta_ = dbgd_rounds(rounds, *drawn, soft, self.theta_, self.rate, self.delta, self.radius)
+
+        return loop
 
     def state(self) -> dict[str, Array]:
         """θ."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from rankloop.kernels import pairwise, plackett_luce
+from rankloop.kernels import plackett_luce
+from rankloop.kernels.click_loop import Rounds, pdgd_rounds
+from rankloop.kernels.philox import uniforms
 from rankloop.learner import (
     checked_order,
     checked_values,
@@ -24,6 +26,7 @@ from rankloop.learner import (
     state_of,
 )
 from rankloop.learners.pairwise._linear import best_of, scores_of
+from rankloop.streams import Streams
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -81,10 +84,11 @@ class PDGD:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The first k of a Plackett-Luce ranking."""
-        scores = scores_of(self.theta_, candidates)
-        order = plackett_luce.sample(scores, rng.random(scores.size), cut(candidates, k))
-        memo = _memo(scores, order)
-        return drawn(candidates, order, plackett_luce.log_probability(memo["scores"], memo["rest"][0]), memo)
+        features = rows_of(candidates, self.theta_.size)
+        order, rows, scores, rest, chance = plackett_luce.draw(
+            features, self.theta_, rng.random(len(features)), cut(candidates, k)
+        )
+        return drawn(candidates, order, chance, {"scores": scores, "rest": np.array([rest])}, rows)
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """The Plackett-Luce probability of a list."""
@@ -104,18 +108,27 @@ class PDGD:
         """One step along Σ ρ σ'(s_a - s_b)(x_a - x_b) over clicked a, examined unclicked b."""
         gradient = self.step(impression, feedback, rng)
         if gradient is not None:
-            self.theta_ = self.rate_[0] * gradient + (self.theta_ if self.theta_.size else 0.0)
+            self.theta_ = plackett_luce.pdgd_step(self.theta_, gradient, self.rate_[0])
             self.rate_ = self.rate_ * self.decay
 
     def step(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
         """(d,) the gradient, None if there is no pair. θ is left to the caller."""
         clicks = checked_values(self, impression, feedback)
-        pairs = pairwise.click_pairs(clicks, self.plus_one, pairwise.ALL, clicks)
-        if len(pairs) == 0:
-            return None
         features = rows_of(impression, self.theta_.size)
-        scores, rest = memo_of(impression, "scores", impression.k), memo_of(impression, "rest", 1)
-        return plackett_luce.pdgd_gradient(features, scores, rest[0], pairs)
+        scores, rest = memo_of(impression, "scores", clicks.size), memo_of(impression, "rest", 1)
+        gradient = plackett_luce.pdgd_gradient(features, scores, rest[0], clicks, self.plus_one)
+        return gradient if gradient.size else None
+
+    def compiled_rounds(self) -> Callable[[Rounds, int, Streams], None]:
+        """What takes this learner through many rounds of a simulation at once: `rank` and `learn`, bit for bit."""
+
+        def loop(rounds: Rounds, first: int, streams: Streams) -> None:
+            numbers = np.empty((rounds.queries.size, int(np.diff(rounds.offsets).max())))
+            uniforms(streams.key("rank"), first, numbers)
+            self.theta_, rate = pdgd_rounds(rounds, numbers, self.theta_, self.rate_[0], self.decay, self.plus_one)
+            self.rate_ = np.array([rate])
+
+        return loop
 
     def state(self) -> dict[str, Array]:
         """θ and the step size."""
