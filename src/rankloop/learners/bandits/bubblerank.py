@@ -206,7 +206,7 @@ class BubbleRank:
 
     def compiled_loop(self, world: ClickWorld) -> ClickLoop:
         """Rounds with one query and one user, without Python between them."""
-        query, user, k, *rules = world
+        query, user, k, top, best, most = world
         m, bar, rounds = user.attraction.size, self._bar(), 0
         slot = only_query(self.queries_, query, m)
         places, leads, duels = self.queries_.of(slot)
@@ -214,7 +214,8 @@ class BubbleRank:
 
         def play(coins: Array, clicks: Array, account: Array) -> None:
             nonlocal rounds
-            rounds = kernels.simulate(base, leads, duels, rounds, *bar, user, coins, clicks, *rules, account)
+            pairs = base, leads, duels
+            rounds = kernels.simulate(*pairs, rounds, *bar, user, coins, clicks, top, best, most, account)
             places[base] = np.arange(m)
 
         return ClickLoop((kernels.tosses(m, k),), play, lambda done: self.queries_.set_rounds(slot, done))
