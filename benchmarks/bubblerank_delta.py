@@ -64,8 +64,8 @@ def choices(sources: list[str], seed: int, runs: int, rounds: int = ROUNDS, best
             found.append(one(start, power, anytime, number, rounds=rounds))
         delta = f"{'(1 + t)' if anytime else 'n'}^-{power}"
         row: dict[str, Any] = {"models": source.rsplit("/", 1)[-1], "model": model, "delta": delta, "runs": len(found)}
-        regret = [run["regret"] for run in found]
-        row |= {"regret": int(np.mean(regret)), "± s.e.": int(np.std(regret, ddof=1) / len(found) ** 0.5)}
+        regret = np.reshape([run["regret"] for run in found], (runs, -1)).mean(axis=0)  # of each query: runs share it
+        row |= {"regret": int(regret.mean()), "± s.e.": int(regret.std(ddof=1) / regret.size**0.5)}
         row |= {name: int(sum(run[name] for run in found)) for name in ("harmful", "spoilt")}
         row |= {name: float(np.mean([run[name] for run in found])) for name in list(found[0])[3:]}
         rows.append(row)
