@@ -1,8 +1,8 @@
 """Any number of lists open at a time: every click bandit with a query of 10 items, 6 shown, worst first, and a cascade
-user (attractions .05 to .50); the oldest of 1, 2, 3, 4 or 8 open lists is answered first. After 10,000 lists: how often
-each item was shown at least and at most; how often each two neighbouring positions were left to a coin (BubbleRank; the
-last position's partner comes from outside); expected clicks of the learned list at its first 5 before and after, and
-the pairs that it has the wrong way round, counted where the upper item is shown."""
+user (attractions .1, .3 and .8); the oldest of 1, 2, 3, 4 or 8 open lists is answered first. After 10,000 lists: how
+often each item was shown at least and at most; how often each two neighbouring positions were left to a coin (in
+BubbleRank; the last position's partner comes from outside); expected clicks of the learned list at its first 5 before
+and after, and the pairs that it has the wrong way round, counted where the upper item is shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from rankloop.types import Array, Candidates, Feedback, Impression
 BANDITS = ("bubblerank", "cascade-klucb", "cascade-ucb1", "toprank", "batchrank")
 OPEN = (1, 2, 3, 4, 8)
 M, K, TOP, LISTS, RUNS = 10, 6, 5, 10_000, 1
-USER = ClickChances(CASCADE, 0.05 * np.arange(1, M + 1), np.zeros(M), np.ones(1), 1.0, np.ones((1, 1)))
+ATTRACTION = np.repeat([0.1, 0.3, 0.8], [4, 3, 3])
+USER = ClickChances(CASCADE, ATTRACTION, np.zeros(M), np.ones(1), 1.0, np.ones((1, 1)))
 
 
 def serve(name: str, waiting: int, seed: int) -> dict[str, float]:

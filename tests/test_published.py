@@ -18,7 +18,7 @@ from rankloop.lab.runs.sweep import load_sweep
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.learner import params
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.registry import PUBLISHED
+from rankloop.published import PUBLISHED
 
 PAGES = Path(__file__).parents[1] / "docs" / "learners"
 GIVEN: dict[str, Any] = {"horizon": 200}

@@ -64,8 +64,8 @@ def _bubblerank() -> Results:
     flags, shown, again = np.zeros(3, np.int64), np.empty(4, np.int64), np.empty(3, np.int64)
     tossed = [bubblerank.randomise(listed, 3, s, n, 4.0, frozen([0.7, 0.2, 0.9, 0.9]), flags)]
     tossed += [bubblerank.randomise(listed, 3, s, n, 4.0, frozen([0.2, 0.9, 0.2, 0.9]), flags)]
-    bubblerank.exchange(listed, positions(flags), shown)
-    bubblerank.exchange(listed, positions([0, 0, 2]), again)
+    bubblerank.exchange(listed, positions(flags), 0, shown)
+    bubblerank.exchange(listed, positions([0, 0, 2]), 0, again)
     places, changed = np.array([2, -1, 0, 1], np.int32), (s.copy(), n.copy())
     clicks = frozen([0.0, 1.0, 0.0])
     arguments: Any = (
@@ -73,6 +73,7 @@ def _bubblerank() -> Results:
         frozen([False, True, False, False], np.bool_),
         2,
         positions([1, 0, 2]),
+        0,
         clicks,
         4.0,
     )

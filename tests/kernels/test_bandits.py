@@ -115,12 +115,13 @@ def test_exchanging_twice_gives_the_list_back(seed: int, k: int, outside: bool) 
     rng = np.random.default_rng(seed)
     w = k + outside
     listed, flags = positions(rng.permutation(w)), np.zeros(k, np.int64)
-    for p in range(int(rng.integers(2)), w - 1, 2):
+    parity = int(rng.integers(2))
+    for p in range(parity, w - 1, 2):
         flags[p] = rng.integers(3)
     shown, again, short = np.empty(w, np.int64), np.empty(w, np.int64), np.empty(k, np.int64)
-    bubblerank.exchange(listed, positions(flags), shown)
-    bubblerank.exchange(positions(shown), positions(flags), again)
-    bubblerank.exchange(listed, positions(flags), short)
+    bubblerank.exchange(listed, positions(flags), parity, shown)
+    bubblerank.exchange(positions(shown), positions(flags), parity, again)
+    bubblerank.exchange(listed, positions(flags), parity, short)
     assert again.tolist() == listed.tolist()
     assert max(abs(shown.tolist().index(i) - listed.tolist().index(i)) for i in range(w)) <= 1
     assert short.tolist() == shown[:k].tolist()

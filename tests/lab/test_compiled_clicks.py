@@ -54,8 +54,8 @@ def test_rounds_are_those_of_the_plain_loop(data: Dataset, name: str, params: di
 
 def test_what_has_no_compiled_loop_takes_the_plain_one(data: Dataset) -> None:
     someone, world = open_user("perfect", 2), Stationary(data)
-    for name, params in [("mgd", {}), ("dbgd", {"dsp": True}), ("dbgd", {"mixing": "team-draft"}), ("pairrank", {})]:
-        assert compiled(make(name, **params), world, someone, 0, None) is None
+    for learner in (make("mgd"), make("dbgd", dsp=True), make("dbgd", mixing="team-draft"), make("pairrank")):
+        assert compiled(learner, world, someone, 0, None) is None
     assert compiled(make("pdgd"), Swap(data), someone, 0, None) is None
     assert compiled(make("pdgd"), world, open_user("pbm", 2), 0, None) is None
     assert compiled(make("pdgd"), world, someone, 0, Delays(mean=3)) is None

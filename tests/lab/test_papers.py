@@ -40,7 +40,8 @@ from rankloop.lab.papers.engine import Contender, Look, Paper, Part
 from rankloop.lab.runs.results import read_results, table_of
 from rankloop.lab.runs.workers import Event
 from rankloop.lab.users.bandit_models import models_of
-from rankloop.registry import PUBLISHED, make
+from rankloop.published import PUBLISHED
+from rankloop.registry import make
 from rankloop.statistics import Estimate
 
 ROUNDS = (1, 100, 1000)

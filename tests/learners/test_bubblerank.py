@@ -133,7 +133,7 @@ def test_without_a_horizon_the_threshold_grows_with_the_rounds() -> None:
 def test_delta_says_how_sure_is_sure_and_a_horizon_is_one_way_to_say_it() -> None:
     """A lead of n in n comparisons decides from n > 4 log(1/δ) on."""
     for rule, needed in (({"delta": 0.1}, 10), ({"delta": 1e-4}, 37), ({"horizon": 10}, 37), ({"horizon": 100}, 74)):
-        learner, page, n = BubbleRank(**rule), some("ab"), 0  # type: ignore[arg-type]
+        learner, page, n = BubbleRank(**rule), some("ab"), 0
         while text(page, learner.best(page, 2)) == "ab":
             shown = ranked(learner, page, 2, EVEN, KEEP)
             learner.learn(shown, Feedback.clicked(shown, ["b"]), RNG)
@@ -141,7 +141,7 @@ def test_delta_says_how_sure_is_sure_and_a_horizon_is_one_way_to_say_it() -> Non
         assert n == needed
     for wrong, words in (({"delta": 0.0}, "above 0"), ({"delta": 1.0}, "below 1"), ({"delta": np.nan}, "finite")):
         with pytest.raises(InvalidParameter, match=words):
-            BubbleRank(**wrong)
+            BubbleRank(**wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match=r"delta is 0\.1; it and horizon both say how sure is sure; give one"):
         BubbleRank(horizon=10, delta=0.1)
 

@@ -17,7 +17,8 @@ from rankloop.lab.runs.trial import Trial, run
 from rankloop.lab.worlds.world import Stationary
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.metrics import misordered_pairs
-from rankloop.registry import PUBLISHED, make
+from rankloop.published import PUBLISHED
+from rankloop.registry import make
 from rankloop.types import Array, Candidates, Feedback
 
 

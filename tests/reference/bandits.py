@@ -91,7 +91,7 @@ class BubbleRank:
             for draw in range(draws if free else 1):
                 if self.display([*coins, (draw + 0.5) / draws]) == list(order):
                     total += 1.0
-        return total / 2**tosses / (draws if free else 1)
+        return float(total / 2**tosses / (draws if free else 1))
 
     def update(self, clicks: Sequence[float]) -> None:
         clicked = {item for item, click in zip(self.shown[: self.k], clicks, strict=True) if click}

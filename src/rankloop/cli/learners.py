@@ -54,7 +54,8 @@ def learners(*, published: bool = False, json: bool = False) -> None:
 
 
 def _published(json: bool) -> None:
-    from rankloop.registry import PUBLISHED, differences
+    from rankloop.published import PUBLISHED
+    from rankloop.registry import differences
 
     if json:
         _out.print_json(

@@ -16,7 +16,7 @@ from rankloop.kernels.elementary import exp, log, log1p
 from rankloop.types import Array
 
 KEPT, SWAPPED = 1, 2  # what the coin of a randomised pair said
-LOG_2 = log(2.0)
+LOG_2 = 0.6931471805599453
 
 
 @jit
@@ -130,13 +130,13 @@ def _log_chance_of(base: Array, seats: Array, s: Array, n: Array, bar: float, pa
 
 
 @jit
-def exchange(listed: Array, flags: Array, shown: Array) -> None:
+def exchange(listed: Array, flags: Array, parity: int, shown: Array) -> None:
     """Write the first of a list into `shown` with its SWAPPED neighbours exchanged; done twice it is undone.
     Of a list with an item more than there are positions, that is the last."""
     k = shown.size
     for p in range(k):
         shown[p] = listed[p]
-    for p in range(flags.size):
+    for p in range(parity, flags.size, 2):
         if flags[p] == SWAPPED:
             shown[p] = listed[p + 1]
             if p + 1 < k:
@@ -144,12 +144,12 @@ def exchange(listed: Array, flags: Array, shown: Array) -> None:
 
 
 @jit
-def count(listed: Array, flags: Array, clicks: Array, s: Array, n: Array) -> None:
+def count(listed: Array, flags: Array, parity: int, clicks: Array, s: Array, n: Array) -> None:
     """Take in the clicks (k,) on a list that was shown instead of `listed` (k or k + 1,): randomised pairs of which
     exactly one was clicked count. The item without a position is not clicked: the other one was, so it was looked at.
     """
     k = clicks.size
-    for p in range(k):
+    for p in range(parity, k, 2):
         if flags[p] == 0:
             continue
         i, j = listed[p], listed[p + 1]
@@ -245,11 +245,20 @@ def admitted(place: Array, listed: Array, fresh: Array, behind: int) -> Array:
 
 @jit
 def update(
-    place: Array, s: Array, n: Array, listed: Array, fresh: Array, behind: int, flags: Array, clicks: Array, bar: float
+    place: Array,
+    s: Array,
+    n: Array,
+    listed: Array,
+    fresh: Array,
+    behind: int,
+    flags: Array,
+    parity: int,
+    clicks: Array,
+    bar: float,
 ) -> None:
     """Learn from a list, in place: put fresh items into the base list, count the clicks, improve the base list."""
     base = admitted(place, listed, fresh, behind)
-    count(listed, flags, clicks, s, n)
+    count(listed, flags, parity, clicks, s, n)
     there = np.zeros(place.size, np.bool_)
     for i in listed:
         if i >= 0:
@@ -288,17 +297,17 @@ def simulate(
     flags, clicks, shown = np.zeros(k, np.int64), np.zeros(k), np.zeros(k, np.int64)
     listed = base if k == m else np.zeros(k + 1, np.int64)
     work, places = np.zeros((3, k + 1)), np.arange(k + 1)
+    inside = places[:k]
     wrong = misordered_above(attraction, base, k)
     for step in range(coins.shape[0]):
         bar = bar_of(fixed, growth, rounds + 1)
-        _, outside = randomise(base, k, s, n, bar, coins[step], flags)
-        part = k
+        parity, outside = randomise(base, k, s, n, bar, coins[step], flags)
         if k < m:
             for p in range(k):
                 listed[p] = base[p]
             if outside >= 0:
-                part, places[k], listed[k] = k + 1, outside, base[outside]
-        exchange(listed, flags, shown)
+                places[k], listed[k] = outside, base[outside]
+        exchange(listed, flags, parity, shown)
         if kind == CASCADE:
             cascade(attraction, shown, user_coins[step], clicks)
             value = cascade_clicks(attraction, shown, top)
@@ -309,8 +318,8 @@ def simulate(
             react(user, shown, user_coins[step], clicks)
             value = expected_clicks(user, shown, top, work)
         charge(attraction, shown, best - value, most, account)
-        count(listed, flags, clicks, s, n)
-        if improve(base, places[:part], s, n, bar) > 0 and most >= 0:
+        count(listed, flags, parity, clicks, s, n)
+        if improve(base, places if outside >= 0 else inside, s, n, bar) > 0 and most >= 0:
             before, wrong = wrong, misordered_above(attraction, base, k)
             if wrong > before:
                 account[HARMFUL] += 1.0

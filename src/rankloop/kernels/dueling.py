@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
-from rankloop.kernels.elementary import exp, log
+from rankloop.kernels.elementary import exp, exps, log
 from rankloop.kernels.interleaving import win_and_loss
 from rankloop.kernels.pairwise import dot
 from rankloop.kernels.ranking import rankers_scores, top_k
@@ -319,7 +319,7 @@ def track(
         for j in range(step.size):
             moved[i, j] = experts[i, j] + rates[i] * step[j]
     within_ball(moved, reach)
-    return found, moved, mixture(exp(found), moved)
+    return found, moved, mixture(exps(found), moved)
 
 
 @jit

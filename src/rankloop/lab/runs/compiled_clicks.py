@@ -8,7 +8,7 @@ through some rounds, made of the same kernels as its `rank` and `learn`, so runs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -24,6 +24,17 @@ from rankloop.streams import Streams
 from rankloop.types import Array
 
 CHUNK = 256  # rounds a call: enough to forget what the call costs, few enough for their random numbers to stay in cache
+
+
+Loop = Callable[[Rounds, int, Streams], None]  # takes a learner through rounds, the first of which has this number
+
+
+@runtime_checkable
+class CompiledRounds(Protocol):
+    """Optional, for learners of clicks with features: many simulated rounds in one call."""
+
+    def compiled_rounds(self) -> Loop | None:
+        """What `rank` and `learn` would do, bit for bit; None where this configuration has no such loop."""
 
 
 class Stretch(NamedTuple):
@@ -47,9 +58,10 @@ def compiled(
     >>> [stretch.end for stretch in advance(0, 300)]
     [256, 300]
     """
-    loop = learner.compiled_rounds() if hasattr(learner, "compiled_rounds") and not hasattr(learner, "label") else None
-    plain = delays is not None or type(world) is not Stationary or type(user) is not DependentClickUser
-    if loop is None or plain:
+    if delays is not None or type(world) is not Stationary or type(user) is not DependentClickUser:
+        return None
+    loop = learner.compiled_rounds() if isinstance(learner, CompiledRounds) else None
+    if loop is None:
         return None
     data, streams, k = world.dataset, Streams(seed), world.k
     features, grades = np.asarray(data.features), np.asarray(data.grades)
@@ -67,7 +79,8 @@ def compiled(
                 data.offsets,
                 (drawn[:, 0] * len(data)).astype(np.int64),
                 coins,
-                *user.tables,
+                user.tables[0],
+                user.tables[1],
                 user.stop_requires_click,
                 np.empty((size, k), np.int64),
                 np.empty((size, k)),

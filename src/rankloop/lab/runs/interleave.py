@@ -25,6 +25,7 @@ from rankloop.lab.users.registry import open_user
 from rankloop.lab.users.user import User, reaction
 from rankloop.lab.worlds.world import Stationary
 from rankloop.metrics import mean_ratio
+from rankloop.published import PUBLISHED
 from rankloop.registry import LEARNERS
 from rankloop.streams import Streams
 from rankloop.types import Array, Candidates
@@ -61,7 +62,7 @@ def check_ranker(spec: str) -> None:
         name, parameters = registry.parse_learner(spec)
         registry.make(name, **parameters)
     elif not Path(spec).is_file():
-        close = get_close_matches(spec.partition("?")[0], [*LEARNERS, *registry.PUBLISHED], 1)
+        close = get_close_matches(spec.partition("?")[0], [*LEARNERS, *PUBLISHED], 1)
         raise UnknownName(
             f"no ranker is called {spec!r}; {f'did you mean {close[0]!r}? ' if close else ''}there are feature:NUMBER, "
             "the learners and files with a saved learner"

@@ -148,13 +148,14 @@ class BatchRank:
 
     def compiled_loop(self, world: ClickWorld) -> ClickLoop:
         """Rounds with one query and one user, without Python between them."""
-        query, user, _, *rules = world
+        query, user, _, top, best, most = world
         m, rule = user.attraction.size, (self._variant(), log(self.horizon))
         slot = only_query(self.queries_, query, m)
-        batches = self.queries_.of(slot)
+        homes, spans, stages, stamps, shows, wins, clock = self.queries_.of(slot)
+        batches = homes, spans, stages, stamps, shows, wins, clock
 
         def play(coins: Array, clicks: Array, account: Array) -> None:
-            kernels.simulate(*batches, *rule, user, coins, clicks, *rules, account)
+            kernels.simulate(*batches, *rule, user, coins, clicks, top, best, most, account)
 
         return ClickLoop((2, m), play, lambda done: self.queries_.set_rounds(slot, done))
 

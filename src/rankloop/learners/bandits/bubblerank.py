@@ -34,7 +34,7 @@ class BubbleRank:
     """Start from the list that the caller would show, and let better items bubble up, one place at a time.
 
     Every list shown is the query's base list with some neighbours exchanged, so no item is ever more than one place
-    from where it stands there; if there are more items than positions, one of the others may stand in the last one. When
+    from where it stands there; if there are more items than positions, one of the others may stand in the last. When
     the clicks say that the lower of two neighbours is better, with next to no doubt, the base list changes; so it only
     gets better. Choose it for queries that come back often, with a list that is good already and must not be spoilt. It
     learns each query for itself, uses ids and no features, and is slow to carry an item far: where the list is bad,
@@ -75,7 +75,7 @@ class BubbleRank:
     needs it. So lists that someone else ordered teach nothing, nor does a list that bounded exposure had to change.
 
     Which neighbours make pairs, those at positions (1, 2), (3, 4), … or at (2, 3), (4, 5), …, is a fair coin's choice
-    for each list. The paper alternates with the rounds (h = t mod 2); where feedback is late and an even number of lists
+    for each list. The paper alternates with the rounds, h = t mod 2; where feedback is late and an even number of lists
     is open at a time, every second pair would then never be tried. The proof needs each pair tried often, not in turns.
 
     With fewer positions than items (k < n, the paper's open question) a random item from outside makes a pair with the
@@ -126,7 +126,7 @@ class BubbleRank:
             above = k + int(known[-1]) if known.size else k - 1  # who stands before it: of the list, or known
             listed, behind = np.append(listed, base.listed[outside]), base.listed[above : above + 1]
         order = np.empty_like(listed)
-        kernels.exchange(listed, flags, order)
+        kernels.exchange(listed, flags, parity, order)
         codes = base.codes
         memo = {"pairs": flags, "unseen": codes[order[k:]], "behind": codes[behind], "parity": np.array([parity])}
         return drawn(candidates, order[:k], self._log_chance(base, order[:k]), memo)
@@ -171,30 +171,30 @@ class BubbleRank:
             shown = Candidates(impression.query, impression.items)
             return Explanation(self.best(shown, k), np.zeros((0, 2), np.int64), 0)
         best, flags = np.empty(k, np.int64), integers_of(impression, "pairs", k)[: k - 1]
-        kernels.exchange(np.arange(k), flags, best)
+        kernels.exchange(np.arange(k), flags, parity, best)
         upper = np.flatnonzero(flags)
         return Explanation(best, np.stack([upper, upper + 1], axis=1), (k - parity) // 2)
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
         """Compare the items of each randomised pair; exchange neighbours of the base list where that is due."""
         clicks = checked_values(self, impression, feedback)
-        parity, flags = integers_of(impression, "parity", 1), integers_of(impression, "pairs", impression.k)
+        parity, flags = integers_of(impression, "parity", 1).item(), integers_of(impression, "pairs", impression.k)
         unseen, behind = integers_of(impression, "unseen"), integers_of(impression, "behind")
         if unseen.size != (flags[-1] > 0) or behind.size != unseen.size:
             raise InvalidInput(
                 f"the impression's memo has {unseen.size} unseen items, {behind.size} before them and {flags[-1]} as "
                 "what became of the last pair, which do not fit together; pass on the impression as rank made it"
             )
-        if parity[0] < 0:
+        if parity < 0:
             return
         shown = np.concatenate([codes_of(impression.items), unseen])
         listed = np.empty_like(shown)
-        kernels.exchange(shown, flags, listed)
+        kernels.exchange(shown, flags, parity, listed)
         slot, numbers, fresh = self.queries_.enter(impression.query, listed)
         above = self.queries_.numbers(slot, behind).item() if behind.size else -1
         bar = kernels.bar_of(*self._bar(), self.queries_.rounds(slot))
         places, leads, duels = self.queries_.of(slot)
-        kernels.update(places, leads, duels, numbers, fresh, above, flags, clicks, bar)
+        kernels.update(places, leads, duels, numbers, fresh, above, flags, parity, clicks, bar)
 
     def state(self) -> dict[str, Array]:
         """The base list and the pairs of each query."""
@@ -206,7 +206,7 @@ class BubbleRank:
 
     def compiled_loop(self, world: ClickWorld) -> ClickLoop:
         """Rounds with one query and one user, without Python between them."""
-        query, user, k, *rules = world
+        query, user, k, top, best, most = world
         m, bar, rounds = user.attraction.size, self._bar(), 0
         slot = only_query(self.queries_, query, m)
         places, leads, duels = self.queries_.of(slot)
@@ -214,7 +214,8 @@ class BubbleRank:
 
         def play(coins: Array, clicks: Array, account: Array) -> None:
             nonlocal rounds
-            rounds = kernels.simulate(base, leads, duels, rounds, *bar, user, coins, clicks, *rules, account)
+            pairs = base, leads, duels
+            rounds = kernels.simulate(*pairs, rounds, *bar, user, coins, clicks, top, best, most, account)
             places[base] = np.arange(m)
 
         return ClickLoop((kernels.tosses(m, k),), play, lambda done: self.queries_.set_rounds(slot, done))

@@ -120,7 +120,7 @@ class CascadeUCB1:
 
     def compiled_loop(self, world: ClickWorld) -> ClickLoop:
         """Rounds with one query and one user, without Python between them."""
-        query, user, *rules = world
+        query, user, k, top, best, most = world
         m, rounds = user.attraction.size, 0
         slot = only_query(self.queries_, query, m)
         shows, wins = self.queries_.of(slot)
@@ -129,7 +129,8 @@ class CascadeUCB1:
         def play(coins: Array, clicks: Array, account: Array) -> None:
             nonlocal rounds
             coins *= ties
-            rounds = kernels.simulate(shows, wins, rounds, kind, last, user, coins, clicks, *rules, account)
+            rule = kind, last
+            rounds = kernels.simulate(shows, wins, rounds, *rule, user, coins, clicks, k, top, best, most, account)
 
         return ClickLoop((m,), play, lambda done: self.queries_.set_rounds(slot, done))
 

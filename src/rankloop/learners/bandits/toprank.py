@@ -129,13 +129,13 @@ class TopRank:
 
     def compiled_loop(self, world: ClickWorld) -> ClickLoop:
         """Rounds with one query and one user, without Python between them."""
-        query, user, *rules = world
+        query, user, k, top, best, most = world
         m, bar = user.attraction.size, self._bar()
         slot = only_query(self.queries_, query, m)
         leads, duels = self.queries_.of(slot)
 
         def play(coins: Array, clicks: Array, account: Array) -> None:
-            kernels.simulate(leads, duels, bar, user, coins, clicks, *rules, account)
+            kernels.simulate(leads, duels, bar, user, coins, clicks, k, top, best, most, account)
 
         return ClickLoop((m,), play, lambda done: self.queries_.set_rounds(slot, done))
 

@@ -77,7 +77,8 @@ def soft_ranks_of_all(lengths: tuple[int, ...]) -> SoftRanks:
     found = [soft_ranks_of(n) for n in lengths]
     begins = np.zeros(max(lengths) + 1, np.int64)
     begins[list(lengths)] = np.cumsum([0, *lengths[:-1]])
-    return SoftRanks(*(np.concatenate(part) for part in zip(*found, strict=True)), begins)
+    weights, tails = (np.concatenate(part) for part in zip(*found, strict=True))
+    return SoftRanks(weights, tails, begins)
 
 
 def no_duel(candidates: Candidates, order: Array, width: int) -> Impression:
