@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from rankloop.kernels.metrics import dcg
 from rankloop.kernels.offline import kendall_regret
 from rankloop.lab.data.dataset import Dataset, Split
 from rankloop.lab.data.sources import open_split
+from rankloop.lab.runs.compiled_clicks import Stretch, compiled
 from rankloop.lab.runs.delays import open_delays
 from rankloop.lab.runs.probes import Probe, blocks, certain, closeness, held_out, memory
-from rankloop.lab.runs.simulate import simulate
+from rankloop.lab.runs.simulate import Step, simulate
 from rankloop.lab.runs.tracking import RECOVERED, WINDOWS, tracking_measures, window_ends
 from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.world import Stationary, World, change_points, open_world
@@ -163,46 +165,91 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
     probes = _probes(trial, split, world)
     _warm_up(learner, world, user)
 
-    ndcg, regret = np.zeros(trial.rounds), np.zeros(trial.rounds)
-    misordered = np.zeros(trial.rounds if "misordered" in trial.probes else 0)
     changing, changes = not isinstance(world, Stationary), change_points(trial.world, trial.rounds)
     if changing:
         when = window_ends(trial.rounds, changes, max(WINDOWS, trial.evaluations))
     else:
         when = checkpoints(trial.rounds, trial.evaluations)
-    tick = min(max(1, trial.rounds // 100), 1000)
-    found: list[dict[str, float]] = []
-    queries, clicks = list[str](), list[float]()
+    seen, found, done = _Seen(trial, on_progress), list[dict[str, float]](), 0
+    advance = compiled(learner, world, user, trial.seed, delays)
+    steps = simulate(learner, world, user, trial.rounds, trial.seed, delays)
     start, spent_measuring = time.perf_counter(), 0.0
-    for step in simulate(learner, world, user, trial.rounds, trial.seed, delays):
-        if step.round.ideal > 0.0:  # online, a query with nothing relevant counts 0, in NDCG and in regret
-            ndcg[step.t] = dcg(step.round.grades[step.impression.order], trial.k) / step.round.ideal
-            regret[step.t] = 1.0 - ndcg[step.t]
-        if misordered.size:
-            misordered[step.t] = kendall_regret(step.round.grades, step.impression.order)
-        if step.t + 1 == when[len(found)]:
-            pause = time.perf_counter()
-            found.append({name: value for probe in probes for name, value in probe(learner, step.t).items()})
-            spent_measuring += time.perf_counter() - pause
-        if on_progress and (step.t + 1) % tick == 0:
-            on_progress(step.t + 1)
-        if trial.trace:
-            queries.append(step.impression.query)
-            clicks.append(float(step.feedback.values.sum()))
+    for mark in when.tolist():
+        if advance is None:
+            for step in islice(steps, mark - done):
+                seen.step(step)
+        else:
+            for stretch in advance(done, mark):
+                seen.stretch(stretch, split.train)
+        done, pause = mark, time.perf_counter()
+        found.append({name: value for probe in probes for name, value in probe(learner, done - 1).items()})
+        spent_measuring += time.perf_counter() - pause
     seconds = time.perf_counter() - start
     measures = {name: np.array([values[name] for values in found]) for name in found[0]}
-    tracking = tracking_measures(ndcg, when, changes) if changing else {}
-    if misordered.size:
-        measures["online.misordered"] = np.cumsum(misordered)[when - 1]
+    tracking = tracking_measures(seen.ndcg, when, changes) if changing else {}
     return Record(
         trial,
         when,
-        {**_online(ndcg, regret, when, trial.gamma), **tracking, **measures},
+        {**seen.online(when), **tracking, **measures},
         conventions(trial, split, user.stop_requires_click),
         seconds,
         trial.rounds / (seconds - spent_measuring),
-        {"query": np.array(queries), "clicks": np.array(clicks), "ndcg": ndcg} if trial.trace else {},
+        {"query": np.array(seen.queries), "clicks": np.array(seen.clicks), "ndcg": seen.ndcg} if trial.trace else {},
     )
+
+
+class _Seen:
+    """What users were shown, round by round, whichever loop tells it."""
+
+    def __init__(self, trial: Trial, on_progress: Progress | None) -> None:
+        self.trial, self.on_progress = trial, on_progress
+        self.ndcg, self.regret = np.zeros(trial.rounds), np.zeros(trial.rounds)
+        self.misordered = np.zeros(trial.rounds if "misordered" in trial.probes else 0)
+        self.queries, self.clicks = list[str](), list[float]()
+        self._tick, self._told = min(max(1, trial.rounds // 100), 1000), 0
+
+    def step(self, step: Step) -> None:
+        """One round; a query with nothing relevant counts 0, in NDCG and in regret."""
+        t, shown = step.t, step.impression
+        if step.round.ideal > 0.0:
+            self.ndcg[t] = found = dcg(step.round.grades[shown.order], self.trial.k) / step.round.ideal
+            self.regret[t] = 1.0 - found
+        if self.misordered.size:
+            self.misordered[t] = kendall_regret(step.round.grades, shown.order)
+        if self.trial.trace:
+            self.queries.append(shown.query)
+            self.clicks.append(float(step.feedback.values.sum()))
+        self._progress(t + 1)
+
+    def stretch(self, stretch: Stretch, data: Dataset) -> None:
+        """Many."""
+        rounds, first = stretch.rounds, stretch.end - len(stretch.ndcg)
+        self.ndcg[first : stretch.end] = stretch.ndcg
+        self.regret[first : stretch.end] = np.where(stretch.relevant, 1.0 - stretch.ndcg, 0.0)
+        if self.misordered.size:
+            for t, q, order in zip(range(first, stretch.end), rounds.queries, rounds.orders, strict=True):
+                self.misordered[t] = kendall_regret(data.grades_of(q), order[order >= 0])
+        if self.trial.trace:
+            self.queries += data.queries[rounds.queries].tolist()
+            self.clicks += rounds.clicks.sum(1).tolist()
+        self._progress(stretch.end)
+
+    def _progress(self, done: int) -> None:
+        if self.on_progress and done - self._told >= self._tick:
+            self._told = done
+            self.on_progress(done)
+
+    def online(self, when: Array) -> dict[str, Array]:
+        """The measures of the lists shown, up to each checkpoint."""
+        discounted = np.cumsum(self.ndcg * self.trial.gamma ** np.arange(self.ndcg.size))
+        found = {
+            "online.cndcg": discounted[when - 1],
+            "online.ndcg": np.cumsum(self.ndcg)[when - 1] / when,
+            "online.regret": np.cumsum(self.regret)[when - 1],
+        }
+        if self.misordered.size:
+            found["online.misordered"] = np.cumsum(self.misordered)[when - 1]
+        return found
 
 
 QUERIES_WITHOUT_RELEVANT = {"online": "count 0", "held-out": "left out"}  # what tables are to say beneath
@@ -246,15 +293,6 @@ def _fitted(name: str, parameters: str, dataset: Dataset) -> dict[str, Array]:
     learner.fit(dataset.features, dataset.grades, dataset.offsets)
     state: dict[str, Array] = learner.state()
     return state
-
-
-def _online(ndcg: Array, regret: Array, when: Array, gamma: float) -> dict[str, Array]:
-    discounted = np.cumsum(ndcg * gamma ** np.arange(ndcg.size))
-    return {
-        "online.cndcg": discounted[when - 1],
-        "online.ndcg": np.cumsum(ndcg)[when - 1] / when,
-        "online.regret": np.cumsum(regret)[when - 1],
-    }
 
 
 def _probes(trial: Trial, split: Split, world: World) -> Iterable[Probe]:
