@@ -23,7 +23,6 @@ from rankloop.lab.runs.results import finished_runs, journal_of
 from rankloop.lab.runs.sweep import carry_out
 from rankloop.lab.runs.trial import Trial
 from rankloop.lab.runs.workers import Event
-from rankloop.registry import learner_class
 
 SOURCE = Path(provenance_module.__file__).parents[2]
 TINY = "synthetic:mq2008?queries=20&vali=4&test=6&features=6"
@@ -91,7 +90,6 @@ def test_a_resumed_sweep_runs_again_what_other_code_or_other_data_computed(tmp_p
 
 
 def test_the_code_of_a_run_is_what_its_module_and_its_learner_import() -> None:
-    learner_class("pairrank"), learner_class("bubblerank")
     pairrank = names("rankloop.lab.runs.trial", "rankloop.learners.pairwise.pairrank")
     for file in (
         "lab/runs/simulate.py",
@@ -203,6 +201,13 @@ def test_a_run_may_name_its_modules(tmp_path: Path) -> None:
         carry_out([trial], tmp_path / "mine.parquet", on_event=events.append)
     told = [event.kind for event in events if event.kind not in ("started", "progress")]
     assert told == ["finished", "kept", "outdated", "finished"]
+
+
+def test_the_learner_of_a_warm_start_counts() -> None:
+    cold, warm = (BanditTrial("x", "toprank", "generated", "CM", "1", start=start) for start in ("given", "warm"))
+    assert provenance(cold) != provenance(warm)
+    assert "learners/bandits/cascade_klucb.py" in names(*warm.modules)
+    assert "learners/bandits/cascade_klucb.py" not in names(*cold.modules, "rankloop.learners.bandits.toprank")
 
 
 def test_data_files_count_by_content(tmp_path: Path) -> None:

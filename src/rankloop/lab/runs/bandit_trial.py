@@ -21,6 +21,7 @@ from rankloop.types import Array, Candidates
 
 WARM_ROUNDS = 20_000  # of CascadeKL-UCB, whose list BubbleRankKL then starts from (paper 002, section 5)
 BATCH = 1000  # regret is noted after multiples of so many rounds (likewise)
+_WARM = "cascade-klucb"  # the learner of that list
 Start = Literal["given", "random", "warm"]
 
 
@@ -65,6 +66,12 @@ class BanditTrial:
         parts = [self.label, f"{self.learner}({given})", self.models, self.query, self.model, self.start]
         parts += [f"{self.rounds} top {self.top}", f"seed={self.seed}", *(["safety"] if self.safety else [])]
         return "|".join(parts)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What computes it beside its learner: where it starts warm, the learner that made its first list."""
+        first = type(make(_WARM)).__module__ if self.start == "warm" else ""
+        return (__name__, first) if first else (__name__,)
 
     def carry_out(self, _opened: object, on_progress: Callable[[int], None]) -> BanditRecord:
         """Run it."""
@@ -140,7 +147,7 @@ def _start(trial: BanditTrial, user: ClickChances) -> Array:
     if trial.start == "random":
         documents = np.random.default_rng(_seed(trial, "start")).permutation(documents)
     elif trial.start == "warm":
-        first = make("cascade-klucb")
+        first = make(_WARM)
         play(first, user, [WARM_ROUNDS], _seed(trial, "warm"), top=trial.top)
         documents = first.best(Candidates(QUERY, documents), documents.size)
     return documents

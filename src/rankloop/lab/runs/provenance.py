@@ -72,7 +72,7 @@ def provenance(trial: Any) -> Provenance:
 
 
 def sources_of(modules: Iterable[str]) -> list[Path]:
-    """The files of modules, which must be imported, and of all that they import of their packages and of rankloop."""
+    """The files of modules, and of all that they import of their packages and of rankloop."""
     waiting = [file for file in map(_file_of, modules) if file is not None]
     found = set(waiting)
     while waiting:
@@ -213,7 +213,7 @@ def _root(file: Path) -> Path:
 
 
 def _file_of(module: str) -> Path | None:
-    place = getattr(sys.modules.get(module), "__file__", None)
+    place = getattr(sys.modules.get(module) or import_module(module), "__file__", None)
     file = Path(place).resolve() if place else None
     if file is None or (file.is_relative_to(_STANDARD) and not any(part in _INSTALLED for part in file.parts)):
         return None  # typed into a terminal, or Python's own
