@@ -69,6 +69,7 @@ def requests_a_second(name: str, params: dict[str, Any], user: ClickChances) -> 
 
 def table_seconds(name: str, params: dict[str, Any]) -> tuple[float, float]:
     """Seconds to copy the state of many queries, and to load it."""
+    params = {**params, "max_queries": QUERIES}
     learner: Any = make(name, **params)
     items = np.arange(10)
     for query in range(QUERIES):
