@@ -43,8 +43,8 @@ class MGD(DBGD):
     than the current ranker than to own fewer, by the exact law of the difference. The authors' code lets those win that
     own most, unless the current ranker is one of them: the same where each ranker has one result at most.
 
-    With .03 in place of .01 cumulative NDCG is a tenth higher for all users, whatever the mixing
-    (docs/learners/dueling.md).
+    With .03 in place of .01 users are served better, whatever the mixing, at times at the price of a worse ranker in
+    the end (docs/learners/dueling.md).
     """
 
     rate: float = 0.03
