@@ -147,13 +147,13 @@ def test_a_far_margin_does_not_overflow() -> None:
 
 @given(seed=SEEDS)
 def test_label_pulls_are_the_slope_of_lambdaranks_loss(seed: int) -> None:
-    """Per query a mean weighted by |ΔNDCG|, then the mean over queries that have a pair to tell, by how often each came."""
+    """Per query a mean weighted by |ΔNDCG|, then the mean over queries that have a pair, by how often each came."""
     rng = np.random.default_rng(seed)
     offsets = positions(np.cumsum([0, *rng.integers(1, 6, 3)]))
     scores, grades = rng.normal(size=offsets[-1]), rng.integers(0, 3, offsets[-1]).astype(np.float64)
     counts = frozen(rng.integers(1, 4, 3))
 
-    told = []  # of each query with something to tell: its count, where it begins, its pairs, what swapping each would change
+    told = []  # of each query with a pair: its count, where it begins, its pairs, what swapping each would change
     for count, (first, last) in zip(counts, pairwise(offsets.tolist()), strict=True):
         at, labels = scores[first:last].tolist(), grades[first:last].tolist()
         pairs = [(a, b) for a in range(len(at)) for b in range(len(at)) if labels[a] > labels[b]]

@@ -64,7 +64,7 @@ def test_the_start_is_the_papers() -> None:
 def test_certain_pairs_are_definition_3_4(covariance: Any) -> None:
     """A from explicit gradients of the doubled network at the weights of each moment; certain pairs from it."""
     learner = OLRankNet(
-        width=M, covariance=covariance, pairs="adjacent", debias="none", alpha=0.2, prior=20.0, rate=1.0
+        width=M, covariance=covariance, pairs="adjacent", debias="none", alpha=0.2, prior=20.0, rate=1.0, skip=False
     )
     net, matrix, sure, unsure = naive.Doubled(D, M), np.zeros((0, 0)), 0, 0
     for t, candidates in enumerate(lists(12)):
@@ -140,7 +140,7 @@ def test_more_evidence_makes_more_pairs_certain() -> None:
 
 def test_the_first_step_of_adam_by_hand() -> None:
     """One list, one step: every weight with a slope moves by the rate, against the sign of the slope."""
-    learner = OLRankNet(width=M, steps=1, batch=1, ridge=0.0, debias="none", rate=0.3)
+    learner = OLRankNet(width=M, steps=1, batch=1, ridge=0.0, debias="none", rate=0.3, skip=False)
     rows = np.random.default_rng(4).random((3, D))
     shown = learner.adopt(Candidates(features=rows), np.arange(3))
     learner.learn(shown, Feedback.clicks([0, 1, 0]), np.random.default_rng(0))
@@ -221,7 +221,7 @@ def test_the_memo_stays_small() -> None:
 
 
 def test_lambdarank_differs_by_its_weights_only() -> None:
-    one, other = OLRankNet(width=M, ridge=0.0), OLLambdaRank(width=M, ridge=0.0)
+    one, other = OLRankNet(width=M, ridge=0.0), OLLambdaRank(width=M, ridge=0.0, weights="list")
     shown = one.adopt(lists(1)[0], np.arange(2))  # one pair: Adam does not see a weight that all slopes have
     for learner in (one, other):
         learner.learn(shown, Feedback.clicks([0, 1]), np.random.default_rng(0))
@@ -230,6 +230,54 @@ def test_lambdarank_differs_by_its_weights_only() -> None:
     for learner in (one, other):
         learner.learn(shown, Feedback.clicks([0, 1, 0, 1, 0]), np.random.default_rng(0))
     assert np.abs(other.weights_ - one.weights_).max() > 1e-5
+
+
+@pytest.mark.parametrize("weights", ["raw", "batch", "list"])
+def test_where_the_only_pair_of_a_list_stood_teaches_lambdarank(weights: Any) -> None:
+    """Lists with one pair each, high or low in the order: with "list" the network learns as olRankNet does."""
+    one, other = (cls(width=M, ridge=0.0, debias="none", pairs="adjacent") for cls in (OLRankNet, OLLambdaRank))
+    other.weights = weights
+    for t, clicks in enumerate(([0, 1], [1, 1, 1, 0, 1], [0, 1], [1, 1, 1, 0, 1])):
+        shown = one.adopt(lists(t + 1)[t], np.arange(len(clicks)))
+        for learner in (one, other):
+            learner.learn(shown, Feedback.clicks(clicks), np.random.default_rng(t))
+    assert (np.abs(other.weights_ - one.weights_).max() < 1e-5) == (weights == "list")
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "descent"])
+def test_the_papers_own_units(optimiser: Any) -> None:
+    """λ, η and the loss as printed: A = λI, and a step of η on Σ CE + (mλ/2)‖θ - θ₀‖², summed over the pairs."""
+    learner = OLRankNet(
+        width=M,
+        units="none",
+        optimiser=optimiser,
+        rate=0.01,
+        ridge=0.3,
+        prior=0.3,
+        update="refit",
+        skip=False,
+        steps=1,
+        batch=10,
+        debias="none",
+    )
+    start, net = network("two-layer", D, M, 0).start(), naive.Doubled(D, M)
+    theta = doubled(start)
+    rows = np.random.default_rng(4).random((3, D))
+    for t in range(2):  # the second step is the first one that is not at θ₀
+        shown = learner.adopt(Candidates(features=rows), np.arange(3))
+        learner.learn(shown, Feedback.clicks([0, 1, 0]), np.random.default_rng(t))
+        if optimiser == "descent":
+            g = [net.tangent(theta, x) for x in rows]
+            f = [net.score(theta, x) for x in rows]
+            pulls = [(t + 1) * naive.sigmoid(f[b] - f[1]) * (g[1] - g[b]) for b in (0, 2)]
+            theta = theta + 0.01 * (sum(pulls) - M * 0.3 * (theta - doubled(start)))
+    assert learner.unit_[0] == 1.0
+    if optimiser == "descent":
+        assert doubled(learner.weights_[0]) == pytest.approx(theta, abs=1e-5)
+    else:
+        assert np.abs(learner.weights_[0] - start).max() == pytest.approx(0.02, rel=0.2)
+    before = OLRankNet(width=M, units="none", prior=0.3)
+    assert (before._spread(rows, 1.0) == 0.3).all()
 
 
 # -- the baselines ---------------------------------------------------------------------------------------------------
@@ -294,11 +342,11 @@ def test_neural_learners_see_what_linear_ones_cannot() -> None:
 
 def test_the_skyline_is_told_every_grade() -> None:
     """By the loop, after each round; clicks teach it nothing."""
-    train, probe, learner = crossed(60, 0), held_out(crossed(100, 1)), LambdaRankLabels(width=20, rate=1.0)
+    train, probe, learner = crossed(60, 0), held_out(crossed(100, 1)), LambdaRankLabels(width=20)
     for step in simulate(learner, Stationary(train), DependentClickUser.named("almost-random", 1), 80):
         assert step.round.candidates.query in learner.queries_
     assert probe(learner)["offline.ndcg@10"] > 0.95
-    assert learner.events_[0] == 80
+    assert learner.counts_.sum() == 80
     assert len(learner.queries_) == len(set(learner.queries_)) <= 60
     before = learner.state()
     shown = learner.rank(train.candidates(0), 5, _rng())
@@ -306,12 +354,31 @@ def test_the_skyline_is_told_every_grade() -> None:
     assert all((learner.state()[name] == value).all() for name, value in before.items())
 
 
-def test_the_skyline_keeps_the_newest_queries() -> None:
-    learner = LambdaRankLabels(width=M, memory=3, steps=1)
-    for t, candidates in enumerate(lists(5)):
-        learner.label(candidates, np.arange(8) % 3, np.random.default_rng(t))
-    assert learner.queries_.tolist() == ["q2", "q3", "q4"]
-    assert learner.offsets_.tolist() == [0, 8, 16, 24]
-    assert learner.rows_.tolist() == np.concatenate([c.features for c in lists(5)[2:]]).astype(np.float32).tolist()
+def test_the_skyline_keeps_all_queries_and_counts_them() -> None:
+    learner, names = LambdaRankLabels(width=M, passes=1), [0, 1, 2, 1, 1, 3]
+    for t, name in enumerate(names):
+        learner.label(lists(4)[name], np.arange(8) % 3, np.random.default_rng(t))
+    assert learner.queries_.tolist() == ["q0", "q1", "q2", "q3"]
+    assert learner.counts_.tolist() == [1.0, 3.0, 1.0, 1.0]
+    assert learner.offsets_.tolist() == [0, 8, 16, 24, 32]
+    assert learner.rows_.tolist() == np.concatenate([c.features for c in lists(4)]).astype(np.float32).tolist()
     with pytest.raises(InvalidInput, match="give a number of at least 0 for each candidate"):
         learner.label(lists(1)[0], np.array([1.0]), _rng())
+
+
+def test_the_skyline_fits_anew_when_there_is_more() -> None:
+    """Every round up to ten, then whenever there are 10 % more; fits do not hang on those before."""
+    learner, fits = LambdaRankLabels(width=M, passes=1), []
+    for t in range(40):
+        before = learner.events_[0]
+        learner.label(lists(8)[t % 8], np.arange(8) % 3, np.random.default_rng(t))
+        if learner.events_[0] > before:
+            fits.append(t + 1)
+    assert fits == [*range(1, 11), 11, 13, 15, 17, 19, 21, 24, 27, 30, 33, 37]
+    once = LambdaRankLabels(width=M, passes=1)
+    once.queries_, once.counts_, once.offsets_ = learner.queries_, learner.counts_.copy(), learner.offsets_
+    once.rows_, once.grades_ = learner.rows_, learner.grades_
+    for fitted in (learner, once):
+        fitted.fitted_ = np.zeros(1)
+        fitted.label(lists(8)[0], np.arange(8) % 3, np.random.default_rng(99))
+    assert (learner.weights_ == once.weights_).all()

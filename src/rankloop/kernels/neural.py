@@ -200,7 +200,7 @@ def tangent_lengths(rows: Array, active: Array, output: Array, inverse: Array) -
 
 @jit
 def tangent_gram(rows: Array, active: Array, output: Array, inverse: Array, order: Array, some: Array) -> Array:
-    """(n, r) ⟨g(x_i), g(x_j)⟩/m in the norm of a diagonal A⁻¹ (m d + m,), for those j in `some` (r,) and rows i above j.
+    """(n, r) ⟨g(x_i), g(x_j)⟩/m in the norm of a diagonal A⁻¹ (m d + m,), for j in `some` (r,) and rows i above j.
 
     `order` (n,) are the rows by descending score. Only who scores higher can be certain, so the rest is left 0. Unit by
     unit over the documents for which it is active: the (n, m d) tangent features never exist, and the zeros of

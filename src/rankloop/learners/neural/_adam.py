@@ -40,7 +40,7 @@ class AdamRanker(NeuralRanker):
 
     rate: float = 0.1
     ridge: float = 0.01
-    skip: bool = False
+    skip: bool = True
     units: Literal["data", "none"] = "data"
     optimiser: Literal["adam", "descent"] = "adam"
 
@@ -91,10 +91,10 @@ class Training:
         self.steps = 0 if fresh else int(learner.steps_[0])
         self.rate = learner.rate
         if learner.units == "data":
-            # Were all of the p weights' slopes alike, a step of Adam would move a score gap by √p ‖g_ij‖ times its rate;
-            # one of descent moves it by m ‖g_ij‖² times what the pairs pull, on their mean loss.
-            size = float(self.nets[0].parameters * learner.width) if learner.optimiser == "adam" else 0.0
-            self.rate /= np.sqrt(size * self.unit) if size else learner.width * self.unit
+            # Were all of the p weights' slopes alike, a step of Adam would move a score gap by √p ‖g_ij‖ times its
+            # rate; one of descent moves it by ‖g_ij‖² times its rate and the pull of the mean loss.
+            square = learner.width * self.unit
+            self.rate /= np.sqrt(self.nets[0].parameters * square) if learner.optimiser == "adam" else square
 
     def step(self, rows: Array, pulls: Pulls, pairs: float, pace: float = 1.0) -> None:
         """One step of every member on rows (n, d); the ridge is shared out over so many `pairs`.

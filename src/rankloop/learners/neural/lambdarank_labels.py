@@ -75,6 +75,7 @@ class LambdaRankLabels(AdamRanker):
     and is kept once. |ΔNDCG| is over the whole list.
     """
 
+    rate: float = 3.0
     passes: int = 20
     batch: int = 8
     growth: float = 0.1

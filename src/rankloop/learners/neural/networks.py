@@ -65,7 +65,7 @@ class Forward(Protocol):
         """(n,) ‖g(x)‖²/m and (n,) ‖g(x) - mean‖²/m in the norm of a diagonal A⁻¹ (p,)."""
 
     def gram(self, inverse: Array, some: Array, order: Array) -> Array:
-        """(n, r) ⟨g(x_i), g(x_j)⟩/m in that norm, for the rows j in `some` (r,) and at least those i before j in `order`."""
+        """(n, r) ⟨g(x_i), g(x_j)⟩/m in that norm, for rows j in `some` (r,) and all i, or those before j in `order`."""
 
     def squares(self, pairs: Array, counts: Array) -> Array:
         """(p,) Σ over pairs (m, 2) of count·g_ij²/m."""

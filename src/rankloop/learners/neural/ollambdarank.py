@@ -49,7 +49,7 @@ class OLLambdaRank(OLRankNet):
     a single click, whose ideal DCG is small, do not outweigh the others (what that is worth: docs/learners/neural.md).
     """
 
-    weights: Literal["raw", "batch", "list"] = "batch"
+    weights: Literal["raw", "batch", "list"] = "raw"
 
     def __post_init__(self) -> None:
         super().__post_init__()
