@@ -140,6 +140,18 @@ def test_means_of_columns_are_means_of_each() -> None:
     assert statistics.means(matrix.T, axis=1).error == pytest.approx(found.error, nan_ok=True)
 
 
+@given(values=st.lists(st.floats(1e6 - 1, 1e6 + 1), min_size=1, max_size=12))
+def test_running_is_the_mean_of_each_beginning(values: list[float]) -> None:
+    found = statistics.running(values)
+    low, high = found.interval(0.9)
+    for i in range(len(values)):
+        each = mean(values[: i + 1])
+        assert Estimate(*(part[i] for part in found)) == pytest.approx(each, rel=1e-6, abs=1e-6, nan_ok=True)
+        assert (low[i], high[i]) == pytest.approx(each.interval(0.9), nan_ok=True)
+    with pytest.raises(InvalidInput, match="value 1 is not a number"):
+        statistics.running([1.0, nan])
+
+
 # -- few, equal and missing values ---------------------------------------------------------------------------------
 
 

@@ -56,8 +56,7 @@ class Estimate(NamedTuple):
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Holds the truth with probability `level`; (nan, nan) where the error is not known."""
-        if not 0.0 < level < 1.0:
-            raise InvalidParameter(f"level is {level!r}; it is a probability and must lie between 0 and 1")
+        _check_level(level)
         half = self.error * float(stdtrit(self.df, 0.5 + level / 2)) if isfinite(self.error) else nan
         return self.value - half, self.value + half
 
@@ -94,6 +93,12 @@ class Means(NamedTuple):
     df: Array
     n: Array
 
+    def interval(self, level: float = 0.95) -> tuple[Array, Array]:
+        """As that of `Estimate`, of each."""
+        _check_level(level)
+        half = self.error * stdtrit(np.maximum(self.df, 1.0), 0.5 + level / 2)
+        return self.value - half, self.value + half
+
 
 def mean(values: ArrayLike) -> Estimate:
     """Mean of independent values (one a seed), and its standard error s / √n.
@@ -123,6 +128,26 @@ def means(matrix: ArrayLike, axis: int = 0) -> Means:
     equal = highest == np.min(np.where(there, table, np.inf), axis, initial=np.inf)
     error = np.where(equal & (n > 1), 0.0, error)  # the mean of equal numbers may be off by a rounding
     return Means(value, error, np.maximum(n - 1.0, 0.0), n)
+
+
+def running(values: ArrayLike) -> Means:
+    """Mean and standard error of the first one, two, … of independent values, in the order they came.
+
+    Each by itself: who looks at all of them and stops at a good one wants `rankloop.sequential`.
+
+    >>> running([1.0, 3.0, 2.0]).value
+    array([1., 2., 2.])
+    """
+    column = _column(values)
+    if np.isnan(column).any():
+        raise InvalidInput(f"value {int(np.isnan(column).argmax())} is not a number; leave it out")
+    n = np.arange(1, column.size + 1)
+    value = np.cumsum(column) / n
+    # Welford's steps, which do not cancel where the mean is large against the spread.
+    squares = np.cumsum((column - value) * (column - np.append(0.0, value)[:-1]))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error = np.where(n > 1, np.sqrt(np.maximum(squares, 0.0) / (n - 1) / n), np.nan)
+    return Means(value, error, n - 1.0, n)
 
 
 def clustered(values: ArrayLike, *labels: ArrayLike | Sequence[Hashable]) -> Estimate:
@@ -303,6 +328,11 @@ def _two_way(
 
 
 # -- what comes in -------------------------------------------------------------------------------------------------
+
+
+def _check_level(level: float) -> None:
+    if not 0.0 < level < 1.0:
+        raise InvalidParameter(f"level is {level!r}; it is a probability and must lie between 0 and 1")
 
 
 def _numbers(values: Any) -> Array:

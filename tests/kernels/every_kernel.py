@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
+from types import FrameType
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from rankloop.kernels import (
     ranking,
     sequential,
 )
-from tests.kernels import every_bandit, grade_kernels, network_kernels
+from tests.kernels import every_bandit, grade_kernels, network_kernels, read_kernels
 from tests.kernels.inputs import frozen, pair_rows, positions, spd
 
 Results = dict[str, list[float] | list[int] | list[bool]]
@@ -217,6 +219,7 @@ def results() -> Results:
         | every_bandit.results()
         | grade_kernels.results()
         | network_kernels.results(features, frozen(scores), uniforms)
+        | read_kernels.results()
     )
 
 
@@ -272,6 +275,23 @@ def _click_models(rng: np.random.Generator) -> Results:
     return found
 
 
+def kernels_run() -> tuple[Results, list[str]]:
+    """The results, and the functions of `rankloop.kernels` that ran for them; uncompiled ones only can be seen."""
+    ran: set[str] = set()
+
+    def seen(frame: FrameType, event: str, _: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.parent.name == "kernels":
+            ran.add(f"{path.stem}.{frame.f_code.co_name}")
+
+    sys.setprofile(seen)
+    try:
+        found = results()
+    finally:
+        sys.setprofile(None)
+    return found, sorted(ran)
+
+
 if __name__ == "__main__":
     # numpy's numbers, which uncompiled kernels return, are not JSON's.
-    json.dump(results(), sys.stdout, default=lambda number: number.item())
+    json.dump(kernels_run(), sys.stdout, default=lambda number: number.item())

@@ -44,6 +44,19 @@ def shown(order: list[int], memo: dict[str, Array] | None = None) -> Impression:
     return Impression("q", np.array(order), np.array([f"i{p}" for p in order]), features, memo or {})
 
 
+def test_lists_of_a_user_are_one_unit() -> None:
+    """Whose list it was is kept as a number; lists of nobody known are each another's."""
+    tries = Tries(["base"], "pdgd", seed=0)
+    for t, user in enumerate(["ann", None, "bob", "ann", None]):
+        tries.add(t, shown([4, 0, 7]), np.array([0.0, 0.0, 1.0]), user=user)
+    users = tries.lists().users
+    assert users is not None
+    assert users.tolist() == [0, 1, 2, 0, 3]
+    nobody = Tries(["base"], "pdgd", seed=0)
+    nobody.add(0, shown([4, 0, 7]), np.zeros(3))
+    assert nobody.lists().users is None
+
+
 # -- what a challenger is asked, and what it learns ----------------------------------------------------------------
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rankloop import statistics
 from rankloop.lab.figures import learning as figures
-from rankloop.lab.runs.interleave import NORMAL_95, Comparison
+from rankloop.lab.runs.interleave import Comparison
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,13 +29,11 @@ def drawing(comparison: Comparison) -> Figure:
         axes.axhline(0.0, color="#333333", linewidth=0.8)
         for r in range(1, len(comparison.labels)):
             lead = comparison.credit[:, r] - comparison.credit[:, 0]
-            mean = np.cumsum(lead) / rounds
-            variance = np.maximum(np.cumsum(lead**2) / rounds - mean**2, 0.0) * rounds / np.maximum(rounds - 1, 1)
-            half = NORMAL_95 * np.sqrt(variance / rounds)
+            found = statistics.running(lead)
+            low, high = found.interval()
             colour = figures.COLOURS[(r - 1) % len(figures.COLOURS)]
-            axes.plot(rounds[start:], mean[start:], color=colour, label=comparison.labels[r])
-            low, high = (mean - half)[start:], (mean + half)[start:]
-            axes.fill_between(rounds[start:], low, high, color=colour, alpha=0.18, linewidth=0)
+            axes.plot(rounds[start:], found.value[start:], color=colour, label=comparison.labels[r])
+            axes.fill_between(rounds[start:], low[start:], high[start:], color=colour, alpha=0.18, linewidth=0)
         axes.set_xlabel("impressions")
         axes.set_ylabel(f"lead in credit over {comparison.labels[0]}")
         axes.margins(x=0.02)

@@ -32,7 +32,6 @@ from rankloop.types import Array, Candidates
 
 Progress = Callable[[str, int, int], None]  # called with what is being done, how much is done, and of how much
 Verdict = Literal["better", "worse", "undecided"]
-NORMAL_95 = 1.959963984540054  # 97.5 % of a normal distribution lies below it
 
 
 # -- rankers -------------------------------------------------------------------------------------------------------

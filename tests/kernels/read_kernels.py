@@ -1,0 +1,61 @@
+"""One fixed round through the kernels that read, order, weigh and measure lists, for `every_kernel`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankloop.kernels import cascade, certainty, letor, metrics, offline, pairwise, ragged, ranking, user_clicks
+from tests.kernels.inputs import frozen, pair_rows, positions
+
+Results = dict[str, list[float] | list[int] | list[bool]]
+LINES = b"2 qid:7 1:0.5 2:-1.25\n0 qid:7 2:3 # 1:9\n1 qid:8 1:0.1 2:123456789.125\n"
+
+
+def results() -> Results:
+    """Each kernel's output, flat; what it changes in place counts as output."""
+    rng = np.random.default_rng(31)
+    n, k = 9, 4
+    scores, ties, features = frozen(rng.normal(size=n).round(1)), frozen(rng.random(n)), frozen(rng.random((n, 3)))
+    grades, offsets = frozen(rng.integers(0, 3, n)), positions([0, 0, 2, n])
+    gains = frozen(2.0**grades - 1.0)
+    coins, norms = frozen(rng.random((2, k))), frozen(rng.random(n))
+    certain = np.triu(np.ones((n, n), np.bool_), 4)
+    certain.setflags(write=False)
+    shares = certainty.topological_swap_shares(certain, positions([0, 2, 1, 3]))
+    pairs = pair_rows([(0, 3), (1, 2), (3, 1)])
+    scaled = np.array(features)
+    ragged.minmax_queries(scaled, positions([0, 4, n]))
+    loss, slopes = offline.ranknet_loss(scores, grades, offsets)
+    block, told, runs = np.zeros((4, 2)), np.zeros(4, np.int64), np.zeros((4, 3), np.int64)
+    stopped = letor.parse_lines(np.frombuffer(LINES, np.uint8), 0, block, told, runs)
+    ranked = metrics.ranked(scores, ties, grades, offsets)
+    lists = metrics.ragged_list_metrics(ranked, frozen(2.0**ranked - 1.0), offsets, k, 4.0, 0.8)
+    return {
+        "rates": cascade.rates(positions([0, -1, 2]), positions([4, 1, 0]), positions([1, 1, 0])).tolist(),
+        "contenders": certainty.contenders(scores, norms, 0.4, k).tolist(),
+        "topological_swap_shares": shares.ravel().tolist(),
+        "block_swap_shares": certainty.block_swap_shares(positions([2, 3, 6]), 5).ravel().tolist(),
+        "propensity_weights": pairwise.propensity_weights(
+            frozen(shares), frozen([0.1, 0.2, 0.3]), frozen([1, 0, 1, 0]), pairs
+        ).tolist(),
+        "mean_squared_distance": [float(pairwise.mean_squared_distance(features))],
+        "epsilon_greedy_order": ranking.epsilon_greedy_order(scores, ties, coins, 0.5, k).tolist(),
+        "dependent_clicks": user_clicks.dependent_clicks(
+            frozen(grades[:k]), frozen([0.2, 0.5, 0.9]), frozen([0.1, 0.2, 0.5]), coins, True
+        ).tolist(),
+        "minmax_queries": scaled.ravel().tolist(),
+        "ranknet_loss": [float(loss), *slopes.tolist()],
+        "decimal": [float(letor.decimal(m, e)) for m, e in ((125, -2), (0, 400), (2**60 + 1, -30), (7, 25))],
+        "parse_lines": [int(part) for part in stopped] + runs.ravel().tolist() + told.tolist(),
+        "parsed rows": block.ravel().tolist(),
+        "ranked": ranked.tolist(),
+        "ragged_list_metrics": np.nan_to_num(lists, nan=-1.0).ravel().tolist(),
+        "ragged_pairs": metrics.ragged_pairs(scores, grades, offsets).ravel().tolist(),
+        "discounted_sum": [float(metrics.discounted_sum(gains, k))],
+        "single lists": [
+            float(metrics.recall(grades, grades, k)),
+            float(metrics.reciprocal_rank(grades, k)),
+            float(metrics.expected_reciprocal_rank(grades, k, 4.0)),
+            float(metrics.rank_biased_precision(grades, 0.8)),
+        ],
+    }
