@@ -166,7 +166,7 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
         trial,
         when,
         {**_online(ndcg, regret, when, trial.gamma), **tracking, **measures},
-        conventions(trial, split, user.stop_requires_click),
+        conventions(trial, split, getattr(user, "stop_requires_click", None)),
         seconds,
         trial.rounds / (seconds - spent_measuring),
     )
