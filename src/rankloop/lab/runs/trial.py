@@ -191,7 +191,7 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
         trial,
         when,
         {**seen.online(when), **tracking, **measures},
-        conventions(trial, split, user.stop_requires_click),
+        conventions(trial, split, getattr(user, "stop_requires_click", None)),
         seconds,
         trial.rounds / (seconds - spent_measuring),
         {"query": np.array(seen.queries), "clicks": np.array(seen.clicks), "ndcg": seen.ndcg} if trial.trace else {},
