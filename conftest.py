@@ -30,22 +30,10 @@ settings.load_profile(os.environ.get("RANKLOOP_EXAMPLES", "test"))
 
 
 # Files that take longest, or wait, begin first, so that no process ends long after the others.
-FIRST = [
-    "service/test_trouble",
-    "service/test_crash",
-    "test_contract",
-    "test_machines",
-    "service/test_experiments_crash",
-    "lab/test_tracking",
-    "service/test_tutorial",
-    "kernels/test_jit_off",
-    "service/test_proof",
-    "service/test_lease",
-    "learners/test_networks",
-    "service/test_safety",
-    "demo/test_demo",
-    "service/test_store_joining",
-]
+FIRST = ["service/test_trouble", "service/test_crash", "test_contract", "test_machines", "lab/test_tracking"]
+FIRST += ["service/test_experiments_crash", "service/test_tutorial", "kernels/test_jit_off", "service/test_proof"]
+FIRST += ["service/test_lease", "learners/test_networks", "service/test_safety", "demo/test_demo"]
+FIRST += ["service/test_store_joining"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
