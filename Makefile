@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 # One more than there are cores: some tests wait for a service, others compute meanwhile.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 help:  ## Say what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12

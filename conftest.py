@@ -29,6 +29,21 @@ settings.register_profile("soak", deadline=None, max_examples=400, print_blob=Tr
 settings.load_profile(os.environ.get("RANKLOOP_EXAMPLES", "test"))
 
 
+# Files that take longest, or wait, begin first, so that no process ends long after the others.
+FIRST = ["service/test_trouble", "service/test_crash", "test_contract", "test_machines", "lab/test_tracking"]
+FIRST += ["service/test_experiments_crash", "service/test_tutorial", "kernels/test_jit_off", "service/test_proof"]
+FIRST += ["service/test_lease", "learners/test_networks", "service/test_safety", "demo/test_demo"]
+FIRST += ["service/test_store_joining"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        file = item.path.as_posix()
+        return next((i for i, name in enumerate(FIRST) if file.endswith(f"tests/{name}.py")), len(FIRST))
+
+    items.sort(key=place)  # stable: the others stay as they are
+
+
 class _TellsFailures:
     """Names a failed test at once; pytest prints a letter, and the name only when all others have run."""
 
