@@ -90,8 +90,9 @@ class BubbleRank:
     up. Where items from outside are tried for the first time in lists that are open together, they may enter the base
     list in another order than the caller's; who is drawn does not depend on it.
 
-    A query of m items costs 48 + 16 m + 4 m (m - 1) bytes, and about 105 in a dictionary: 673 for ten items, so by
-    default at most .41 GB with 100 items in every query, and 7 MB with ten.
+    A query of m items costs 48 + 16 m + 4 m (m - 1) bytes, and about 105 in a dictionary: 673 for ten items. It grows as
+    items from outside are tried, up to `max_items`: by default to at most .41 GB with 100 items in each of 10,000
+    queries, and 7 MB with ten.
     """
 
     horizon: int | None = None
