@@ -9,7 +9,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
 from rankloop.kernels import bubblerank as kernels
 from rankloop.learner import (
     ClickLoop,
@@ -90,8 +89,9 @@ class BubbleRank:
     up. Where items from outside are tried for the first time in lists that are open together, they may enter the base
     list in another order than the caller's; who is drawn does not depend on it.
 
-    A query of m items costs 48 + 16 m + 4 m (m - 1) bytes, and about 105 in a dictionary: 673 for ten items, so by
-    default at most .41 GB with 100 items in every query, and 7 MB with ten.
+    A query of m items costs 48 + 16 m + 4 m (m - 1) bytes, and about 105 in a dictionary: 673 for ten items. It grows
+    as items from outside are tried, up to `max_items`: by default to at most .41 GB with 100 items in each of 10,000
+    queries, and 7 MB with ten.
     """
 
     horizon: int | None = None
@@ -120,15 +120,15 @@ class BubbleRank:
         flags = np.zeros(k, np.int64)
         coins = rng.random(kernels.tosses(base.numbers.size, k))
         parity, outside = kernels.randomise(base.numbers, k, base.leads, base.duels, base.bar, coins, flags)
-        listed, behind = base.listed[:k], np.zeros(0, np.int64)
+        listed, memo = base.listed[:k], {"pairs": flags, "parity": np.array([parity])}
         if outside >= 0:
             known = np.flatnonzero(base.numbers[k:outside] >= 0)
             above = k + int(known[-1]) if known.size else k - 1  # who stands before it: of the list, or known
-            listed, behind = np.append(listed, base.listed[outside]), base.listed[above : above + 1]
+            listed = np.append(listed, base.listed[outside])
         order = np.empty_like(listed)
         kernels.exchange(listed, flags, parity, order)
-        codes = base.codes
-        memo = {"pairs": flags, "unseen": codes[order[k:]], "behind": codes[behind], "parity": np.array([parity])}
+        if outside >= 0:  # who had no position, and behind whom the one from outside stood
+            memo["outside"] = base.codes[[order[k], base.listed[above]]]
         return drawn(candidates, order[:k], self._log_chance(base, order[:k]), memo)
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
@@ -154,9 +154,8 @@ class BubbleRank:
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; nothing was randomised, so nothing will be learned from it."""
-        order, nobody = checked_order(candidates, order), np.zeros(0, np.int64)
-        memo = {"pairs": np.zeros(order.size, np.int64), "unseen": nobody, "behind": nobody, "parity": np.array([-1])}
-        return show(candidates, order, memo)
+        order = checked_order(candidates, order)
+        return show(candidates, order, {"pairs": np.zeros(order.size, np.int64), "parity": np.array([-1])})
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The base list."""
@@ -179,19 +178,14 @@ class BubbleRank:
         """Compare the items of each randomised pair; exchange neighbours of the base list where that is due."""
         clicks = checked_values(self, impression, feedback)
         parity, flags = integers_of(impression, "parity", 1).item(), integers_of(impression, "pairs", impression.k)
-        unseen, behind = integers_of(impression, "unseen"), integers_of(impression, "behind")
-        if unseen.size != (flags[-1] > 0) or behind.size != unseen.size:
-            raise InvalidInput(
-                f"the impression's memo has {unseen.size} unseen items, {behind.size} before them and {flags[-1]} as "
-                "what became of the last pair, which do not fit together; pass on the impression as rank made it"
-            )
+        outside = integers_of(impression, "outside", 2) if flags[-1] > 0 else np.zeros(0, np.int64)
         if parity < 0:
             return
-        shown = np.concatenate([codes_of(impression.items), unseen])
+        shown = np.concatenate([codes_of(impression.items), outside[:1]])
         listed = np.empty_like(shown)
         kernels.exchange(shown, flags, parity, listed)
         slot, numbers, fresh = self.queries_.enter(impression.query, listed)
-        above = self.queries_.numbers(slot, behind).item() if behind.size else -1
+        above = self.queries_.numbers(slot, outside[1:]).item() if outside.size else -1
         bar = kernels.bar_of(*self._bar(), self.queries_.rounds(slot))
         places, leads, duels = self.queries_.of(slot)
         kernels.update(places, leads, duels, numbers, fresh, above, flags, parity, clicks, bar)
