@@ -18,6 +18,7 @@ from rankloop.kernels import (
     grading,
     interleaving,
     metrics,
+    offline,
     pairwise,
     plackett_luce,
     ranking,
@@ -212,6 +213,7 @@ def results() -> Results:
         "hedge": dueling.hedge(logs, experts, middle, frozen(directions[0]), 0.2, 2.0).tolist(),
         "mean_winner": [*mean.tolist(), float(winners)],
         "right_pairs": dueling.right_pairs(shown, directions).tolist(),
+        "kendall_regret": [offline.kendall_regret(frozen(np.round(theta)), np.arange(d - 1))],
     }
     found |= _click_models(rng)
     return (
