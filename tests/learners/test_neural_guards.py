@@ -68,6 +68,9 @@ def test_bad_values_are_named() -> None:
         ({"reinit": True}, 'needs update="refit"'),
         ({"steps": 1.5}, "steps is 1.5; it must be a whole number"),
         ({"prior": 0}, "prior is 0; it must be above 0"),
+        ({"skip": 1}, "skip is 1"),
+        ({"units": "mine"}, "must be one of data, none"),
+        ({"optimiser": "sgd"}, "must be one of adam, descent"),
     ):
         with pytest.raises(InvalidParameter, match=words.replace("(", r"\(")):
             make("olranknet", **parameters)
@@ -76,7 +79,7 @@ def test_bad_values_are_named() -> None:
         OLRankNet().rank(huge, 2, np.random.default_rng(0))
     wide = OLRankNet(covariance="full")
     shown = wide.adopt(Candidates(features=np.eye(60)), np.arange(3))
-    with pytest.raises(InvalidParameter, match="the network has 6100 weights; it must have at most 4000"):
+    with pytest.raises(InvalidParameter, match="the network has 6160 weights; it must have at most 4000"):
         wide.learn(shown, Feedback.clicks([0, 1, 0]), np.random.default_rng(0))
 
 
