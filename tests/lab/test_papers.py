@@ -453,7 +453,10 @@ SMALL: dict[str, tuple[Callable[[Part], dict[str, Any]], tuple[Claim, ...]]] = {
         (Higher("!", "", "offline.ndcg@10", "offline RankNet", "random", users="perfect"),),
     ),
     "neural": (
-        lambda part: {"data": (DATA,), "rounds": 25, "seeds": 2, "looks": tuple(Look(5) for _ in part.looks)},
+        lambda part: (
+            {"data": (DATA,), "rounds": 25, "seeds": 2, "looks": tuple(Look(5) for _ in part.looks)}
+            | {"users": ("perfect",)}
+        ),
         (Level("!", "", "certain@10", "olRankNet", above=-0.001),),
     ),
     "nonstationary": (

@@ -82,7 +82,7 @@ SLOPES = Part(
         Contender("all grades", "ftpl-full"),
     ),
     (WORLD, *HARDER),
-    rounds=HORIZONS[-1], seeds=5, users=("grader",), trial=partial(grades_trial, "items", at=HORIZONS), own_data=False,
+    rounds=HORIZONS[-1], seeds=10, users=("grader",), trial=partial(grades_trial, "items", at=HORIZONS), own_data=False,
     quick={"rounds": 100_000, "seeds": 3},
 )
 SURROGATES = Part(
@@ -92,7 +92,7 @@ SURROGATES = Part(
         for name, top in (("squared", 1), ("kl", 1), ("ranksvm", 2)) for mismatch in ("exact", "gamma")
     ),
     (SMALL,),
-    rounds=HORIZONS[-1], seeds=5, users=("grader",), trial=partial(grades_trial, "surrogate", at=HORIZONS),
+    rounds=HORIZONS[-1], seeds=10, users=("grader",), trial=partial(grades_trial, "surrogate", at=HORIZONS),
     own_data=False, quick={"rounds": 100_000, "seeds": 3},
 )
 # fmt: on
@@ -114,7 +114,7 @@ MAIN = Part(
     ("synthetic:yahoo?queries=2000&vali=1&test=1&features=300",
         "synthetic:mslr?queries=3000&docs=11&features=245&vali=1&test=1",
         "synthetic:mslr?queries=1000&docs=60&vali=1&test=1"),
-    rounds=100_000, seeds=5, users=("grader",), looks=(
+    rounds=100_000, seeds=10, users=("grader",), looks=(
         Look(10_000, 1, 5),
         Look(50_000, 3),
     ),
