@@ -27,6 +27,7 @@ from rankloop.learner import (
 )
 from rankloop.learners.pairwise._debias import DEBIASES, notes, pair_weights, told
 from rankloop.learners.pairwise._linear import HISTORY, best_of, check_history, refitted, scores_of
+from rankloop.learners.pairwise._long import predecessors
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 PAIR_RULES = {"adjacent": pairwise.ADJACENT, "matched": pairwise.MATCHED, "all": pairwise.ALL}
@@ -330,7 +331,7 @@ class PairRank:
         if (1.0 if logit else 1.0 / 16.0) * (half @ half) < (1.0 - 1e-6) * alpha**2:  # rounding errs by far less
             return rows, np.zeros(candidates.n, np.int64), bar
         white, ranked = rows @ root, top_k(scores, np.zeros(candidates.n), candidates.n)
-        return white, certainty.certain_predecessors(white, scores, ranked, alpha, logit, k), bar
+        return white, predecessors(white, scores, ranked, alpha, logit, k), bar
 
     def _ends(self, candidates: Candidates, scores: Array, ranked: Array, k: int) -> Array:
         """(b,) the rank at which each block ends, at least of the blocks that the first k ranks lie in."""
