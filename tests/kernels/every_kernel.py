@@ -81,10 +81,23 @@ def results() -> Results:
             ],
         }
         white = frozen(features @ np.linalg.cholesky(np.linalg.inv(matrix)))
-        waiting = certainty.certain_predecessors(white, frozen(scores), positions(whole), 0.3, logit, k)
+        waiting = np.zeros(n, np.int64)
+        light = white.astype(np.float32)
+        certainty.count_predecessors(
+            white,
+            frozen(scores),
+            positions(whole),
+            positions(whole),
+            light[whole] @ light[whole].T,
+            frozen((white**2).sum(1)),
+            0.3,
+            logit,
+            k,
+            waiting,
+        )
         drawn, above = certainty.long_random_topological(white, frozen(scores), waiting, 0.3, logit, keys, k)
         found |= {
-            f"certain_predecessors {logit}": waiting.tolist(),
+            f"count_predecessors {logit}": waiting.tolist(),
             f"long_random_topological {logit}": [*drawn.tolist(), *above.ravel().tolist()],
             f"successors {logit}": certainty.successors(white, frozen(scores), waiting, 0.3, logit, drawn)
             .ravel()

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankloop.kernels import certainty
+from rankloop.learners.pairwise._long import BLOCK, predecessors
 from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, frozen, positions, spd
 from tests.reference import certainty as naive
@@ -241,7 +242,7 @@ def test_long_lists_are_drawn_as_short_ones(n: int, d: int, alpha: float, logit:
     ranked, k = positions(np.argsort(-scores, kind="stable")), min(k, n)
     bar = (alpha, logit)
 
-    waiting = certainty.certain_predecessors(white, scores, ranked, *bar, k)
+    waiting = predecessors(white, scores, ranked, *bar, k)
     assert waiting.tolist() == np.minimum(certain.sum(0), k).tolist()
     uniforms = frozen(rng.random(k))
     order, above = certainty.long_random_topological(white, scores, waiting, *bar, uniforms, k)
@@ -286,3 +287,23 @@ def test_a_pair_is_given_up_only_where_it_is_not_certain() -> None:
         white[0, column] = length
         assert certainty.surely_above(frozen(white), scores, 0, 1, alpha, True) is sure
         assert not certainty.surely_above(frozen(white), scores, 1, 0, alpha, True)
+
+
+@pytest.mark.parametrize("logit", [True, False])
+@pytest.mark.parametrize("scale", [0.3, 3.0, 30.0])
+def test_predecessors_over_several_blocks(logit: bool, scale: float) -> None:
+    """More documents than are compared at a time, copies among them, from hardly anything certain to nearly all."""
+    rng, n, k = np.random.default_rng(3), 2 * BLOCK + 40, 5
+    white = rng.normal(size=(n, 7)) + 100.0  # far from the origin: single precision must not mind
+    white[n // 2] = white[0]
+    scores = scale * (white[:, 0] - 100.0)
+    certain = relation_of(white, scores, 0.2, logit)
+    found = predecessors(frozen(white), frozen(scores), positions(np.argsort(-scores)), 0.2, logit, k)
+    assert found.tolist() == np.minimum(certain.sum(0), k).tolist()
+
+
+def test_a_pair_on_the_bar_is_asked_exactly() -> None:
+    """Gap and distance agree to ten digits; single precision has seven."""
+    for gap, sure in [(1.0 + 1e-10, 1), (1.0 - 1e-10, 0)]:
+        white, scores = frozen([[0.0, 0.0], [0.6, 0.8]]), frozen([gap, 0.0])
+        assert predecessors(white, scores, positions([0, 1]), 1.0, True, 3).tolist() == [0, sure]

@@ -158,28 +158,39 @@ def surely_above(white: Array, scores: Array, i: int, j: int, alpha: float, logi
 
 
 @jit
-def certain_predecessors(white: Array, scores: Array, ranked: Array, alpha: float, logit: bool, k: int) -> Array:
-    """(n,) how many documents are certainly above each, counted up to k; `ranked` (n,) has the highest score first.
+def count_predecessors(
+    white: Array,
+    scores: Array,
+    above: Array,
+    some: Array,
+    products: Array,
+    squares: Array,
+    alpha: float,
+    logit: bool,
+    most: int,
+    waiting: Array,
+) -> None:
+    """Add to waiting_j, for each of `some` (r,), how many of `above` (m,) are certainly above it, up to `most`.
 
-    Who has k of them is never among the first k. The logit rule is transitive: whoever has k predecessors has k among
-    those with fewer, so only these are asked, and there are few of them once something is known. The other rule is not:
-    all documents of higher score are asked.
+    `products` (r, m) and `squares` (n,) are those of the rows in single precision: ‖x_ij‖² = x_i² + x_j² - 2 x_i·x_j up
+    to rounding. A pair so near its bar that rounding could decide is asked again, exactly.
     """
-    n = ranked.size
-    waiting = np.empty(n, np.int64)
-    asked = np.empty(n, np.int64)
-    size = 0
-    for q in range(n):
-        j, count = ranked[q], 0
-        for p in range(size):
-            count += surely_above(white, scores, asked[p], j, alpha, logit)
-            if count == k:
+    for q in range(some.size):
+        j = some[q]
+        for p in range(above.size):
+            if waiting[j] >= most:
                 break
-        waiting[j] = count
-        if count < k or not logit:
-            asked[size] = j
-            size += 1
-    return waiting
+            i = above[p]
+            gap = scores[i] - scores[j]
+            if gap <= 0.0:
+                continue
+            excess = gap if logit else 0.5 * np.tanh(0.5 * gap)
+            both = squares[i] + squares[j]
+            lead = excess * excess - alpha * alpha * (both - 2.0 * products[q, p])
+            if abs(lead) > 1e-4 * alpha * alpha * both:  # ten times what single precision does to a sum of 1,000
+                waiting[j] += lead > 0.0
+            else:
+                waiting[j] += surely_above(white, scores, i, j, alpha, logit)
 
 
 @jit
@@ -188,7 +199,8 @@ def long_random_topological(
 ) -> tuple[Array, Array]:
     """(k,) the list that `random_topological` draws, and (k, n) whom each document of it is certainly above.
 
-    `waiting` (n,) is that of `certain_predecessors`. Whom a document is above is told of those that can come up only.
+    `waiting` (n,): how many are certainly above each, counted up to k. Whom a document is above is told of those that
+    can come up only.
     """
     n = waiting.size
     left = waiting.copy()  # certain predecessors not placed yet; -1 once placed

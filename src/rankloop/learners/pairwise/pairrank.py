@@ -27,6 +27,7 @@ from rankloop.learner import (
 )
 from rankloop.learners.pairwise._debias import DEBIASES, notes, pair_weights, told
 from rankloop.learners.pairwise._linear import HISTORY, PAIR_RULES, best_of, check_history, refitted, scores_of
+from rankloop.learners.pairwise._long import predecessors
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 LONG = 500  # candidates from which a matrix of all pairs costs more than to ask pair by pair
@@ -362,7 +363,7 @@ class PairRank:
         if (1.0 if logit else 1.0 / 16.0) * (half @ half) < (1.0 - 1e-6) * alpha**2:  # rounding errs by far less
             return rows, np.zeros(candidates.n, np.int64), bar
         white, ranked = rows @ root, top_k(scores, np.zeros(candidates.n), candidates.n)
-        return white, certainty.certain_predecessors(white, scores, ranked, alpha, logit, k), bar
+        return white, predecessors(white, scores, ranked, alpha, logit, k), bar
 
     def _ends(self, candidates: Candidates, scores: Array, ranked: Array, k: int) -> Array:
         """(b,) the rank at which each block ends, at least of the blocks that the first k ranks lie in."""
