@@ -98,18 +98,10 @@ def _higher(says: str, model: str, high: str, low: str, times: float = 1.0) -> H
 
 
 def _learns(name: str, model: str) -> Level:
-    return Level(
-        f"{name} learns the best list in the {model}: regret grows slower than n^{LINEAR} over the last decade",
-        FIGURES_1_2,
-        "regret",
-        (name,),
-        part="regret",
-        users=(model,),
-        reading=growth(),
-        above=-np.inf,
-        below=LINEAR,
-        pooled=True,
-    )
+    says = f"{name} learns the best list in the {model}: regret grows slower than n^{LINEAR} over the last decade"
+    where, low, high = FIGURES_1_2, -np.inf, LINEAR
+    grown = Level(says, where, "regret", name, part="regret", users=model, reading=growth(), above=low, below=high)
+    return replace(grown, pooled=True)
 
 
 def _in(model: str, ours: int, theirs: int, less: float) -> list[Claim]:

@@ -45,7 +45,7 @@ MAIN = Part(
         Contender(PDGD, "pdgd@paper"),
         Contender(PM2L_OURS, "pm2l", told=True),
     ),
-    tuple(f"synthetic:{name}&vali=10&test=10" for name in("np2003?docs=1000", "mq2007?docs=41", "mq2008?docs=19",
+    tuple(f"synthetic:{name}&vali=10&test=10" for name in ("np2003?docs=1000", "mq2007?docs=41", "mq2008?docs=19",
         "mslr?docs=120", "yahoo?features=700")),
     rounds=1000, seeds=10,
     more={"gamma": 0.995, "world": "swap?probability=0.3", "probes": ("memory",), "evaluations": 1},

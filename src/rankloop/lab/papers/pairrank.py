@@ -144,8 +144,8 @@ PAPER = Paper(
     (
         "Smaller than the paper, so that all of it runs within an hour of a core: exact refits after every round, "
         "which four of the contenders make, take most of the time and ever more of it. Lists are of 60 documents "
-        "where MSLR's have 120, 100 features where Yahoo's set has 700, 1,000 rounds where the paper has 5,000: ten seeds "
-        "of these decide more claims than five of twice as many rounds.",
+        "where MSLR's have 120, 100 features where Yahoo's set has 700, 1,000 rounds where the paper has 5,000: ten "
+        "seeds of these decide more claims than five of twice as many rounds.",
         "Theorem 1 is tried beside the experiment, in a world that has what it assumes: grades that follow a line "
         "without noise, users who click on all that is relevant and look at the whole list of ten. There one pass "
         "over all pairs stands in for the refit, which 50,000 rounds do not allow.",
