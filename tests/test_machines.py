@@ -17,12 +17,13 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
-from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "rankloop"
-BASELINE = {"NPY_DISABLE_CPU_FEATURES": " ".join(name for name in __cpu_dispatch__ if __cpu_features__[name])}
+FOUND: list[str] = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
+BASELINE = {"NPY_DISABLE_CPU_FEATURES": " ".join(FOUND)}
 WITHOUT_FMA = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4"}
 PRESCOTT = {"OPENBLAS_CORETYPE": "Prescott"}
 GENERIC = {"NUMBA_CPU_NAME": "generic"}

@@ -60,7 +60,7 @@ def exp(x: float) -> float:
     """e^x."""
     if not (SMALLEST <= x <= LARGEST):
         return np.inf if x > LARGEST else 0.0 if x < SMALLEST else np.nan
-    k = np.floor(x * PER_LN2 + 0.5)
+    k = float(np.floor(x * PER_LN2 + 0.5))
     upper, lower = x - k * LN2_UPPER, k * LN2_LOWER
     r = upper - lower
     y = 1.0 + (upper - (lower - _beyond(r)))
