@@ -184,7 +184,7 @@ def count_predecessors(
             gap = scores[i] - scores[j]
             if gap <= 0.0:
                 continue
-            excess = gap if logit else 0.5 * np.tanh(0.5 * gap)
+            excess = gap if logit else 0.5 * tanh(0.5 * gap)
             both = squares[i] + squares[j]
             lead = excess * excess - alpha * alpha * (both - 2.0 * products[q, p])
             if abs(lead) > 1e-4 * alpha * alpha * both:  # ten times what single precision does to a sum of 1,000
