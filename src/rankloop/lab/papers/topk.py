@@ -135,7 +135,8 @@ CLAIMS: tuple[Claim, ...] = (
     Higher("As more is graded, regret falls: top 1, 5, 10", "4.1, Figure 2", REGRET,
         *zip(*pairwise(f"top {top}" for top in FEEDBACK), strict=True), part="items", matched=True, needed="all"),
     *(Higher(f"{when}, full information is better than top-1 feedback", "4.1, Figure 3", REGRET, "top 1", FULL,
-        part="items", reading=after(share)) for when, share in (("From round 1,000 on", 0.1), ("At the end, too", 1.0))),
+        part="items", reading=after(share))
+        for when, share in (("From round 1,000 on", 0.1), ("At the end, too", 1.0))),
     Level(f"Top-1 feedback: regret under DCG grows like T^(2/3) at most, in any world: as T^{SLOPE:.2f} over the last "
         "decade", "2.7, Corollary 10", "regret", "horizon unknown, top 1", part="slopes", reading=growth(LITTLE),
         above=-np.inf, below=SLOPE),
