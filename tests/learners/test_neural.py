@@ -235,8 +235,8 @@ def test_lambdarank_differs_by_its_weights_only() -> None:
 @pytest.mark.parametrize("weights", ["raw", "batch", "list"])
 def test_where_the_only_pair_of_a_list_stood_teaches_lambdarank(weights: Any) -> None:
     """Lists with one pair each, high or low in the order: with "list" the network learns as olRankNet does."""
-    one, other = (cls(width=M, ridge=0.0, debias="none", pairs="adjacent") for cls in (OLRankNet, OLLambdaRank))
-    other.weights = weights
+    shared: dict[str, Any] = {"width": M, "ridge": 0.0, "debias": "none", "pairs": "adjacent"}
+    one, other = OLRankNet(**shared), OLLambdaRank(**shared, weights=weights)
     for t, clicks in enumerate(([0, 1], [1, 1, 1, 0, 1], [0, 1], [1, 1, 1, 0, 1])):
         shown = one.adopt(lists(t + 1)[t], np.arange(len(clicks)))
         for learner in (one, other):

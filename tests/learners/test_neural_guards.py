@@ -79,7 +79,7 @@ def test_bad_values_are_named() -> None:
         OLRankNet().rank(huge, 2, np.random.default_rng(0))
     wide = OLRankNet(covariance="full")
     shown = wide.adopt(Candidates(features=np.eye(60)), np.arange(3))
-    with pytest.raises(InvalidParameter, match="the network has 6160 weights; it must have at most 4000"):
+    with pytest.raises(InvalidParameter, match="the network has 6100 weights; it must have at most 4000"):
         wide.learn(shown, Feedback.clicks([0, 1, 0]), np.random.default_rng(0))
 
 

@@ -30,7 +30,7 @@ class AdamRanker(NeuralRanker):
         How strongly to stay near the start, against the loss summed over all pairs; in units of the data.
     skip
         Score by net(x) + θ·x: a line beside the network, learned with it, that starts at 0. Without it the network
-        has to make every straight slope out of its hidden units.
+        has to make every straight slope out of its hidden units; measured, that was no loss.
     units
         "data": numbers are told in units that follow from the first list. "none": as the paper has them, so that
         `rate` is the optimiser's own and λ of the loss is `ridge`.
@@ -40,7 +40,7 @@ class AdamRanker(NeuralRanker):
 
     rate: float = 0.1
     ridge: float = 0.01
-    skip: bool = True
+    skip: bool = False
     units: Literal["data", "none"] = "data"
     optimiser: Literal["adam", "descent"] = "adam"
 
