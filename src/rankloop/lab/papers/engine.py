@@ -285,7 +285,8 @@ def _picture(drawing: Drawing, results: Results, folder: Path) -> report.Picture
 
 def _size(paper: Paper, quick: bool) -> str:
     ours = "; ".join(
-        f"{part.name}: {part.rounds:,} rounds, {part.seeds} seed{'s' * (part.seeds > 1)}, {len(part.cells(part))} cells"
+        f"{part.name}: {part.rounds:,} rounds, {part.seeds} seed{'s' * (part.seeds > 1)}, "
+        f"{len(part.cells(part))} x {len(part.contenders)} settings x learners"
         for part in paper.parts
     )
     last = " A quick look, too small to decide most claims." if quick else ""
