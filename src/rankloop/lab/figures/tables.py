@@ -28,11 +28,13 @@ class Ends:
     pooled: bool = False
     reading: Reading = END
     over: Mapping[str, str] = field(default_factory=dict)
+    who: tuple[str, ...] = ()  # all, if none is named
 
     def table(self, results: Results) -> Table:
         """Mean ± standard error over the runs."""
         cells = results.cells(self.part, self.measure, pooled=self.pooled)
         labels = list(dict.fromkeys(label for _, label in results.runs(self.part, self.measure)))
+        labels = [label for label in labels if not self.who or label in self.who]
         users = list(dict.fromkeys(cell.user for cell in cells))
         if self.pooled:
             rows = [(label, *(self._cell(results, label, Cell("", user)) for user in users)) for label in labels]

@@ -132,7 +132,7 @@ CLAIMS: tuple[Claim, ...] = (
         "halving, on average over four of them, at all ten positions", FIGURE_3, "regret",
         tuple(f"0.5^{i}" for i in POWERS), part="examination", above=float(np.log2(1.5)), below=float(np.log2(2.5))),
     Never("Any base list improves upon the one before it: no harmful change", "3.1", "harmful", (BUBBLE0, BUBBLEKL),
-        part="safety"),
+        part="safety", beside=False),
     Never("Exploration is cautious: items are at most one place from the base list, so no list has more than |V0| + "
         "K/2 pairs the wrong way round", "3.1", "unsafe", (BUBBLE0, BUBBLEKL), part="safety"),
 )
@@ -173,7 +173,8 @@ PAPER = Paper(
         Ends("Growth over the last decade, n^", "regret", part="regret", digits=2, pooled=True, reading=growth()),
         Ends("Regret by examination of the last position", "regret", part="examination", digits=0, pooled=True),
         Ends("Unsafe lists of 100,000", "unsafe", part="safety", digits=0, pooled=True),
-        Ends("Harmful changes of the base list", "harmful", part="safety", digits=2, pooled=True),
+        Ends("Harmful changes of the base list", "harmful", part="safety", digits=2, pooled=True,
+            who=(BUBBLE0, BUBBLEKL, LOOSE)),
         Ends("Rounds a second", "rounds_per_second", part="regret", digits=0, pooled=True),
     ),
     ("Regret is exact: what the best list is expected to get at the first five positions less what the shown one is, "

@@ -347,9 +347,11 @@ def _each(names: Names) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Never(_Contrasts):
-    """Nothing of the kind happened in any run of `who`: a count, no estimate."""
+    """Nothing of the kind happened in any run of `who`: a count, no estimate; `beside`: how often with the others."""
 
     who: tuple[str, ...]
+    _: KW_ONLY
+    beside: bool = True
 
     def judged(self, results: Results) -> Judged:
         """0 in all runs, or not; the others' means are told beside it."""
@@ -360,7 +362,7 @@ class Never(_Contrasts):
         if not ours:
             return Judged(self.says, "no run of this report measures it", "not tested", self.where)
         others = [f"{label} {np.mean(values):,.0f}" for label, values in counts.items() if label not in self.who]
-        beside = f"; of the others, mean a run: {', '.join(others)}" if others else ""
+        beside = f"; of the others, mean a run: {', '.join(others)}" if self.beside and others else ""
         text = f"{sum(ours):,.0f} {title_of(self.measure)} in {len(ours)} runs{beside}"
         return Judged(self.says, text, "not seen" if any(ours) else "seen", self.where)
 

@@ -254,9 +254,11 @@ def choose(part: Part, out: Path, processes: int, on_event: OnEvent | None, tell
             means = [float(np.mean([ends[trial.id] for trial in groups[data, name, i]])) for i in range(len(tried))]
             left[data, name] = [tried[i] for i in np.argsort(np.negative(means), kind="stable")[: look.keep]]
     chosen: Chosen = {key: tried[0] for key, tried in left.items()}
+    first = {c.name: c.tried[0] for c in part.contenders}
     for contender, data in product(part.contenders, part.data):
         if contender.like:
-            chosen[data, contender.name] = {**chosen[data, contender.like], **contender.tried[0]}
+            like = chosen.get((data, contender.like), first[contender.like])
+            chosen[data, contender.name] = {**like, **contender.tried[0]}
     return chosen
 
 
@@ -285,7 +287,8 @@ def _picture(drawing: Drawing, results: Results, folder: Path) -> report.Picture
 
 def _size(paper: Paper, quick: bool) -> str:
     ours = "; ".join(
-        f"{part.name}: {part.rounds:,} rounds, {part.seeds} seed{'s' * (part.seeds > 1)}, {len(part.cells(part))} cells"
+        f"{part.name}: {part.rounds:,} rounds, {part.seeds} seed{'s' * (part.seeds > 1)}, "
+        f"{len(part.cells(part))} x {len(part.contenders)} settings x learners"
         for part in paper.parts
     )
     last = " A quick look, too small to decide most claims." if quick else ""
