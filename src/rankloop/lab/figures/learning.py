@@ -31,7 +31,7 @@ TITLES = {
     "online.cndcg": "cumulative NDCG",
     "online.ndcg": "mean NDCG shown",
     "online.regret": "sum of 1 - NDCG shown",  # not DR(T) of the dueling papers, which counts lost duels
-    "online.kendall": "mis-ordered pairs, summed",
+    "online.misordered": "mis-ordered pairs, summed",
     "regret": "regret",
     "online.window_ndcg": "NDCG shown, over time",
     "online.recovery": "rounds to recover",
