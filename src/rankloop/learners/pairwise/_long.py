@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.kernels.certainty import count_predecessors
+from rankloop.kernels.long_lists import count_predecessors
 from rankloop.types import Array
 
 BLOCK = 128  # documents that are compared at a time: their products fit into a processor's cache
