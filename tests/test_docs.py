@@ -51,6 +51,7 @@ def python_blocks(path: Path) -> list[str]:
     [
         "README.md",
         "docs/lab.md",
+        "docs/library.md",
         "docs/interleaving.md",
         "docs/service.md",
         "docs/replay.md",

@@ -84,7 +84,7 @@ def test_ids_as_objects() -> None:
         ([2**70], "integers of 64 bits"),
     ]:
         with pytest.raises(InvalidInput) as raised:
-            Candidates("q", items)
+            Candidates("q", items)  # type: ignore[arg-type]
         assert words in str(raised.value), items
 
 

@@ -13,8 +13,9 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rankloop.batch import learn_many, rank_many, score
     from rankloop.errors import RankloopError, RankloopWarning
-    from rankloop.learner import Learner, clone, learn_many, params, rank_many, score
+    from rankloop.learner import Learner, clone, params
     from rankloop.registry import LEARNERS, dumps, load, loads, make, save
     from rankloop.scaling import scaled
     from rankloop.streams import Streams
@@ -34,15 +35,15 @@ _HOMES = {
     "Streams": "streams",
     "clone": "learner",
     "dumps": "registry",
-    "learn_many": "learner",
+    "learn_many": "batch",
     "load": "registry",
     "loads": "registry",
     "make": "registry",
     "params": "learner",
-    "rank_many": "learner",
+    "rank_many": "batch",
     "save": "registry",
     "scaled": "scaling",
-    "score": "learner",
+    "score": "batch",
 }
 __all__ = [
     "LEARNERS",

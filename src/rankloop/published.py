@@ -65,8 +65,8 @@ _NET_PAPER: dict[str, Any] = {
     "rate": 0.001,
 }
 _NET_NOTE = (
-    "λ (ridge and prior), α and the rate are tuned over .1 … .0001 in the paper, the winners not printed: these are the "
-    "middle of its grids."
+    "λ (ridge and prior), α and the rate are tuned over .1 … .0001 in the paper, the winners not printed: these are "
+    "the middle of its grids."
 )
 _SURROGATE: dict[str, Any] = {"rate": 0.01, "explore": 0.1, "mismatch": "gamma"}  # section 4.2: .01/t^(2/3), .1/t^(1/3)
 _ONE_GRADE: dict[str, Any] = {**_SURROGATE, "top": 1}

@@ -17,6 +17,7 @@ from rankloop.kernels import (
     feedback,
     grading,
     interleaving,
+    long_lists,
     metrics,
     offline,
     pairwise,
@@ -83,7 +84,7 @@ def results() -> Results:
         white = frozen(features @ np.linalg.cholesky(np.linalg.inv(matrix)))
         waiting = np.zeros(n, np.int64)
         light = white.astype(np.float32)
-        certainty.count_predecessors(
+        long_lists.count_predecessors(
             white,
             frozen(scores),
             positions(whole),
@@ -95,14 +96,14 @@ def results() -> Results:
             k,
             waiting,
         )
-        drawn, above = certainty.long_random_topological(white, frozen(scores), waiting, 0.3, logit, keys, k)
+        drawn, above = long_lists.long_random_topological(white, frozen(scores), waiting, 0.3, logit, keys, k)
         found |= {
             f"count_predecessors {logit}": waiting.tolist(),
             f"long_random_topological {logit}": [*drawn.tolist(), *above.ravel().tolist()],
-            f"successors {logit}": certainty.successors(white, frozen(scores), waiting, 0.3, logit, drawn)
+            f"successors {logit}": long_lists.successors(white, frozen(scores), waiting, 0.3, logit, drawn)
             .ravel()
             .tolist(),
-            f"long_block_ends {logit}": certainty.long_block_ends(
+            f"long_block_ends {logit}": long_lists.long_block_ends(
                 white, frozen(scores), positions(whole), 0.3, logit, k
             ).tolist(),
             f"drawn_log_probability {logit}": [certainty.drawn_log_probability(waiting, above, drawn)],

@@ -20,7 +20,7 @@ def results(rows: Array, scores: Array, uniforms: Array) -> Results:
     inverse, some = frozen(rng.uniform(0.1, 2.0, m * d + m)), positions([0, 3, 4, 7])
     pairs, counts = pair_rows([(0, 3), (4, 1), (2, 3)]), frozen([1.0, 0.5, 0.3])
     squares, centred = neural.tangent_lengths(rows, active, output, inverse)
-    gram = neural.tangent_gram(rows, active, output, inverse, some)
+    gram = neural.tangent_gram(rows, active, output, inverse, positions(np.argsort(-scores)), some)
     certain = certainty.certain_over(scores, frozen(squares), frozen(gram), some, 0.02)
     stepped = [np.array(output), np.zeros(m), np.zeros(m)]
     neural.adam(stepped[0], stepped[1], stepped[2], frozen(rng.normal(size=m)), output, 0.1, 0.01, 3)
@@ -47,11 +47,13 @@ def results(rows: Array, scores: Array, uniforms: Array) -> Results:
         "gathered": [*batch.ravel().tolist(), *offsets.astype(np.float64).tolist()],
         "swap_gains": listwise.swap_gains(told, frozen(rng.integers(0, 3, told.size))).ravel().tolist(),
         "relative_gains": listwise.relative_gains(told[:k], frozen(labels[0]), frozen(preferred[0])).ravel().tolist(),
-        "label_pulls": listwise.label_pulls(told, frozen(rng.integers(0, 3, told.size)), offsets)[0].tolist(),
+        "label_pulls": listwise.label_pulls(told, frozen(rng.integers(0, 3, told.size)), offsets, frozen([1.0, 2.0]))[
+            0
+        ].tolist(),
         "pdgd_pulls": plackett_luce.pdgd_pulls(frozen(scores[:k]), 0.3, pairs).tolist(),
     }
-    for metric in (False, True):
+    for rule in (listwise.EQUAL, listwise.RAW, listwise.BATCH, listwise.LIST):
         for targets in (noisy, frozen(noisy[:0])):
-            pulls = listwise.pair_pulls(told, offsets, chosen, frozen(preferred), labels, targets, metric)
-            found[f"pair_pulls {metric} {targets.size}"] = [*pulls[0].tolist(), pulls[1], pulls[2]]
+            pulls = listwise.pair_pulls(told, offsets, chosen, frozen(preferred), labels, targets, rule)
+            found[f"pair_pulls {rule} {targets.size}"] = [*pulls[0].tolist(), pulls[1], pulls[2]]
     return found

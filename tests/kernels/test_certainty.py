@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.kernels import certainty
+from rankloop.kernels import certainty, long_lists
 from rankloop.learners.pairwise._long import BLOCK, predecessors
 from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, frozen, positions, spd
@@ -245,13 +245,13 @@ def test_long_lists_are_drawn_as_short_ones(n: int, d: int, alpha: float, logit:
     waiting = predecessors(white, scores, ranked, *bar, k)
     assert waiting.tolist() == np.minimum(certain.sum(0), k).tolist()
     uniforms = frozen(rng.random(k))
-    order, above = certainty.long_random_topological(white, scores, waiting, *bar, uniforms, k)
+    order, above = long_lists.long_random_topological(white, scores, waiting, *bar, uniforms, k)
     assert order.tolist() == certainty.random_topological(certain, uniforms, k).tolist()
-    assert above.tolist() == certainty.successors(white, scores, waiting, *bar, order).tolist()
+    assert above.tolist() == long_lists.successors(white, scores, waiting, *bar, order).tolist()
     assert (above <= certain[order]).all()
     other = positions(rng.permutation(n)[:k])
     for asked in (order, other):
-        to = certainty.successors(white, scores, waiting, *bar, asked)
+        to = long_lists.successors(white, scores, waiting, *bar, asked)
         expected = certainty.topological_log_probability(certain, asked)
         assert certainty.drawn_log_probability(waiting, to, asked) == expected
         assert np.exp(expected) == pytest.approx(naive.list_probability(certain, asked.tolist()))
@@ -259,10 +259,10 @@ def test_long_lists_are_drawn_as_short_ones(n: int, d: int, alpha: float, logit:
     assert certainty.swap_shares(waiting, above, order).tolist() == shares.tolist()
 
     ends = certainty.block_ends(certain, ranked)
-    first = certainty.long_block_ends(white, scores, ranked, *bar, k)
+    first = long_lists.long_block_ends(white, scores, ranked, *bar, k)
     assert first[-1] >= k
     assert first.tolist() == ends[: first.size].tolist()
-    assert certainty.long_block_ends(white, scores, ranked, *bar, n).tolist() == ends.tolist()
+    assert long_lists.long_block_ends(white, scores, ranked, *bar, n).tolist() == ends.tolist()
     for asked in (order, other):
         expected = certainty.block_log_probability(ranked, ends, asked)
         assert certainty.block_log_probability(ranked, first, asked) == expected
@@ -285,8 +285,8 @@ def test_a_pair_is_given_up_only_where_it_is_not_certain() -> None:
     for column, length, sure in [(0, 0.9, True), (0, 1.1, False), (39, 0.9, True), (39, 1.1, False), (17, 1.0, False)]:
         white = np.zeros((2, 40))
         white[0, column] = length
-        assert certainty.surely_above(frozen(white), scores, 0, 1, alpha, True) is sure
-        assert not certainty.surely_above(frozen(white), scores, 1, 0, alpha, True)
+        assert long_lists.surely_above(frozen(white), scores, 0, 1, alpha, True) is sure
+        assert not long_lists.surely_above(frozen(white), scores, 1, 0, alpha, True)
 
 
 @pytest.mark.parametrize("logit", [True, False])

@@ -152,7 +152,8 @@ def stepped(theta: Array, direction: Array, rate: float, radius: float) -> Array
     for j in range(direction.size):
         found[0, j] = rate * direction[j] + (theta[j] if theta.size else 0.0)
     within_ball(found, radius)
-    return found[0]
+    moved: Array = found[0]
+    return moved
 
 
 @jit

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.kernels.certainty import count_predecessors
+from rankloop.kernels.certainty import contenders
+from rankloop.kernels.long_lists import count_predecessors
 from rankloop.types import Array
 
 BLOCK = 128  # documents that are compared at a time: their products fit into a processor's cache
@@ -24,13 +25,18 @@ def predecessors(white: Array, scores: Array, ranked: Array, alpha: float, logit
     light = (white - white.mean(0)).astype(np.float32)
     squares = np.einsum("ij,ij->i", light, light).astype(np.float64)
     waiting = np.zeros(n, np.int64)
+    if logit:  # most of a long list is out by a bound that needs no pair; longer norms only make it more careful
+        running = np.zeros(n, np.bool_)
+        running[contenders(scores, (1.0 + 1e-5) * np.sqrt(squares), alpha, k)] = True
+        waiting[~running] = k
+        ranked = ranked[running[ranked]]
     asked, size = np.empty(n, np.int64), 0
 
     def count(above: Array, some: Array) -> None:
         products = light[some] @ light[above].T
         count_predecessors(white, scores, above, some, products, squares, alpha, logit, k, waiting)
 
-    for first in range(0, n, BLOCK):
+    for first in range(0, ranked.size, BLOCK):
         block = left = ranked[first : first + BLOCK]
         for start in range(0, size, BLOCK):
             count(asked[start : min(start + BLOCK, size)], left)

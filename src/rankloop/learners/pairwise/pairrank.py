@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rankloop.kernels import certainty, pairwise
+from rankloop.kernels import certainty, long_lists, pairwise
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
 from rankloop.learner import (
     Explanation,
@@ -186,7 +186,7 @@ class PairRank:
             shares = partial(certainty.block_swap_shares, ends, k)
         elif n > LONG:
             white, waiting, bar = self._waiting(candidates, scores, k)
-            order, above = certainty.long_random_topological(white, scores, waiting, *bar, rng.random(k), k)
+            order, above = long_lists.long_random_topological(white, scores, waiting, *bar, rng.random(k), k)
             chance = certainty.drawn_log_probability(waiting, above, order)
             shares = partial(certainty.swap_shares, waiting, above, order)
         else:
@@ -208,7 +208,7 @@ class PairRank:
             return float(certainty.block_log_probability(ranked, ends, order))
         if candidates.n > LONG:
             white, waiting, bar = self._waiting(candidates, scores, len(order))
-            above = certainty.successors(white, scores, waiting, *bar, order)
+            above = long_lists.successors(white, scores, waiting, *bar, order)
             return float(certainty.drawn_log_probability(waiting, above, order))
         running, certain = self._contenders(candidates, scores, len(order))
         if not np.isin(order, running).all():
@@ -370,7 +370,7 @@ class PairRank:
         if candidates.n <= LONG:
             return certainty.block_ends(self._certain(candidates, scores), ranked)
         white = rows_of(candidates, self.theta_.size) @ self._root()
-        return certainty.long_block_ends(white, scores, ranked, self._alpha(), self.certainty == "logit", k)
+        return long_lists.long_block_ends(white, scores, ranked, self._alpha(), self.certainty == "logit", k)
 
     def _contenders(self, candidates: Candidates, scores: Array, k: int) -> tuple[Array, Array]:
         """The documents that can be among the first k, and the certain relation between them."""

@@ -1,0 +1,152 @@
+"""The certain relation of `rankloop.kernels.certainty` asked pair by pair, where a matrix of all pairs is too large.
+
+Documents are whitened rows (n, d): X A with A Aᵀ = M⁻¹, so that plain distances are those of the norm.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankloop.kernels._jit import jit
+from rankloop.types import Array
+
+
+@jit
+def surely_above(white: Array, scores: Array, i: int, j: int, alpha: float, logit: bool) -> bool:
+    """Whether i is certainly above j, by rows (n, d) whose plain distances are those of the norm: X A with A Aᵀ = M⁻¹.
+
+    The sum has four lanes, and stops as soon as it is too long for the gap: most pairs are given up soon.
+    """
+    gap = scores[i] - scores[j]
+    if gap <= 0.0:
+        return False
+    excess = gap if logit else 0.5 * np.tanh(0.5 * gap)
+    bar, square = excess * excess, alpha * alpha
+    a = b = c = e = 0.0
+    d = white.shape[1]
+    first = 0
+    while first < d:
+        last = min(first + 16, d)
+        column = first
+        while column + 4 <= last:
+            v = white[i, column] - white[j, column]
+            w = white[i, column + 1] - white[j, column + 1]
+            x = white[i, column + 2] - white[j, column + 2]
+            y = white[i, column + 3] - white[j, column + 3]
+            a += v * v
+            b += w * w
+            c += x * x
+            e += y * y
+            column += 4
+        while column < last:
+            v = white[i, column] - white[j, column]
+            a += v * v
+            column += 1
+        if not bar > square * ((a + b) + (c + e)):
+            return False
+        first = last
+    return True
+
+
+@jit
+def count_predecessors(
+    white: Array,
+    scores: Array,
+    above: Array,
+    some: Array,
+    products: Array,
+    squares: Array,
+    alpha: float,
+    logit: bool,
+    most: int,
+    waiting: Array,
+) -> None:
+    """Add to waiting_j, for each of `some` (r,), how many of `above` (m,) are certainly above it, up to `most`.
+
+    `products` (r, m) and `squares` (n,) are those of the rows in single precision: ‖x_ij‖² = x_i² + x_j² - 2 x_i·x_j up
+    to rounding. A pair so near its bar that rounding could decide is asked again, exactly.
+    """
+    for q in range(some.size):
+        j = some[q]
+        for p in range(above.size):
+            if waiting[j] >= most:
+                break
+            i = above[p]
+            gap = scores[i] - scores[j]
+            if gap <= 0.0:
+                continue
+            excess = gap if logit else 0.5 * np.tanh(0.5 * gap)
+            both = squares[i] + squares[j]
+            lead = excess * excess - alpha * alpha * (both - 2.0 * products[q, p])
+            if abs(lead) > 1e-4 * alpha * alpha * both:  # ten times what single precision does to a sum of 1,000
+                waiting[j] += lead > 0.0
+            else:
+                waiting[j] += surely_above(white, scores, i, j, alpha, logit)
+
+
+@jit
+def long_random_topological(
+    white: Array, scores: Array, waiting: Array, alpha: float, logit: bool, uniforms: Array, k: int
+) -> tuple[Array, Array]:
+    """(k,) the list that `random_topological` draws, and (k, n) whom each document of it is certainly above.
+
+    `waiting` (n,): how many are certainly above each, counted up to k. Whom a document is above is told of those that
+    can come up only.
+    """
+    n = waiting.size
+    left = waiting.copy()  # certain predecessors not placed yet; -1 once placed
+    order = np.empty(k, np.int64)
+    above = np.zeros((k, n), np.bool_)
+    free = np.empty(n, np.int64)
+    for p in range(k):
+        count = 0
+        for i in range(n):
+            if left[i] == 0:
+                free[count] = i
+                count += 1
+        pick = free[int(uniforms[p] * count)]
+        order[p] = pick
+        left[pick] = -1
+        for j in range(n):
+            if 0 < waiting[j] < k and surely_above(white, scores, pick, j, alpha, logit):
+                above[p, j] = True
+                left[j] -= 1
+    return order, above
+
+
+@jit
+def successors(white: Array, scores: Array, waiting: Array, alpha: float, logit: bool, order: Array) -> Array:
+    """(k, n) whom each document of `order` is certainly above, of those that can come up; `waiting` as there."""
+    above = np.zeros((order.size, waiting.size), np.bool_)
+    for p in range(order.size):
+        for j in range(waiting.size):
+            if 0 < waiting[j] < order.size:
+                above[p, j] = surely_above(white, scores, order[p], j, alpha, logit)
+    return above
+
+
+@jit
+def long_block_ends(white: Array, scores: Array, ranked: Array, alpha: float, logit: bool, k: int) -> Array:
+    """(b,) where the blocks end that the first k ranks lie in; `ranked` (n,) has the highest score first.
+
+    As `block_ends`, but no rank is looked at twice: only uncertain pairs that reach further down than all before tell
+    something new.
+    """
+    n = ranked.size
+    ends = np.empty(n, np.int64)
+    count, furthest = 0, 0
+    for p in range(n):
+        for b in range(n - 1, max(furthest, p), -1):
+            if not surely_above(white, scores, ranked[p], ranked[b], alpha, logit):
+                furthest = b
+                break
+        furthest = max(furthest, p)
+        if furthest == n - 1:
+            ends[count] = n
+            return ends[: count + 1]
+        if furthest == p:
+            ends[count] = p + 1
+            count += 1
+            if p + 1 >= k:
+                break
+    return ends[:count]
