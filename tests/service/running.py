@@ -95,7 +95,7 @@ class Service:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE)
 
-    def ask(self, method: str, path: str, body: Any = None, timeout: float = 20.0) -> Answer:
+    def ask(self, method: str, path: str, body: Any = None, timeout: float = PATIENCE) -> Answer:
         """One request on a connection of its own."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
@@ -165,7 +165,7 @@ class Load(threading.Thread):
         self.lost = 0  # connections that broke
         self._rng = random.Random(name)
         self._pause = pause
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         self._requests: deque[dict[str, Any]] = deque()
         self._events: deque[dict[str, Any]] = deque()
         self._numbers = 0

@@ -12,6 +12,7 @@ import numpy as np
 
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.kernels import dueling
+from rankloop.kernels.elementary import exps, log
 from rankloop.learner import clone, load_state, require, require_choice, require_number, require_whole, state_of
 from rankloop.learners.dueling.dbgd import DBGD
 from rankloop.learners.dueling.mgd import MGD
@@ -99,7 +100,7 @@ class Meta:
         except TypeError as error:
             raise InvalidParameter(f"base_parameters of base {self.base!r}: {error}") from None
         self.experts_: Array = np.zeros((0, 0))
-        self.log_weights_: Array = np.log(first_weights(experts_for(self.horizon or FIRST_HORIZON)))
+        self.log_weights_: Array = _logs(first_weights(experts_for(self.horizon or FIRST_HORIZON)))
         self.rounds_: Array = np.zeros(1)  # since the horizon last doubled
         self.horizon_: Array = np.array([float(self.horizon or FIRST_HORIZON)])
 
@@ -112,7 +113,7 @@ class Meta:
     @property
     def weights_(self) -> Array:
         """(N,) how much each expert counts."""
-        found: Array = np.exp(self.log_weights_)
+        found: Array = exps(self.log_weights_)
         return found
 
     @property
@@ -156,7 +157,7 @@ class Meta:
 
     def _double(self) -> None:
         self.horizon_, self.rounds_ = self.horizon_ * 2.0, np.zeros(1)
-        self.log_weights_ = np.log(first_weights(experts_for(int(self.horizon_[0]))))
+        self.log_weights_ = _logs(first_weights(experts_for(int(self.horizon_[0]))))
         if self.experts_.size:
             self.experts_ = np.repeat(self.theta_[None, :], self.log_weights_.size, axis=0)
 
@@ -310,3 +311,7 @@ def first_weights(count: int) -> Array:
     i = np.arange(1, count + 1)
     weights: Array = (count + 1.0) / (i * (i + 1.0) * count)
     return weights
+
+
+def _logs(values: Array) -> Array:
+    return np.array([log(value) for value in values])

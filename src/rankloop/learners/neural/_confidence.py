@@ -9,6 +9,7 @@ import numpy as np
 
 from rankloop.errors import InvalidParameter
 from rankloop.kernels import certainty, pairwise
+from rankloop.kernels.products import product
 from rankloop.learners.neural.networks import Forward, Network
 from rankloop.types import Array
 
@@ -45,8 +46,8 @@ def relation(spread: Array, model: Forward, alpha: float, k: int, covariance: st
     """
     everyone = np.arange(model.scores.size)
     if covariance == "full":
-        tangents = model.tangents()
-        gram = tangents @ spread @ tangents.T
+        tangents = np.ascontiguousarray(model.tangents(), np.float64)
+        gram = product(product(tangents, spread), np.ascontiguousarray(tangents.T))
         return everyone, certainty.certain_over(model.scores, gram.diagonal().copy(), gram, everyone, alpha)
     inverse = 1.0 / spread[0]
     squares, centred = model.lengths(inverse)
