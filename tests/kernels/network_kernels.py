@@ -30,7 +30,7 @@ def results(rows: Array, scores: Array, uniforms: Array) -> Results:
     labels, chosen = frozen(rng.integers(0, 2, (3, k))), positions([2, 0])
     batch, offsets = listwise.gathered(kept, sizes, chosen)
     told = frozen(scores[: len(batch)])
-    noisy = frozen(1 + rng.normal(size=(3, k, k)))
+    noisy, grades = frozen(1 + rng.normal(size=(3, k, k))), frozen(rng.integers(0, 3, told.size))
     found: Results = {
         "activations": active.ravel().tolist(),
         "outputs": neural.outputs(active, output).tolist(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.elementary import tanh
 from rankloop.types import Array
 
 
@@ -20,7 +21,7 @@ def surely_above(white: Array, scores: Array, i: int, j: int, alpha: float, logi
     gap = scores[i] - scores[j]
     if gap <= 0.0:
         return False
-    excess = gap if logit else 0.5 * np.tanh(0.5 * gap)
+    excess = gap if logit else 0.5 * tanh(0.5 * gap)
     bar, square = excess * excess, alpha * alpha
     a = b = c = e = 0.0
     d = white.shape[1]
@@ -75,7 +76,7 @@ def count_predecessors(
             gap = scores[i] - scores[j]
             if gap <= 0.0:
                 continue
-            excess = gap if logit else 0.5 * np.tanh(0.5 * gap)
+            excess = gap if logit else 0.5 * tanh(0.5 * gap)
             both = squares[i] + squares[j]
             lead = excess * excess - alpha * alpha * (both - 2.0 * products[q, p])
             if abs(lead) > 1e-4 * alpha * alpha * both:  # ten times what single precision does to a sum of 1,000
