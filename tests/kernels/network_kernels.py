@@ -47,9 +47,7 @@ def results(rows: Array, scores: Array, uniforms: Array) -> Results:
         "gathered": [*batch.ravel().tolist(), *offsets.astype(np.float64).tolist()],
         "swap_gains": listwise.swap_gains(told, frozen(rng.integers(0, 3, told.size))).ravel().tolist(),
         "relative_gains": listwise.relative_gains(told[:k], frozen(labels[0]), frozen(preferred[0])).ravel().tolist(),
-        "label_pulls": listwise.label_pulls(told, frozen(rng.integers(0, 3, told.size)), offsets, frozen([1.0, 2.0]))[
-            0
-        ].tolist(),
+        "label_pulls": listwise.label_pulls(told, grades, offsets, frozen([1.0, 2.0]))[0].tolist(),
         "pdgd_pulls": plackett_luce.pdgd_pulls(frozen(scores[:k]), 0.3, pairs).tolist(),
     }
     for rule in (listwise.EQUAL, listwise.RAW, listwise.BATCH, listwise.LIST):
