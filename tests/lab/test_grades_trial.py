@@ -44,7 +44,7 @@ def test_each_measure_has_a_row_a_checkpoint() -> None:
     [
         ({"measure": "clicks"}, "measure is 'clicks'; it must be one of items, surrogate, ndcg"),
         ({"rounds": 0}, "rounds is 0"),
-        ({"at": (5, 900)}, "measure after rounds from 1 to the last"),
+        ({"at": (5, 900)}, "measure after rounds from 1"),
     ],
 )
 def test_what_cannot_be_run_is_refused(change: dict[str, object], words: str) -> None:

@@ -89,4 +89,4 @@ def test_block_sizes_by_rank_and_by_place() -> None:
     found = blocks(train)(Halves())  # type: ignore[arg-type]
     assert found["blocks"] == 2
     assert (found["block_size@1"], found["block_size@10"]) == (8, 32)
-    assert [found[f"block_size@{place}%"] for place in BLOCK_PLACES] == [8] * 4 + [32] * 17  # place 20 % is rank 8
+    assert [found[f"block_size@{place}%"] for place in BLOCK_PLACES] == [8] * 5 + [32] * 16  # place 20 % is rank 8
