@@ -61,8 +61,9 @@ def played(name: str, parameters: dict[str, Any]) -> dict[str, str]:
 def main(names: list[str]) -> None:
     found = {}
     for name, parameters in CONFIGURATIONS:
-        if not names or name in names:
-            found[f"{name}{parameters or ''}"] = played(name, parameters)
+        title = f"{name}{parameters or ''}"
+        if not names or title in names:
+            found[title] = played(name, parameters)
     json.dump(found, sys.stdout)
 
 
