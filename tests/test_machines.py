@@ -27,7 +27,8 @@ BASELINE = {"NPY_DISABLE_CPU_FEATURES": " ".join(FOUND)}
 WITHOUT_FMA = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4"}
 PRESCOTT = {"OPENBLAS_CORETYPE": "Prescott"}
 GENERIC = {"NUMBA_CPU_NAME": "generic"}
-SOME = ["pairrank", "pdgd", "dbgd", "bubblerank", "rtopk"]  # compiled anew for `generic`, as they are by default: one of each kind
+# Compiled anew for `generic`: a learner of each kind, as it is by default.
+SOME = ["pairrank", "pdgd", "dbgd", "bubblerank", "rtopk"]
 SOAK = pytest.mark.soak
 
 # Learners that may end elsewhere on another machine, and why.
