@@ -27,8 +27,9 @@ import msgspec
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop import codec, offpolicy, registry, statistics
+from rankloop import codec, registry, statistics
 from rankloop.learner import DRAWN
+from rankloop.offpolicy import intervals
 from rankloop.service import model as models
 from rankloop.service.findings import Found, Pages, find
 from rankloop.service.operations import complete
@@ -280,7 +281,7 @@ def _summed(told: list[tuple[float, ...]]) -> dict[str, Any]:
     }
 
 
-def _judged(policy: Found, truth: dict[str, float]) -> Iterator[tuple[tuple[str, str], offpolicy.Estimate, float]]:
+def _judged(policy: Found, truth: dict[str, float]) -> Iterator[tuple[tuple[str, str], intervals.Estimate, float]]:
     """Every interval of a policy, with what is true."""
     if policy.label == LOGGED:
         yield ("by position", "as logged"), policy.value, truth[LOGGED]

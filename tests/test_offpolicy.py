@@ -18,7 +18,8 @@ from rankloop import offpolicy
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.examination import Examination, harvest, known, swap_wins
 from rankloop.kernels import certainty, plackett_luce
-from rankloop.offpolicy import Moves, Statistic, by_list, by_position, gains
+from rankloop.offpolicy import Moves, by_list, by_position, gains, intervals
+from rankloop.offpolicy.intervals import Statistic
 from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, frozen, pair_rows, positions
 from tests.kernels.test_propensity import random_relation
@@ -160,7 +161,7 @@ def test_few_clicks_get_a_wider_interval_and_a_warning() -> None:
     assert statistic.means is not None
     assert (statistic.means == np.where(np.arange(40) < 5, 2.0, 0.0)).all()
     assert statistic.largest == pytest.approx(2.5)  # both clicked: 1/2 and 2
-    half = offpolicy.bernstein(statistic.means, 2.5, 0.95)
+    half = intervals.bernstein(statistic.means, 2.5, 0.95)
     assert half == pytest.approx(sqrt(2 * statistic.means.var(ddof=1) * log(80) / 40) + 7 * 2.5 * log(80) / (3 * 39))
     assert found.high - found.value == pytest.approx(half)
     assert half > stdtrit(39, 0.975) * found.error
@@ -375,7 +376,7 @@ def test_students_interval_is_carried_by_enough_lists(lists: int, heavy: int, st
     statistic = by_list(rewards, weights, most=1.0)["snips"]
     assert statistic.carried == student
     found = statistic.estimate()
-    half = offpolicy.hoeffding(found.effective, 1.0, 0.95)
+    half = intervals.hoeffding(found.effective, 1.0, 0.95)
     if student:
         assert found.high - found.value < half
     else:
@@ -451,7 +452,7 @@ def test_very_long_lists_take_fewer_groups() -> None:
     rng = np.random.default_rng(0)
     ranks = np.array([rng.permutation(400) for _ in range(250)])
     moves = Moves.of(np.ones((250, 400)), ranks)
-    assert moves.lists.size * moves.old.size <= offpolicy.SUMS
+    assert moves.lists.size * moves.old.size <= intervals.SUMS
     assert moves.shown.sum() == 250 * 400
     theta = np.exp(-np.arange(400) / 100)
     assert by_position(moves, known(theta))["ips"].value == pytest.approx((theta[ranks] / theta).sum() / 250)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import dataclasses
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopWarning
-from rankloop.kernels.click_models import ClickChances
 from rankloop.kernels.feedback import filled, filled_beside
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
@@ -76,45 +75,6 @@ class Explains(Protocol):
         """
 
 
-class GradedItems(NamedTuple):
-    """One set of items that is ordered again and again, whole, under relevance vectors that the lab brings."""
-
-    items: int
-    key: Array  # (2,) of the random stream "rank"
-
-
-class GradedQueries(NamedTuple):
-    """The queries of a data set, drawn uniformly."""
-
-    features: Array  # (N, d)
-    grades: Array  # (N,) float64
-    offsets: Array  # (Q + 1,) query q's documents are offsets[q] … offsets[q + 1] - 1
-    ideal: Array  # (Q,) ideal DCG@k
-    keys: Array  # (2, 2) of the random streams "world" and "rank"
-    k: int
-
-
-@runtime_checkable
-class CompiledItems(Protocol):
-    """Optional, for learners of grades without features: rounds with no Python between them (`compiled_grades`)."""
-
-    def compiled_items(self, world: GradedItems) -> Callable[[Array, int, Array], None]:
-        """What plays rounds: given grades (T, m) and the number of the first, it fills the orders shown (T, m).
-
-        The rounds that `rank` and `learn` of a fresh learner with these parameters would give, bit for bit; this one is
-        not changed.
-        """
-
-
-@runtime_checkable
-class CompiledQueries(Protocol):
-    """Optional, for learners of grades with features, likewise."""
-
-    def compiled_queries(self, world: GradedQueries) -> Callable[[int, Array, Array], Array]:
-        """What plays rounds: given the number of the first, it fills NDCG@k (T,) and, unless empty, the surrogate's
-        losses (T,), and returns θ as it stands then; empty for a learner without one."""
-
-
 @runtime_checkable
 class Confident(Protocol):
     """Optional, for linear learners with weights `theta_`: tells how sure they are."""
@@ -142,34 +102,6 @@ class Grows(Protocol):
     @property
     def grows(self) -> str:
         """Why, for people who choose a learner; empty: with these parameters it does not."""
-
-
-class ClickWorld(NamedTuple):
-    """One query that comes again and again, and the simulated user who brings it."""
-
-    query: str
-    user: ClickChances  # its documents are the candidates 0, 1, …, in base order
-    k: int  # positions
-    top: int  # those of them on which regret is measured
-    best: float  # expected clicks there of the best list
-    most: int  # pairs that a list may have the wrong way round before it counts as unsafe; -1: nobody looks
-
-
-class ClickLoop(NamedTuple):
-    """Rounds in a `ClickWorld` without Python between them."""
-
-    coins: tuple[int, ...]  # shape of the uniform numbers that a round takes
-    play: Callable[[Array, Array, Array], None]  # a round for each row of (steps, *coins) and of the user's
-    # (steps, 1 or 2, k); (3,) regret, unsafe lists and harmful changes (`rankloop.kernels.bandits`) are added to
-    finish: Callable[[int], None]  # the learner is where so many requests would have brought it
-
-
-@runtime_checkable
-class CompiledClicks(Protocol):
-    """Optional, for learners of clicks: millions of simulated rounds (`rankloop.lab.runs.compiled_bandits.play`)."""
-
-    def compiled_loop(self, world: ClickWorld) -> ClickLoop:
-        """The rounds that `rank` and `learn` would give, bit for bit; the learner must be fresh, and is changed."""
 
 
 @runtime_checkable

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rankloop.compiled import ClickLoop, ClickWorld
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.kernels.bandits import REGRET
 from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickChances, expected_clicks
 from rankloop.lab.runs.compiled_bandits import QUERY, best_clicks, play
-from rankloop.learner import ClickLoop, ClickWorld, Learner
+from rankloop.learner import Learner
 from rankloop.registry import make
 from rankloop.types import Array, Candidates, Feedback
 

@@ -198,7 +198,7 @@ def bodies(draw: st.DrawFn, valid: Any) -> bytes:
 
 RANK = {"candidates": items(3), "query": "shoes", "k": 2, "user": "ann"}
 EVENT = {"event_id": "fuzz", "impression_id": "IMPRESSION", "clicks": ["i0"], "final": False}
-HARD = settings(BOUNDED, max_examples=3 * settings.default.max_examples)
+HARD = settings(BOUNDED, max_examples=3 * settings().max_examples)
 
 
 def test_no_body_breaks_rank(fuzzed: Service) -> None:
@@ -235,7 +235,7 @@ def test_no_body_breaks_feedback(fuzzed: Service) -> None:
 def test_no_body_breaks_the_making_of_rankers(fuzzed: Service) -> None:
     valid = {**SPEC, "learner": "pairrank", "parameters": {"alpha": 0.3, "prior": 3.0}, "k": 4, "seed": 3}
 
-    @settings(HARD, max_examples=2 * settings.default.max_examples)
+    @settings(HARD, max_examples=2 * settings().max_examples)
     @given(body=bodies(valid))
     def one(body: bytes) -> None:
         check_answer(fuzzed.http.put("/v1/rankers/made", content=body))

@@ -53,7 +53,7 @@ def taught(request: pytest.FixtureRequest, service: Service) -> tuple[Service, s
     return service, name
 
 
-@settings(max_examples=settings.default.max_examples // 3, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings().max_examples // 3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     n=st.integers(1, 40),
     k=st.integers(1, 45),

@@ -179,7 +179,7 @@ def test_joining_follows_the_rules_sqlite(tmp_path: Path) -> None:
 def test_joining_follows_the_rules_postgresql(postgres: Postgres) -> None:
     compared = Compared(postgres.database())
 
-    @settings(max_examples=settings.default.max_examples // 2)
+    @settings(max_examples=settings().max_examples // 2)
     @given(actions)
     def follows(todo: list[Action]) -> None:
         compared.run(todo)

@@ -14,7 +14,7 @@ from rankloop.cli import _out
 from rankloop.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from rankloop.offpolicy import Estimate
+    from rankloop.offpolicy.intervals import Estimate
     from rankloop.service.findings import Findings, Found
 
 ABOUT = "of the items that were shown, in each policy's order; the log keeps no other candidates"

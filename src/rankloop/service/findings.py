@@ -15,13 +15,14 @@ from rankloop.clicks.pbm import PositionBased
 from rankloop.errors import InvalidInput, InvalidParameter, UnknownName
 from rankloop.examination import Examination, known
 from rankloop.kernels import click_models
-from rankloop.offpolicy import GROUPS, Estimate, Gain, Moves, Statistic, Units
+from rankloop.offpolicy import Gain, Moves
+from rankloop.offpolicy.intervals import FEWEST, GROUPS, Estimate, Statistic, Units
 from rankloop.service.tries import LOGGED, Tries
 from rankloop.types import Array, Impression
 
 SOURCES = ("auto", "swaps", "pairs", "pbm", "1/rank")
 FOLDS = 5  # a list's clicks are predicted by a model that was fitted to the other folds
-REFITS = offpolicy.FEWEST  # groups of lists where examination is fitted again without each
+REFITS = FEWEST  # groups of lists where examination is fitted again without each
 CURVE = 24  # points of the curves
 ASSUMED = "examination is assumed to fall as 1/rank: the log does not tell"
 Report = Callable[[str, int, int], None]  # what is being done, how much of it, of how much

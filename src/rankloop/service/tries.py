@@ -17,7 +17,7 @@ from rankloop.errors import InvalidInput, InvalidParameter, RankloopError
 from rankloop.examination import Examination, harvest, swap_wins
 from rankloop.kernels import plackett_luce, ranking
 from rankloop.learner import KnowsPropensity, clone
-from rankloop.offpolicy import GROUPS
+from rankloop.offpolicy.intervals import GROUPS
 from rankloop.service.replay import Progress, find_ranker, outcomes
 from rankloop.service.store import log
 from rankloop.service.store.database import Database
@@ -193,7 +193,7 @@ class Tries:
         shares = swap_shares(impression, self._may_be_uniform)
         if shares is not None:
             depth = min(impression.k, DEEPEST)
-            group = self._users[-1] % GROUPS  # as `offpolicy.Units` has it: no user in two groups
+            group = self._users[-1] % GROUPS  # as `offpolicy.intervals.Units` has it: no user in two groups
             self.wins[group, :depth, :depth] += swap_wins(clicks[:depth], shares[:depth, :depth])
         if memo["candidates"][0] != impression.k:
             return float("nan")  # which items were shown was chance, too, and the challenger only orders them

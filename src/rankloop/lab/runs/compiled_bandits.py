@@ -1,6 +1,6 @@
 """Click bandits with one query and one simulated user, millions of rounds, by the compiled loop of each learner.
 
-A learner that has one says so by its method `compiled_loop` (`rankloop.learner.CompiledClicks`). The loop calls the
+A learner that has one says so by its method `compiled_loop` (`rankloop.compiled.CompiledClicks`). The loop calls the
 kernels that serve requests, on the arrays of the learner's own table, so when it ends the learner is where so many
 requests would have brought it: bit for bit, if they drew the same random numbers. Regret is exact: what the best list
 is expected to get less what the shown one is expected to get, by the user's own probabilities.
@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rankloop.compiled import ClickWorld, CompiledClicks
 from rankloop.errors import InvalidParameter
 from rankloop.kernels import bandits as kernels
 from rankloop.kernels.click_models import CASCADE, CHAIN, POSITION, ClickChances
-from rankloop.learner import ClickWorld, CompiledClicks, Learner
+from rankloop.learner import Learner
 from rankloop.types import Array
 
 QUERY = "query"  # what the one query is called
@@ -87,8 +88,8 @@ def play(
     k = m if k is None else min(k, m)
     if learner.feedback != "clicks" or not isinstance(learner, CompiledClicks):
         raise InvalidParameter(
-            f"{type(learner).__name__} has no compiled loop for clicks (rankloop.learner.CompiledClicks says what that "
-            "is); simulate it with rankloop.lab.runs.simulate"
+            f"{type(learner).__name__} has no compiled loop for clicks (rankloop.compiled.CompiledClicks tells); "
+            "simulate it with rankloop.lab.runs.simulate"
         )
     account = np.zeros(3)
     shape, step, finish = learner.compiled_loop(ClickWorld(QUERY, user, k, top, best_clicks(user, k, top), most))

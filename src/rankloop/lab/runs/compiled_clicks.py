@@ -8,11 +8,12 @@ through some rounds, made of the same kernels as its `rank` and `learn`, so runs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 
 from rankloop.clicks.users import DependentClickUser
+from rankloop.compiled import CompiledRounds
 from rankloop.kernels.click_loop import Rounds, shown_ndcg
 from rankloop.kernels.metrics import ragged_ideal_dcg
 from rankloop.kernels.philox import uniforms
@@ -24,17 +25,6 @@ from rankloop.streams import Streams
 from rankloop.types import Array
 
 CHUNK = 256  # rounds a call: enough to forget what the call costs, few enough for their random numbers to stay in cache
-
-
-Loop = Callable[[Rounds, int, Streams], None]  # takes a learner through rounds, the first of which has this number
-
-
-@runtime_checkable
-class CompiledRounds(Protocol):
-    """Optional, for learners of clicks with features: many simulated rounds in one call."""
-
-    def compiled_rounds(self) -> Loop | None:
-        """What `rank` and `learn` would do, bit for bit; None where this configuration has no such loop."""
 
 
 class Stretch(NamedTuple):

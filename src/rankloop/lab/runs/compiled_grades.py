@@ -2,7 +2,7 @@
 
 The same kernels as in the learners, with the random numbers of the plain loop, so the runs are those of
 `rankloop.lab.runs.simulate`, bit for bit, without Python between the rounds. A learner that can be run so has a method
-for it (`rankloop.learner.CompiledItems`, `CompiledQueries`). Feedback comes at once here; where it is late or lost,
+for it (`rankloop.compiled.CompiledItems`, `CompiledQueries`). Feedback comes at once here; where it is late or lost,
 take the plain loop.
 """
 
@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rankloop.compiled import CompiledItems, CompiledQueries, GradedItems, GradedQueries
 from rankloop.errors import InvalidParameter
 from rankloop.kernels.metrics import ragged_ideal_dcg
 from rankloop.lab.data.dataset import Dataset
 from rankloop.lab.runs.regret import Regret
 from rankloop.lab.worlds import item_worlds as relevance
-from rankloop.learner import CompiledItems, CompiledQueries, GradedItems, GradedQueries, Learner
+from rankloop.learner import Learner
 from rankloop.streams import Streams
 from rankloop.types import Array
 

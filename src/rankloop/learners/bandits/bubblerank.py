@@ -9,19 +9,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from rankloop.compiled import ClickLoop, ClickWorld
 from rankloop.kernels import bubblerank as kernels
-from rankloop.learner import (
-    ClickLoop,
-    ClickWorld,
-    Explanation,
-    checked_order,
-    checked_values,
-    cut,
-    drawn,
-    require,
-    require_number,
-    show,
-)
+from rankloop.learner import Explanation, checked_order, checked_values, cut, drawn, require, require_number, show
 from rankloop.learners.bandits._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
@@ -101,6 +91,7 @@ class BubbleRank:
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = False
+    grows: ClassVar[str] = "a query knows the items of its list, and then those from outside it that were tried"
 
     def __post_init__(self) -> None:
         if self.horizon is not None:

@@ -8,10 +8,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from rankloop.compiled import ClickLoop, ClickWorld
 from rankloop.errors import InvalidInput
 from rankloop.kernels import cascade as kernels
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import ClickLoop, ClickWorld, checked_order, checked_values, cut, drawn, require_choice, show
+from rankloop.learner import checked_order, checked_values, cut, drawn, require_choice, show
 from rankloop.learners.bandits._propensity import chance_of
 from rankloop.learners.bandits._queries import Field, Queries, codes_of, only_query, require_bounds
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression

@@ -8,10 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from rankloop.compiled import ClickLoop, ClickWorld
 from rankloop.kernels import toprank as kernels
 from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import ClickLoop, ClickWorld, checked_order, checked_values, cut, drawn, require_number, show
+from rankloop.learner import checked_order, checked_values, cut, drawn, require_number, show
 from rankloop.learners.bandits._propensity import chance_of
 from rankloop.learners.bandits._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression

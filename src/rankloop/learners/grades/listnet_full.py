@@ -8,18 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from rankloop.compiled import GradedQueries
 from rankloop.kernels import topk, topk_loop
-from rankloop.learner import (
-    GradedQueries,
-    checked_order,
-    cut,
-    load_state,
-    memo_of,
-    require_number,
-    rows_of,
-    show,
-    state_of,
-)
+from rankloop.learner import checked_order, cut, load_state, memo_of, require_number, rows_of, show, state_of
 from rankloop.learners.grades._grades import grades_of, require_scale
 from rankloop.learners.pairwise._linear import best_of, scores_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression

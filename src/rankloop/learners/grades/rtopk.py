@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from rankloop.compiled import GradedQueries
 from rankloop.kernels import topk, topk_loop
 from rankloop.learner import (
-    GradedQueries,
     checked_order,
     cut,
     load_state,
