@@ -1,4 +1,4 @@
-"""Rounds per second of each learner, one core: the whole loop with a simulated user, without evaluation.
+"""Rounds per second of each learner, one core: a trial as `compare` runs it, with a simulated user, without evaluation.
 
 `synthetic:mslr` with 100 documents of 136 features, 10 shown, navigational users. The published code's figures (same
 shape, one core, over 500 rounds) were measured at another time on a like machine: they show the size of the difference,
@@ -7,15 +7,14 @@ not its digits.
 
 from __future__ import annotations
 
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 from rankloop.lab.data.dataset import Split
 from rankloop.lab.data.sources import open_split
-from rankloop.lab.runs.simulate import simulate
-from rankloop.lab.users.registry import open_user
-from rankloop.lab.worlds.world import Stationary
-from rankloop.registry import make
+from rankloop.lab.runs.trial import Trial
+from rankloop.lab.runs.trial import run as carried_out
 
 DATA = "synthetic:mslr?queries=500&docs=100&sizes=fixed&vali=1&test=1"
 CASES: list[tuple[str, dict[str, Any], int, str]] = [
@@ -38,20 +37,25 @@ WINDOW = 1000
 
 
 def run(split: Split | None = None) -> list[dict[str, Any]]:
-    """One row a learner: rounds per second over all rounds, and around rounds 1,000 and the last."""
+    """One row a learner: rounds per second over all rounds, and over the first and the last 1,000."""
     split = split or open_split(DATA)
-    world, user = Stationary(split.train), open_user("navigational", 4)
     rows = []
     for name, params, rounds, published in CASES:
-        for _ in simulate(make(name, **params), world, user, 50):  # loads or compiles the kernels
-            pass
-        start = perf_counter()
-        steps = simulate(make(name, **params), world, user, rounds)
-        marks = [start, *(perf_counter() for step in steps if (step.t + 1) % WINDOW == 0 or step.t + 1 == rounds)]
-        label = name + "".join(f" {key}={value}" for key, value in params.items())
-        row: dict[str, Any] = {"learner": label, "rounds": rounds, "rounds/s": round(rounds / (marks[-1] - marks[0]))}
-        if len(marks) > 2:
-            row["rounds/s, first 1,000"] = round(WINDOW / (marks[1] - marks[0]))
-            row["rounds/s, last 1,000"] = round(WINDOW / (marks[-1] - marks[-2]))
+        trial = Trial(name, DATA, "navigational", params, rounds, evaluations=1)
+        marks: dict[int, float] = {}
+        carried_out(trial, split, partial(_mark, marks))
+        begin, end = min(marks), max(marks)  # the first mark comes after opening and warming up
+        row: dict[str, Any] = {"learner": trial.label, "rounds": rounds, "rounds/s": _rate(marks, begin, end)}
+        if rounds > 2 * WINDOW:
+            row["rounds/s, first 1,000"] = _rate(marks, begin, min(t for t in marks if t >= begin + WINDOW))
+            row["rounds/s, last 1,000"] = _rate(marks, max(t for t in marks if t <= end - WINDOW), end)
         rows.append({**row, "published code": published})
     return rows
+
+
+def _mark(marks: dict[int, float], done: int) -> None:
+    marks[done] = perf_counter()
+
+
+def _rate(marks: dict[int, float], begin: int, end: int) -> int:
+    return round((end - begin) / (marks[end] - marks[begin]))
