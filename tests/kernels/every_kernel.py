@@ -25,7 +25,7 @@ from rankloop.kernels import (
     ranking,
     sequential,
 )
-from tests.kernels import every_bandit, grade_kernels, network_kernels, read_kernels
+from tests.kernels import every_bandit, grade_kernels, loop_kernels, network_kernels, read_kernels
 from tests.kernels.inputs import frozen, pair_rows, positions, spd
 
 Results = dict[str, list[float] | list[int] | list[bool]]
@@ -113,6 +113,7 @@ def results() -> Results:
     clicks = frozen([0.0, 1.0, 0.0, 1.0, 0.0])
     found |= {
         "filled": feedback.filled(clicks, k + 2)[0].tolist(),
+        "filled_beside": feedback.filled_beside(clicks, features)[0].tolist(),
         "all_finite": [bool(feedback.all_finite(rows)) for rows in (features, frozen([[0.0, np.nan], [1.0, 2.0]]))],
     }
     for rule in (pairwise.ADJACENT, pairwise.MATCHED, pairwise.ALL):
@@ -235,6 +236,7 @@ def results() -> Results:
         | every_bandit.results()
         | grade_kernels.results()
         | network_kernels.results(features, frozen(scores), uniforms)
+        | loop_kernels.results(features)
         | read_kernels.results()
     )
 
