@@ -87,6 +87,8 @@ def _watch(learner: str, user: str) -> list[Hop]:
         pass
     finally:
         sys.setprofile(None)
+    if len(rounds) < ROUNDS:
+        raise SystemExit(f"rounds of {learner} are compiled (`compiled_rounds`): there is no road between two of them")
     median = sorted(rounds[-ROUNDS // 2 :], key=len)[ROUNDS // 4]
     return [Hop(*name, 0) for name in way_in] + [Hop(*name, calls) for name, calls in median.items()]
 

@@ -57,7 +57,11 @@ def test_parse_spec() -> None:
 @pytest.mark.parametrize(
     ("spec", "error", "message"),
     [
-        ("synthetic:x", UnknownName, "no synthetic data set 'x'; there are mslr, yahoo, mq2007, mq2008, np2003"),
+        (
+            "synthetic:x",
+            UnknownName,
+            "no synthetic data set is called 'x'; there are mslr, yahoo, mq2007, mq2008, np2003",
+        ),
         ("no/such/file", UnknownName, "no data set 'no/such/file': no such file or folder; .*synthetic:mslr"),
         ("synthetic:mslr?querys=3", InvalidParameter, "synthetic:mslr has no option 'querys'; it has queries, vali,"),
         ("synthetic:mslr?queries=0", InvalidParameter, "queries is '0'; it must be a whole number of at least 1"),

@@ -346,15 +346,18 @@ def test_processes_give_the_same_bits_and_survive_a_failing_run(tmp_path: Path) 
     assert dict(os.environ) == before
     for trial in trials:
         told = [event for event in events if event.trial == trial]
-        assert [event.kind for event in told] == ["started", *["progress"] * trial.rounds, "finished"]
-        assert [event.rounds for event in told[1:]] == [*range(1, 41), 40]
+        assert [event.kind for event in told] == ["started", *["progress"] * (len(told) - 2), "finished"]
+        done = [event.rounds for event in told[1:-1]]
+        assert done == sorted(set(done))
+        assert done[-1] == told[-1].rounds == 40
+        assert trial.learner == "pdgd" or done == list(range(1, 41))  # whose rounds come many at a time
 
 
 def test_a_process_that_dies_costs_its_run_only(tmp_path: Path) -> None:
     long = [Trial("pdgd", TINY, rounds=100_000_000, seed=seed) for seed in range(2)]
 
     def murderer(event: Event) -> None:
-        if event.kind == "progress" and event.trial == long[0] and event.rounds == 1000:
+        if event.kind == "progress" and event.trial == long[0]:
             for child in multiprocessing.active_children():
                 child.kill()  # as the kernel does when memory runs out
 

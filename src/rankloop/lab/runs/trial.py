@@ -219,7 +219,9 @@ class _Seen:
         if self.trial.trace:
             self.queries.append(shown.query)
             self.clicks.append(float(step.feedback.values.sum()))
-        self._progress(t + 1)
+        if self.on_progress and t + 1 - self._told >= self._tick:
+            self._told = t + 1
+            self.on_progress(t + 1)
 
     def stretch(self, stretch: Stretch, data: Dataset) -> None:
         """Many."""
@@ -232,12 +234,9 @@ class _Seen:
         if self.trial.trace:
             self.queries += data.queries[rounds.queries].tolist()
             self.clicks += rounds.clicks.sum(1).tolist()
-        self._progress(stretch.end)
-
-    def _progress(self, done: int) -> None:
-        if self.on_progress and done - self._told >= self._tick:
-            self._told = done
-            self.on_progress(done)
+        if self.on_progress and stretch.end - self._told >= self._tick:
+            self._told = stretch.end
+            self.on_progress(stretch.end)
 
     def online(self, when: Array) -> dict[str, Array]:
         """The measures of the lists shown, up to each checkpoint."""
