@@ -199,6 +199,13 @@ PAPER = Paper(
         "convex optimisation. 2/3 is what the paper proves, 1 is no learning. Where the world changes, regret can be "
         "below 0: a learner that follows beats any fixed ranking. With mismatch=gamma, the paper's practice, "
         "estimates are biased: Theorem 19 does not cover it, and the surrogate's regret need not stay below T^(2/3).",
+        "Not seen, and the runs that show why (full scale, seeds 0 to 9). That all three surrogates are closer to "
+        "ListNet than to random lists fails for Squared on the Yahoo-like set alone, .582 where half way is .625. "
+        "It is not for want of feedback: the same surrogate on the same seeds, with the known part of its "
+        "gradient weighed like the estimated one ('Squared, top 1 (rankloop)'), reaches .688. That SmoothDCG is "
+        "below the convex surrogates fails on two sets: it is a gain, which the paper's listing descends; "
+        "climbed, as here, it has .642 on the Yahoo-like set where Squared has .582, and .491 on the MSLR-like "
+        "one where KL has .463.",
         "Theorem 21: under NDCG top-1 feedback cannot even tell two adversaries apart that have the same expected "
         "grades and another best ranking, so regret is linear for any learner; docs/observability.md has the two.",
     ),
