@@ -107,7 +107,12 @@ class Keeper:
             live = engine.rankers.get(name)
             if live is None or not live.held:
                 continue
-            while closings := engine.writer.do(lambda c, r=name: log.close_windows(c, r, now, engine.writer.kinds)):  # type: ignore[misc]
+
+            def close(c: Connection, ranker: str = name) -> list[log.Closing]:
+                # Asked again where lists are written: had the clock gone back since, new ones would seem an hour old.
+                return log.close_windows(c, ranker, min(now, engine.clock()), engine.writer.kinds)
+
+            while closings := engine.writer.do(close):
                 engine.closed(closings)
 
     def sweep(self) -> None:
