@@ -66,6 +66,10 @@ def results() -> Results:
         "draw": plackett_luce.draw(features, theta, uniforms, k)[0].tolist(),
     }
 
+    found |= {
+        "centred_rows": certainty.centred_rows(features).ravel().tolist(),
+        "row_norms": certainty.row_norms(features, features).tolist(),
+    }
     whole = ranking.top_k(frozen(scores), uniforms, n)
     gram = frozen(features @ np.linalg.inv(matrix) @ features.T)
     for logit in (False, True):

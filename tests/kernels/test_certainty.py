@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -307,3 +308,13 @@ def test_a_pair_on_the_bar_is_asked_exactly() -> None:
     for gap, sure in [(1.0 + 1e-10, 1), (1.0 - 1e-10, 0)]:
         white, scores = frozen([[0.0, 0.0], [0.6, 0.8]]), frozen([gap, 0.0])
         assert predecessors(white, scores, positions([0, 1]), 1.0, True, 3).tolist() == [0, sure]
+
+
+@given(st.integers(1, 9), st.integers(1, 5), SEEDS)
+def test_rows_less_their_mean_and_their_norms(n: int, d: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, matrix = frozen(rng.normal(size=(n, d))), spd(d, rng)
+    centred = certainty.centred_rows(rows)
+    assert centred == pytest.approx(rows - rows.mean(0), abs=1e-12)
+    lengths = [math.sqrt(max(float(row @ matrix @ row), 0.0)) for row in centred]
+    assert certainty.row_norms(frozen(centred @ matrix), frozen(centred)) == pytest.approx(lengths, abs=1e-9)

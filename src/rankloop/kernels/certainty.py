@@ -10,6 +10,7 @@ import numpy as np
 
 from rankloop.kernels._jit import jit
 from rankloop.kernels.elementary import log, tanh
+from rankloop.kernels.products import row_dots
 from rankloop.types import Array
 
 
@@ -115,6 +116,32 @@ def random_topological(certain: Array, uniforms: Array, k: int) -> Array:
             if certain[pick, j]:
                 waiting[j] -= 1
     return order
+
+
+@jit
+def centred_rows(rows: Array) -> Array:
+    """(n, d) the rows less their mean: differences stay, lengths become shorter."""
+    n, d = rows.shape
+    mean = np.zeros(d)
+    for i in range(n):
+        for j in range(d):
+            mean[j] += rows[i, j]
+    for j in range(d):
+        mean[j] /= n
+    found = np.empty((n, d))
+    for i in range(n):
+        for j in range(d):
+            found[i, j] = rows[i, j] - mean[j]
+    return found
+
+
+@jit
+def row_norms(half: Array, rows: Array) -> Array:
+    """(n,) ‖x‖ in the norm of M⁻¹, from the rows X (n, d) and X M⁻¹."""
+    found = row_dots(half, rows)
+    for i in range(found.size):
+        found[i] = np.sqrt(max(found[i], 0.0))
+    return found
 
 
 @jit

@@ -377,8 +377,7 @@ class PairRank:
         if self.certainty == "probability":
             return np.arange(candidates.n), self._certain(candidates, scores)
         features, alpha = rows_of(candidates, self.theta_.size), self._alpha()
-        centred = features - features.mean(0)  # pairs are the same, single norms shorter: fewer contenders
+        centred = certainty.centred_rows(features)  # pairs are the same, single norms shorter: fewer contenders
         half = centred @ self.inverse_
-        norms = np.sqrt(np.maximum(np.einsum("ij,ij->i", half, centred), 0.0))
-        running = certainty.contenders(scores, norms, alpha, k)
+        running = certainty.contenders(scores, certainty.row_norms(half, centred), alpha, k)
         return running, certainty.certain_pairs(scores[running], half[running] @ centred[running].T, alpha, True)
