@@ -7,6 +7,7 @@ against bounds. `RULE` says in words what `verdict` does.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import product
@@ -108,7 +109,7 @@ class Term(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Contrasts:
+class _Measured:
     """What the kinds below share: a measure of a part, where to look, and the bounds."""
 
     says: str
@@ -123,6 +124,11 @@ class _Contrasts:
     needed: Needed = "most"
     pooled: bool = False  # over the data sets, which are then clusters
 
+
+@dataclass(frozen=True)
+class _Compared(_Measured, ABC):
+    """A claim that comes down to comparisons."""
+
     def judged(self, results: Results) -> Judged:
         """The rule, applied to every comparison."""
         found = list(self.comparisons(results))
@@ -135,6 +141,22 @@ class _Contrasts:
         text = f"{what}: {ends}; holds for sure in {held}, fails for sure in {failed} of {len(found)}"
         return Judged(self.says, text, said, self.where)
 
+    @abstractmethod
+    def comparisons(self, results: Results) -> Iterator[Comparison]:
+        """Of which the rule makes a verdict."""
+
+    def _bounds(self) -> str:
+        if (self.above, self.below) == (0.0, np.inf):
+            return ""
+        low, high = np.isfinite(self.above), np.isfinite(self.below)
+        between = f"between {self.above:.3g} and {self.below:.3g}"
+        return f" ({between if low and high else f'above {self.above:.3g}' if low else f'below {self.below:.3g}'})"
+
+
+@dataclass(frozen=True)
+class _Contrasts(_Compared):
+    """Comparisons that are sums of measures, in each cell."""
+
     def comparisons(self, results: Results) -> Iterator[Comparison]:
         """Every contrast in every cell that has runs of all its learners."""
         cells = results.cells(self.part, self.measure, _each(self.users), self.pooled)
@@ -146,9 +168,9 @@ class _Contrasts:
                     setting = ", ".join(filter(None, (names.get(cell.data, ""), self._whose(cell))))
                     yield Comparison(what, setting, estimate(values), self.above, self.below)
 
+    @abstractmethod
     def contrasts(self, cell: Cell) -> Iterator[tuple[str, list[Term]]]:
         """What is compared in a cell: how it is called, and its terms."""
-        raise NotImplementedError
 
     def _values(self, results: Results, cell: Cell, terms: Sequence[Term]) -> Values:
         of = [self._of(results, term, cell._replace(user=term.user or cell.user)) for term in terms]
@@ -163,13 +185,6 @@ class _Contrasts:
 
     def _whose(self, cell: Cell) -> str:
         return cell.user
-
-    def _bounds(self) -> str:
-        if (self.above, self.below) == (0.0, np.inf):
-            return ""
-        low, high = np.isfinite(self.above), np.isfinite(self.below)
-        between = f"between {self.above:.3g} and {self.below:.3g}"
-        return f" ({between if low and high else f'above {self.above:.3g}' if low else f'below {self.below:.3g}'})"
 
 
 @dataclass(frozen=True)
@@ -306,7 +321,7 @@ class Steps(_Contrasts):
 
 
 @dataclass(frozen=True)
-class Straight(_Contrasts):
+class Straight(_Compared):
     """A measure of `who` rises with another one of the same run, in a straight line, each data set at its own level.
 
     Two comparisons a user, both with data sets as clusters: the slope of each data set's own line must be above 0, and
@@ -346,7 +361,7 @@ def _each(names: Names) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Never(_Contrasts):
+class Never(_Measured):
     """Nothing of the kind happened in any run of `who`: a count, no estimate; `beside`: how often with the others."""
 
     who: tuple[str, ...]
