@@ -39,7 +39,6 @@ def results(rows: Array, scores: Array, uniforms: Array) -> Results:
         "tangent_squares": neural.tangent_squares(rows, active, output, pairs, counts).tolist(),
         "tangent_lengths": [*squares.tolist(), *centred.tolist()],
         "tangent_gram": gram.ravel().tolist(),
-        "line_scores": neural.line_scores(rows, frozen(inverse[:d])).tolist(),
         "line_gradient": neural.line_gradient(rows, uniforms).tolist(),
         "line_squares": neural.line_squares(rows, pairs, counts).tolist(),
         "line_lengths": np.concatenate(neural.line_lengths(rows, frozen(inverse[:d]))).tolist(),

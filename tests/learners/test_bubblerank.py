@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.bubblerank_delta import list_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -255,18 +256,6 @@ def test_regret_from_the_best_list() -> None:
     user = cascade(0.55 - 0.05 * np.arange(1, 11))
     regret = [play(BubbleRank(horizon=10**6), user, [10**6], seed).regret[0] for seed in range(16)]
     assert np.mean(regret) == pytest.approx(929, rel=0.15)
-
-
-def list_with(inversions: int, rng: np.random.Generator) -> Array:
-    """A list of 10 with so many pairs the wrong way round, each such list as likely as any other."""
-    while True:
-        code = [int(rng.integers(i + 1)) for i in range(10)]
-        if sum(code) == min(inversions, 45 - inversions):
-            break
-    made: list[int] = []
-    for i, above in enumerate(code):
-        made.insert(i - above, i)
-    return np.array(made if inversions <= 22 else made[::-1])
 
 
 @pytest.mark.parametrize(("inversions", "reference"), [(20, 11900), (40, 28681)])

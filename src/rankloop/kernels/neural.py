@@ -64,8 +64,8 @@ def add_two_combinations(one: Array, two: Array, f: Array, g: Array, rows: Array
 
 
 @jit
-def product(left: Array, right: Array) -> Array:
-    """(n, w) left (n, d) times right (d, w): each entry summed in the order of d, without what is 0 in `left`."""
+def sparse_product(left: Array, right: Array) -> Array:
+    """(n, w) left (n, d) times right (d, w): `products.product`, but what is 0 in `left` costs nothing."""
     n, d = left.shape
     found = np.zeros((n, right.shape[1]), left.dtype)
     factors, chosen = np.empty(d, left.dtype), np.empty(d, np.int64)
@@ -84,7 +84,7 @@ def activations(rows: Array, hidden: Array) -> Array:
     """(n, m) φ(√2 W x) of rows (n, d) and hidden weights W (m, d); units that are copies have the same bits."""
     n, m = rows.shape[0], hidden.shape[0]
     root = np.sqrt(2.0)
-    found = product(rows, np.ascontiguousarray(hidden.T))
+    found = sparse_product(rows, np.ascontiguousarray(hidden.T))
     for i in range(n):
         for j in range(m):
             found[i, j] = root * max(np.float64(found[i, j]), 0.0)
@@ -121,7 +121,7 @@ def gradient(rows: Array, active: Array, output: Array, pull: Array) -> Array:
         for j in range(m):
             ends[j] += strength * active[i, j]
             push[j, i] = strength * np.sqrt(0.5) * output[j] if active[i, j] > 0.0 else 0.0
-    found[: m * d] = product(push, rows).ravel()
+    found[: m * d] = sparse_product(push, rows).ravel()
     found[m * d :] = ends
     return found
 
@@ -175,7 +175,7 @@ def tangent_lengths(rows: Array, active: Array, output: Array, inverse: Array) -
     for i in range(n):
         for j in range(m):
             on[j, i] = output[j] if active[i, j] > 0.0 else 0.0
-    mean = product(on, rows)
+    mean = sparse_product(on, rows)
     weight = inverse[: m * d].reshape(m, d).astype(rows.dtype)
     own, level = np.zeros(m), np.zeros(m)
     for j in range(m):
@@ -185,8 +185,8 @@ def tangent_lengths(rows: Array, active: Array, output: Array, inverse: Array) -
         for i in range(n):
             level[j] += active[i, j]
         level[j] /= n
-    squares = product(rows * rows, np.ascontiguousarray(weight.T))
-    mixed = product(rows, np.ascontiguousarray((weight * mean).T))
+    squares = sparse_product(rows * rows, np.ascontiguousarray(weight.T))
+    mixed = sparse_product(rows, np.ascontiguousarray((weight * mean).T))
     whole, centred = np.empty(n), np.empty(n)
     for i in range(n):
         total, less = 0.0, 0.0
@@ -252,17 +252,6 @@ def tangent_gram(rows: Array, active: Array, output: Array, inverse: Array, orde
                 for q in range(begin[a + b], width):
                     line[place[asked[q]]] += totals[b, q - first] + ends[q] * height
     return gram
-
-
-@jit
-def line_scores(rows: Array, weights: Array) -> Array:
-    """(n,) weights · x, each summed in the order of the features."""
-    n, d = rows.shape
-    scores = np.zeros(n)
-    for i in range(n):
-        for c in range(d):
-            scores[i] += np.float64(rows[i, c]) * weights[c]
-    return scores
 
 
 @jit

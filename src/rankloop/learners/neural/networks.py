@@ -19,6 +19,7 @@ import numpy as np
 
 from rankloop.errors import InvalidParameter, MissingExtra, UnknownName
 from rankloop.kernels import neural
+from rankloop.kernels.products import row_products
 from rankloop.streams import Streams
 from rankloop.types import Array
 
@@ -230,7 +231,7 @@ class _LinedScored:
 
     def __init__(self, net: Forward, line: Array, rows: Array, scale: float, width: int) -> None:
         self.net, self.rows, self.scale, self.root = net, rows, scale, scale * np.sqrt(width)
-        self.scores = net.scores + self.root * neural.line_scores(rows, line)
+        self.scores = net.scores + self.root * row_products(rows, line.astype(np.float64))
 
     def gradient(self, pull: Array) -> Array:
         return np.concatenate([self.net.gradient(pull), self.root * neural.line_gradient(self.rows, pull)])
@@ -243,7 +244,7 @@ class _LinedScored:
     def gram(self, inverse: Array, some: Array, order: Array) -> Array:
         of_net, of_line = self._parts(inverse)
         weighed = (self.rows[some] * of_line).astype(np.float32)
-        return self.net.gram(of_net, some, order) + neural.product(self.rows, np.ascontiguousarray(weighed.T))
+        return self.net.gram(of_net, some, order) + neural.sparse_product(self.rows, np.ascontiguousarray(weighed.T))
 
     def squares(self, pairs: Array, counts: Array) -> Array:
         line = self.scale**2 * neural.line_squares(self.rows, pairs, counts)
