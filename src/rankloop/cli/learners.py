@@ -77,7 +77,7 @@ def _published(json: bool) -> None:
         told += [f"{need}: yours to give" for need in found.needs]
         rows.append([name, found.source, ", ".join(told) or "nothing", found.note])
     _out.print_table(
-        "Published configurations", ["name", "source", "differs from our default", ""], rows, numbers_from=9
+        "Published configurations", ["name", "source", "differs from our default", "to know"], rows, numbers_from=9
     )
 
 
