@@ -76,7 +76,7 @@ def pairs(learner: BubbleRank, items: str) -> dict[str, tuple[int, int]]:
 
 
 def _codes(items: str) -> Array:
-    from rankloop.learners.bandits._queries import codes_of
+    from rankloop.learners._queries import codes_of
 
     return codes_of(np.array(list(items)))
 

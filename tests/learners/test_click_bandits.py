@@ -74,7 +74,7 @@ def test_candidates_beyond_the_bound_stand_below_in_base_order(name: str) -> Non
 
 
 def _codes(items: str) -> list[int]:
-    from rankloop.learners.bandits._queries import codes_of
+    from rankloop.learners._queries import codes_of
 
     codes: list[int] = codes_of(np.array(list(items))).tolist()
     return codes

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rankloop import codec
 from rankloop.errors import InvalidInput
 from rankloop.kernels.queries import fingerprints
-from rankloop.learners.bandits._queries import Field, Queries, codes_of, pairs_of
+from rankloop.learners._queries import Field, Queries, codes_of, pairs_of
 from rankloop.types import Array
 
 FIELDS = {

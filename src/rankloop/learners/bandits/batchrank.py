@@ -13,7 +13,7 @@ from rankloop.kernels import batchrank as kernels
 from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
 from rankloop.learner import checked_order, checked_values, cut, require_choice, require_number, show
-from rankloop.learners.bandits._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
+from rankloop.learners._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 FIELDS = {

@@ -13,7 +13,7 @@ from rankloop.errors import InvalidInput
 from rankloop.kernels import ftpl, topk_loop
 from rankloop.kernels.ranking import top_k
 from rankloop.learner import checked_order, cut, memo_of, require, require_choice, require_number, require_whole, show
-from rankloop.learners.bandits._queries import Field, Queries, codes_of, require_bounds
+from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
 from rankloop.learners.grades._grades import grades_of, require_scale
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
