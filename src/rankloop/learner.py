@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopWarning
 from rankloop.kernels.feedback import filled, filled_beside
+from rankloop.kernels.ranking import with_places
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -181,18 +182,24 @@ def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 # -- candidates, impressions, feedback -----------------------------------------------------------------------------
 
 
-def rows_of(source: Candidates | Impression, width: int) -> Array:
-    """The features of candidates or of what was shown, for a learner that knows `width` of them (0: none yet)."""
+def rows_of(source: Candidates | Impression, width: int, base: bool = False) -> Array:
+    """The features of candidates or of what was shown, for a learner that knows `width` of them (0: none yet).
+
+    With `base` the caller's order is one feature more, the last of `width`: -log(1 + position in the candidate list).
+    """
     if source.features is None:
         raise InvalidInput("this learner needs features, but the candidates have none; give (n, d) numbers")
     if type(source) is Candidates and source.unscaled:
         _warn_of_unscaled(source.features)
-    if width and source.features.shape[1] != width:
+    if width and source.features.shape[1] != width - base:
         raise InvalidInput(
-            f"candidates have {source.features.shape[1]} features, but this learner has learned with {width}; "
+            f"candidates have {source.features.shape[1]} features, but this learner has learned with {width - base}; "
             "send the same features in the same order, or start a new learner"
         )
-    return source.features
+    if not base:
+        return source.features
+    places = source.order if isinstance(source, Impression) else np.arange(len(source.features))
+    return with_places(source.features, places)
 
 
 _warned: set[str] = set()  # what this process has been warned of: once is enough

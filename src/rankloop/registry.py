@@ -34,6 +34,7 @@ LEARNERS: dict[str, Entry] = {
         "pairrank:PairRank",
         "explores only the pairs it is unsure of; the default",
     ),
+    "hybrid": _own("pairwise", "hybrid:Hybrid", "pairrank that remembers the queries that come back"),
     "pdgd": _own("pairwise", "pdgd:PDGD", "Plackett-Luce sampling, unbiased pairwise gradient"),
     "greedy": _own("pairwise", "greedy:Greedy", "RankNet on click pairs, no exploration"),
     "epsilon-greedy": _own("pairwise", "epsilon_greedy:EpsilonGreedy", "RankNet, a random document now and then"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels import cascade, certainty, letor, metrics, offline, pairwise, ragged, ranking, user_clicks
+from rankloop.types import Array
 from tests.kernels.inputs import frozen, pair_rows, positions
 
 Results = dict[str, list[float] | list[int] | list[bool]]
@@ -38,6 +39,8 @@ def results() -> Results:
         "propensity_weights": pairwise.propensity_weights(
             frozen(shares), frozen([0.1, 0.2, 0.3]), frozen([1, 0, 1, 0]), pairs
         ).tolist(),
+        "with_places": ranking.with_places(features, positions(range(len(features)))).ravel().tolist(),
+        "remember": _remembered(pairs),
         "mean_squared_distance": [float(pairwise.mean_squared_distance(features))],
         "epsilon_greedy_order": ranking.epsilon_greedy_order(scores, ties, coins, 0.5, k).tolist(),
         "dependent_clicks": user_clicks.dependent_clicks(
@@ -59,3 +62,12 @@ def results() -> Results:
             float(metrics.rank_biased_precision(grades, 0.8)),
         ],
     }
+
+
+def _remembered(pairs: Array) -> list[float]:
+    """What three items' own parts and precisions become; the fourth document has no place."""
+    own, precision = np.array([0.1, -0.2, 0.0]), np.array([3.0, 5.0, 3.0])
+    pairwise.remember(
+        frozen([0.5, 0.1, -0.3, 0.0]), own, precision, positions([2, 0, -1, 1]), pairs, frozen([0.5, 0.3, 1.0])
+    )
+    return [*own.tolist(), *precision.tolist()]

@@ -80,7 +80,7 @@ def test_uncertain_pairs_of_an_own_list_are_those_that_could_stand_swapped(seed:
     learner, rng = taught(PairRank(alpha=0.4), 25, seed), np.random.default_rng(seed)
     candidates = shelf(rng)
     shown = learner.rank(candidates, 5, rng)
-    certain = learner._certain(candidates, candidates.features @ learner.theta_)
+    certain = learner._doubt(candidates).certain()
     order = shown.order.tolist()
     assert allowed(certain, order)
     expected = []
@@ -99,7 +99,7 @@ def test_of_a_list_that_was_adopted_it_says_what_it_is_not_sure_of_now(learner: 
     taught(learner, 25)
     candidates = shelf(np.random.default_rng(3))
     order = np.array([6, 1, 3, 0])
-    certain = learner._certain(candidates, candidates.features @ learner.theta_)
+    certain = learner._doubt(candidates).certain()
     expected = [
         [p, q]
         for p, q in combinations(range(4), 2)

@@ -181,7 +181,7 @@ def test_leaving_out_hopeless_documents_changes_nothing() -> None:
         assert candidates.features is not None
         scores = candidates.features @ learner.theta_
         uniforms = np.random.default_rng(seed).random(6)
-        whole = certainty.random_topological(learner._certain(candidates, scores), uniforms, 6)
+        whole = certainty.random_topological(learner._doubt(candidates).certain(), uniforms, 6)
         shown = learner.rank(candidates, 6, np.random.default_rng(seed))
         assert shown.order.tolist() == whole.tolist()
         norms = np.sqrt(np.einsum("ij,jk,ik->i", candidates.features, learner.inverse_, candidates.features))

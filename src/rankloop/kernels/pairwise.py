@@ -195,14 +195,44 @@ def onepass(theta: Array, inverse: Array, features: Array, pairs: Array, weights
 
 @jit
 def mean_squared_distance(features: Array) -> float:
-    """Mean of ‖x_i - x_j‖² over the pairs of rows; 1 where there is none or all rows are the same."""
-    total = 0.0
-    for i in range(features.shape[0]):
-        for j in range(i):
-            difference = features[i] - features[j]
-            total += dot(difference, difference)
-    pairs = features.shape[0] * (features.shape[0] - 1) / 2.0
-    return total / pairs if total > 0.0 else 1.0
+    """Mean of ‖x_i - x_j‖² over the pairs of rows; 1 where there is none or all rows are the same.
+
+    Σ over pairs ‖x_i - x_j‖² = n Σ ‖y_i‖² - ‖Σ y_i‖², for y_i = x_i - x_0: O(n d), and exactly 0 for equal rows.
+    """
+    n, d = features.shape
+    total, squares = np.zeros(d), 0.0
+    for i in range(n):
+        for j in range(d):
+            y = features[i, j] - features[0, j]
+            total[j] += y
+            squares += y * y
+    distance = 2.0 * (n * squares - dot(total, total)) / (n * (n - 1.0)) if n > 1 else 0.0
+    return distance if distance > 0.0 else 1.0
+
+
+@jit
+def remember(scores: Array, own: Array, precision: Array, numbers: Array, pairs: Array, weights: Array) -> None:
+    """Let each pair's documents move their own part of the score: one Newton-like step a pair, in turn, in place.
+
+    `own` (m,) and `precision` (m,) are what is kept of a query's items, `numbers` (k,) which of them stand at each
+    position, and `scores` (k,) what the shared part says of them. A pair a over b with margin z = s_a - s_b and
+    spread q = 1/P_a + 1/P_b does, with p = σ(z): both move by ρ(1-p) / (1 + ρp(1-p)q) over their precision, one up, one
+    down; then P_a and P_b gain ρσ'(z) there. Documents without a number (-1: there was no room) stay out.
+    """
+    for m in range(pairs.shape[0]):
+        a, b = pairs[m, 0], pairs[m, 1]
+        i, j, weight = numbers[a], numbers[b], weights[m]
+        if i < 0 or j < 0:
+            continue
+        spread = 1.0 / precision[i] + 1.0 / precision[j]
+        margin = scores[a] + own[i] - scores[b] - own[j]
+        p = sigmoid(margin)
+        step = weight * (1.0 - p) / (1.0 + weight * p * (1.0 - p) * spread)
+        own[i] += step / precision[i]
+        own[j] -= step / precision[j]
+        p = sigmoid(margin + step * spread)
+        precision[i] += weight * p * (1.0 - p)
+        precision[j] += weight * p * (1.0 - p)
 
 
 @jit

@@ -22,6 +22,22 @@ def linear_scores(features: Array, theta: Array) -> Array:
 
 
 @jit
+def with_places(features: Array, places: Array) -> Array:
+    """(n, d + 1) the rows, and behind them what the base order says of each: -log(1 + place).
+
+    Two documents differ by the logarithm of the ratio of their places, so that the upper end of a list is told apart
+    and the lower hardly is, and by the same whether the list is long or short.
+    """
+    n, d = features.shape
+    rows = np.empty((n, d + 1))
+    for i in range(n):
+        for j in range(d):
+            rows[i, j] = features[i, j]
+        rows[i, d] = -log(1.0 + places[i])
+    return rows
+
+
+@jit
 def rankers_scores(rankers: Array, features: Array) -> Array:
     """(R, n) x·θ of R rankers (R, d) and n documents (n, d): `linear_scores` of each, bit for bit."""
     R, n = rankers.shape[0], features.shape[0]

@@ -20,6 +20,7 @@ from rankloop.types import Array
 
 BUCKETS = 40  # points of the curves
 BATCH = 5000
+BASE_ORDER = "your order"  # what the weight of the base order is called, where a learner starts from it
 
 
 @dataclass
@@ -103,7 +104,9 @@ def look_inside(learner: Learner, names: Sequence[str] = ()) -> Learned:
         sure: Array | None = tell() if callable(tell) else None
         for j, weight in enumerate(theta.tolist()):
             known = None if sure is None or sure.size != theta.size else float(sure[j])
-            weights.append(Weight(names[j] if j < len(names) else f"feature {j + 1}", weight, known))
+            base = j == theta.size - 1 and params(learner).get("start") == "base"
+            name = BASE_ORDER if base else names[j] if j < len(names) else f"feature {j + 1}"
+            weights.append(Weight(name, weight, known))
     return Learned(registry.name_of(learner), params(learner), state, weights)
 
 

@@ -10,26 +10,28 @@ from rankloop.errors import InvalidInput
 from rankloop.kernels import pairwise
 from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.learner import checked_order, cut, rows_of, show
+from rankloop.learners.pairwise._start import Start, first_weights
 from rankloop.types import Array, Candidates, Impression
 
 PAIR_RULES = {"adjacent": pairwise.ADJACENT, "matched": pairwise.MATCHED, "all": pairwise.ALL}
 GRADIENT_TOLERANCE = 1e-6  # the largest entry of the gradient that counts as zero
 
 
-def scores_of(theta: Array, candidates: Candidates) -> Array:
-    """(n,) x·θ, all 0 while nothing has been learned (θ empty)."""
-    return linear_scores(rows_of(candidates, theta.size), theta)
+def scores_of(theta: Array, candidates: Candidates, start: Start = "zero", base: float = 1.0) -> Array:
+    """(n,) x·θ, by the weights that a learner starts with while nothing has been learned (θ empty): 0 at "zero"."""
+    rows = rows_of(candidates, theta.size, start == "base")
+    return linear_scores(rows, theta if theta.size or start == "zero" else first_weights(start, rows, base))
 
 
-def best_of(theta: Array, candidates: Candidates, k: int) -> Array:
+def best_of(theta: Array, candidates: Candidates, k: int, start: Start = "zero") -> Array:
     """(k,) positions of the highest scores; equal ones keep the base order."""
-    scores = scores_of(theta, candidates)
+    scores = scores_of(theta, candidates, start)
     return top_k(scores, np.zeros(scores.size), cut(candidates, k))
 
 
-def adopted(theta: Array, candidates: Candidates, order: Array) -> Impression:
+def adopted(theta: Array, candidates: Candidates, order: Array, start: Start = "zero") -> Impression:
     """The impression of a list that someone else ordered, for learners that need nothing but its rows."""
-    rows_of(candidates, theta.size)  # features that do not fit are refused here, not when the clicks come
+    rows_of(candidates, theta.size, start == "base")  # what does not fit is refused here, not when the clicks come
     return show(candidates, checked_order(candidates, order))
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, epsilon_greedy_order
 from rankloop.learner import cut, drawn, require, require_number
-from rankloop.learners.pairwise._linear import scores_of
 from rankloop.learners.pairwise.greedy import Greedy
 from rankloop.types import Array, Candidates, Impression
 
@@ -24,7 +23,7 @@ class EpsilonGreedy(Greedy):
     ----------
     epsilon
         Probability of a random document at a position.
-    update, rate, ridge, pairs, plus_one
+    update, rate, ridge, pairs, start, plus_one
         As in `Greedy`.
 
     Examples
@@ -48,11 +47,11 @@ class EpsilonGreedy(Greedy):
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The best left, or now and then any."""
-        scores, k = scores_of(self.theta_, candidates), cut(candidates, k)
+        scores, k = self.score(candidates), cut(candidates, k)
         ties, coins = rng.random(scores.size), rng.random((2, k))
         order = epsilon_greedy_order(scores, ties, coins, self.epsilon, k)
         return drawn(candidates, order, epsilon_greedy_log_probability(scores, order, self.epsilon))
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """The product over positions of ε / (documents left), plus 1 - ε for the best left."""
-        return float(epsilon_greedy_log_probability(scores_of(self.theta_, candidates), order, self.epsilon))
+        return float(epsilon_greedy_log_probability(self.score(candidates), order, self.epsilon))

@@ -15,6 +15,7 @@ from rankloop.learner import (
     cut,
     drawn,
     load_state,
+    require,
     require_choice,
     require_flag,
     require_number,
@@ -30,6 +31,7 @@ from rankloop.learners.pairwise._linear import (
     refitted,
     scores_of,
 )
+from rankloop.learners.pairwise._start import Start, first_weights, require_start
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -52,6 +54,8 @@ class Greedy:
         Weight of ‖θ‖²/2 against the summed loss; only "refit" uses it.
     pairs
         Which clicked and examined unclicked documents become pairs: "all", "matched" or "adjacent", as in `PairRank`.
+    start
+        "zero", "base" (the caller's order, a feature of its own) or a list of weights, as in `PairRank`.
     plus_one
         Take the document below the last click as seen.
 
@@ -77,6 +81,7 @@ class Greedy:
     rate: float = 0.003
     ridge: float = 1.0
     pairs: Literal["all", "matched", "adjacent"] = "all"
+    start: Start = "zero"
     plus_one: bool = True
 
     feedback: ClassVar[FeedbackKind] = "clicks"
@@ -87,6 +92,8 @@ class Greedy:
         require_number("rate", self.rate, 0, above=True)
         require_number("ridge", self.ridge, 0, above=True)
         require_choice("pairs", self.pairs, tuple(PAIR_RULES))
+        require_start(self.start)
+        require(self.start == "zero" or self.update == "sgd", "start", self.start, 'needs update="sgd"')
         require_flag("plus_one", self.plus_one)
         self.theta_: Array = np.zeros(0)
         # of "refit" only: its pairs x_clicked - x_unclicked so far, their weights, the running Hessian inverse
@@ -101,21 +108,25 @@ class Greedy:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The k highest scores, ties at random."""
-        scores = scores_of(self.theta_, candidates)
+        scores = self.score(candidates)
         order = top_k(scores, rng.random(scores.size), cut(candidates, k))
         return drawn(candidates, order, epsilon_greedy_log_probability(scores, order, 0.0))
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """One in so many, where scores are equal; else this list or never."""
-        return float(epsilon_greedy_log_probability(scores_of(self.theta_, candidates), order, 0.0))
+        return float(epsilon_greedy_log_probability(self.score(candidates), order, 0.0))
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told."""
-        return adopted(self.theta_, candidates, order)
+        return adopted(self.theta_, candidates, order, self.start)
+
+    def score(self, candidates: Candidates) -> Array:
+        """(n,) x·θ, with the base order's part where the learner starts from it."""
+        return scores_of(self.theta_, candidates, self.start)
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores."""
-        return best_of(self.theta_, candidates, k)
+        return best_of(self.theta_, candidates, k, self.start)
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """One step on the round's pairs, or a refit on all of them."""
@@ -123,8 +134,8 @@ class Greedy:
         pairs = pairwise.click_pairs(clicks, self.plus_one, PAIR_RULES[self.pairs], rng.random(clicks.size))
         if len(pairs) == 0:
             return
-        features = rows_of(impression, self.theta_.size)
-        theta = self.theta_ if self.theta_.size else np.zeros(features.shape[1])
+        features = rows_of(impression, self.theta_.size, self.start == "base")
+        theta = self.theta_ if self.theta_.size else first_weights(self.start, features)
         new, ones = features[pairs[:, 0]] - features[pairs[:, 1]], np.ones(len(pairs))
         if self.update == "sgd":
             gradient, _ = pairwise.logistic_gradient(theta, new, ones, 0.0)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from rankloop.kernels import certainty, long_lists, pairwise
-from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
+from rankloop.kernels import pairwise
+from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.learner import (
     Explanation,
     checked_order,
@@ -26,11 +25,10 @@ from rankloop.learner import (
     state_of,
 )
 from rankloop.learners.pairwise._debias import DEBIASES, notes, pair_weights, told
-from rankloop.learners.pairwise._linear import HISTORY, PAIR_RULES, best_of, check_history, refitted, scores_of
-from rankloop.learners.pairwise._long import predecessors
+from rankloop.learners.pairwise._doubt import Doubt
+from rankloop.learners.pairwise._linear import HISTORY, PAIR_RULES, check_history, refitted
+from rankloop.learners.pairwise._start import CLICK, Start, first_weights, require_start
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
-
-LONG = 500  # candidates from which a matrix of all pairs costs more than to ask pair by pair
 
 
 @dataclass
@@ -74,6 +72,12 @@ class PairRank:
         learned from, so that they mean the same whatever the features' number and size. "one": plain numbers.
     forget
         Below 1, old evidence fades: H becomes forget·H + (1 - forget)·λI before each event, at O(d³) an event.
+    start
+        "zero": nothing is known, the first lists are random. "base": the caller's order is, as a feature of its own
+        (-log(1 + position), weight 1): the first lists are nearly his, far-apart pairs certain and neighbours not, and
+        clicks may overturn it like anything else. A list of weights: a linear model that he has, brought to scale.
+    trust
+        How sure to be of the start: worth so many clicks.
     delta, bound
         Of "theory": probability that the intervals fail, and the largest norm of the true θ.
     plus_one
@@ -128,6 +132,8 @@ class PairRank:
     ridge: float = 30.0
     scale: Literal["data", "one"] = "data"
     forget: float = 1.0
+    start: Start = "zero"
+    trust: float = 20.0
     delta: float = 0.1
     bound: float = 1.0
     plus_one: bool = True
@@ -149,7 +155,9 @@ class PairRank:
             self._require_lemma_1()
         else:
             require_number("alpha", self.alpha, 0)
-        for name in ("prior", "ridge", "forget", "delta", "bound"):
+        require_start(self.start)
+        require(self.start == "zero" or self.update == "onepass", "start", self.start, 'needs update="onepass"')
+        for name in ("prior", "ridge", "forget", "trust", "delta", "bound"):
             require_number(name, getattr(self, name), 0, above=True)
         require(self.forget <= 1, "forget", self.forget, "must be at most 1")
         require(self.forget == 1 or self.update == "onepass", "forget", self.forget, 'needs update="onepass"')
@@ -172,80 +180,43 @@ class PairRank:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The first k of a random order that respects every certain pair (or block)."""
-        k, n = cut(candidates, k), candidates.n
-        scores = scores_of(self.theta_, candidates)
-        if self.theta_.size == 0:  # nothing is certain while nothing is learned: one block
-            order = top_k(scores, rng.random(n), k)
-            chance = epsilon_greedy_log_probability(scores, order, 1.0)
-            shares = partial(certainty.block_swap_shares, np.array([n]), k)
-        elif self.explore == "random":
-            ranked = top_k(scores, rng.random(n), n)
-            ends = self._ends(candidates, scores, ranked, k)
-            order = certainty.shuffle_blocks(ranked, ends, rng.random(k), k)
-            chance = certainty.block_log_probability(ranked, ends, order)
-            shares = partial(certainty.block_swap_shares, ends, k)
-        elif n > LONG:
-            white, waiting, bar = self._waiting(candidates, scores, k)
-            order, above = long_lists.long_random_topological(white, scores, waiting, *bar, rng.random(k), k)
-            chance = certainty.drawn_log_probability(waiting, above, order)
-            shares = partial(certainty.swap_shares, waiting, above, order)
-        else:
-            running, certain = self._contenders(candidates, scores, k)
-            picked = certainty.random_topological(certain, rng.random(k), k)
-            order = running[picked]
-            chance = certainty.topological_log_probability(certain, picked)
-            shares = partial(certainty.topological_swap_shares, certain, picked)
-        return drawn(candidates, order, chance, notes(scores, order, self.debias, shares))
+        k, doubt = cut(candidates, k), self._doubt(candidates)
+        order, chance, shares = doubt.draw(k, rng, self.explore == "random")
+        return drawn(candidates, order, chance, notes(doubt.scores, order, self.debias, shares))
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """The product over positions of 1 / (documents free to be picked)."""
-        scores = scores_of(self.theta_, candidates)
-        if self.theta_.size == 0:
-            return float(epsilon_greedy_log_probability(scores, order, 1.0))
-        if self.explore == "random":
-            ranked = top_k(scores, np.zeros(candidates.n), candidates.n)
-            ends = self._ends(candidates, scores, ranked, len(order))
-            return float(certainty.block_log_probability(ranked, ends, order))
-        if candidates.n > LONG:
-            white, waiting, bar = self._waiting(candidates, scores, len(order))
-            above = long_lists.successors(white, scores, waiting, *bar, order)
-            return float(certainty.drawn_log_probability(waiting, above, order))
-        running, certain = self._contenders(candidates, scores, len(order))
-        if not np.isin(order, running).all():
-            return -np.inf
-        return float(certainty.topological_log_probability(certain, np.searchsorted(running, order)))
+        return self._doubt(candidates).log_chance(order, self.explore == "random")
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; it was not drawn, so its pairs count as those in a fixed order."""
         order = checked_order(candidates, order)
-        return told(candidates, scores_of(self.theta_, candidates), order, self.debias, self.plus_one)
+        return told(candidates, self.score(candidates), order, self.debias, self.plus_one)
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        """The k highest scores."""
-        return best_of(self.theta_, candidates, k)
+        """The k highest scores; equal ones keep the base order."""
+        return top_k(self.score(candidates), np.zeros(candidates.n), cut(candidates, k))
+
+    def score(self, candidates: Candidates) -> Array:
+        """(n,) x·θ, with the base order's part where the learner starts from it; at "zero", all 0 at first."""
+        return self._doubt(candidates).scores
 
     def blocks(self, candidates: Candidates) -> Array:
         """(b,) the rank at which each block ends, of all candidates sorted by score: [2, 5] is two, then three."""
-        scores = scores_of(self.theta_, candidates)
-        if self.theta_.size == 0:
-            return np.array([candidates.n])
-        ranked = top_k(scores, np.zeros(candidates.n), candidates.n)
-        return self._ends(candidates, scores, ranked, candidates.n)
+        doubt = self._doubt(candidates)
+        return doubt.ends(top_k(doubt.scores, np.zeros(candidates.n), candidates.n), candidates.n)
 
     def explain(self, impression: Impression) -> Explanation:
         """What was uncertain when the list was drawn: the pairs that might as well have stood the other way round.
 
         A list that was adopted, or made without propensities, does not say; it is looked at with what is known now.
         """
-        shown = Candidates(impression.query, impression.items, rows_of(impression, self.theta_.size))
-        memo = impression.memo
-        scores = memo["scores"] if "scores" in memo else scores_of(self.theta_, shown)
+        memo, doubt = impression.memo, self._doubt(impression)
+        scores = memo.get("scores", doubt.scores)
         if "shares" in memo and memo["doubt"][0] > 0.0:
             open_ = memo["shares"] > 0.0
-        elif self.theta_.size == 0:
-            open_ = np.ones((impression.k, impression.k), np.bool_)
         else:
-            certain = self._certain(shown, scores_of(self.theta_, shown))
+            certain = doubt.certain()
             open_ = ~(certain | certain.T)
         pairs = impression.k * (impression.k - 1) // 2
         return Explanation(np.lexsort((impression.order, -scores)), np.argwhere(np.triu(open_, 1)), pairs)
@@ -256,17 +227,20 @@ class PairRank:
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Turn the clicks into pairs and take them in."""
+        self._take(impression, feedback, rng)
+
+    def _take(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+        """Learn, and give back the rows of the list, the pairs (m, 2) that counted and what each did (m,)."""
         clicks = checked_values(self, impression, feedback)
         pairs = pairwise.click_pairs(clicks, self.plus_one, PAIR_RULES[self.pairs], rng.random(clicks.size))
+        features, weights = rows_of(impression, self.theta_.size, self.start == "base"), np.zeros(0)
+        if len(pairs):
+            weights = pair_weights(impression, clicks, pairs, self.debias)
+            pairs, weights = pairs[weights > 0.0], weights[weights > 0.0]
         if len(pairs) == 0:
-            return
-        features = rows_of(impression, self.theta_.size)
-        weights = pair_weights(impression, clicks, pairs, self.debias)
-        pairs, weights = pairs[weights > 0.0], weights[weights > 0.0]
-        if len(pairs) == 0:
-            return
+            return features, pairs, weights
         if self.theta_.size == 0:
-            self._start(features)
+            self.theta_, self.inverse_, self.unit_ = self._fresh(features)
         if self.alpha == "theory":
             self.longest_ = np.maximum(self.longest_, pairwise.longest_pair(features, pairs))
         inverse = self.inverse_.copy()  # kernels let other threads run: whoever ranks meanwhile keeps whole arrays
@@ -290,6 +264,7 @@ class PairRank:
                 self.loss == "mean",
             )
         self.inverse_, self.log_det_ = inverse, self.log_det_ + gained
+        return features, pairs, weights
 
     def state(self) -> dict[str, Array]:
         """θ, the confidence matrix and, with "refit", the pairs so far."""
@@ -319,11 +294,26 @@ class PairRank:
         one = f"needs one λ for θ and M: prior = ridge, not {self.prior} and {self.ridge}"
         require(self.prior == self.ridge, "alpha", self.alpha, f"is Lemma 1's and {one}")
 
-    def _start(self, features: Array) -> None:
-        """Size the state by the first list learned from."""
+    def _fresh(self, rows: Array) -> tuple[Array, Array, Array]:
+        """θ, the inverse confidence matrix and the unit of prior and ridge, sized and scaled by the first list."""
+        d, base = rows.shape[1], self.start == "base"
+        features = rows[:, : d - base]
         unit = pairwise.mean_squared_distance(features) if self.scale == "data" else 1.0
-        inverse = np.eye(features.shape[1]) / (self.prior * unit)  # the large one first: it may not fit into memory
-        self.theta_, self.inverse_, self.unit_ = np.zeros(features.shape[1]), inverse, np.array([unit])
+        prior = self.prior * unit
+        if not isinstance(self.start, str):  # so many clicks tell of every direction alike, we suppose
+            prior += CLICK * self.trust / d * unit
+        inverse = np.eye(d) / prior  # the large one first: it may not fit into memory
+        if base:
+            inverse[-1, -1] = 1.0 / (CLICK * self.trust)
+        return first_weights(self.start, rows), inverse, np.array([unit])
+
+    def _doubt(self, source: Candidates | Impression) -> Doubt:
+        """What is known now of the order of candidates, or of what was shown."""
+        rows = rows_of(source, self.theta_.size, self.start == "base")
+        theta, inverse = self.theta_, self.inverse_
+        if theta.size == 0 and self.start != "zero":
+            theta, inverse, _ = self._fresh(rows)
+        return Doubt(rows, linear_scores(rows, theta), theta, inverse, self._alpha(), self.certainty == "logit")
 
     def _alpha(self) -> float:
         """The width of the confidence interval in units of the norm: given, or by Lemma 1."""
@@ -334,50 +324,3 @@ class PairRank:
         c_mu = p * (1.0 - p)  # its smallest slope over ‖θ‖ ≤ bound and the pairs seen
         deviation = noise * np.sqrt(self.log_det_[0] - 2.0 * np.log(self.delta))
         return float(2.0 * k_mu / c_mu * (deviation + np.sqrt(self.prior * self.unit_[0]) * self.bound))
-
-    def _certain(self, candidates: Candidates, scores: Array) -> Array:
-        """(n, n) which document is certainly better than which."""
-        features = rows_of(candidates, self.theta_.size)
-        gram = features @ self.inverse_ @ features.T
-        return certainty.certain_pairs(scores, gram, self._alpha(), self.certainty == "logit")
-
-    def _root(self) -> Array:
-        """(d, d) a matrix A with A Aᵀ the inverse confidence matrix: plain distances of X A are those of the norm."""
-        try:
-            return np.linalg.cholesky(self.inverse_)
-        except np.linalg.LinAlgError:  # rounding has taken a direction that is all but known to 0 or below
-            values, vectors = np.linalg.eigh(self.inverse_)
-            return np.asarray(vectors * np.sqrt(np.maximum(values, 1e-16 * values[-1])))
-
-    def _waiting(self, candidates: Candidates, scores: Array, k: int) -> tuple[Array, Array, tuple[float, bool]]:
-        """Whitened rows, how many documents are certainly above each (up to k), and what makes a distance certain.
-
-        By the inequality of Cauchy and Schwarz s_i - s_j ≤ ‖θ‖_M ‖x_ij‖: while ‖θ‖_M < α no pair is certain, whatever
-        the documents, and none is looked at. (σ - 1/2 is at most a quarter of its argument.)
-        """
-        # BLAS may round differently from one processor to the next. It decides on pairs that stand on the bar to the
-        # last bits at most; the scores that learning reads from the memo are not made by it.
-        rows, root = rows_of(candidates, self.theta_.size), self._root()
-        alpha, logit = bar = self._alpha(), self.certainty == "logit"
-        half = np.linalg.solve(root, self.theta_)
-        if (1.0 if logit else 1.0 / 16.0) * (half @ half) < (1.0 - 1e-6) * alpha**2:  # rounding errs by far less
-            return rows, np.zeros(candidates.n, np.int64), bar
-        white, ranked = rows @ root, top_k(scores, np.zeros(candidates.n), candidates.n)
-        return white, predecessors(white, scores, ranked, alpha, logit, k), bar
-
-    def _ends(self, candidates: Candidates, scores: Array, ranked: Array, k: int) -> Array:
-        """(b,) the rank at which each block ends, at least of the blocks that the first k ranks lie in."""
-        if candidates.n <= LONG:
-            return certainty.block_ends(self._certain(candidates, scores), ranked)
-        white = rows_of(candidates, self.theta_.size) @ self._root()
-        return long_lists.long_block_ends(white, scores, ranked, self._alpha(), self.certainty == "logit", k)
-
-    def _contenders(self, candidates: Candidates, scores: Array, k: int) -> tuple[Array, Array]:
-        """The documents that can be among the first k, and the certain relation between them."""
-        if self.certainty == "probability":
-            return np.arange(candidates.n), self._certain(candidates, scores)
-        features, alpha = rows_of(candidates, self.theta_.size), self._alpha()
-        centred = certainty.centred_rows(features)  # pairs are the same, single norms shorter: fewer contenders
-        half = centred @ self.inverse_
-        running = certainty.contenders(scores, certainty.row_norms(half, centred), alpha, k)
-        return running, certainty.certain_pairs(scores[running], half[running] @ centred[running].T, alpha, True)

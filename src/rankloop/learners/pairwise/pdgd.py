@@ -26,8 +26,11 @@ from rankloop.learner import (
     state_of,
 )
 from rankloop.learners.pairwise._linear import best_of, scores_of
+from rankloop.learners.pairwise._start import Start, first_weights, require_start
 from rankloop.streams import Streams
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+
+BASE = 3.0  # weight of the base order: P ∝ (1 + position)⁻³, the caller's first document comes first in four of five
 
 
 @dataclass
@@ -45,6 +48,8 @@ class PDGD:
         Step size of the first update.
     decay
         Factor on the step size after every round that had a pair.
+    start
+        "zero", "base" (the caller's order, a feature of its own with weight 3) or a list of weights, as in `PairRank`.
     plus_one
         Take the document below the last click as seen.
 
@@ -69,6 +74,7 @@ class PDGD:
 
     rate: float = 0.1
     decay: float = 0.9999977
+    start: Start = "zero"
     plus_one: bool = True
 
     feedback: ClassVar[FeedbackKind] = "clicks"
@@ -78,49 +84,62 @@ class PDGD:
         require_number("rate", self.rate, 0, above=True)
         require_number("decay", self.decay, 0, above=True)
         require(self.decay <= 1, "decay", self.decay, "must be at most 1")
+        require_start(self.start)
         require_flag("plus_one", self.plus_one)
         self.theta_: Array = np.zeros(0)
         self.rate_: Array = np.array([self.rate])
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The first k of a Plackett-Luce ranking."""
-        features = rows_of(candidates, self.theta_.size)
+        features = rows_of(candidates, self.theta_.size, self.start == "base")
         order, rows, scores, rest, chance = plackett_luce.draw(
-            features, self.theta_, rng.random(len(features)), cut(candidates, k)
+            features, self._theta(features), rng.random(len(features)), cut(candidates, k)
         )
-        return drawn(candidates, order, chance, {"scores": scores, "rest": np.array([rest])}, rows)
+        memo = {"scores": scores, "rest": np.array([rest])}
+        return drawn(candidates, order, chance, memo, None if self.start == "base" else rows)
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """The Plackett-Luce probability of a list."""
-        scores = scores_of(self.theta_, candidates)
+        scores = self.score(candidates)
         return float(plackett_luce.log_probability(scores[order], plackett_luce.rest_weight(scores, order)))
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; its pairs count as if the present scores had drawn it."""
         order = checked_order(candidates, order)
-        return show(candidates, order, _memo(scores_of(self.theta_, candidates), order))
+        return show(candidates, order, _memo(self.score(candidates), order))
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores."""
-        return best_of(self.theta_, candidates, k)
+        return best_of(self.theta_, candidates, k, self.start)
+
+    def score(self, candidates: Candidates) -> Array:
+        """(n,) x·θ, with the base order's part where the learner starts from it."""
+        return scores_of(self.theta_, candidates, self.start, BASE)
+
+    def _theta(self, rows: Array) -> Array:
+        """The weights, or those to start with while nothing is learned."""
+        return self.theta_ if self.theta_.size or self.start == "zero" else first_weights(self.start, rows, BASE)
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """One step along Σ ρ σ'(s_a - s_b)(x_a - x_b) over clicked a, examined unclicked b."""
         gradient = self.step(impression, feedback, rng)
         if gradient is not None:
-            self.theta_ = plackett_luce.pdgd_step(self.theta_, gradient, self.rate_[0])
+            theta = self._theta(rows_of(impression, self.theta_.size, self.start == "base"))
+            self.theta_ = plackett_luce.pdgd_step(theta, gradient, self.rate_[0])
             self.rate_ = self.rate_ * self.decay
 
     def step(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
         """(d,) the gradient, None if there is no pair. θ is left to the caller."""
         clicks = checked_values(self, impression, feedback)
-        features = rows_of(impression, self.theta_.size)
+        features = rows_of(impression, self.theta_.size, self.start == "base")
         scores, rest = memo_of(impression, "scores", clicks.size), memo_of(impression, "rest", 1)
         gradient = plackett_luce.pdgd_gradient(features, scores, rest[0], clicks, self.plus_one)
         return gradient if gradient.size else None
 
-    def compiled_rounds(self) -> Callable[[Rounds, int, Streams], None]:
+    def compiled_rounds(self) -> Callable[[Rounds, int, Streams], None] | None:
         """What takes this learner through many rounds of a simulation at once: `rank` and `learn`, bit for bit."""
+        if self.start != "zero":
+            return None
 
         def loop(rounds: Rounds, first: int, streams: Streams) -> None:
             numbers = np.empty((rounds.queries.size, int(np.diff(rounds.offsets).max())))

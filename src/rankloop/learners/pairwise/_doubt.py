@@ -1,0 +1,145 @@
+"""What is certain about the order of some documents, and lists that are random only where nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from rankloop.kernels import certainty, long_lists
+from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
+from rankloop.learners.pairwise._long import predecessors
+from rankloop.types import Array
+
+LONG = 500  # candidates from which a matrix of all pairs costs more than to ask pair by pair
+
+
+class Draw(NamedTuple):
+    """A list, how likely it was, and how likely it would have been with two of its documents swapped."""
+
+    order: Array
+    log_chance: float
+    shares: Callable[[], Array]
+
+
+class Doubt(NamedTuple):
+    """Scores of n documents, and how wide the interval about the difference of two of them is.
+
+    i certainly goes above j iff s_i - s_j > w_ij ("logit"), or σ(s_i - s_j) - 1/2 > w_ij, with
+    w_ij² = α²‖x_i - x_j‖² + v_i + v_j in the norm of the inverse confidence matrix. Without one, nothing is certain.
+
+    `own` are the v: what each document's own part of the score is uncertain by, if it has one. It is the squared norm
+    of a direction that is the document's alone, so all that holds for a norm holds for w. Beyond `LONG` documents it
+    is left out: w is then that of the shared part, and what is shown a little less random.
+    """
+
+    rows: Array  # (n, d)
+    scores: Array  # (n,)
+    theta: Array  # (d,)
+    inverse: Array  # (d, d), or (0, 0)
+    alpha: float
+    logit: bool
+    own: Array | None = None
+
+    def draw(self, k: int, rng: np.random.Generator, blocks: bool) -> Draw:
+        """The first k of a random order: of whole blocks, or one that respects every certain pair."""
+        scores, n = self.scores, self.scores.size
+        if self.inverse.size == 0:  # one block
+            order = top_k(scores, rng.random(n), k)
+            shares = partial(certainty.block_swap_shares, np.array([n]), k)
+            return Draw(order, epsilon_greedy_log_probability(scores, order, 1.0), shares)
+        if blocks:
+            ranked = top_k(scores, rng.random(n), n)
+            ends = self.ends(ranked, k)
+            order = certainty.shuffle_blocks(ranked, ends, rng.random(k), k)
+            shares = partial(certainty.block_swap_shares, ends, k)
+            return Draw(order, certainty.block_log_probability(ranked, ends, order), shares)
+        if n > LONG:
+            white, waiting = self.waiting(k)
+            bar = self.alpha, self.logit
+            order, above = long_lists.long_random_topological(white, scores, waiting, *bar, rng.random(k), k)
+            shares = partial(certainty.swap_shares, waiting, above, order)
+            return Draw(order, certainty.drawn_log_probability(waiting, above, order), shares)
+        running, certain = self.contenders(k)
+        picked = certainty.random_topological(certain, rng.random(k), k)
+        shares = partial(certainty.topological_swap_shares, certain, picked)
+        return Draw(running[picked], certainty.topological_log_probability(certain, picked), shares)
+
+    def log_chance(self, order: Array, blocks: bool) -> float:
+        """log of the probability that `draw` gives `order`: the product over positions of 1 / (documents free)."""
+        scores, n, k = self.scores, self.scores.size, len(order)
+        if self.inverse.size == 0:
+            return float(epsilon_greedy_log_probability(scores, order, 1.0))
+        if blocks:
+            ranked = top_k(scores, np.zeros(n), n)
+            return float(certainty.block_log_probability(ranked, self.ends(ranked, k), order))
+        if n > LONG:
+            white, waiting = self.waiting(k)
+            above = long_lists.successors(white, scores, waiting, self.alpha, self.logit, order)
+            return float(certainty.drawn_log_probability(waiting, above, order))
+        running, certain = self.contenders(k)
+        if not np.isin(order, running).all():
+            return -np.inf
+        return float(certainty.topological_log_probability(certain, np.searchsorted(running, order)))
+
+    def certain(self) -> Array:
+        """(n, n) which document is certainly better than which."""
+        if self.inverse.size == 0:
+            return np.zeros((self.scores.size, self.scores.size), np.bool_)
+        return self._certain(self.scores, self.rows @ self.inverse @ self.rows.T, self.own)
+
+    def ends(self, ranked: Array, k: int) -> Array:
+        """(b,) the rank at which each block ends, at least of the blocks that the first k ranks lie in."""
+        if self.inverse.size == 0:
+            return np.array([self.scores.size])
+        if self.scores.size <= LONG:
+            return certainty.block_ends(self.certain(), ranked)
+        white = self.rows @ self._root()
+        return long_lists.long_block_ends(white, self.scores, ranked, self.alpha, self.logit, k)
+
+    def contenders(self, k: int) -> tuple[Array, Array]:
+        """The documents that can be among the first k, and the certain relation between them."""
+        if not self.logit:
+            return np.arange(self.scores.size), self.certain()
+        centred = certainty.centred_rows(self.rows)  # pairs are the same, single norms shorter: fewer contenders
+        half = centred @ self.inverse
+        norms, alpha, own = certainty.row_norms(half, centred), self.alpha, self.own
+        if own is not None:
+            norms, alpha = np.sqrt(self.alpha**2 * norms**2 + own), 1.0
+        running = certainty.contenders(self.scores, norms, alpha, k)
+        gram = half[running] @ centred[running].T
+        return running, self._certain(self.scores[running], gram, None if own is None else own[running])
+
+    def _certain(self, scores: Array, gram: Array, own: Array | None) -> Array:
+        if own is None:
+            return certainty.certain_pairs(scores, gram, self.alpha, self.logit)
+        gram *= self.alpha**2
+        np.fill_diagonal(gram, gram.diagonal() + own)
+        return certainty.certain_pairs(scores, gram, 1.0, self.logit)
+
+    def waiting(self, k: int) -> tuple[Array, Array]:
+        """Whitened rows, and how many documents are certainly above each (up to k).
+
+        By the inequality of Cauchy and Schwarz s_i - s_j ≤ ‖θ‖_M ‖x_ij‖: while ‖θ‖_M < α no pair is certain, whatever
+        the documents, and none is looked at. (σ - 1/2 is at most a quarter of its argument.) Documents with a part of
+        their own are looked at in any case.
+        """
+        # BLAS may round differently from one processor to the next. It decides on pairs that stand on the bar to the
+        # last bits at most; the scores that learning reads from the memo are not made by it.
+        n, root = self.scores.size, self._root()
+        half = np.linalg.solve(root, self.theta)
+        reach = (1.0 if self.logit else 1.0 / 16.0) * (half @ half)
+        if self.own is None and reach < (1.0 - 1e-6) * self.alpha**2:  # rounding errs by far less
+            return self.rows, np.zeros(n, np.int64)
+        white, ranked = self.rows @ root, top_k(self.scores, np.zeros(n), n)
+        return white, predecessors(white, self.scores, ranked, self.alpha, self.logit, k)
+
+    def _root(self) -> Array:
+        """(d, d) a matrix A with A Aᵀ the inverse confidence matrix: plain distances of X A are those of the norm."""
+        try:
+            return np.linalg.cholesky(self.inverse)
+        except np.linalg.LinAlgError:  # rounding has taken a direction that is all but known to 0 or below
+            values, vectors = np.linalg.eigh(self.inverse)
+            return np.asarray(vectors * np.sqrt(np.maximum(values, 1e-16 * values[-1])))

@@ -1,0 +1,44 @@
+"""Where a linear learner starts: at zero, as the caller's own order, or at given weights."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankloop.errors import InvalidInput
+from rankloop.kernels.pairwise import mean_squared_distance
+from rankloop.kernels.ranking import linear_scores
+from rankloop.learner import plain, require
+from rankloop.types import Array
+
+Start = str | list[float]
+CLICK = 0.5  # what a click adds to the precision of a weight, about: five pairs that count half, at their curvature
+
+
+def require_start(start: object) -> None:
+    """Refuse what is neither "zero", "base" nor a list of finite weights that are not all 0."""
+    value = plain(start)
+    if isinstance(value, str):
+        require(value in ("zero", "base"), "start", start, "must be zero, base or a list of weights")
+        return
+    numbers = isinstance(value, list) and all(isinstance(w, int | float) and not isinstance(w, bool) for w in value)
+    require(numbers and bool(np.isfinite(value).all()), "start", start, "must be zero, base or a list of weights")
+    require(any(value), "start", start, "has no weight that is not 0: give start='zero'")
+
+
+def first_weights(start: Start, rows: Array, base: float = 1.0) -> Array:
+    """(d,) the weights to start with; `rows` (n, d) is the first list, with the base order as last column where asked.
+
+    With "base" all weight, `base` of it, lies on the caller's order. Given weights are brought to a size at which the
+    scores of two documents of the list differ by 1 in the root mean square: what they order is theirs, but how sure a
+    linear model is of it depends on how it was trained, and is said by `trust`.
+    """
+    d = rows.shape[1]
+    if start == "zero":
+        return np.zeros(d)
+    if start == "base":
+        return np.append(np.zeros(d - 1), base)
+    weights = np.array(start, np.float64)
+    if weights.size != d:
+        raise InvalidInput(f"start has {weights.size} weights, but the candidates have {d} features; give one each")
+    scores = linear_scores(rows, weights)
+    return np.asarray(weights / np.sqrt(mean_squared_distance(scores.reshape(-1, 1))))
