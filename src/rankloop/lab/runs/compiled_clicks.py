@@ -67,7 +67,7 @@ def compiled(
                 features,
                 grades,
                 data.offsets,
-                (drawn[:, 0] * len(data)).astype(np.int64),
+                world.arrivals.many(first, drawn[:, 0]),
                 coins,
                 user.tables[0],
                 user.tables[1],
