@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
 from rankloop import statistics
-from rankloop.lab.data.sources import open_split
+from rankloop.lab.data.sources import check_spec, open_split
 from rankloop.lab.runs.sweep import carry_out
 from rankloop.lab.runs.trial import Trial
 from rankloop.lab.runs.workers import Event
@@ -39,9 +39,8 @@ from rankloop.registry import make, parse_learner
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data"  # beside the repository, where there is such a folder
 DATA = ["websearch300", "clueweb09", "synthetic:mslr", "synthetic:yahoo", "synthetic:mq2007"]
-USERS = [
-    f"{name}{rule}" for name in ("perfect", "navigational", "informational") for rule in ("", "?stop_requires_click=false")
-]
+RULES = ("", "?stop_requires_click=false")  # the text's, and the published code's
+USERS = [f"{name}{rule}" for name in ("perfect", "navigational", "informational") for rule in RULES]
 LEARNERS = ["weekly", "base", "pairrank", "pdgd", "bubblerank", "pair"]
 OURS = {"weekly": "benchmarks.weekly:Weekly", "pair": "benchmarks.weekly:Pair"}
 EARLY = (50, 100, 300, 1000)
@@ -82,8 +81,7 @@ def located(name: str, wanted: int) -> tuple[str, int] | None:
     """The data set of a name, and how many of its queries can come; None if it is not here."""
     plain, options = parse_spec(name)
     if plain.startswith("synthetic:"):
-        split = open_split(f"{plain}?queries=1&vali=1&test=1")  # a typing error is told now
-        del split
+        check_spec(name)
         asked = int(options.pop("queries", 0)) or max(wanted, 100)
         rest = "".join(f"&{key}={value}" for key, value in options.items())
         return f"{plain}?queries={asked}{rest}", min(wanted, asked)

@@ -166,7 +166,7 @@ def _check(key: str, value: Any, where: str) -> None:
         raise InvalidParameter(f"{where} has no key {key!r}; it takes {', '.join(_FIELDS)}{also}")
     types, said = _FIELDS[key]
     inside = str if said == "a list of texts" else int
-    alike = not isinstance(value, list) or all(isinstance(item, inside) for item in value)
+    alike = not isinstance(value, list) or all(type(item) is inside for item in value)
     if not isinstance(value, types) or isinstance(value, bool) != (types == (bool,)) or not alike:
         raise InvalidParameter(f"{key} in {where} is {value!r}; it must be {said}")
 

@@ -47,7 +47,7 @@ class Arrivals:
     frequency: str = "uniform"
     fresh: int = 0
     seed: int = 0
-    _order: Array | None = field(init=False, repr=False)  # (available,) queries as they get their turn; None: as in data
+    _order: Array | None = field(init=False, repr=False)  # (available,) as they get their turn; None: as they stand
     _shares: Array | None = field(init=False, repr=False)  # (m,) of the r most frequent together; None: all alike
 
     def __post_init__(self) -> None:

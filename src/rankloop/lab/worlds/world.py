@@ -57,7 +57,7 @@ class World(Protocol):
 
 
 @dataclass
-class DataWorld:
+class DataWorld(ABC):
     """What worlds with the queries of a data set have in common: which of them come, and who ordered the candidates."""
 
     dataset: Dataset  # its documents in the production ranker's order
@@ -68,6 +68,10 @@ class DataWorld:
     def __post_init__(self) -> None:
         if self.arrivals is None:
             self.arrivals = Arrivals(len(self.dataset))
+
+    @abstractmethod
+    def at(self, t: int, rng: np.random.Generator) -> Round:
+        """Round t."""
 
     def grades(self, dataset: Dataset, t: int) -> Array:  # noqa: ARG002
         """The data set's own."""
@@ -169,7 +173,7 @@ def swapped_grades(highest: int) -> Array:
 
 
 @dataclass
-class TasteWorld(DataWorld, ABC):
+class TasteWorld(DataWorld):
     """What worlds whose grades follow a taste have in common; each says which taste reigns in round t."""
 
     seed: int = 0
