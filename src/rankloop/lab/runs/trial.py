@@ -167,7 +167,7 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
     if hasattr(learner, "fit"):
         learner.load(_fitted(trial.learner, json.dumps(dict(trial.params)), _at_first(split.train, world)))
     delays = open_delays(trial.delays)
-    if isinstance(world, DataWorld):
+    if isinstance(world, DataWorld) and world.arrivals is not None:
         world.arrivals.check(trial.rounds)  # now, and not after hours
     probes = _probes(trial, split, world)
     _warm_up(learner, world, user)

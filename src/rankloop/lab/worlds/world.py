@@ -62,12 +62,8 @@ class DataWorld(ABC):
 
     dataset: Dataset  # its documents in the production ranker's order
     k: int = 10
-    arrivals: Arrivals = field(default=None, kw_only=True, repr=False)  # type: ignore[assignment]  # None: all, alike
+    arrivals: Arrivals | None = field(default=None, kw_only=True, repr=False)  # None: all queries, all alike
     production: Production | None = field(default=None, kw_only=True, repr=False)  # None: as the data has them
-
-    def __post_init__(self) -> None:
-        if self.arrivals is None:
-            self.arrivals = Arrivals(len(self.dataset))
 
     @abstractmethod
     def at(self, t: int, rng: np.random.Generator) -> Round:
@@ -76,6 +72,10 @@ class DataWorld(ABC):
     def grades(self, dataset: Dataset, t: int) -> Array:  # noqa: ARG002
         """The data set's own."""
         return dataset.grades
+
+    def query(self, t: int, drawn: float) -> int:
+        """Which query comes in round t, given a random number in [0, 1)."""
+        return int(drawn * len(self.dataset)) if self.arrivals is None else self.arrivals.one(t, drawn)
 
     def in_base_order(self, dataset: Dataset) -> Dataset:
         """Another part of the data as this world's production ranker would bring it."""
@@ -96,12 +96,12 @@ class Stationary(DataWorld):
     _rounds: dict[int, Round] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._ideal = ragged_ideal_dcg(self.dataset.grades, self.dataset.offsets, self.k)
 
     def at(self, t: int, rng: np.random.Generator) -> Round:
-        """A query whose turn it is by chance; nothing else differs from round to round."""
-        q = self.arrivals.one(t, rng.random())
+        """A query drawn by chance; nothing else differs from round to round."""
+        drawn = rng.random()  # most rounds of most runs are of the plain kind: no call for those
+        q = int(drawn * len(self._ideal)) if self.arrivals is None else self.arrivals.one(t, drawn)
         try:
             return self._rounds[q]
         except KeyError:  # its first time
@@ -135,7 +135,6 @@ class Swap(DataWorld):
     _ideals: tuple[Array, Array] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _check(probability=self.probability)
         self._partner = swapped_grades(self.dataset.highest_grade)
         plain = np.asarray(self.dataset.grades)
@@ -146,7 +145,7 @@ class Swap(DataWorld):
 
     def at(self, t: int, rng: np.random.Generator) -> Round:
         """A query drawn by chance, its grades swapped or not."""
-        q = self.arrivals.one(t, rng.random())
+        q = self.query(t, rng.random())
         swapped = bool(rng.random() < self.probability)
         grades = self.dataset.grades_of(q)
         if swapped:
@@ -182,7 +181,6 @@ class TasteWorld(DataWorld):
     _tastes: Tastes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _check(seed=self.seed)
         grades, offsets = np.asarray(self.dataset.grades), self.dataset.offsets
         self._best = ragged_best_first(grades, offsets)
@@ -199,7 +197,7 @@ class TasteWorld(DataWorld):
 
     def at(self, t: int, rng: np.random.Generator) -> Round:
         """A query drawn by chance, its grades dealt by the taste of the round."""
-        q = self.arrivals.one(t, rng.random())
+        q = self.query(t, rng.random())
         here = slice(self.dataset.offsets[q], self.dataset.offsets[q + 1])
         grades = deal_grades(np.asarray(self.dataset.features[here]), self.taste(t), self._best[here])
         return Round(self.dataset.candidates(q), grades, self._ideal[q])
@@ -323,7 +321,8 @@ def open_world(spec: str, dataset: Dataset, k: int = 10, seed: int = 0) -> World
     if issubclass(kind, TasteWorld):
         given["seed"] = seed
     who = {key: options[key] for key in ("queries", "frequency", "fresh") if key in options}
-    given["arrivals"] = Arrivals(len(dataset), seed=seed, **who)
+    if who:
+        given["arrivals"] = Arrivals(len(dataset), seed=seed, **who)
     world = kind(dataset, k, **given)
     base = options.get("base", "data")
     if base == "data":
