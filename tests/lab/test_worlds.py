@@ -330,9 +330,13 @@ def test_specs(split: Split) -> None:
     ("spec", "error", "words"),
     [
         ("piecewize", UnknownName, "no world is called 'piecewize'; did you mean 'piecewise'"),
-        ("stationary?every=3", InvalidParameter, "world 'stationary' has no option 'every'; it has none"),
-        ("drift?every=3", InvalidParameter, "world 'drift' has no option 'every'; it has period, seed"),
-        ("swap?seed=3", InvalidParameter, "world 'swap' has no option 'seed'; it has probability"),
+        (
+            "stationary?every=3",
+            InvalidParameter,
+            "world 'stationary' has no option 'every'; it has base, queries, frequency",
+        ),
+        ("drift?every=3", InvalidParameter, "world 'drift' has no option 'every'; it has period, base, queries"),
+        ("swap?every=3", InvalidParameter, "world 'swap' has no option 'every'; it has probability, base"),
         ("swap?probability=1.5", InvalidParameter, r"probability is 1\.5; it must lie between 0 and 1"),
         ("swap?probability=nan", InvalidParameter, "probability is nan; it must lie between 0 and 1"),
         ("swap?probability=often", InvalidParameter, "probability is 'often'; it must be a number"),

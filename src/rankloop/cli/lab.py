@@ -59,7 +59,7 @@ class Setting:
     delays: str = "none"
     """`late?mean=5&lost=0.1&duplicated=0.05`: feedback that comes late, never or twice."""
     world: str = "stationary"
-    """stationary, or one that changes: `swap?probability=0.3`, `piecewise?every=1000`, `drift?period=1000`, `recurring?every=500&tastes=2`."""  # noqa: E501
+    """stationary, or one that changes: `swap?probability=0.3`, `piecewise?every=1000`, `drift?period=1000`, `recurring?every=500&tastes=2`. All take `base=`, the order in which candidates come (random, feature, `feature:7`, `model:10`, `model:half`, reversed), and `queries=500`, `frequency=zipf:1`, `fresh=1000`: which queries come how often."""  # noqa: E501
     evaluate_on: str = "test"
     """Held-out part to measure on: test, or vali when you choose parameters."""
     trace: bool = False

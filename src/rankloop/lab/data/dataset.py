@@ -32,6 +32,7 @@ class Dataset:
     queries: Array  # (Q,) str, the ids of the source
     normalisation: str = "none"  # or "query-minmax"
     scale: int = 0  # the highest grade of the whole source, which may be higher than this part's; 0: this part's
+    items: Array | None = None  # (N,) ids of the documents, where they do not stand as in the file
     _candidates: dict[int, Candidates] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -52,14 +53,20 @@ class Dataset:
         return self.scale or int(self.grades.max())
 
     def candidates(self, q: int) -> Candidates:
-        """Query q's documents in file order; ids are their numbers within the query."""
+        """Query q's documents as they stand; ids are their numbers within the query, in file order."""
         try:
             return self._candidates[q]
         except KeyError:
             rows = self.features[self.offsets[q] : self.offsets[q + 1]]
-            made = Candidates.without_copy(str(self.queries[q]), np.arange(len(rows)), np.asarray(rows))
+            own = None if self.items is None else self.items[self.offsets[q] : self.offsets[q + 1]]
+            made = Candidates.without_copy(str(self.queries[q]), own, np.asarray(rows))
             self._candidates[q] = made
             return made
+
+    def item_ids(self) -> Array:
+        """(N,) the ids of all documents, each within its query."""
+        first = np.repeat(self.offsets[:-1], np.diff(self.offsets))
+        return np.arange(len(self.grades)) - first if self.items is None else self.items
 
     def grades_of(self, q: int) -> Array:
         """(n,) the grades of query q's documents."""

@@ -19,6 +19,7 @@ from rankloop.kernels.metrics import ragged_ideal_dcg
 from rankloop.kernels.philox import uniforms
 from rankloop.lab.runs.delays import Delays
 from rankloop.lab.users.user import User
+from rankloop.lab.worlds.arrivals import Arrivals
 from rankloop.lab.worlds.world import Stationary, World
 from rankloop.learner import Learner
 from rankloop.streams import Streams
@@ -55,7 +56,7 @@ def compiled(
         return None
     data, streams, k = world.dataset, Streams(seed), world.k
     features, grades = np.asarray(data.features), np.asarray(data.grades)
-    ideal = ragged_ideal_dcg(grades, data.offsets, k)
+    ideal, arrivals = ragged_ideal_dcg(grades, data.offsets, k), world.arrivals or Arrivals(len(data))
 
     def advance(start: int, end: int) -> Iterator[Stretch]:
         for first in range(start, end, CHUNK):
@@ -67,7 +68,7 @@ def compiled(
                 features,
                 grades,
                 data.offsets,
-                (drawn[:, 0] * len(data)).astype(np.int64),
+                arrivals.many(first, drawn[:, 0]),
                 coins,
                 user.tables[0],
                 user.tables[1],

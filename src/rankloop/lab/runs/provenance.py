@@ -4,9 +4,9 @@
 third party's too, and everything that these import, directly or not, of the same packages: found in the text of their
 import lines. Comments, docstrings and blank lines do not count, nor do rankloop's command line, figures, papers and the
 table of learners, so that polishing those throws no run away. What the table would say goes in by itself: the class and
-all its parameters, defaults too. So do the versions of numpy, numba, scipy and torch, those that the sources import:
-another version may round otherwise or draw other numbers. The machine does not. A source that was edited since this
-process began may not be what the process runs, so runs with it are good in this process only.
+all its parameters, defaults too. So do the versions of numpy, numba, scipy, torch and LightGBM, those that the sources
+import: another version may round otherwise or draw other numbers. The machine does not. A source that was edited since
+this process began may not be what the process runs, so runs with it are good in this process only.
 
 **Files.** The contents of the LETOR files that a data set is made of, and of a fitted user or a file of click models.
 Generated sets read nothing: their generator is code. A file is read once for this, and again when its size, time, head
@@ -42,7 +42,7 @@ _NOT_FOLLOWED = (
     *("cli", "lab/papers", "lab/figures", "kernels/_cache.py"),  # compute nothing of a run
     *("registry.py", "__init__.py", "learners/__init__.py", "clicks/files.py"),  # know every learner, every click model
 )
-_LIBRARIES = ("numpy", "numba", "scipy", "torch")
+_LIBRARIES = ("numpy", "numba", "scipy", "torch", "lightgbm")
 _INSTALLED = ("site-packages", "dist-packages")
 _STARTED = time.time()
 _STANDARD = Path(sysconfig.get_paths()["stdlib"]).resolve()

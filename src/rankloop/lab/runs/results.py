@@ -40,6 +40,7 @@ _TEXT = (
     "delays",
     "world",
     "evaluate_on",
+    "marks",
     "probes",
     "version",
     "code",

@@ -60,6 +60,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "a text"),
     "bool": ((bool,), "true or false"),
     "tuple[str, ...]": ((list,), "a list of texts"),
+    "tuple[int, ...]": ((list,), "a list of whole numbers"),
 }
 _CELL = ("data", "user", "models", "model", "query", "start", "rounds", "k", "gamma", "delays", "world", "evaluate_on")
 _FIELDS = {f.name: _KINDS[str(f.type)] for f in fields(Trial) if f.name not in ("learner", "params")}
@@ -107,8 +108,7 @@ def _sweep(content: Mapping[str, Any], stem: str) -> Sweep:
                 settings = {**shared, **dict(zip(vary, values, strict=True))}
                 if seed is not None:
                     settings["seed"] = seed
-                if "probes" in settings:
-                    settings["probes"] = tuple(settings["probes"])
+                settings |= {key: tuple(settings[key]) for key in ("probes", "marks") if key in settings}
                 trials.append(Trial(learner, params=params, **settings))
                 if label:
                     names[trials[-1].label] = label
@@ -165,8 +165,9 @@ def _check(key: str, value: Any, where: str) -> None:
         also = " and seeds" if where == "[shared]" else ""
         raise InvalidParameter(f"{where} has no key {key!r}; it takes {', '.join(_FIELDS)}{also}")
     types, said = _FIELDS[key]
-    texts = not isinstance(value, list) or all(isinstance(item, str) for item in value)
-    if not isinstance(value, types) or isinstance(value, bool) != (types == (bool,)) or not texts:
+    inside = str if said == "a list of texts" else int
+    alike = not isinstance(value, list) or all(type(item) is inside for item in value)
+    if not isinstance(value, types) or isinstance(value, bool) != (types == (bool,)) or not alike:
         raise InvalidParameter(f"{key} in {where} is {value!r}; it must be {said}")
 
 

@@ -24,7 +24,7 @@ from rankloop.lab.runs.probes import Probe, blocks, certain, closeness, held_out
 from rankloop.lab.runs.simulate import Step, simulate
 from rankloop.lab.runs.tracking import RECOVERED, WINDOWS, tracking_measures, window_ends
 from rankloop.lab.users.registry import open_user
-from rankloop.lab.worlds.world import Stationary, World, change_points, open_world
+from rankloop.lab.worlds.world import DataWorld, Stationary, World, change_points, open_world
 from rankloop.learner import Learner, clone
 from rankloop.registry import make
 from rankloop.types import Array
@@ -53,6 +53,7 @@ class Trial:
     world: str = "stationary"
     evaluate_on: str = "test"  # or "vali", where hyper-parameters are chosen
     evaluations: int = 20  # log-spaced; in a world that changes one at the end of each window, which are 50 at least
+    marks: tuple[int, ...] = ()  # rounds after which to measure beside these
     probes: tuple[str, ...] = ()  # beside held-out NDCG: "closeness", "blocks", "certain", "memory", "misordered"
 
     def __post_init__(self) -> None:
@@ -63,13 +64,16 @@ class Trial:
             raise InvalidParameter(f"gamma is {self.gamma}; it must be above 0 and at most 1")
         if self.evaluate_on not in ("test", "vali"):
             raise InvalidParameter(f"evaluate_on is {self.evaluate_on!r}; it must be test or vali")
+        wrong = [mark for mark in self.marks if not 1 <= mark <= self.rounds]
+        if wrong:
+            raise InvalidParameter(f"marks has {wrong[0]}; a mark must be between 1 and the {self.rounds} rounds")
         unknown = set(self.probes) - {"closeness", "blocks", "certain", "memory", "misordered"}
         if unknown:
             names = ", ".join(sorted(unknown))
             raise InvalidParameter(
                 f"no probe is called {names}; there are closeness, blocks, certain, memory, misordered"
             )
-        if "closeness" in self.probes and self.world != "stationary":
+        if "closeness" in self.probes and self.world.partition("?")[0] != "stationary":
             raise InvalidParameter(
                 f"probe closeness in world {self.world!r}; it compares with a model of grades that never change: leave "
                 "it out, or take world 'stationary'"
@@ -94,6 +98,7 @@ class Trial:
             self.world: self.world != "stationary",
             self.evaluate_on: self.evaluate_on != "test",
             f"evaluations={self.evaluations}": self.evaluations != 20,
+            f"marks={'+'.join(map(str, self.marks))}": bool(self.marks),
             "+".join(self.probes): bool(self.probes),
             "trace": self.trace,
         }
@@ -120,7 +125,7 @@ class Record:
     def rows(self) -> list[dict[str, Any]]:
         """A row a checkpoint, the trial's fields repeated: what goes into a Parquet file."""
         trial = {**asdict(self.trial), "params": json.dumps(dict(self.trial.params)), "label": self.trial.label}
-        trial["probes"] = ",".join(self.trial.probes)
+        trial["probes"], trial["marks"] = ",".join(self.trial.probes), ",".join(map(str, self.trial.marks))
         del trial["trace"]  # the run's id tells
         shared = {"run": self.trial.id, **trial, "seconds": self.seconds, "rounds_per_second": self.rounds_per_second}
         return [
@@ -162,6 +167,8 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
     if hasattr(learner, "fit"):
         learner.load(_fitted(trial.learner, json.dumps(dict(trial.params)), _at_first(split.train, world)))
     delays = open_delays(trial.delays)
+    if isinstance(world, DataWorld) and world.arrivals is not None:
+        world.arrivals.check(trial.rounds)  # now, and not after hours
     probes = _probes(trial, split, world)
     _warm_up(learner, world, user)
 
@@ -170,7 +177,9 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
         when = window_ends(trial.rounds, changes, max(WINDOWS, trial.evaluations))
     else:
         when = checkpoints(trial.rounds, trial.evaluations)
+    when = np.union1d(when, np.array(trial.marks, dtype=np.int64))
     seen, found, done = _Seen(trial, on_progress), list[dict[str, float]](), 0
+    train = world.dataset if isinstance(world, DataWorld) else split.train
     advance = compiled(learner, world, user, trial.seed, delays)
     steps = simulate(learner, world, user, trial.rounds, trial.seed, delays)
     start, spent_measuring = time.perf_counter(), 0.0
@@ -180,7 +189,7 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
                 seen.step(step)
         else:
             for stretch in advance(done, mark):
-                seen.stretch(stretch, split.train)
+                seen.stretch(stretch, train)
         done, pause = mark, time.perf_counter()
         found.append({name: value for probe in probes for name, value in probe(learner, done - 1).items()})
         spent_measuring += time.perf_counter() - pause
@@ -257,7 +266,6 @@ QUERIES_WITHOUT_RELEVANT = {"online": "count 0", "held-out": "left out"}  # what
 def conventions(trial: Trial, split: Split, stop_requires_click: bool | None) -> dict[str, Any]:
     """What the numbers of a run mean, for whoever compares them with others."""
     changing = {
-        "world": trial.world,
         "held-out grades": "those of the world in the round just served",
         "online.window_ndcg": "mean NDCG of the lists shown since the checkpoint before",
         "online.recovery": f"rounds after a change until window_ndcg is at {RECOVERED} of its level before, mean over "
@@ -275,7 +283,8 @@ def conventions(trial: Trial, split: Split, stop_requires_click: bool | None) ->
         "stop_requires_click": stop_requires_click,
         "normalisation": split.train.normalisation,
         "held-out part": trial.evaluate_on,
-        **(changing if trial.world != "stationary" else {}),
+        **({"world": trial.world} if trial.world != "stationary" else {}),
+        **(changing if trial.world.partition("?")[0] != "stationary" else {}),
     }
 
 
@@ -298,6 +307,8 @@ def _probes(trial: Trial, split: Split, world: World) -> Iterable[Probe]:
     part = split.test if trial.evaluate_on == "test" else split.vali
     if part is None:
         raise InvalidParameter(f"{trial.data} has no vali part; add vali=0.2 to hold out a fifth of the train queries")
+    if isinstance(world, DataWorld):
+        part = world.in_base_order(part)
     probes = [held_out(part) if isinstance(world, Stationary) else held_out(part, world=world)]
     if "closeness" in trial.probes:
         probes.append(closeness(split.train))

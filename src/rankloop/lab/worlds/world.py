@@ -9,6 +9,9 @@ grades that the data came with decide nothing else there.
 What the tastes are follows from a seed: that of the run, so that each seed meets other tastes, or `&seed=3` for all
 runs. The rest of a round's randomness is the generator that `at` is given.
 
+All of them take `base=` (the order in which candidates come, the production ranker's: `lab.worlds.production`), and
+`queries=`, `frequency=` and `fresh=` (which queries come how often: `lab.worlds.arrivals`).
+
 A world of another package (entry point `rankloop.worlds`, or `my.module:Mine`) is made by
 `maker(dataset, k, seed=…, **options)` and has the `k`, `at` and `grades` of `World`.
 """
@@ -16,7 +19,7 @@ A world of another package (entry point `rankloop.worlds`, or `my.module:Mine`) 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,6 +30,8 @@ from rankloop.kernels.grading import deal_grades, ragged_best_first, ragged_deal
 from rankloop.kernels.metrics import ragged_ideal_dcg
 from rankloop.lab.data.dataset import Dataset
 from rankloop.lab.specs import integer, known_name, number, only, parse_spec
+from rankloop.lab.worlds.arrivals import Arrivals, exponent_of
+from rankloop.lab.worlds.production import Production, parse_base
 from rankloop.lab.worlds.tastes import Tastes
 from rankloop.types import Array, Candidates
 
@@ -52,8 +57,34 @@ class World(Protocol):
 
 
 @dataclass
-class Stationary:
-    """Queries drawn uniformly from a data set whose grades never change, those without relevant documents too.
+class DataWorld(ABC):
+    """What worlds with the queries of a data set have in common: which of them come, and who ordered the candidates."""
+
+    dataset: Dataset  # its documents in the production ranker's order
+    k: int = 10
+    arrivals: Arrivals | None = field(default=None, kw_only=True, repr=False)  # None: all queries, all alike
+    production: Production | None = field(default=None, kw_only=True, repr=False)  # None: as the data has them
+
+    @abstractmethod
+    def at(self, t: int, rng: np.random.Generator) -> Round:
+        """Round t."""
+
+    def grades(self, dataset: Dataset, t: int) -> Array:  # noqa: ARG002
+        """The data set's own."""
+        return dataset.grades
+
+    def query(self, t: int, drawn: float) -> int:
+        """Which query comes in round t, given a random number in [0, 1)."""
+        return int(drawn * len(self.dataset)) if self.arrivals is None else self.arrivals.one(t, drawn)
+
+    def in_base_order(self, dataset: Dataset) -> Dataset:
+        """Another part of the data as this world's production ranker would bring it."""
+        return dataset if self.production is None else self.production.order(dataset, self.grades(dataset, 0))
+
+
+@dataclass
+class Stationary(DataWorld):
+    """Queries drawn from a data set whose grades never change, those without relevant documents too.
 
     >>> from rankloop.lab.data.dataset import Dataset
     >>> tiny = Dataset("tiny", np.eye(3), np.array([2, 0, 1]), np.array([0, 2, 3]), np.array(["a", "b"]))
@@ -61,30 +92,25 @@ class Stationary:
     'b'
     """
 
-    dataset: Dataset
-    k: int = 10
     _ideal: Array = field(init=False, repr=False)
     _rounds: dict[int, Round] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._ideal = ragged_ideal_dcg(self.dataset.grades, self.dataset.offsets, self.k)
 
-    def at(self, t: int, rng: np.random.Generator) -> Round:  # noqa: ARG002  (the world does not change)
-        """A query drawn uniformly."""
-        q = int(rng.random() * len(self._ideal))
+    def at(self, t: int, rng: np.random.Generator) -> Round:
+        """A query drawn by chance; nothing else differs from round to round."""
+        drawn = rng.random()  # most rounds of most runs are of the plain kind: no call for those
+        q = int(drawn * len(self._ideal)) if self.arrivals is None else self.arrivals.one(t, drawn)
         try:
             return self._rounds[q]
         except KeyError:  # its first time
             made = Round(self.dataset.candidates(q), self.dataset.grades_of(q), float(self._ideal[q]))
             return self._rounds.setdefault(q, made)
 
-    def grades(self, dataset: Dataset, t: int) -> Array:  # noqa: ARG002
-        """The data set's own."""
-        return dataset.grades
-
 
 @dataclass
-class Swap:
+class Swap(DataWorld):
     """Users of two kinds: with `probability` a round's user has all grades swapped, 1 with 2 and 3 with 4.
 
     With binary grades 0 is swapped with 1, with three grades (0, 1, 2) the 0 stays. A grade whose partner the data's
@@ -104,8 +130,6 @@ class Swap:
     T = 1000 and gamma .995.
     """
 
-    dataset: Dataset
-    k: int = 10
     probability: float = 0.3
     _partner: Array = field(init=False, repr=False)
     _ideals: tuple[Array, Array] = field(init=False, repr=False)
@@ -119,9 +143,9 @@ class Swap:
             ragged_ideal_dcg(self._partner[plain], self.dataset.offsets, self.k),
         )
 
-    def at(self, t: int, rng: np.random.Generator) -> Round:  # noqa: ARG002  (all rounds are alike)
-        """A query drawn uniformly, its grades swapped or not."""
-        q = int(rng.random() * len(self.dataset))
+    def at(self, t: int, rng: np.random.Generator) -> Round:
+        """A query drawn by chance, its grades swapped or not."""
+        q = self.query(t, rng.random())
         swapped = bool(rng.random() < self.probability)
         grades = self.dataset.grades_of(q)
         if swapped:
@@ -148,11 +172,9 @@ def swapped_grades(highest: int) -> Array:
 
 
 @dataclass
-class TasteWorld(ABC):
+class TasteWorld(DataWorld):
     """What worlds whose grades follow a taste have in common; each says which taste reigns in round t."""
 
-    dataset: Dataset
-    k: int = 10
     seed: int = 0
     _best: Array = field(init=False, repr=False)
     _ideal: Array = field(init=False, repr=False)
@@ -174,8 +196,8 @@ class TasteWorld(ABC):
         return 1
 
     def at(self, t: int, rng: np.random.Generator) -> Round:
-        """A query drawn uniformly, its grades dealt by the taste of the round."""
-        q = int(rng.random() * len(self.dataset))
+        """A query drawn by chance, its grades dealt by the taste of the round."""
+        q = self.query(t, rng.random())
         here = slice(self.dataset.offsets[q], self.dataset.offsets[q + 1])
         grades = deal_grades(np.asarray(self.dataset.features[here]), self.taste(t), self._best[here])
         return Round(self.dataset.candidates(q), grades, self._ideal[q])
@@ -268,14 +290,15 @@ class Recurring(TasteWorld):
 
 # -- by name -------------------------------------------------------------------------------------------------------
 
-WORLDS: dict[str, tuple[type[World], tuple[str, ...]]] = {  # and the options of each
+WORLDS: dict[str, tuple[type[DataWorld], tuple[str, ...]]] = {  # and the options of each
     "stationary": (Stationary, ()),
     "swap": (Swap, ("probability",)),
-    "piecewise": (Piecewise, ("every", "seed")),
-    "drift": (Drift, ("period", "seed")),
-    "recurring": (Recurring, ("every", "tastes", "seed")),
+    "piecewise": (Piecewise, ("every",)),
+    "drift": (Drift, ("period",)),
+    "recurring": (Recurring, ("every", "tastes")),
 }
-_LEAST = {"every": 1, "period": 1, "tastes": 2, "seed": 0}
+EVERYWHERE = ("base", "queries", "frequency", "fresh", "seed")  # options that all of these have
+_LEAST = {"every": 1, "period": 1, "tastes": 2, "seed": 0, "queries": 1, "fresh": 1}
 
 
 def open_world(spec: str, dataset: Dataset, k: int = 10, seed: int = 0) -> World:
@@ -284,6 +307,8 @@ def open_world(spec: str, dataset: Dataset, k: int = 10, seed: int = 0) -> World
     >>> tiny = Dataset("tiny", np.eye(3), np.array([2, 0, 1]), np.array([0, 2, 3]), np.array(["a", "b"]))
     >>> open_world("swap?probability=0.1", tiny).probability
     0.1
+    >>> open_world("stationary?base=reversed", tiny).dataset.grades
+    array([0, 2, 1])
     """
     name, options = parse_world(spec)
     if name not in WORLDS:
@@ -291,11 +316,21 @@ def open_world(spec: str, dataset: Dataset, k: int = 10, seed: int = 0) -> World
         own: World = plugins.made(maker, f"world {name!r}", dataset, k, **{"seed": seed, **options})
         return own
     kind, known = WORLDS[name]
-    if "seed" in known:
-        options = {"seed": seed, **options}
-    world: Any = kind
-    opened: World = world(dataset, k, **options)
-    return opened
+    seed = options.get("seed", seed)
+    given: dict[str, Any] = {key: options[key] for key in known if key in options}
+    if issubclass(kind, TasteWorld):
+        given["seed"] = seed
+    who = {key: options[key] for key in ("queries", "frequency", "fresh") if key in options}
+    if who:
+        given["arrivals"] = Arrivals(len(dataset), seed=seed, **who)
+    world = kind(dataset, k, **given)
+    base = options.get("base", "data")
+    if base == "data":
+        return world
+    grades = world.grades(dataset, 0)  # what the production ranker can have been told
+    told = dataset if grades is dataset.grades else replace(dataset, grades=grades, _candidates={})
+    production = Production(base, told, seed)
+    return kind(production.order(dataset, grades), k, **given, production=production)
 
 
 def parse_world(spec: str) -> tuple[str, dict[str, Any]]:
@@ -312,12 +347,18 @@ def parse_world(spec: str) -> tuple[str, dict[str, Any]]:
     if name not in WORLDS and plugins.place_of(plugins.WORLDS, name) is not None:
         return name, plugins.text_options(given)
     known_name(name, (*WORLDS, *plugins.installed(plugins.WORLDS)), "world")
-    only(given, WORLDS[name][1], f"world {name!r}")
-    options: dict[str, Any] = {
-        key: number(given, key, 0.0) if key == "probability" else integer(given, key, 0, _LEAST[key]) for key in given
-    }
-    _check(**options)
+    only(given, (*WORLDS[name][1], *EVERYWHERE), f"world {name!r}")
+    parse_base(given.get("base", "data"))
+    exponent_of(given.get("frequency", "uniform"))
+    options: dict[str, Any] = {key: _option(given, key) for key in given}
+    _check(**{key: value for key, value in options.items() if key not in ("base", "frequency")})
     return name, options
+
+
+def _option(given: dict[str, str], key: str) -> Any:
+    if key in ("base", "frequency"):
+        return given[key]
+    return number(given, key, 0.0) if key == "probability" else integer(given, key, 0, _LEAST[key])
 
 
 def change_points(spec: str, rounds: int) -> Array:
