@@ -53,7 +53,7 @@ def test_lemma_1_covers() -> None:
         for _ in range(10):
             told(learner, 10, truth, rng)
             pairs = rng.normal(size=(200, 4)) / 2
-            width = learner._alpha() * np.sqrt(np.einsum("ij,jk,ik->i", pairs, learner.inverse_, pairs))
+            width = learner._theory() * np.sqrt(np.einsum("ij,jk,ik->i", pairs, learner.inverse_, pairs))
             gap = [pairwise.sigmoid(float(x @ learner.theta_)) - pairwise.sigmoid(float(x @ truth)) for x in pairs]
             covered &= bool((np.abs(gap) <= width).all())
         failures += not covered

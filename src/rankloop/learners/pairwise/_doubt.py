@@ -88,7 +88,11 @@ class Doubt(NamedTuple):
         """(n, n) which document is certainly better than which."""
         if self.inverse.size == 0:
             return np.zeros((self.scores.size, self.scores.size), np.bool_)
-        return self._certain(self.scores, self.rows @ self.inverse @ self.rows.T, self.own)
+        gram, alpha = self.rows @ self.inverse @ self.rows.T, self.alpha
+        if self.own is not None:
+            _widen(gram, alpha, self.own)
+            alpha = 1.0
+        return certainty.certain_pairs(self.scores, gram, alpha, self.logit)
 
     def ends(self, ranked: Array, k: int) -> Array:
         """(b,) the rank at which each block ends, at least of the blocks that the first k ranks lie in."""
@@ -110,14 +114,9 @@ class Doubt(NamedTuple):
             norms, alpha = np.sqrt(self.alpha**2 * norms**2 + own), 1.0
         running = certainty.contenders(self.scores, norms, alpha, k)
         gram = half[running] @ centred[running].T
-        return running, self._certain(self.scores[running], gram, None if own is None else own[running])
-
-    def _certain(self, scores: Array, gram: Array, own: Array | None) -> Array:
-        if own is None:
-            return certainty.certain_pairs(scores, gram, self.alpha, self.logit)
-        gram *= self.alpha**2
-        np.fill_diagonal(gram, gram.diagonal() + own)
-        return certainty.certain_pairs(scores, gram, 1.0, self.logit)
+        if own is not None:
+            _widen(gram, self.alpha, own[running])
+        return running, certainty.certain_pairs(self.scores[running], gram, alpha, True)
 
     def waiting(self, k: int) -> tuple[Array, Array]:
         """Whitened rows, and how many documents are certainly above each (up to k).
@@ -143,3 +142,9 @@ class Doubt(NamedTuple):
         except np.linalg.LinAlgError:  # rounding has taken a direction that is all but known to 0 or below
             values, vectors = np.linalg.eigh(self.inverse)
             return np.asarray(vectors * np.sqrt(np.maximum(values, 1e-16 * values[-1])))
+
+
+def _widen(gram: Array, alpha: float, own: Array) -> None:
+    """Make a Gram matrix that of squared widths, in place: α² G, and each document's own part on the diagonal."""
+    gram *= alpha**2
+    np.fill_diagonal(gram, gram.diagonal() + own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from rankloop.learner import require_number, state_of
 from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
 from rankloop.learners.pairwise._doubt import Doubt
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.types import Array, Candidates, Feedback, Impression
+from rankloop.types import Array, Candidates, Impression
 
 PREFIX = "memory_"  # of what is remembered, among the arrays of the state
 
@@ -39,13 +40,14 @@ class Hybrid(PairRank):
         How many items of a query are remembered, likewise.
     explore, certainty, pairs, update, loss, debias, alpha, prior, ridge, scale, forget, start, trust, delta, bound
         As in `PairRank`; `forget` fades what is remembered of a query each time that it comes.
-    plus_one
+    tempered, plus_one
         As in `PairRank`.
 
     Examples
     --------
     Two items with the same features: no linear model can tell them apart.
 
+    >>> from rankloop.types import Feedback
     >>> rng = np.random.default_rng(1)
     >>> learner = Hybrid()
     >>> shoes = Candidates("shoes", ["plain", "liked"], [[1.0, 0.5], [1.0, 0.5]])
@@ -79,6 +81,8 @@ class Hybrid(PairRank):
     max_queries: int = 100_000
     max_items: int = 100
 
+    remembers: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require_number("memory", self.memory, 0, above=True)
@@ -96,11 +100,8 @@ class Hybrid(PairRank):
         """How many queries it remembers."""
         return len(self._memory)
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
-        """Let θ learn as PairRank does, then the query's own part what is left."""
-        rows, pairs, weights = self._take(impression, feedback, rng)
-        if len(pairs) == 0:
-            return
+    def _remember(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> None:
+        """Let the query's own part learn what θ, which has learned, leaves."""
         slot, numbers, _ = self._memory.enter(impression.query, codes_of(impression.items))
         own, precision = self._memory.of(slot)
         if self.forget < 1.0:

@@ -78,6 +78,9 @@ class PairRank:
         clicks may overturn it like anything else. A list of weights: a linear model that he has, brought to scale.
     trust
         How sure to be of the start: worth so many clicks.
+    tempered
+        A list of m documents that were looked at has m - 1 independent comparisons at most, however many pairs there
+        are: where there are more, each counts less, so that a list with many clicks is not taken for many lists.
     delta, bound
         Of "theory": probability that the intervals fail, and the largest norm of the true θ.
     plus_one
@@ -133,13 +136,15 @@ class PairRank:
     scale: Literal["data", "one"] = "data"
     forget: float = 1.0
     start: Start = "zero"
-    trust: float = 20.0
+    trust: float = 200.0
+    tempered: bool = True
     delta: float = 0.1
     bound: float = 1.0
     plus_one: bool = True
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
+    remembers: ClassVar[bool] = False  # `Hybrid` does
 
     def __post_init__(self) -> None:
         require_choice("explore", self.explore, ("conservative", "random"))
@@ -162,6 +167,7 @@ class PairRank:
         require(self.forget <= 1, "forget", self.forget, "must be at most 1")
         require(self.forget == 1 or self.update == "onepass", "forget", self.forget, 'needs update="onepass"')
         require(self.delta < 1, "delta", self.delta, "is a probability and must be below 1")
+        require_flag("tempered", self.tempered)
         require_flag("plus_one", self.plus_one)
         self.theta_: Array = np.zeros(0)
         self.inverse_: Array = np.zeros((0, 0))  # of M (refit) or H (onepass), whose norm says how uncertain a pair is
@@ -223,22 +229,22 @@ class PairRank:
 
     def confidence(self) -> Array:
         """(d,) α‖e_j‖: two documents that differ by 1 in feature j alone are certain iff |θ_j| is larger."""
-        return np.asarray(self._alpha() * np.sqrt(np.diagonal(self.inverse_)))
+        alpha = self._theory() if isinstance(self.alpha, str) else self.alpha
+        return np.asarray(alpha * np.sqrt(np.diagonal(self.inverse_)))
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Turn the clicks into pairs and take them in."""
-        self._take(impression, feedback, rng)
-
-    def _take(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-        """Learn, and give back the rows of the list, the pairs (m, 2) that counted and what each did (m,)."""
         clicks = checked_values(self, impression, feedback)
         pairs = pairwise.click_pairs(clicks, self.plus_one, PAIR_RULES[self.pairs], rng.random(clicks.size))
-        features, weights = rows_of(impression, self.theta_.size, self.start == "base"), np.zeros(0)
-        if len(pairs):
-            weights = pair_weights(impression, clicks, pairs, self.debias)
-            pairs, weights = pairs[weights > 0.0], weights[weights > 0.0]
         if len(pairs) == 0:
-            return features, pairs, weights
+            return
+        features = rows_of(impression, self.theta_.size, self.start == "base")
+        weights = pair_weights(impression, clicks, pairs, self.debias)
+        pairs, weights = pairs[weights > 0.0], weights[weights > 0.0]
+        if len(pairs) == 0:
+            return
+        if self.tempered:
+            weights *= min(1.0, (pairwise.examined_count(clicks, self.plus_one) - 1) / len(pairs))
         if self.theta_.size == 0:
             self.theta_, self.inverse_, self.unit_ = self._fresh(features)
         if self.alpha == "theory":
@@ -264,7 +270,8 @@ class PairRank:
                 self.loss == "mean",
             )
         self.inverse_, self.log_det_ = inverse, self.log_det_ + gained
-        return features, pairs, weights
+        if self.remembers:
+            self._remember(impression, features, pairs, weights)
 
     def state(self) -> dict[str, Array]:
         """θ, the confidence matrix and, with "refit", the pairs so far."""
@@ -313,12 +320,14 @@ class PairRank:
         theta, inverse = self.theta_, self.inverse_
         if theta.size == 0 and self.start != "zero":
             theta, inverse, _ = self._fresh(rows)
-        return Doubt(rows, linear_scores(rows, theta), theta, inverse, self._alpha(), self.certainty == "logit")
+        alpha = self._theory() if isinstance(self.alpha, str) else self.alpha
+        return Doubt(rows, linear_scores(rows, theta), theta, inverse, alpha, self.certainty == "logit")
 
-    def _alpha(self) -> float:
-        """The width of the confidence interval in units of the norm: given, or by Lemma 1."""
-        if self.alpha != "theory":
-            return float(self.alpha)
+    def _remember(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> None:
+        """What a learner that remembers does with the pairs (m, 2) of a list after θ has learned them."""
+
+    def _theory(self) -> float:
+        """Lemma 1's width of the confidence interval, in units of the norm."""
         noise, k_mu = 0.5, 0.25  # a click difference is 1/2-sub-Gaussian; the sigmoid is 1/4-Lipschitz
         p = pairwise.sigmoid(self.bound * self.longest_[0])
         c_mu = p * (1.0 - p)  # its smallest slope over ‖θ‖ ≤ bound and the pairs seen
