@@ -33,7 +33,7 @@ settings.load_profile(os.environ.get("RANKLOOP_EXAMPLES", "test"))
 FIRST = ["service/test_trouble", "service/test_crash", "test_contract", "test_machines", "lab/test_tracking"]
 FIRST += ["service/test_experiments_crash", "service/test_tutorial", "kernels/test_jit_off", "service/test_proof"]
 FIRST += ["service/test_lease", "learners/test_networks", "service/test_safety", "demo/test_demo"]
-FIRST += ["service/test_store_joining"]
+FIRST += ["service/test_store_joining", "lab/test_papers", "service/test_exposure"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,7 +14,7 @@ import pytest
 import rankloop
 from rankloop import Candidates, Feedback, learner, learners, registry
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopWarning
-from rankloop.learners.pairwise import pairrank
+from rankloop.learners.pairwise import _doubt, _long
 from rankloop.types import Array
 
 # -- frames --------------------------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ def test_long_lists_are_ranked_as_short_ones(explore: str, rule: str, monkeypatc
                 candidates, k = Candidates(features=rng.random((120, 6))), int(rng.integers(1, 25))
                 found = []
                 for bound in (500, 0):
-                    monkeypatch.setattr(pairrank, "LONG", bound)
+                    monkeypatch.setattr(_doubt, "LONG", bound)
                     shown = made.rank(candidates, k, np.random.default_rng(seed))
                     other = made.log_propensity(candidates, shown.order[::-1].copy())
                     assert made.log_propensity(candidates, shown.order) == shown.memo["log_propensity"][0]
@@ -288,13 +288,45 @@ def test_long_lists_are_ranked_as_short_ones(explore: str, rule: str, monkeypatc
                     )
                 assert found[0] == found[1]
                 seen.add(len(found[0][1]))
-        monkeypatch.setattr(pairrank, "LONG", 500)
+        monkeypatch.setattr(_doubt, "LONG", 500)
         shown = made.rank(Candidates(features=rng.random((20, 6))), 8, rng)
         assert shown.features is not None
         worth = shown.features @ truth
         made.learn(shown, Feedback.clicks((rng.random(8) < 1 / (1 + np.exp(worth.mean() - worth))).astype(float)), rng)
     assert 1 in seen
     assert max(seen) > 3
+
+
+@pytest.mark.parametrize("rule", ["logit", "probability"])
+def test_long_lists_of_a_model_that_knows_little(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """136 features and a few lists: nearly all candidates can come up, and few columns tell that of most pairs."""
+    widths = set()
+
+    def noting(forms: _long._Forms, width: int) -> Array:
+        widths.add(width)
+        return of_width(forms, width)
+
+    of_width = _long._Forms.of_width
+    monkeypatch.setattr(_long._Forms, "of_width", noting)
+    rng, truth = np.random.default_rng(0), np.random.default_rng(1).normal(size=136)
+    made, free = learners.PairRank(certainty=rule, alpha=0.3 if rule == "logit" else 0.1), []
+    for rounds in range(31):
+        if rounds in (1, 3, 10, 30):
+            candidates, found = Candidates(features=rng.random((700, 136))), []
+            for bound in (700, 0):
+                monkeypatch.setattr(_doubt, "LONG", bound)
+                shown = made.rank(candidates, 10, np.random.default_rng(2))
+                assert made.log_propensity(candidates, shown.order) == shown.memo["log_propensity"][0]
+                found.append([shown.order.tolist(), *(note.tolist() for note in shown.memo.values())])
+            assert found[0] == found[1]
+            free.append(int((made._doubt(candidates).waiting(10)[1] == 0).sum()))
+        shown = made.rank(Candidates(features=rng.random((30, 136))), 10, rng)
+        assert shown.features is not None
+        worth = shown.features @ truth
+        made.learn(shown, Feedback.clicks((rng.random(10) < 1 / (1 + np.exp(worth.mean() - worth))).astype(float)), rng)
+    assert free[0] > 690
+    assert free[-1] < 350
+    assert widths > {12, 136}
 
 
 def test_a_long_list_needs_no_matrix_of_all_pairs() -> None:

@@ -29,7 +29,10 @@ class Learner(Protocol):
     contextual: ClassVar[bool]
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
-        """A list to show, explored where the learner wants to. Changes nothing."""
+        """A list to show, explored where the learner wants to. Changes nothing.
+
+        `rng` is a numpy.random.Generator, not a seed, which would draw each list from the same numbers.
+        """
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The impression of showing `order` (positions in the candidate list, top first), which someone else chose.

@@ -87,14 +87,17 @@ def results() -> Results:
         }
         white = frozen(features @ np.linalg.cholesky(np.linalg.inv(matrix)))
         waiting = np.zeros(n, np.int64)
-        light = white.astype(np.float32)
+        gaps = (1.0 if logit else 0.25) * np.subtract.outer(scores[whole], scores[whole])
+        spans = 0.3**2 * ((white[whole, None] - white[None, whole]) ** 2).sum(2)
         long_lists.count_predecessors(
             white,
             frozen(scores),
             positions(whole),
             positions(whole),
-            light[whole] @ light[whole].T,
-            frozen((white**2).sum(1)),
+            positions(np.arange(n * n)),
+            (gaps**2 - spans).astype(np.float32).ravel(),
+            1.0,
+            1e-5,
             0.3,
             logit,
             k,

@@ -42,3 +42,13 @@ def spd(d: int, rng: np.random.Generator) -> Array:
     root = rng.normal(size=(d, d))
     matrix: Array = root @ root.T + 0.5 * np.eye(d)
     return matrix
+
+
+def some_lists(seed: int, N: int, K: int) -> tuple[Array, Array, Array]:
+    """Clicks, ranks and attractions of lists, some of them shorter than K."""
+    rng = np.random.default_rng(seed)
+    clicks, ranks, attraction = rng.integers(0, 2, (N, K)), np.full((N, K), -1), rng.random((N, K))
+    for t in range(N):
+        length = int(rng.integers(1, K + 1))
+        ranks[t, :length] = rng.permutation(length)
+    return np.where(ranks >= 0, clicks, 0), ranks, attraction

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankloop.kernels import certainty, long_lists
-from rankloop.learners.pairwise._long import BLOCK, predecessors
+from rankloop.learners.pairwise import _long
+from rankloop.learners.pairwise._long import predecessors
 from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, frozen, positions, spd
 from tests.reference import certainty as naive
@@ -291,16 +292,58 @@ def test_a_pair_is_given_up_only_where_it_is_not_certain() -> None:
 
 
 @pytest.mark.parametrize("logit", [True, False])
-@pytest.mark.parametrize("scale", [0.3, 3.0, 30.0])
-def test_predecessors_over_several_blocks(logit: bool, scale: float) -> None:
-    """More documents than are compared at a time, copies among them, from hardly anything certain to nearly all."""
-    rng, n, k = np.random.default_rng(3), 2 * BLOCK + 40, 5
+@pytest.mark.parametrize("scale", [0.02, 0.3, 3.0, 30.0])
+@pytest.mark.parametrize("far", [1.0, 1e4, 1e25])
+def test_predecessors_over_several_blocks(
+    logit: bool, scale: float, far: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More documents than are compared at a time, copies among them, from hardly anything certain to nearly all.
+
+    One document lies far from all others: further than single precision can square, too.
+    """
+    for name, value in (("BLOCK", 50), ("FIRST", 20), ("WIDTHS", (2, 3)), ("SAMPLE", 60)):
+        monkeypatch.setattr(_long, name, value)
+    rng, n, k = np.random.default_rng(3), 140, 5
     white = rng.normal(size=(n, 7)) + 100.0  # far from the origin: single precision must not mind
     white[n // 2] = white[0]
     scores = scale * (white[:, 0] - 100.0)
+    white[7] *= far
     certain = relation_of(white, scores, 0.2, logit)
     found = predecessors(frozen(white), frozen(scores), positions(np.argsort(-scores)), 0.2, logit, k)
     assert found.tolist() == np.minimum(certain.sum(0), k).tolist()
+
+
+@pytest.mark.parametrize("width", [12, 28, 60, 100])
+def test_a_few_columns_never_hide_a_certain_pair(width: int) -> None:
+    """Products over some columns say of each two documents what their rows do, or more, by less than the doubts."""
+    rng, alpha = np.random.default_rng(width), 0.3
+    rows = rng.normal(size=(80, 100)) * np.geomspace(1.0, 0.01, 100)
+    rows -= rows.mean(0)
+    scores = np.sort(rng.normal(size=80))[::-1].copy()
+    forms = _long._Forms(rows, (rows**2).sum(1), scores, np.arange(80), alpha, True)
+    flipped = forms.of_width(width).copy()
+    flipped[:, :3] = flipped[:, [1, 0, 2]] * (1.0, 1.0, -1.0)
+    found = (flipped @ forms.of_width(width).T) * forms.unit**2
+    gaps, away = np.subtract.outer(scores, scores), rows[:, None] - rows[None]
+    lengths = np.sqrt((rows[:, width:] ** 2).sum(1))
+    seen = (away[:, :, :width] ** 2).sum(2) + np.subtract.outer(lengths, lengths) ** 2
+    doubts = 2.0 * forms.unit**2 * np.add.outer(forms.doubts, forms.doubts)
+    assert (found >= gaps**2 - alpha**2 * seen).all()
+    assert (found <= gaps**2 - alpha**2 * seen + doubts).all()
+    assert (seen <= (away**2).sum(2) + 1e-12).all()
+
+
+def test_a_turn_changes_no_distance_and_puts_the_scores_first() -> None:
+    rng = np.random.default_rng(4)
+    rows, root, theta = rng.normal(size=(500, 9)), np.linalg.cholesky(spd(9, rng)), rng.normal(size=9)
+    half = np.linalg.solve(root, theta)
+    found = _long.turned(root, half, rows)
+    assert found @ found.T == pytest.approx(root @ root.T)
+    first = np.linalg.solve(found, theta)
+    assert abs(first[0]) == pytest.approx(np.sqrt(half @ half))
+    assert first[1:] == pytest.approx(np.zeros(8), abs=1e-9)
+    spread = (rows @ found)[:, 1:].var(0)
+    assert spread[0] > 2 * spread[-1]
 
 
 def test_a_pair_on_the_bar_is_asked_exactly() -> None:

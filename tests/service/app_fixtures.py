@@ -192,3 +192,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """One service for all tests of a file; each takes a ranker of its own."""
     with Service(tmp_path_factory.mktemp("service") / "shared.db") as running:
         yield running.ready()
+
+
+def check_bounded(base: list[Any], found: list[Any], k: int, s: int) -> None:
+    """Nothing stands more than s positions from the base order; what could not be shown any lower is shown."""
+    assert len(found) == len(set(found)) == min(k, len(base))
+    for position, item in enumerate(found):
+        assert abs(position - base.index(item)) <= s
+    for position, item in enumerate(base):
+        if position + s < min(k, len(base)):
+            assert item in found

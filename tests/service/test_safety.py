@@ -1,4 +1,4 @@
-"""No learner can hurt: what is shown stays within the bound, and one that misbehaves gives the caller's own order."""
+"""No learner can hurt: one that misbehaves gives the caller's own order, and what is shown stays within the bound."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from rankloop.registry import LEARNERS
 from rankloop.service.model import Model
 from rankloop.service.ranker import HANGING
 from rankloop.service.wire import Spec
 from tests.service import misbehaving
-from tests.service.app_fixtures import Service, items, names, refused, service, shown, teach, until
+from tests.service.app_fixtures import Service, check_bounded, items, names, refused, service, shown, teach, until
 from tests.service.misbehaving import HARMLESS, RUBBISH, Hangs
 from tests.service.running import PATIENCE
 
@@ -28,77 +25,6 @@ __all__ = ["service"]  # a fixture
 LEARNING = [name for name, entry in LEARNERS.items() if entry.learns]
 WIDTH = 3
 SOON = PATIENCE / 4  # seconds: less than waiting for a learner that hangs, more than a busy machine needs
-
-
-# -- exposure ------------------------------------------------------------------------------------------------------
-
-
-def check_bounded(base: list[Any], found: list[Any], k: int, s: int) -> None:
-    """Nothing stands more than s positions from the base order; what could not be shown any lower is shown."""
-    assert len(found) == len(set(found)) == min(k, len(base))
-    for position, item in enumerate(found):
-        assert abs(position - base.index(item)) <= s
-    for position, item in enumerate(base):
-        if position + s < min(k, len(base)):
-            assert item in found
-
-
-@pytest.fixture(scope="module", params=LEARNING)
-def taught(request: pytest.FixtureRequest, service: Service) -> tuple[Service, str]:
-    """A learner of the registry, twice: one that knows nothing yet, and one that has learned."""
-    name: str = request.param
-    for state in ("cold", "taught"):
-        service.put(f"{name}-{state}", learner=name, features=names(WIDTH), exposure="full", timeout_ms=60_000.0)
-    teach(service, f"{name}-taught", 12, WIDTH)
-    return service, name
-
-
-@settings(max_examples=settings().max_examples // 3, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    n=st.integers(1, 40),
-    k=st.integers(1, 45),
-    s=st.integers(0, 12),
-    seed=st.integers(0, 1000),
-    state=st.sampled_from(["cold", "taught"]),
-    ties=st.booleans(),
-)
-def test_exposure_keeps_its_promise(
-    taught: tuple[Service, str], n: int, k: int, s: int, seed: int, state: str, ties: bool
-) -> None:
-    service, learner = taught
-    name = f"{learner}-{state}"
-    rows = np.random.default_rng(seed).random((n, WIDTH))
-    rows = rows.round(1) if ties else rows
-    candidates = [{"id": f"i{i}", "features": row} for i, row in enumerate(rows.tolist())]
-    base = [candidate["id"] for candidate in candidates]
-    spec: dict[str, Any] = {"learner": learner, "features": names(WIDTH), "timeout_ms": 60_000.0}
-    for exposure in ("shadow", "bounded", "full"):
-        service.put(name, **spec, exposure=exposure, displacement=s)
-        answer = service.rank(name, candidates, k=k)
-        assert not answer["fallback"], answer
-        found = shown(answer)
-        if exposure == "shadow":
-            assert found == base[:k]
-        elif exposure == "bounded":
-            check_bounded(base, found, k, s)
-        else:
-            assert len(set(found)) == len(found) == min(n, k)
-            assert set(found) <= set(base)
-
-
-def test_bounded_moves_as_far_as_it_may(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bound that only ever showed the base order would keep its promise, too."""
-    misbehaving.install(monkeypatch)
-    base = [f"i{i}" for i in range(8)]
-    moved = {}
-    for s in (0, 1, 2, 3, 100):
-        service.put(f"reverse-{s}", learner="reverse", exposure="bounded", displacement=s, k=5)
-        moved[s] = shown(service.rank(f"reverse-{s}", items(8, 1)))
-        check_bounded(base, moved[s], 5, s)
-    assert moved[0] == base[:5]
-    assert moved[1] == ["i1", "i0", "i3", "i2", "i5"]
-    assert moved[3][0] == "i3"
-    assert moved[100] == base[::-1][:5]
 
 
 # -- learners that fail --------------------------------------------------------------------------------------------

@@ -55,8 +55,10 @@ def count_predecessors(
     scores: Array,
     above: Array,
     some: Array,
-    products: Array,
-    squares: Array,
+    pairs: Array,
+    leads: Array,
+    unit: float,
+    doubt: float,
     alpha: float,
     logit: bool,
     most: int,
@@ -64,25 +66,25 @@ def count_predecessors(
 ) -> None:
     """Add to waiting_j, for each of `some` (r,), how many of `above` (m,) are certainly above it, up to `most`.
 
-    `products` (r, m) and `squares` (n,) are those of the rows in single precision: ‖x_ij‖² = x_i² + x_j² - 2 x_i·x_j up
-    to rounding. A pair so near its bar that rounding could decide is asked again, exactly.
+    `pairs` (p,) are those that may be certain: q m + p is `some[q]` and `above[p]`. `leads` (r m,) say by how much, as
+    (gap² - α²‖x_ij‖²) / unit², or more, but not by more than 2 `doubt` (the gap is a quarter of that of the scores
+    without `logit`). A pair that this does not decide is asked exactly.
     """
-    for q in range(some.size):
-        j = some[q]
-        for p in range(above.size):
-            if waiting[j] >= most:
-                break
-            i = above[p]
-            gap = scores[i] - scores[j]
-            if gap <= 0.0:
-                continue
-            excess = gap if logit else 0.5 * tanh(0.5 * gap)
-            both = squares[i] + squares[j]
-            lead = excess * excess - alpha * alpha * (both - 2.0 * products[q, p])
-            if abs(lead) > 1e-4 * alpha * alpha * both:  # ten times what single precision does to a sum of 1,000
-                waiting[j] += lead > 0.0
-            else:
-                waiting[j] += surely_above(white, scores, i, j, alpha, logit)
+    for pair in pairs:
+        i, j = above[pair % above.size], some[pair // above.size]
+        gap = scores[i] - scores[j]
+        if gap <= 0.0 or waiting[j] >= most:
+            continue
+        excess, place = gap, gap / unit
+        if not logit:
+            excess, place = 0.5 * tanh(0.5 * gap), 0.25 * place
+        lead = (excess / unit) * (excess / unit) - (place * place - leads[pair])  # leads is NaN out of its range
+        if lead < 0.0:
+            continue
+        if lead > 2.0 * doubt:
+            waiting[j] += 1
+        else:
+            waiting[j] += surely_above(white, scores, i, j, alpha, logit)
 
 
 @jit

@@ -10,7 +10,7 @@ import numpy as np
 
 from rankloop.kernels import certainty, long_lists
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
-from rankloop.learners.pairwise._long import predecessors
+from rankloop.learners.pairwise._long import UNSURE, predecessors, turned
 from rankloop.types import Array
 
 LONG = 500  # candidates from which a matrix of all pairs costs more than to ask pair by pair
@@ -132,6 +132,8 @@ class Doubt(NamedTuple):
         reach = (1.0 if self.logit else 1.0 / 16.0) * (half @ half)
         if self.own is None and reach < (1.0 - 1e-6) * self.alpha**2:  # rounding errs by far less
             return self.rows, np.zeros(n, np.int64)
+        if reach < UNSURE * self.alpha**2:
+            root = turned(root, half, self.rows)
         white, ranked = self.rows @ root, top_k(self.scores, np.zeros(n), n)
         return white, predecessors(white, self.scores, ranked, self.alpha, self.logit, k)
 
