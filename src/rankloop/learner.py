@@ -88,6 +88,23 @@ class Confident(Protocol):
         is learned. Changes nothing."""
 
 
+class Drift(NamedTuple):
+    """What a learner has noticed of users who change; lists are counted as they are learned from, from 1 on."""
+
+    lists: int  # learned from so far
+    since: int  # the list at which the model that ranks took over; 0: it always did
+    alarms: int  # changes that it is sure of
+    latest: Array  # (m,) the lists from which on the latest of them were met, oldest first
+
+
+@runtime_checkable
+class Follows(Protocol):
+    """Optional: a learner that notices when users change. Operators are told."""
+
+    def drift(self) -> Drift:
+        """What it has noticed so far. Changes nothing, and is quick."""
+
+
 @runtime_checkable
 class KnowsPropensity(Protocol):
     """Optional: a learner that can say how likely `rank` is to show a list. Off-policy estimates ask."""

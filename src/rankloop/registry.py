@@ -35,6 +35,7 @@ LEARNERS: dict[str, Entry] = {
         "explores only the pairs it is unsure of; the default",
     ),
     "hybrid": _own("pairwise", "hybrid:Hybrid", "pairrank that remembers the queries that come back"),
+    "adaptive": _own("pairwise", "adaptive:Adaptive", "PairRank that notices when users change, and says so"),
     "pdgd": _own("pairwise", "pdgd:PDGD", "Plackett-Luce sampling, unbiased pairwise gradient"),
     "greedy": _own("pairwise", "greedy:Greedy", "RankNet on click pairs, no exploration"),
     "epsilon-greedy": _own("pairwise", "epsilon_greedy:EpsilonGreedy", "RankNet, a random document now and then"),

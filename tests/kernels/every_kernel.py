@@ -15,6 +15,7 @@ from rankloop.kernels import (
     click_models,
     dueling,
     feedback,
+    forgetting,
     grading,
     interleaving,
     long_lists,
@@ -133,6 +134,12 @@ def results() -> Results:
         pairwise.rank_one_update(rank_one, frozen(rows[0]), 0.2),
         pairwise.onepass(one_theta, one_inverse, shown, pairs, frozen(weights[:3])),
     ]
+    faded = np.linalg.inv(matrix)
+    found |= {
+        "fade": [forgetting.fade(faded, 0.9, 2.0, 3), *faded.ravel().tolist()],
+        "coordinates_an_event": [forgetting.coordinates_an_event(d, keep) for keep in (0.2, 0.9, 1.0)],
+        "foretold": forgetting.foretold(shown, pairs, frozen(weights[:3]), theta, rows).tolist(),
+    }
     fitted = np.array(theta)
     pairwise.refit(fitted, np.eye(d), rows, weights, 0.5, 1e-9)
     gradient, curvature = pairwise.logistic_gradient(theta, rows, weights, 0.5)
@@ -149,7 +156,6 @@ def results() -> Results:
         "spd_inverse": pairwise.spd_inverse(frozen(matrix)).ravel().tolist(),
         "hessian_inverse": pairwise.hessian_inverse(rows, weights, 0.5).ravel().tolist(),
         "longest_pair": [pairwise.longest_pair(shown, pairs)],
-        "forgotten": pairwise.forgotten(frozen(matrix), 0.9, 2.0).ravel().tolist(),
         "refit": fitted.tolist(),
     }
 

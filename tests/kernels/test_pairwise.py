@@ -110,14 +110,6 @@ def test_longest_pair(data: st.DataObject, k: int, d: int, seed: int) -> None:
     assert found == pytest.approx(naive.longest_pair(features, pairs), rel=1e-12)
 
 
-@given(d=DIMENSIONS, keep=st.sampled_from([0.5, 0.999, 1.0]), prior=st.sampled_from([0.1, 10.0]), seed=SEEDS)
-def test_forgotten(d: int, keep: float, prior: float, seed: int) -> None:
-    matrix = spd(d, np.random.default_rng(seed))
-    faded = keep * matrix + (1 - keep) * prior * np.eye(d)
-    found = pairwise.forgotten(frozen(np.linalg.inv(matrix)), keep, prior)
-    assert found == pytest.approx(np.linalg.inv(faded), rel=1e-9, abs=1e-9)
-
-
 @given(d=DIMENSIONS, seed=SEEDS, ridge=st.sampled_from([1e-3, 1.0, 50.0]))
 def test_inverses_from_scratch(d: int, seed: int, ridge: float) -> None:
     rng = np.random.default_rng(seed)

@@ -216,12 +216,6 @@ def test_forgetting_follows_a_change_of_taste() -> None:
     assert found[0.98] > found[1.0]
 
 
-def test_forgetting_fades_evidence_and_keeps_the_prior() -> None:
-    matrix = np.array([[3.0, 1.0], [1.0, 2.0]])
-    faded = pairwise.forgotten(np.linalg.inv(matrix), 0.9, 5.0)
-    assert faded == pytest.approx(np.linalg.inv(0.9 * matrix + 0.1 * 5.0 * np.eye(2)))
-
-
 LEMMA_1 = {**PUBLISHED["pairrank@paper"].params, "alpha": "theory"}
 
 

@@ -246,15 +246,6 @@ def longest_pair(features: Array, pairs: Array) -> float:
 
 
 @jit
-def forgotten(inverse: Array, keep: float, prior: float) -> Array:
-    """The inverse of keep·H + (1 - keep)·prior·I, from that of H: old evidence fades, the prior does not. O(d³)."""
-    faded = keep * spd_inverse(inverse)
-    for i in range(faded.shape[0]):
-        faded[i, i] += (1.0 - keep) * prior
-    return spd_inverse(faded)
-
-
-@jit
 def logistic_gradient(theta: Array, rows: Array, weights: Array, ridge: float) -> tuple[Array, Array]:
     """Gradient (d,) of Σ ρ log(1 + exp(-xᵀθ)) + ridge/2 ‖θ‖² and each row's curvature ρσ'(xᵀθ) (m,)."""
     gradient = ridge * theta

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rankloop.kernels import pairwise
+from rankloop.kernels.forgetting import fade
 from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.learner import (
     Explanation,
@@ -71,7 +72,9 @@ class PairRank:
         "data": prior and ridge are multiples of the mean squared distance between two documents of the first list
         learned from, so that they mean the same whatever the features' number and size. "one": plain numbers.
     forget
-        Below 1, old evidence fades: H becomes forget·H + (1 - forget)·λI before each event, at O(d³) an event.
+        Below 1, old evidence fades: H becomes forget·H before each event that teaches, and the prior is given back to
+        one coordinate (or m) at a time, (1 - forget)·λ·d/m, in turn: forget·H + (1 - forget)·λI on average, for O(d²)
+        an event instead of O(d³). m is such that no coordinate's prior leaves [λ/2, 1.7λ].
     start
         "zero": nothing is known, the first lists are random. "base": the caller's order is, as a feature of its own
         (-log(1 + position), weight 1): the first lists are nearly his, far-apart pairs certain and neighbours not, and
@@ -174,6 +177,7 @@ class PairRank:
         self.unit_: Array = np.ones(1)  # what prior and ridge are multiples of
         self.log_det_: Array = np.zeros(1)  # log of det M / det λI
         self.longest_: Array = np.zeros(1)  # the largest norm of a pair so far
+        self.turn_: Array = np.zeros(1, np.int64)  # events that have made evidence fade
         # of "refit" only: the pairs so far, their weights, the running Hessian inverse
         self.rows_: Array = np.zeros((0, 0))
         self.weights_: Array = np.zeros(0)
@@ -251,10 +255,11 @@ class PairRank:
             self.longest_ = np.maximum(self.longest_, pairwise.longest_pair(features, pairs))
         inverse = self.inverse_.copy()  # kernels let other threads run: whoever ranks meanwhile keeps whole arrays
         if self.update == "onepass":
-            theta = self.theta_.copy()
+            theta, gained = self.theta_.copy(), 0.0
             if self.forget < 1.0:
-                inverse = pairwise.forgotten(inverse, self.forget, self.prior * self.unit_[0])
-            gained = pairwise.onepass(theta, inverse, features, pairs, weights)
+                gained = fade(inverse, self.forget, self.prior * self.unit_[0], self.turn_[0])
+                self.turn_ = self.turn_ + 1
+            gained += pairwise.onepass(theta, inverse, features, pairs, weights)
             self.theta_ = theta
         else:
             new = features[pairs[:, 0]] - features[pairs[:, 1]]
@@ -285,6 +290,7 @@ class PairRank:
             "unit_": (1,),
             "log_det_": (1,),
             "longest_": (1,),
+            "turn_": (1,),
             **HISTORY,
         }
         check_history(state)

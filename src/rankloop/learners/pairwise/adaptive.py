@@ -1,0 +1,200 @@
+"""Adaptive: PairRank that notices when users change, and goes on with what it has learned since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from rankloop.errors import InvalidInput
+from rankloop.kernels import pairwise
+from rankloop.kernels.forgetting import fade, foretold
+from rankloop.learner import Drift, load_state, require, require_number, require_whole
+from rankloop.learners.pairwise.pairrank import PairRank
+from rankloop.types import Array, Candidates, Feedback, Impression  # noqa: F401  (the example needs candidates)
+
+LATEST = 32  # alarms of which the moment is kept
+SURE = 7.0  # log of how many times likelier than the former a new model makes what follows, for an alarm: a thousand
+NONE = -1.0  # lists left of a trial when there is none
+OWN = (
+    "models_",
+    "inverses_",
+    "evidence_",
+    "former_",
+    "trial_",
+    "lists_",
+    "taught_",
+    "since_",
+    "ripe_",
+    "alarms_",
+    "latest_",
+)
+
+
+@dataclass
+class Adaptive(PairRank):
+    """PairRank beside rivals that forget or remember: one that foretells the clicks better takes over, with an alarm.
+
+    Choose it where tastes may change: by season, by fashion, between weekdays and weekends. While nothing changes its
+    lists are PairRank's, bit for bit. It costs some 1.3 times PairRank's time a round and, with `past` models kept,
+    2 + past times its memory.
+
+    The rivals learn from the same lists or wait: a PairRank whose evidence fades (`short`), and the models that ranked
+    before the latest changes, as they were then (`past`): tastes that come back are met by who knew them. Before each
+    list is learned from, every model foretells its pairs. A rival's evidence is the log of how much better it has done
+    than the model that ranks, since it last was no better (CUSUM). Beyond a bar it takes over: it ranks from now on,
+    forgetting nothing more, and who ranked so far becomes one of the past. If that was wrong, he will be back: to take
+    over costs little, so the bar is low. An alarm is another matter: it is given when the new model has foretold what
+    came after it took over a thousand times likelier than the former would have, within 4 / (1 - short) lists; the
+    former must have ranked for as many.
+
+    Parameters
+    ----------
+    explore, certainty, pairs, update, loss, debias, alpha, prior, ridge, scale, forget, start, trust, delta, bound
+    plus_one
+        As in `PairRank`, of the model that ranks; `update` must be "onepass".
+    short
+        How much evidence the forgetting rival keeps an event, as `forget`; 1: it forgets nothing and never is better.
+    bar
+        The evidence by which a rival takes over: 3 is twenty times likelier. Higher, changes are followed later; lower,
+        they are followed where there are none. The notes tell what is proved of that.
+    past
+        How many former models are kept, at least 1.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> learner = Adaptive(prior=1.0)
+    >>> shoes = Candidates("shoes", ["plain", "bright", "warm"], np.eye(3))
+    >>> for liked in ["bright"] * 300 + ["warm"] * 300:
+    ...     shown = learner.rank(shoes, 3, rng)
+    ...     learner.learn(shown, Feedback.clicked(shown, [liked]), rng)
+    >>> shoes.items[learner.best(shoes, 1)], learner.drift().alarms
+    (array(['warm'], dtype='<U6'), 1)
+
+    Notes
+    -----
+    The model is that of Jia et al., PairRank (WWW 2021); the test is E. S. Page, Continuous Inspection Schemes
+    (Biometrika 1954), with likelihood ratios of models that learn. Paper 004 (Lu et al., Non-Stationary Dueling Bandits
+    for Online Learning to Rank) follows change with many step sizes at once, weighed by Hedge: `dm2l` and its sisters.
+
+    What is proved. If the model that ranks is right, the likelihood ratio of a list against any rival fixed before it
+    has mean 1 at most (`kernels.forgetting.foretold` says how pairs are counted for this). exp(evidence) is at most
+    Shiryaev's and Roberts' R ← (1 + R)·ratio, and the sum of these over m rivals less m·t has a mean that never grows;
+    so wrong hand-overs are e^bar / m lists apart on average, at least (optional stopping; Lorden 1971 has it for one
+    rival). That is far from sharp: a rival that has forgotten is further from the truth than who ranks, so that between
+    changes its evidence falls back to 0. And of wrong hand-overs from a model that is right at most one in e^7 = 1,097
+    gives an alarm (Ville's inequality). Who returns before there was an alarm gives none.
+
+    Measured in docs/learners/pairwise.md.
+    """
+
+    short: float = 0.98
+    bar: float = 3.0
+    past: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.update == "onepass", "update", self.update, 'must be "onepass": rivals keep no history')
+        require_number("short", self.short, 0, above=True)
+        require(self.short <= 1, "short", self.short, "must be at most 1")
+        require_number("bar", self.bar, 0, above=True)
+        require_whole("past", self.past, 1)
+        self.models_: Array = np.zeros((0, 0))  # (r, d) θ of the rivals: who forgets, then the past, oldest first
+        self.inverses_: Array = np.zeros((0, 0, 0))  # (r, d, d) their inverse confidence matrices
+        self.evidence_: Array = np.zeros(0)  # (r,) the CUSUM of each
+        self.former_: Array = np.zeros(0)  # (d,) θ of who ranked before the trial
+        self.trial_: Array = np.array([0.0, NONE, 0.0])  # the evidence against him, lists left for it, list it began at
+        self.lists_: Array = np.zeros(1, np.int64)  # learned from
+        self.taught_: Array = np.zeros(1, np.int64)  # of them, those that the rivals learned from too
+        self.since_: Array = np.zeros(1, np.int64)  # the list at which the model that ranks took over
+        self.ripe_: Array = np.array([self._long()])  # the list from which on he has learned enough to be held to
+        self.alarms_: Array = np.zeros(1, np.int64)
+        self.latest_: Array = np.zeros(0, np.int64)  # (m,) since_ of the latest alarms
+
+    def drift(self) -> Drift:
+        """The alarms so far, and since when the model that ranks does."""
+        return Drift(int(self.lists_[0]), int(self.since_[0]), int(self.alarms_[0]), self.latest_.copy())
+
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+        """As PairRank; then ask who foretold the pairs, let the forgetting rival learn them too, look at the bar."""
+        before = self.theta_
+        rows, pairs, weights = self._take(impression, feedback, rng)
+        self.lists_ = self.lists_ + 1
+        if len(pairs) == 0:
+            return
+        if before.size == 0:
+            self.models_, self.inverses_ = self.theta_[None].copy(), self.inverse_[None].copy()
+            self.evidence_ = np.zeros(1)
+            return
+        self.evidence_ = np.maximum(self.evidence_, 0.0) + foretold(rows, pairs, weights, before, self.models_)
+        if self.trial_[1] > 0.0:
+            self._try(-float(foretold(rows, pairs, weights, before, self.former_[None])[0]))
+        if self.short < 1.0:
+            fade(self.inverses_[0], self.short, self.prior * self.unit_[0], self.taught_[0])
+        pairwise.onepass(self.models_[0], self.inverses_[0], rows, pairs, weights)
+        self.taught_ = self.taught_ + 1
+        if self.evidence_.max() > self.bar:
+            self._hand_over(int(self.evidence_.argmax()))
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Go on from `state`."""
+        shared = {field.name: getattr(self, field.name) for field in fields(PairRank)}
+        plain = PairRank(**shared)
+        plain.load({name: value for name, value in state.items() if name not in OWN})
+        d = plain.theta_.size
+        shapes: dict[str, tuple[str | int, ...]] = {name: value.shape for name, value in plain.state().items()}
+        rivals = len(np.atleast_1d(state.get("models_", ())))
+        if rivals > 1 + self.past or (d > 0) != (rivals > 0):
+            raise InvalidInput(f"state has {rivals} rivals; it must have one, and up to {self.past} more of the past")
+        shapes |= {
+            "models_": ("r", d),
+            "inverses_": ("r", d, d),
+            "evidence_": ("r",),
+            "latest_": ("m",),
+            "former_": ("f",),
+        }
+        load_state(
+            self,
+            state,
+            {**shapes, "lists_": (1,), "taught_": (1,), "since_": (1,), "alarms_": (1,), "trial_": (3,), "ripe_": (1,)},
+        )
+
+    def _long(self) -> int:
+        """Lists that a trial may take."""
+        return int(np.ceil(4.0 / max(1.0 - self.short, 1e-6)))
+
+    def _try(self, gain: float) -> None:
+        """One list more by which to tell whether the hand-over was right; if that is sure, it is an alarm."""
+        evidence, left, start = self.trial_ + np.array([gain, -1.0, 0.0])
+        self.trial_ = np.array([evidence, left, start])
+        if evidence > SURE:
+            self.trial_ = np.array([0.0, NONE, 0.0])
+            self.alarms_ = self.alarms_ + 1
+            self.latest_ = np.append(self.latest_, np.int64(start))[-LATEST:]
+
+    def _hand_over(self, rival: int) -> None:
+        """Let a rival rank; who did becomes the latest of the past, and the short memory goes on with the new one."""
+        self._begin_trial(rival)
+        theta, inverse = self.models_[rival].copy(), self.inverses_[rival].copy()
+        stay = [e for e in range(1, len(self.models_)) if e != rival]
+        stay = stay[max(0, len(stay) + 1 - self.past) :]
+        self.models_ = np.stack([theta, *self.models_[stay], self.theta_])
+        self.inverses_ = np.stack([inverse, *self.inverses_[stay], self.inverse_])
+        self.theta_, self.inverse_ = theta, inverse
+        self.evidence_ = np.zeros(len(self.models_))
+        self.since_ = self.lists_.copy()
+
+    def _begin_trial(self, rival: int) -> None:
+        """Find out whether a hand-over to this rival is news; one more, while that is being found out, changes nothing.
+
+        Not if he was replaced before without an alarm and is back, nor if who ranks did so for a few lists only: he
+        still learned a lot from each, and as he was will soon be behind though nothing changes.
+        """
+        left, now = self.trial_[1], self.lists_[0]
+        if rival > 0 and left != NONE:
+            self.trial_ = np.array([0.0, NONE, 0.0])
+        elif left <= 0.0 and now >= self.ripe_[0]:
+            self.former_, self.trial_ = self.theta_, np.array([0.0, self._long(), now])
+        self.ripe_ = self.lists_ + (0 if rival > 0 else self._long())

@@ -1,0 +1,147 @@
+"""Adaptive: PairRank bit for bit while nothing changes; who knows better takes over when something does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rankloop import registry
+from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.learner import Follows
+from rankloop.learners.pairwise.adaptive import LATEST, SURE, Adaptive
+from rankloop.learners.pairwise.pairrank import PairRank
+from rankloop.types import Array, Candidates, Feedback
+
+TASTE = np.array([3.0, 0.0, -3.0, 1.0])
+
+
+def serve(learner: PairRank, rounds: int, taste: Array, seed: int = 0) -> list[list[int]]:
+    """The lists shown to users who click what they like, each with the probability that their taste says."""
+    shown = []
+    for t in range(rounds):
+        rng = np.random.default_rng([seed, t])
+        candidates = Candidates("q", features=rng.random((8, taste.size)))
+        impression = learner.rank(candidates, 5, rng)
+        liked = 1.0 / (1.0 + np.exp(-2.0 * (impression.features - 0.5) @ taste))  # type: ignore[operator]
+        learner.learn(impression, Feedback.clicks((rng.random(5) < liked).astype(float)), rng)
+        shown.append(impression.order.tolist())
+    return shown
+
+
+@pytest.mark.parametrize("parameters", [{"short": 1.0}, {"bar": 1e9}, {"bar": 1e9, "forget": 0.99}])
+def test_without_an_alarm_it_is_pairrank_bit_for_bit(parameters: dict[str, Any]) -> None:
+    """A single rate, or a bar that nothing exceeds: also where users change."""
+    forget = parameters.get("forget", 1.0)
+    plain, adaptive = PairRank(prior=1.0, forget=forget), Adaptive(prior=1.0, **parameters)
+    for seed, taste in enumerate([TASTE, -TASTE]):
+        assert serve(plain, 150, taste, seed) == serve(adaptive, 150, taste, seed)
+    state = adaptive.state()
+    for name, value in plain.state().items():
+        assert state[name].tobytes() == value.tobytes(), name
+    assert adaptive.drift()[:3] == (300, 0, 0)
+
+
+def test_a_change_is_noticed_and_followed() -> None:
+    plain, adaptive = PairRank(prior=1.0), Adaptive(prior=1.0)
+    for seed, (rounds, taste) in enumerate([(600, TASTE), (150, -TASTE)]):
+        for learner in (plain, adaptive):
+            serve(learner, rounds, taste, seed)
+        if seed == 0:
+            assert adaptive.drift().alarms == 0
+    told = adaptive.drift()
+    assert told.lists == 750
+    assert told.alarms == 1
+    assert 600 < told.latest[0] < 700
+    cosines = [float(it.theta_ @ -TASTE) / np.linalg.norm(it.theta_) for it in (plain, adaptive)]
+    assert cosines[1] > max(0.0, cosines[0]) + 0.5 * np.linalg.norm(TASTE)
+
+
+def test_a_taste_that_comes_back_is_remembered() -> None:
+    """Who ranked before the change waits, unchanged, and takes over again when it foretells the clicks."""
+    learner = Adaptive(prior=1.0)
+    serve(learner, 600, TASTE, 0)
+    serve(learner, 300, -TASTE, 1)
+    assert learner.drift().alarms == 1
+    serve(learner, 60, TASTE, 2)
+    assert learner.drift().since > 900
+    assert float(learner.theta_ @ TASTE) > 0.9 * np.linalg.norm(learner.theta_) * np.linalg.norm(TASTE)
+    assert learner.models_.shape == (3, 4)
+    forgetful = PairRank(prior=1.0)
+    serve(forgetful, 60, TASTE, 2)  # what was learned from 600 lists is surer than what can be learned from 60
+    assert np.linalg.det(learner.inverse_) < 0.1 * np.linalg.det(forgetful.inverse_)
+
+
+def test_false_alarms_are_rare() -> None:
+    """Ten learners, 1,500 lists each of users who do not change: no alarm, and nine of ten end as PairRank does."""
+    alarms, moved = 0, 0
+    for seed in range(10):
+        learner = Adaptive(prior=1.0)
+        taste = TASTE * np.random.default_rng(seed).choice([-1.0, 0.3, 1.0], 4)
+        serve(learner, 1500, taste, seed)
+        alarms += learner.drift().alarms
+        moved += float(learner.theta_ @ taste) < 0.9 * np.linalg.norm(learner.theta_) * np.linalg.norm(taste)
+    assert alarms == 0
+    assert moved <= 1
+
+
+def test_memory_is_bounded_whatever_happens() -> None:
+    """A bar so low that there is an alarm all the time: three models, the latest alarms, and it goes on from a file."""
+    learner = Adaptive(prior=1.0, bar=1e-6)
+    serve(learner, 400, TASTE)
+    assert learner.models_.shape == (3, 4)
+    learner.latest_, learner.trial_ = np.arange(LATEST), np.array([SURE, 5.0, 77.0])
+    learner._try(0.1)
+    assert learner.latest_.tolist() == [*range(1, LATEST), 77]
+    again = registry.loads(registry.dumps(learner))
+    assert isinstance(again, Adaptive)
+    assert serve(learner, 50, -TASTE, 1) == serve(again, 50, -TASTE, 1)
+    for name, value in learner.state().items():
+        assert again.state()[name].tobytes() == value.tobytes(), name
+
+
+def test_alarms_come_from_adopted_lists_too() -> None:
+    """In shadow: the order is someone else's, and does not change."""
+    learner = Adaptive(prior=1.0)
+    for seed, taste in enumerate([TASTE, -TASTE]):
+        for t in range(500):
+            rng = np.random.default_rng([seed, t])
+            impression = learner.adopt(Candidates("q", features=rng.random((5, 4))), np.arange(5))
+            liked = 1.0 / (1.0 + np.exp(-2.0 * (impression.features - 0.5) @ taste))  # type: ignore[operator]
+            learner.learn(impression, Feedback.clicks((rng.random(5) < liked).astype(float)), rng)
+        assert (learner.drift().alarms > 0) == (seed == 1)
+
+
+def test_who_watches_is_told() -> None:
+    learner = Adaptive(prior=1.0)
+    assert isinstance(learner, Follows)
+    assert not isinstance(PairRank(), Follows)
+    told = learner.drift()
+    assert (told.lists, told.since, told.alarms, told.latest.size) == (0, 0, 0, 0)
+    serve(learner, 100, TASTE)
+    assert learner.drift().lists == 100
+
+
+def test_a_state_with_other_rivals_is_refused() -> None:
+    learner = Adaptive(prior=1.0, bar=1e-6)
+    serve(learner, 30, TASTE)
+    small = Adaptive(prior=1.0, past=1)
+    with pytest.raises(InvalidInput, match="3 rivals; it must have one, and up to 1 more"):
+        small.load(learner.state())
+    assert small.theta_.size == 0
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"short": 0.0}, "short is 0.0; it must be above 0"),
+        ({"short": 1.1}, "short is 1.1; it must be at most 1"),
+        ({"bar": 0}, "bar is 0; it must be above 0"),
+        ({"past": 0}, "past is 0; it must be a whole number of at least 1"),
+        ({"update": "refit"}, "update is 'refit'; it must be \"onepass\""),
+    ],
+)
+def test_parameters_are_checked(parameters: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidParameter, match=words):
+        Adaptive(**parameters)
