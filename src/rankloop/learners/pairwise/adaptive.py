@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class Adaptive(PairRank):
     Parameters
     ----------
     explore, certainty, pairs, update, loss, debias, alpha, prior, ridge, scale, forget, start, trust, delta, bound
-    plus_one
+    tempered, plus_one
         As in `PairRank`, of the model that ranks; `update` must be "onepass".
     short
         How much evidence the forgetting rival keeps an event, as `forget`; 1: it forgets nothing and never is better.
@@ -94,6 +95,8 @@ class Adaptive(PairRank):
     bar: float = 3.0
     past: int = 2
 
+    extended: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.update == "onepass", "update", self.update, 'must be "onepass": rivals keep no history')
@@ -101,6 +104,7 @@ class Adaptive(PairRank):
         require(self.short <= 1, "short", self.short, "must be at most 1")
         require_number("bar", self.bar, 0, above=True)
         require_whole("past", self.past, 1)
+        self._before: Array = self.theta_  # θ as it was when a list was foretold
         self.models_: Array = np.zeros((0, 0))  # (r, d) θ of the rivals: who forgets, then the past, oldest first
         self.inverses_: Array = np.zeros((0, 0, 0))  # (r, d, d) their inverse confidence matrices
         self.evidence_: Array = np.zeros(0)  # (r,) the CUSUM of each
@@ -119,11 +123,12 @@ class Adaptive(PairRank):
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """As PairRank; then ask who foretold the pairs, let the forgetting rival learn them too, look at the bar."""
-        before = self.theta_
-        rows, pairs, weights = self._take(impression, feedback, rng)
-        self.lists_ = self.lists_ + 1
-        if len(pairs) == 0:
-            return
+        self._before, lists = self.theta_, self.lists_
+        super().learn(impression, feedback, rng)
+        self.lists_ = lists + 1  # also of a list without pairs
+
+    def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> None:  # noqa: ARG002
+        before, self.lists_ = self._before, self.lists_ + 1
         if before.size == 0:
             self.models_, self.inverses_ = self.theta_[None].copy(), self.inverse_[None].copy()
             self.evidence_ = np.zeros(1)

@@ -81,7 +81,7 @@ class Hybrid(PairRank):
     max_queries: int = 100_000
     max_items: int = 100
 
-    remembers: ClassVar[bool] = True
+    extended: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,7 +100,7 @@ class Hybrid(PairRank):
         """How many queries it remembers."""
         return len(self._memory)
 
-    def _remember(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> None:
+    def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> None:
         """Let the query's own part learn what θ, which has learned, leaves."""
         slot, numbers, _ = self._memory.enter(impression.query, codes_of(impression.items))
         own, precision = self._memory.of(slot)

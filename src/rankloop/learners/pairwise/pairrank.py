@@ -77,8 +77,9 @@ class PairRank:
         an event instead of O(d³). m is such that no coordinate's prior leaves [λ/2, 1.7λ].
     start
         "zero": nothing is known, the first lists are random. "base": the caller's order is, as a feature of its own
-        (-log(1 + position), weight 1): the first lists are nearly his, far-apart pairs certain and neighbours not, and
-        clicks may overturn it like anything else. A list of weights: a linear model that he has, brought to scale.
+        (-log(1 + position), weight 1): the first lists are his, but for neighbours further down (from the twentieth
+        place on, about), which are not certain; clicks may overturn it like anything else. A list of weights: a linear
+        model that he has, brought to scale.
     trust
         How sure to be of the start: worth so many clicks.
     tempered
@@ -147,7 +148,7 @@ class PairRank:
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
-    remembers: ClassVar[bool] = False  # `Hybrid` does
+    extended: ClassVar[bool] = False  # whether a learner built on this one does more with the pairs of a list
 
     def __post_init__(self) -> None:
         require_choice("explore", self.explore, ("conservative", "random"))
@@ -275,8 +276,8 @@ class PairRank:
                 self.loss == "mean",
             )
         self.inverse_, self.log_det_ = inverse, self.log_det_ + gained
-        if self.remembers:
-            self._remember(impression, features, pairs, weights)
+        if self.extended:
+            self._extend(impression, features, pairs, weights)
 
     def state(self) -> dict[str, Array]:
         """θ, the confidence matrix and, with "refit", the pairs so far."""
@@ -329,8 +330,8 @@ class PairRank:
         alpha = self._theory() if isinstance(self.alpha, str) else self.alpha
         return Doubt(rows, linear_scores(rows, theta), theta, inverse, alpha, self.certainty == "logit")
 
-    def _remember(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> None:
-        """What a learner that remembers does with the pairs (m, 2) of a list after θ has learned them."""
+    def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> None:
+        """What a learner built on this one does with the pairs (m, 2) of a list after θ has learned them."""
 
     def _theory(self) -> float:
         """Lemma 1's width of the confidence interval, in units of the norm."""
