@@ -9,7 +9,8 @@ import numpy as np
 
 from rankloop.errors import InvalidInput
 from rankloop.kernels.ranking import linear_scores
-from rankloop.learner import Learner, Scores, rows_of
+from rankloop.learner import Learner, rows_of
+from rankloop.telling import Scores
 from rankloop.types import Array, Candidates, Feedback, Impression
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -55,82 +55,6 @@ class Learner(Protocol):
 
 
 AnyLearner = TypeVar("AnyLearner", bound=Learner)
-
-
-# -- what a learner may tell of itself beside the protocol, to people who watch it ----------------------------------
-
-
-class Explanation(NamedTuple):
-    """Why a list stands as it does, in slots of the list shown (0 is the top)."""
-
-    best: Array  # (k,) the slots in the order that the learner believes best
-    uncertain: Array  # (m, 2) slots of the pairs whose order it is not sure of, the upper one first
-    pairs: int  # how many pairs that is among: all of the list, or those that the learner compares
-
-
-@runtime_checkable
-class Explains(Protocol):
-    """Optional: tells what of a list was belief and what was trial."""
-
-    def explain(self, impression: Impression) -> Explanation:
-        """From the memo where it tells what was believed when the list was made, else from what is learned now.
-
-        The impression may be of a list that was adopted. Changes nothing, and is quick: nothing is ranked meanwhile.
-        """
-
-
-@runtime_checkable
-class Confident(Protocol):
-    """Optional, for linear learners with weights `theta_`: tells how sure they are."""
-
-    def confidence(self) -> Array:
-        """(d,) half the width of each weight's confidence interval, as the learner itself uses it; empty while nothing
-        is learned. Changes nothing."""
-
-
-class Drift(NamedTuple):
-    """What a learner has noticed of users who change; lists are counted as they are learned from, from 1 on."""
-
-    lists: int  # learned from so far
-    since: int  # the list at which the model that ranks took over; 0: it always did
-    alarms: int  # changes that it is sure of
-    latest: Array  # (m,) the lists from which on the latest of them were met, oldest first
-
-
-@runtime_checkable
-class Follows(Protocol):
-    """Optional: a learner that notices when users change. Operators are told."""
-
-    def drift(self) -> Drift:
-        """What it has noticed so far. Changes nothing, and is quick."""
-
-
-@runtime_checkable
-class KnowsPropensity(Protocol):
-    """Optional: a learner that can say how likely `rank` is to show a list. Off-policy estimates ask."""
-
-    def log_propensity(self, candidates: Candidates, order: Array) -> float:
-        """log of the probability that `rank(candidates, len(order), rng)` shows `order`; -inf: it never does.
-
-        Exact, changes nothing. What `rank` draws carries the same number in its memo (`drawn`).
-        """
-
-
-@runtime_checkable
-class Grows(Protocol):
-    """Optional: a learner whose state grows with the events it has seen says so, or the contract does not let it."""
-
-    @property
-    def grows(self) -> str:
-        """Why, for people who choose a learner; empty: with these parameters it does not."""
-
-
-@runtime_checkable
-class Scores(Protocol):
-    """Optional: a learner whose best list is that of the highest scores. Those with weights `theta_` need it not."""
-
-    def score(self, candidates: Candidates) -> Array:
-        """(n,) how good each candidate is believed to be, higher is better. No randomness, changes nothing."""
 
 
 # -- parameters ----------------------------------------------------------------------------------------------------

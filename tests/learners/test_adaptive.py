@@ -9,9 +9,9 @@ import pytest
 
 from rankloop import registry
 from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.learner import Follows
 from rankloop.learners.pairwise.adaptive import LATEST, SURE, Adaptive
 from rankloop.learners.pairwise.pairrank import PairRank
+from rankloop.telling import Follows
 from rankloop.types import Array, Candidates, Feedback
 
 TASTE = np.array([3.0, 0.0, -3.0, 1.0])

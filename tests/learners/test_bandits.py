@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickChances, expected_clicks, react
 from rankloop.lab.runs.compiled_bandits import QUERY, best_clicks, play
-from rankloop.learner import KnowsPropensity, Learner
+from rankloop.learner import Learner
 from rankloop.learners.bandits.bubblerank import ANYTIME
 from rankloop.registry import make
+from rankloop.telling import KnowsPropensity
 from rankloop.types import Candidates, Feedback
 from tests.reference import bandits as naive
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from rankloop.errors import InvalidInput
-from rankloop.learner import Confident, Explains, Learner
+from rankloop.learner import Learner
 from rankloop.learners.bandits.bubblerank import BubbleRank
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.registry import LEARNERS, make
+from rankloop.telling import Confident, Explains
 from rankloop.types import Array, Candidates, Feedback
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from rankloop.checks.rules import rule
 from rankloop.checks.world import Factory, everything, some_candidates, taught
-from rankloop.learner import KnowsPropensity
+from rankloop.telling import KnowsPropensity
 
 
 @rule

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rankloop import codec
-from rankloop.learner import Explains
 from rankloop.service.metrics import MAX_POSITION
 from rankloop.service.ranker import LiveRanker
 from rankloop.service.store import log, series, shown
 from rankloop.service.store.log import Closing
 from rankloop.service.store.series import Bucket
+from rankloop.telling import Explains
 
 if TYPE_CHECKING:
     from rankloop.service.engine import Engine

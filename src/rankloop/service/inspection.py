@@ -20,7 +20,6 @@ from rankloop.types import Array
 
 BUCKETS = 40  # points of the curves
 BATCH = 5000
-BASE_ORDER = "your order"  # what the weight of the base order is called, where a learner starts from it
 
 
 @dataclass
@@ -105,7 +104,7 @@ def look_inside(learner: Learner, names: Sequence[str] = ()) -> Learned:
         for j, weight in enumerate(theta.tolist()):
             known = None if sure is None or sure.size != theta.size else float(sure[j])
             base = j == theta.size - 1 and params(learner).get("start") == "base"
-            name = BASE_ORDER if base else names[j] if j < len(names) else f"feature {j + 1}"
+            name = models.BASE_ORDER if base else names[j] if j < len(names) else f"feature {j + 1}"
             weights.append(Weight(name, weight, known))
     return Learned(registry.name_of(learner), params(learner), state, weights)
 

@@ -12,12 +12,13 @@ import numpy as np
 
 from rankloop import codec, registry
 from rankloop.errors import InvalidParameter, RankloopError
-from rankloop.learner import Explains, Explanation, Learner
+from rankloop.learner import Learner
 from rankloop.service.exposure import Choice, Mix, best_order, choose
 from rankloop.service.features import Schema
 from rankloop.service.store.log import Outcome
 from rankloop.service.wire import Candidate, Contribution, Exposure, Spec
 from rankloop.streams import Streams
+from rankloop.telling import Explains, Explanation, Parts, ScoresByParts
 from rankloop.types import Array, Candidates, Feedback, Impression
 
 WAIT = 0.2  # seconds between looks whether the lock one waits for was abandoned
@@ -68,25 +69,20 @@ class Model:
         self._ranking = number
         try:
             choice = choose(self.learner, candidates, k, streams.at("rank", number), spec, mix)
-            weights, learned = weights_of(self.learner), self.learned
+            parts, learned = _parts(self.learner, choice.impression), self.learned
         finally:
             if lock is self.lock:
                 self._ranking = None
             lock.release()
-        rows = choice.impression.features
         scores = contributions = None
-        if weights is not None and rows is not None and weights.size in (0, rows.shape[1]):
+        if parts is not None:
+            rows, weights, own = parts
             weights = weights if weights.size else np.zeros(rows.shape[1])
             products = rows * weights
-            scores = products.sum(axis=1).tolist()
+            total = products.sum(axis=1)
+            scores = (total if own is None else total + own).tolist()
             if names:
-                contributions = [
-                    {
-                        n: Contribution(*v)
-                        for n, *v in zip(names, row.tolist(), weights.tolist(), part.tolist(), strict=True)
-                    }
-                    for row, part in zip(rows, products, strict=True)
-                ]
+                contributions = _contributions(names, rows, weights, products, own)
         return Ranked(choice, codec.dump_impression(choice.impression), scores, contributions, learned)
 
     def best(
@@ -174,6 +170,37 @@ class Model:
             yield
         finally:
             lock.release()
+
+
+BASE_ORDER, THIS_QUERY = "your order", "this query"  # what contributions beside those of the features are called
+
+
+def _parts(learner: Learner, impression: Impression) -> Parts | None:
+    """What the scores of a list are made of, if the learner has scores that are sums."""
+    if impression.features is None:
+        return None
+    if isinstance(learner, ScoresByParts):
+        return learner.parts(impression)
+    weights = weights_of(learner)
+    if weights is None or weights.size not in (0, impression.features.shape[1]):
+        return None
+    return Parts(impression.features, weights)
+
+
+def _contributions(
+    names: list[str], rows: Array, weights: Array, products: Array, own: Array | None
+) -> list[dict[str, Contribution]]:
+    """By item and name: value, weight and what they come to; of what is remembered, how much of 1 that is."""
+    if rows.shape[1] == len(names) + 1:
+        names = [*names, BASE_ORDER]
+    found = [
+        {n: Contribution(*v) for n, *v in zip(names, row.tolist(), weights.tolist(), part.tolist(), strict=True)}
+        for row, part in zip(rows, products, strict=True)
+    ]
+    if own is not None:
+        for one, part in zip(found, own.tolist(), strict=True):
+            one[THIS_QUERY] = Contribution(1.0, part, part)
+    return found
 
 
 def weights_of(learner: Learner) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -181,7 +182,13 @@ def erase_user(engine: Engine, user: str) -> Erased:
 
 def complete(spec: Spec) -> Spec:
     """The spec with every parameter of its learner spelled out, and a published configuration by its plain learner:
-    a later release may have other defaults."""
+    a later release may have other defaults. A learner that can start as the caller's ranker does, unless it is told
+    otherwise: the order that candidates come in is that of someone who knows."""
+    if "start" not in spec.parameters and "@" not in spec.learner:
+        with contextlib.suppress(InvalidParameter):  # it has no such parameter, or not with these others
+            started = msgspec.structs.replace(spec, parameters={**spec.parameters, "start": "base"})
+            models.make_learner(started)
+            spec = started
     learner: Any = models.make_learner(spec)
     parameters = {f.name: getattr(learner, f.name) for f in dataclasses.fields(learner) if f.init}
     plain = msgspec.json.decode(msgspec.json.encode(parameters))

@@ -16,12 +16,13 @@ from rankloop import codec, registry
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopError
 from rankloop.examination import Examination, harvest, swap_wins
 from rankloop.kernels import plackett_luce, ranking
-from rankloop.learner import KnowsPropensity, clone
+from rankloop.learner import clone
 from rankloop.offpolicy.intervals import GROUPS
 from rankloop.service.replay import Progress, find_ranker, outcomes
 from rankloop.service.store import log
 from rankloop.service.store.database import Database
 from rankloop.streams import Streams
+from rankloop.telling import KnowsPropensity
 from rankloop.types import Array, Candidates, Feedback, Impression
 
 LOGGED, BASE = "as logged", "base order"

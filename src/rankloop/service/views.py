@@ -12,15 +12,15 @@ import numpy as np
 
 from rankloop import codec
 from rankloop.errors import InvalidInput
-from rankloop.learner import Confident, Explains, Explanation
 from rankloop.service.engine import Engine, UnknownRanker
-from rankloop.service.model import weights_of
+from rankloop.service.model import BASE_ORDER, weights_of
 from rankloop.service.ranker import LiveRanker
 from rankloop.service.store import series as buckets
 from rankloop.service.store import shown
 from rankloop.service.store.series import RESOLUTIONS, Bucket
 from rankloop.service.wire import RankAnswer
 from rankloop.service.wire_watch import Doubt, Point, PositionRate, Series, ShownItem, ShownList, Weight, Weights
+from rankloop.telling import Confident, Explains, Explanation
 from rankloop.types import Impression
 
 FRESH = 1.0  # seconds for which an answer is as good as a new one
@@ -153,11 +153,13 @@ def _belief(live: LiveRanker, impression: Impression, answer: RankAnswer) -> Exp
 def weights(engine: Engine, name: str, limit: int) -> Weights:
     """What the model that ranks thinks of each feature."""
     live = _live(engine, name)
-    model, names = live.serving, live.schema.names
+    model, names = live.serving, list(live.schema.names)
     with model.looked_at() as learner:
         theta, learned = weights_of(learner), model.learned
         bounds = learner.confidence() if isinstance(learner, Confident) else None
     found = []
+    if theta is not None and theta.size == len(names) + 1:
+        names.append(BASE_ORDER)
     if theta is not None and theta.size == len(names):  # before that nothing is learned, and all are 0
         largest = np.argsort(-np.abs(theta), kind="stable")[:limit].tolist()
         found = [Weight(names[j], float(theta[j]), None if bounds is None else float(bounds[j])) for j in largest]

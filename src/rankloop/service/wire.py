@@ -32,7 +32,7 @@ class Guardrail(Struct, forbid_unknown_fields=True, frozen=True):
 class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """How a ranker ranks, what it shows of it, and how it takes feedback."""
 
-    learner: Annotated[str, Meta(description="a name of `rankloop learners`", examples=["pairrank"])] = "pairrank"
+    learner: Annotated[str, Meta(description="a name of `rankloop learners`", examples=["hybrid"])] = "hybrid"
     parameters: Annotated[
         dict[str, Any], Meta(description="of the learner", extra_json_schema={"examples": [{"alpha": 0.3}]})
     ] = {}

@@ -11,8 +11,9 @@ import numpy as np
 
 from rankloop.compiled import ClickLoop, ClickWorld
 from rankloop.kernels import bubblerank as kernels
-from rankloop.learner import Explanation, checked_order, checked_values, cut, drawn, require, require_number, show
+from rankloop.learner import checked_order, checked_values, cut, drawn, require, require_number, show
 from rankloop.learners._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
+from rankloop.telling import Explanation
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 ANYTIME = 4.0  # without delta and horizon δ = 1 / (1 + t) in round t; docs/learners/bandits.md has what else was tried

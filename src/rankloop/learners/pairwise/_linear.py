@@ -11,6 +11,7 @@ from rankloop.kernels import pairwise
 from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.learner import checked_order, cut, rows_of, show
 from rankloop.learners.pairwise._start import Start, first_weights
+from rankloop.telling import Parts
 from rankloop.types import Array, Candidates, Impression
 
 PAIR_RULES = {"adjacent": pairwise.ADJACENT, "matched": pairwise.MATCHED, "all": pairwise.ALL}
@@ -33,6 +34,12 @@ def adopted(theta: Array, candidates: Candidates, order: Array, start: Start = "
     """The impression of a list that someone else ordered, for learners that need nothing but its rows."""
     rows_of(candidates, theta.size, start == "base")  # what does not fit is refused here, not when the clicks come
     return show(candidates, checked_order(candidates, order))
+
+
+def parts_of(theta: Array, impression: Impression, start: Start, base: float = 1.0) -> Parts:
+    """Rows with the base order where a learner starts from it, and their weights."""
+    rows = rows_of(impression, theta.size, start == "base")
+    return Parts(rows, theta if theta.size or start == "zero" else first_weights(start, rows, base))
 
 
 HISTORY: dict[str, tuple[str | int, ...]] = {"rows_": ("m", "w"), "weights_": ("m",), "hessian_inverse_": ("w", "w")}

@@ -11,8 +11,9 @@ import numpy as np
 from rankloop.errors import InvalidInput
 from rankloop.kernels import pairwise
 from rankloop.kernels.forgetting import fade, foretold
-from rankloop.learner import Drift, load_state, require, require_number, require_whole
+from rankloop.learner import load_state, require, require_number, require_whole
 from rankloop.learners.pairwise.pairrank import PairRank
+from rankloop.telling import Drift
 from rankloop.types import Array, Candidates, Feedback, Impression  # noqa: F401  (the example needs candidates)
 
 LATEST = 32  # alarms of which the moment is kept

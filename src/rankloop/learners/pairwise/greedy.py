@@ -28,10 +28,12 @@ from rankloop.learners.pairwise._linear import (
     adopted,
     best_of,
     check_history,
+    parts_of,
     refitted,
     scores_of,
 )
 from rankloop.learners.pairwise._start import Start, first_weights, require_start
+from rankloop.telling import Parts
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -123,6 +125,10 @@ class Greedy:
     def score(self, candidates: Candidates) -> Array:
         """(n,) x·θ, with the base order's part where the learner starts from it."""
         return scores_of(self.theta_, candidates, self.start)
+
+    def parts(self, impression: Impression) -> Parts:
+        """Rows with the base order where the learner starts from it, and their weights."""
+        return parts_of(self.theta_, impression, self.start)
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores."""

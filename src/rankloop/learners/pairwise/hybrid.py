@@ -14,6 +14,7 @@ from rankloop.learner import require_number, state_of
 from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
 from rankloop.learners.pairwise._doubt import Doubt
 from rankloop.learners.pairwise.pairrank import PairRank
+from rankloop.telling import Parts
 from rankloop.types import Array, Candidates, Impression
 
 PREFIX = "memory_"  # of what is remembered, among the arrays of the state
@@ -99,6 +100,11 @@ class Hybrid(PairRank):
     def remembered(self) -> int:
         """How many queries it remembers."""
         return len(self._memory)
+
+    def parts(self, impression: Impression) -> Parts:
+        """As of PairRank, and what is remembered of each item of the query."""
+        doubt = self._doubt(impression)
+        return Parts(doubt.rows, doubt.theta, doubt.scores - linear_scores(doubt.rows, doubt.theta))
 
     def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> None:
         """Let the query's own part learn what θ, which has learned, leaves."""

@@ -12,7 +12,6 @@ from rankloop.kernels import pairwise
 from rankloop.kernels.forgetting import fade
 from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.learner import (
-    Explanation,
     checked_order,
     checked_values,
     cut,
@@ -29,6 +28,7 @@ from rankloop.learners.pairwise._debias import DEBIASES, notes, pair_weights, to
 from rankloop.learners.pairwise._doubt import Doubt
 from rankloop.learners.pairwise._linear import HISTORY, PAIR_RULES, check_history, refitted
 from rankloop.learners.pairwise._start import CLICK, Start, first_weights, require_start
+from rankloop.telling import Explanation, Parts
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -211,6 +211,11 @@ class PairRank:
     def score(self, candidates: Candidates) -> Array:
         """(n,) x·θ, with the base order's part where the learner starts from it; at "zero", all 0 at first."""
         return self._doubt(candidates).scores
+
+    def parts(self, impression: Impression) -> Parts:
+        """Rows with the base order where the learner starts from it, and their weights."""
+        doubt = self._doubt(impression)
+        return Parts(doubt.rows, doubt.theta)
 
     def blocks(self, candidates: Candidates) -> Array:
         """(b,) the rank at which each block ends, of all candidates sorted by score: [2, 5] is two, then three."""

@@ -25,9 +25,10 @@ from rankloop.learner import (
     show,
     state_of,
 )
-from rankloop.learners.pairwise._linear import best_of, scores_of
+from rankloop.learners.pairwise._linear import best_of, parts_of, scores_of
 from rankloop.learners.pairwise._start import Start, first_weights, require_start
 from rankloop.streams import Streams
+from rankloop.telling import Parts
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 BASE = 3.0  # weight of the base order: P ∝ (1 + position)⁻³, the caller's first document comes first in four of five
@@ -107,6 +108,10 @@ class PDGD:
         """The list as told; its pairs count as if the present scores had drawn it."""
         order = checked_order(candidates, order)
         return show(candidates, order, _memo(self.score(candidates), order))
+
+    def parts(self, impression: Impression) -> Parts:
+        """Rows with the base order where the learner starts from it, and their weights."""
+        return parts_of(self.theta_, impression, self.start, BASE)
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores."""
