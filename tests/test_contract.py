@@ -27,6 +27,7 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ),
     ("pairrank", {"update": "refit", "loss": "mean"}),
     ("pairrank", {"forget": 0.99}),
+    ("adaptive", {"short": 0.9, "past": 1, "start": "base"}),
     ("pairrank", {"start": "base"}),
     ("pairrank", {"start": [0.5, -1.0, 2.0, 0.25, 0.0, 1.0], "trust": 100.0}),
     ("hybrid", {"start": "base", "explore": "random", "forget": 0.99, "max_queries": 6, "max_items": 4}),

@@ -54,8 +54,8 @@ def test_a_change_is_noticed_and_followed() -> None:
     assert told.lists == 750
     assert told.alarms == 1
     assert 600 < told.latest[0] < 700
-    cosines = [float(it.theta_ @ -TASTE) / np.linalg.norm(it.theta_) for it in (plain, adaptive)]
-    assert cosines[1] > max(0.0, cosines[0]) + 0.5 * np.linalg.norm(TASTE)
+    cosines = [float(it.theta_ @ -TASTE / np.linalg.norm(it.theta_)) for it in (plain, adaptive)]
+    assert cosines[1] > max(0.0, cosines[0]) + 0.5 * float(np.linalg.norm(TASTE))
 
 
 def test_a_taste_that_comes_back_is_remembered() -> None:
@@ -81,7 +81,7 @@ def test_false_alarms_are_rare() -> None:
         taste = TASTE * np.random.default_rng(seed).choice([-1.0, 0.3, 1.0], 4)
         serve(learner, 1500, taste, seed)
         alarms += learner.drift().alarms
-        moved += float(learner.theta_ @ taste) < 0.9 * np.linalg.norm(learner.theta_) * np.linalg.norm(taste)
+        moved += bool(learner.theta_ @ taste < 0.9 * np.linalg.norm(learner.theta_) * np.linalg.norm(taste))
     assert alarms == 0
     assert moved <= 1
 
