@@ -310,8 +310,8 @@ def test_long_lists_of_a_model_that_knows_little(rule: str, monkeypatch: pytest.
     monkeypatch.setattr(_long._Forms, "of_width", noting)
     rng, truth = np.random.default_rng(0), np.random.default_rng(1).normal(size=136)
     made, free = learners.PairRank(certainty=rule, alpha=0.3 if rule == "logit" else 0.1), []
-    for rounds in range(31):
-        if rounds in (1, 3, 10, 30):
+    for rounds in range(101):
+        if rounds in (1, 3, 10, 30, 100):
             candidates, found = Candidates(features=rng.random((700, 136))), []
             for bound in (700, 0):
                 monkeypatch.setattr(_doubt, "LONG", bound)
