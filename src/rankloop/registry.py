@@ -195,13 +195,13 @@ def make(name: str, **parameters: Any) -> Learner:
     """A fresh learner, plain or as published; own parameters win over published ones.
 
     >>> make("pdgd", rate=0.05)
-    PDGD(rate=0.05, decay=0.9999977, plus_one=True)
+    PDGD(rate=0.05, decay=0.9999977, start='zero', plus_one=True)
     >>> make("mgd@paper", candidates=19)
     MGD(rate=0.03, delta=1.0, mixing='team-draft', dsp=False, radius=0.0, candidates=19)
     >>> make("pdgd", speed=1)
     Traceback (most recent call last):
     ...
-    rankloop.errors.InvalidParameter: learner 'pdgd' has no parameter 'speed'; it has rate, decay, plus_one
+    rankloop.errors.InvalidParameter: learner 'pdgd' has no parameter 'speed'; it has rate, decay, start, plus_one
     """
     cls = learner_class(name)
     parameters = plain(resolved(name, parameters)[1])

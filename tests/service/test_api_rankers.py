@@ -22,7 +22,7 @@ def test_a_new_ranker_is_created_with_every_default_spelled_out(service: Service
     assert status["name"] == "put-new"
     assert status["spec"] == {
         "learner": "pdgd",
-        "parameters": {"rate": 0.1, "decay": 0.9999977, "plus_one": True},
+        "parameters": {"rate": 0.1, "decay": 0.9999977, "start": "base", "plus_one": True},
         "features": ["a", "b"],
         "normalisation": "query-minmax",
         "k": 10,

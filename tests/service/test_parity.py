@@ -24,7 +24,7 @@ from tests.service.app_fixtures import Body, Service, names, shown, until
 
 ROUNDS, SEED = 60, 11
 DATA = "synthetic:mq2007?queries=20&vali=2&test=2"
-LEARNERS = ["pairrank", "pdgd", "greedy"]
+LEARNERS = ["hybrid", "pairrank", "pdgd", "greedy"]  # all start as the caller's order: the service lets them
 
 
 class Run(NamedTuple):
@@ -47,7 +47,7 @@ def raw() -> Dataset:
 
 
 def lab(name: str, dataset: Dataset, rounds: int = ROUNDS, seed: int = SEED) -> Run:
-    learner, user = registry.make(name), open_user("navigational", dataset.highest_grade)
+    learner, user = registry.make(name, start="base"), open_user("navigational", dataset.highest_grade)
     return Run(dataset, list(simulate(learner, Stationary(dataset), user, rounds, seed)), learner)
 
 
@@ -146,7 +146,7 @@ def test_a_restart_in_the_middle_leaves_no_trace(name: str, data: Dataset, tmp_p
     numbers = [number for number, _, _ in outcomes]
     assert numbers == [*range(half), *range(NUMBERS, NUMBERS + ROUNDS - half)]
 
-    fold, streams = registry.make(name), Streams(SEED)
+    fold, streams = registry.make(name, start="base"), Streams(SEED)
     for seq, (number, impression, feedback) in enumerate(outcomes):
         step = run.steps[seq]
         own = fold.rank(step.round.candidates, 10, streams.at("rank", number))
@@ -187,7 +187,7 @@ def test_feedback_that_comes_all_at_once_is_learned_in_the_order_it_came(data: D
         }
         assert service.settle("lab") == 20
         learner = service.engine.rankers["lab"].model.learner
-    cold, fold, streams = registry.make("pairrank"), registry.make("pairrank"), Streams(SEED)
+    cold, fold, streams = registry.make("pairrank", start="base"), registry.make("pairrank", start="base"), Streams(SEED)
     for seq, t in enumerate(order.tolist()):
         impression = cold.rank(run.steps[t].round.candidates, 10, streams.at("rank", t))
         assert impression.items.tolist() == shown(answers[t])
