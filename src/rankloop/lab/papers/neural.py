@@ -193,8 +193,8 @@ PAPER = Paper(
         "is rankloop's PairRank, and on yahoo, where 100 features make a line nearly as good as a network (held-out "
         "PairRank .806 and olRankNet .807 with perfect users), the network pays for its tangent features' wider "
         "intervals with longer exploration. *log² T mis-ordered pairs*: the sum grows as T to the .60, not .23: as "
-        "with PairRank's theorem (see its page) a constant α leaves some pairs sure the wrong way, and 20,000 rounds are "
-        "not asymptotic for a network of a hundred tangents' norm.",
+        "with PairRank's theorem (see its page) a constant α leaves some pairs sure the wrong way, and 20,000 rounds "
+        "are not asymptotic for a network of a hundred tangents' norm.",
     ),
 )
 # fmt: on
