@@ -16,6 +16,7 @@ COMMANDS = (
     "keys create",
     "keys list",
     "keys revoke",
+    "warm",
     "load",
     "replay",
     "inspect",

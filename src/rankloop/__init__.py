@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rankloop.batch import learn_many, rank_many, score
     from rankloop.errors import RankloopError, RankloopWarning
     from rankloop.learner import Learner, clone, params
+    from rankloop.logged.learning import warm
     from rankloop.registry import LEARNERS, dumps, load, loads, make, save
     from rankloop.scaling import scaled
     from rankloop.streams import Streams
@@ -44,6 +45,7 @@ _HOMES = {
     "save": "registry",
     "scaled": "scaling",
     "score": "batch",
+    "warm": "logged.learning",
 }
 __all__ = [
     "LEARNERS",
@@ -65,6 +67,7 @@ __all__ = [
     "save",
     "scaled",
     "score",
+    "warm",
 ]
 
 

@@ -23,7 +23,20 @@ from rankloop.errors import RankloopError
 
 def build() -> App:
     """The whole command, ready to call."""
-    from rankloop.cli import clicks, data, demo, inspect, interleave, lab, learners, load, replay, reproduce, service
+    from rankloop.cli import (
+        clicks,
+        data,
+        demo,
+        inspect,
+        interleave,
+        lab,
+        learners,
+        load,
+        replay,
+        reproduce,
+        service,
+        warm,
+    )
 
     app = App(
         name="rankloop",
@@ -38,7 +51,7 @@ def build() -> App:
             "kin are generated."
         ),
     )
-    for module in (demo, service, load, replay, inspect, learners, lab, reproduce, interleave, clicks, data):
+    for module in (demo, service, warm, load, replay, inspect, learners, lab, reproduce, interleave, clicks, data):
         module.add_to(app)
     return app
 

@@ -64,6 +64,9 @@ def document(app: Litestar) -> dict[str, Any]:
     for path, schema in bodies.items():
         content = {"application/json": {"schema": schema}}
         made["paths"][path]["post"]["requestBody"] = {"required": True, "content": content}
+    text = {"type": "string", "description": "a JSON object a line: query, items, features, clicks", "minLength": 1}
+    warm = {"required": True, "content": {"application/x-ndjson": {"schema": text}}}
+    made["paths"]["/v1/rankers/{name}/warm"]["post"]["requestBody"] = warm
     return made
 
 

@@ -50,7 +50,7 @@ def choose(
     if mix is not None:
         return _mixed(learner, candidates, k, rng, spec.displacement, mix)
     if spec.exposure == "shadow":
-        return Choice(_adopted(learner, candidates, np.arange(k)), 0)
+        return Choice(adopted(learner, candidates, np.arange(k)), 0)
     if spec.exposure == "full":
         own = _checked(learner.rank(candidates, k, rng), candidates, k)
         best = learner.best(candidates, k)
@@ -61,7 +61,7 @@ def choose(
     bounded = _within(own.order, reach.n, spec.displacement, k)
     best = _within(learner.best(reach, k), reach.n, spec.displacement, k)
     if not np.array_equal(bounded, own.order):
-        own = _adopted(learner, reach, bounded)
+        own = adopted(learner, reach, bounded)
     elif spec.displacement < candidates.n - 1:
         own = _undrawn(own)
     return Choice(own, int(np.count_nonzero(bounded != best)))
@@ -97,7 +97,7 @@ def _mixed(
     best = best_order(learner, candidates, k, mix.exposure, displacement)
     agreed = not side.any() and np.array_equal(order, own.order)
     # A list on which two agree comes more often than the learner alone would show it: how likely is not known.
-    own = _undrawn(own) if agreed else _adopted(learner, reach, order)
+    own = _undrawn(own) if agreed else adopted(learner, reach, order)
     return Choice(own, int(np.count_nonzero(order != best)), side)
 
 
@@ -123,7 +123,7 @@ def _whole(order: Array, n: int) -> Array:
     return np.concatenate([order, np.flatnonzero(rest)])
 
 
-def _adopted(learner: Learner, candidates: Candidates, order: Array) -> Impression:
+def adopted(learner: Learner, candidates: Candidates, order: Array) -> Impression:
     """The learner's impression of `order`, which is shown as it is."""
     made = _checked(learner.adopt(candidates, order.copy()), candidates, order.size)
     if not np.array_equal(made.order, order):

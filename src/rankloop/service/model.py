@@ -13,7 +13,7 @@ import numpy as np
 from rankloop import codec, registry
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.learner import Learner
-from rankloop.service.exposure import Choice, Mix, best_order, choose
+from rankloop.service.exposure import Choice, Mix, adopted, best_order, choose
 from rankloop.service.features import Schema
 from rankloop.service.store.log import Outcome
 from rankloop.service.wire import Candidate, Contribution, Exposure, Spec
@@ -100,6 +100,12 @@ class Model:
             if lock is self.lock:
                 self._ranking = None
             lock.release()
+
+    def adopt(self, candidates: Candidates, k: int, told: dict[str, Array]) -> bytes:
+        """A list of the first k candidates that was shown without us, as it is stored; `told` joins its memo."""
+        with self._locked():
+            made = adopted(self.learner, candidates, np.arange(k))
+        return codec.dump_impression(made._replace(memo={**made.memo, **told}))
 
     def abandon(self, number: object) -> None:
         """If the thread that ranks for impression `number` hangs and holds the lock: ranking changes nothing, so the

@@ -13,7 +13,7 @@ from litestar.params import Body, Parameter
 
 from rankloop import __version__
 from rankloop.errors import InvalidInput
-from rankloop.service import calls, experiment_routes, operations, page, watching
+from rankloop.service import calls, experiment_routes, operations, page, warming, watching
 from rankloop.service.docs_page import CONTENT_SECURITY_POLICY
 from rankloop.service.engine import Engine
 from rankloop.service.failures import failure, problem
@@ -28,11 +28,13 @@ from rankloop.service.wire import (
     Spec,
     VersionInfo,
     VersionRequest,
+    WarmAnswer,
 )
 
 # 513: a path parameter comes with the slash before it
 User = Annotated[str, Parameter(min_length=1, max_length=513, description="as sent with rank requests")]
 Wanted = Annotated[VersionRequest | None, Body()]
+Strict = Annotated[bool, Parameter(description="refuse the whole call if one line is malformed")]
 Explain = Annotated[bool, Parameter(description="add each feature's share of the score (linear learners)")]
 
 
@@ -210,6 +212,24 @@ ACTIONS = [
 ]
 
 
+@post(
+    "/v1/rankers/{name:str}/warm",
+    guards=[needs("admin")],
+    status_code=200,
+    tags=["rankers"],
+    summary="Learn from logged lists",
+    responses={200: ResponseSpec(WarmAnswer, generate_examples=False), **problems(400, 404, 409, 413, 422)},
+)
+async def warm(request: Request[Any, Any, Any], name: RankerName, strict: Strict = False) -> WarmAnswer:
+    """Lists that were shown before rankloop was there, with their clicks: a JSON object a line, at most `max_events`.
+
+    They join the ranker's log, durably and once, and are learned like lists shown in shadow. One that carries an `id`
+    counts once for the ranker; without ids, the same body sent again counts once.
+    """
+    engine: Engine = request.app.state.engine
+    return await asyncio.to_thread(warming.call, engine, name, await request.body(), strict)
+
+
 @delete(
     "/v1/users/{user:path}",
     guards=[needs("admin")],
@@ -287,4 +307,4 @@ def docs(state: State) -> Response[str]:
 
 ROUTES: list[Any] = [rank, feedback, put_ranker, list_rankers, get_ranker, delete_ranker, list_versions, keep_version]
 ROUTES += [*watching.ROUTES, *experiment_routes.ROUTES]
-ROUTES += [*ACTIONS, erase_user, healthz, readyz, metrics, openapi, docs, status_page]
+ROUTES += [*ACTIONS, warm, erase_user, healthz, readyz, metrics, openapi, docs, status_page]

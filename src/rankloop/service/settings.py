@@ -32,7 +32,7 @@ class Settings:
     max_body_bytes: int = _setting(8 * 2**20, "largest request body")
     max_candidates: int = _setting(1000, "candidates a request")
     max_features: int = _setting(4096, "features a ranker")
-    max_events: int = _setting(1000, "feedback events a call")
+    max_events: int = _setting(1000, "feedback events, or logged lists, a call")
     snapshot_seconds: float = _setting(5.0, "how often what was learned is saved, with no other process waiting for it")
     refresh_seconds: float = _setting(1.0, "the same where other processes rank from it, and how often those look")
     version_seconds: float = _setting(3600.0, "how often a version is kept by itself, if anything was learned")

@@ -191,7 +191,8 @@ class Tries:
         if "log_propensity" not in memo or "candidates" not in memo:
             return float("nan")
         self.drawn += 1
-        shares = swap_shares(impression, self._may_be_uniform)
+        # Of a list that another ranker drew, the memo tells what ours makes of it, not what chance could have swapped.
+        shares = None if "logged" in memo else swap_shares(impression, self._may_be_uniform)
         if shares is not None:
             depth = min(impression.k, DEEPEST)
             group = self._users[-1] % GROUPS  # as `offpolicy.intervals.Units` has it: no user in two groups

@@ -292,6 +292,16 @@ class RankerStatus(Struct):
     ] = None
 
 
+class WarmAnswer(Struct):
+    """What became of logged lists."""
+
+    lists: Annotated[int, Meta(description="added to the log now; they are learned behind this answer")]
+    clicks: int
+    known: Annotated[int, Meta(description="in the log already: sent before, and counted then")]
+    skipped: Annotated[int, Meta(description="malformed, and so left out")]
+    problems: Annotated[list[str], Meta(description="line: what is wrong with it, of the first of those")]
+
+
 class Erased(Struct):
     """What was deleted of a user."""
 

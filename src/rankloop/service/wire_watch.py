@@ -82,7 +82,8 @@ class ShownList(Struct):
     uncertain: Annotated[int | None, Meta(description="how many of them it was not sure of")]
     doubts: Annotated[list[Doubt], Meta(description="those, at most 20: first the ones that were swapped")]
     outcome: Annotated[
-        Literal["open", "final", "window", "silent", "ignored"], Meta(description="open: still waits for feedback")
+        Literal["open", "final", "window", "silent", "ignored", "logged"],
+        Meta(description="open: still waits for feedback; logged: shown before rankloop was there"),
     ]
     learned: Annotated[bool, Meta(description="whether the learner takes it in: not while paused, not a fallback")]
 

@@ -58,7 +58,7 @@ class Closing(NamedTuple):
     """An impression that was closed: for the metrics, and to wake the learner."""
 
     ranker: str
-    kind: str  # final, window or silent
+    kind: str  # final, window or silent; `past` adds outcomes of kind logged
     values: list[float]
     length: int
 

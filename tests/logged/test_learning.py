@@ -1,0 +1,155 @@
+"""A learner taught with logged lists: through adopt and learn, resumable to the bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rankloop
+from rankloop import codec
+from rankloop.cli import main
+from rankloop.errors import CodecError, DataError, InvalidParameter
+from rankloop.learner import Learner
+from rankloop.logged import Features, Reading, parse_line, warm, warm_file
+from tests.logged.logs import lists, rows_of, write_json_lines, write_parquet, write_tsv
+
+SPEC = {"pairs": "matched"}  # learning draws random numbers
+
+
+def bits(learner: Learner) -> dict[str, bytes]:
+    return {name: value.tobytes() for name, value in learner.state().items()}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write_json_lines(tmp_path / "log.jsonl", lists(120))
+
+
+def test_it_is_what_adopt_and_learn_do(log: Path) -> None:
+    taught, by_hand = rankloop.make("pairrank", **SPEC), rankloop.make("pairrank", **SPEC)
+    found = [parse_line(line) for line in log.read_bytes().splitlines()]
+    report = rankloop.warm(taught, found, seed=3)
+    streams, features = rankloop.Streams(3), Features()
+    for n, one in enumerate(found):
+        shown = by_hand.adopt(features.candidates(one), np.arange(len(one.clicks)))
+        by_hand.learn(shown, rankloop.Feedback.clicks(one.clicks), streams.at("learn", n))
+    assert bits(taught) == bits(by_hand)
+    assert (report.lists, report.clicks) == (120, 120)
+    fresh = lists(1, n=30, seed=9)[0]
+    candidates = features.candidates(parse_line(json.dumps(fresh).encode()))
+    assert candidates.features is not None
+    assert candidates.features[taught.best(candidates, 1)[0], 0] > 0.9  # users like f0
+
+
+def test_all_formats_teach_the_same_bits(tmp_path: Path, log: Path) -> None:
+    rows = rows_of(lists(120))
+    paths = [log, write_tsv(tmp_path / "log.tsv", rows), write_parquet(tmp_path / "log.parquet", rows)]
+    taught = []
+    for path in paths:
+        learner = rankloop.make("pairrank", **SPEC)
+        report = warm_file(learner, tmp_path / "out", Reading([path]))
+        assert report.lists == 120
+        taught.append(bits(rankloop.load(tmp_path / "out")))
+    assert taught[0] == taught[1] == taught[2]
+
+
+@pytest.mark.parametrize("at", [1, 37, 119])
+def test_what_is_broken_off_goes_on_and_gives_the_same_bits(tmp_path: Path, log: Path, at: int) -> None:
+    whole = rankloop.make("hybrid", **SPEC)
+    warm_file(whole, tmp_path / "whole", Reading([log]))
+
+    class Broken(Reading):
+        def __iter__(self) -> Any:
+            for n, raw in enumerate(super().__iter__()):
+                if n == at:
+                    raise KeyboardInterrupt
+                yield raw
+
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        warm_file(rankloop.make("hybrid", **SPEC), out, Broken([log]))
+    assert not out.exists()
+    again = rankloop.make("hybrid", **SPEC)
+    report = warm_file(again, out, Reading([log]))
+    assert (report.lists, report.known) == (120, at)
+    assert bits(again) == bits(whole) == bits(rankloop.load(out))
+    assert not Path(f"{out}.part").exists()
+
+
+def test_a_note_of_something_else_is_refused(tmp_path: Path, log: Path) -> None:
+    part, out = tmp_path / "out.part", tmp_path / "out"
+
+    class Broken(Reading):
+        def __iter__(self) -> Any:
+            for n, raw in enumerate(super().__iter__()):
+                if n == 50:
+                    raise KeyboardInterrupt
+                yield raw
+
+    with pytest.raises(KeyboardInterrupt):
+        warm_file(rankloop.make("pairrank"), out, Broken([log]), features=Features(["f0", "f1", "f2"]))
+    kept = part.read_bytes()
+    with pytest.raises(InvalidParameter, match="begun with params"):
+        warm_file(rankloop.make("pairrank", alpha=0.9), out, Reading([log]))
+    with pytest.raises(InvalidParameter, match="other features"):
+        warm_file(rankloop.make("pairrank"), out, Reading([log]), features=Features(["f2", "f1", "f0"]))
+    with pytest.raises(DataError, match="other logs"):
+        warm_file(rankloop.make("pairrank"), out, Reading([write_json_lines(tmp_path / "b.jsonl", lists(120, seed=1))]))
+    with pytest.raises(DataError, match="longer logs"):
+        warm_file(rankloop.make("pairrank"), out, Reading([write_json_lines(tmp_path / "c.jsonl", lists(9))]))
+    assert part.read_bytes() == kept
+    part.write_bytes(codec.dumps({}))
+    with pytest.raises(CodecError, match="delete it"):
+        warm_file(rankloop.make("pairrank"), out, Reading([log]))
+
+
+def test_learners_of_grades_are_refused(tmp_path: Path, log: Path) -> None:
+    with pytest.raises(InvalidParameter, match="learns from grades"):
+        warm_file(rankloop.make("rtopk"), tmp_path / "out", Reading([log]))
+
+
+def test_parts_teach_what_the_whole_does() -> None:
+    found = [parse_line(json.dumps(one).encode()) for one in lists(40)]
+    whole, parts = rankloop.make("pairrank", **SPEC), rankloop.make("pairrank", **SPEC)
+    warm(whole, found)
+    warm(parts, found[:25])
+    warm(parts, found[25:], first=25)
+    assert bits(whole) == bits(parts)
+
+
+def test_the_command_teaches_a_learner(tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = log.read_text().splitlines()
+    log.write_text("\n".join([*text[:7], '{"items": ["a"], "clicks": ["b"]}', *text[7:]]))
+    out = tmp_path / "warm.rankloop"
+    order = ["warm", "--learner", "pairrank?start=base", "--out", str(out), str(log)]
+    with pytest.raises(SystemExit) as ended:
+        main([*order, "--json"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr()
+    told = json.loads(printed.out)
+    assert (told["lists"], told["clicks"], told["skipped"]) == (120, 120, 1)
+    assert f"{log}:8: clicked but not shown: 'b'" in printed.err.replace("\n", "")
+    assert rankloop.params(rankloop.load(out))["start"] == "base"
+    with pytest.raises(SystemExit) as ended:
+        main([*order, "--strict"])
+    assert ended.value.code == 2
+    assert "log.jsonl:8: clicked but not shown" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--learner", "pairrank", "log.jsonl"], "belong together"),
+        ([], "name a ranker"),
+        (["shop"], "no log"),
+    ],
+)
+def test_a_wrong_call_is_told(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["warm", *words])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
