@@ -55,6 +55,7 @@ def python_blocks(path: Path) -> list[str]:
         "docs/interleaving.md",
         "docs/service.md",
         "docs/replay.md",
+        "docs/warm.md",
         "docs/click-models.md",
         "docs/learners/bandits.md",
         "docs/observability.md",

@@ -211,6 +211,10 @@ def test_a_file_is_known_by_what_is_in_it(tmp_path: Path, kind: str) -> None:
     assert keys("renamed", found) == whole
     assert keys("shorter", found[:4]) == whole[:4]
     assert not set(keys("other", lists(6, seed=1))) & set(whole)
+    assert not set(keys("twice", [found[0]] * 6)[1:]) & set(whole)
+    assert len(set(keys("twice", [found[0]] * 6))) == 6
+    mended = keys("mended", [*found[:2], {**found[2], "query": "mended"}, *found[3:]])
+    assert [a == b for a, b in zip(mended, whole, strict=True)] == [True, True, False, True, True, True]
 
 
 def test_the_position_ends_at_the_total(tmp_path: Path) -> None:

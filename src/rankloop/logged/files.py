@@ -1,7 +1,8 @@
 """Files of logged lists, read one list at a time: JSON lines, TSV (both plain or gzip) and Parquet.
 
-Every list gets a key made of all that stands in its file up to its end. A file that was read before is known again by
-it, whatever its name is now; one that has grown is known up to where it has.
+Every list gets a key: what stands in it, how many lists stand before it in its file, and what the first of those is. By
+it a file that was read before is known again, whatever its name is now; one that has grown is known up to where it has,
+and one that was mended but for the lists that were.
 """
 
 from __future__ import annotations
@@ -33,6 +34,20 @@ class Raw(NamedTuple):
     place: str  # file:line, for people
     key: str  # what it is known by
     parse: Callable[[], LoggedList]
+
+
+class _Keys:
+    """The keys of a file's lists, asked for in their order."""
+
+    def __init__(self, head: bytes = b"") -> None:
+        self._file, self._number = head, 0
+
+    def next(self, content: bytes) -> str:
+        """Of the list that comes next."""
+        if self._number == 0:
+            self._file = blake2b(self._file + content, digest_size=16).digest()
+        self._number += 1
+        return blake2b(self._file + self._number.to_bytes(8) + content, digest_size=16).hexdigest()
 
 
 class Reading:
@@ -114,7 +129,7 @@ class Reading:
         _, head = next(numbered, (0, b""))
         columns = _decoded(path, 1, head).rstrip("\r\n").split("\t")
         names = _feature_names(path, columns)
-        sum_ = blake2b(head, digest_size=16)
+        keys = _Keys(head)
         at = columns.index("list")
 
         def cell(line: bytes) -> bytes | None:
@@ -122,11 +137,9 @@ class Reading:
             return cells[at].rstrip(b"\r\n") if len(cells) > at else None
 
         for group in _groups(((n, line, cell(line)) for n, line in numbered if line.strip())):
-            for _, line in group:
-                sum_.update(line.rstrip(b"\r\n") + b"\n")
             yield Raw(
                 f"{path}:{group[0][0]}",
-                sum_.hexdigest(),
+                keys.next(b"\n".join(line.rstrip(b"\r\n") for _, line in group)),
                 lambda group=group: self._from_tsv(group, columns, names),  # type: ignore[misc]
             )
 
@@ -157,15 +170,13 @@ class Reading:
         names = _feature_names(path, columns)
         done = 0
         self._position = lambda: size * done // count
-        sum_ = blake2b(repr(columns).encode(), digest_size=16)
+        keys = _Keys(repr(columns).encode())
         every = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(BATCH))
         for group in _groups(((n, row, row["list"]) for n, row in enumerate(every, 1))):
-            for _, row in group:
-                sum_.update(repr(list(row.values())).encode(errors="surrogatepass"))
             done += len(group)
             yield Raw(
                 f"{path}:{group[0][0]}",
-                sum_.hexdigest(),
+                keys.next(repr([list(row.values()) for _, row in group]).encode(errors="surrogatepass")),
                 lambda group=group: from_rows([_checked_row(row, names) for _, row in group], names),  # type: ignore[misc]
             )
         file.close()
@@ -188,11 +199,11 @@ def _lines(path: Path, file: Any) -> Iterator[bytes]:
 
 
 def _json_lines(path: Path, file: io.BufferedIOBase) -> Iterator[Raw]:
-    sum_ = blake2b(digest_size=16)
+    keys = _Keys()
     for number, line in enumerate(_lines(path, file), 1):
         if line.strip():
-            sum_.update(line.rstrip(b"\r\n") + b"\n")  # the last line is the same when others follow it
-            yield Raw(f"{path}:{number}", sum_.hexdigest(), lambda line=line: parse_line(line))  # type: ignore[misc]
+            key = keys.next(line.strip())  # the last line is the same when others follow it
+            yield Raw(f"{path}:{number}", key, lambda line=line: parse_line(line))  # type: ignore[misc]
 
 
 def _groups(rows: Iterator[tuple[int, Any, Any]]) -> Iterator[list[tuple[int, Any]]]:

@@ -65,11 +65,17 @@ def warm(
     count = clicks = 0
     for one in lists:
         made, flags = (features.candidates(one), one.clicks) if isinstance(one, LoggedList) else one
-        values = np.asarray(flags, np.float64)
-        shown = learner.adopt(made, np.arange(values.size))
-        learner.learn(shown, Feedback.clicks(values), streams.at("learn", first + count))
-        count, clicks = count + 1, clicks + int(np.count_nonzero(values))
+        clicks += _learn(learner, made, flags, streams, first + count)
+        count += 1
     return Report(count, clicks, seconds=time.perf_counter() - began)
+
+
+def _learn(learner: Learner, candidates: Candidates, flags: Any, streams: Streams, number: int) -> int:
+    """Learn one list; how many clicks it has."""
+    values = np.asarray(flags, np.float64)
+    shown = learner.adopt(candidates, np.arange(values.size))
+    learner.learn(shown, Feedback.clicks(values), streams.at("learn", number))
+    return int(np.count_nonzero(values))
 
 
 def warm_file(
@@ -90,6 +96,7 @@ def warm_file(
         raise InvalidParameter(f"{type(learner).__name__} learns from {learner.feedback}; logged lists have clicks")
     part, features = Path(f"{out}.part"), features or Features()
     began = told = time.perf_counter()
+    streams = Streams(seed)
     about = {"learner": registry.name_of(learner), "params": params(learner), "seed": seed, "scale": features.scale}
     before = _noted(part, about, learner, features) if part.exists() else None
     done, key, report = (0, "", Report()) if before is None else before
@@ -101,8 +108,8 @@ def warm_file(
         counts = {"lists": report.lists, "clicks": report.clicks, "skipped": reading.bad, "seconds": report.seconds}
         codec.write(part, codec.dumps(learner.state(), {"warm": about, **found, "report": counts}))
 
-    def learned(one: LoggedList) -> Report:
-        return warm(learner, [one], features=features, seed=seed, first=report.lists)
+    def learned(one: LoggedList) -> int:
+        return _learn(learner, features.candidates(one), one.clicks, streams, report.lists)
 
     try:
         for raw in reading:
@@ -111,10 +118,10 @@ def warm_file(
                 if count == done and raw.key != key:
                     raise DataError(f"{part} was begun with other logs; give those again, or delete it to begin anew")
                 continue
-            one = reading.parsed(raw, learned)
+            clicks = reading.parsed(raw, learned)
             count, key = count + 1, raw.key
-            if one is not None:
-                report = report._replace(lists=report.lists + 1, clicks=report.clicks + one.clicks)
+            if clicks is not None:
+                report = report._replace(lists=report.lists + 1, clicks=report.clicks + clicks)
             if time.perf_counter() - told > EVERY:
                 told = time.perf_counter()
                 note()
