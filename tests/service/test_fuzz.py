@@ -39,6 +39,12 @@ BOUNDED = settings(
 )
 
 
+@schemathesis.serializer("application/x-ndjson")
+def lines(_: Any, value: Any) -> bytes:
+    """A body that the document calls text: it is sent as it is."""
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+
+
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     logger = logging.getLogger("rankloop")
@@ -198,6 +204,7 @@ def bodies(draw: st.DrawFn, valid: Any) -> bytes:
 
 RANK = {"candidates": items(3), "query": "shoes", "k": 2, "user": "ann"}
 EVENT = {"event_id": "fuzz", "impression_id": "IMPRESSION", "clicks": ["i0"], "final": False}
+LOGGED = {"query": "shoes", "items": items(3), "clicks": ["i0"], "user": "ann", "propensity": 0.5, "shown": 2}
 HARD = settings(BOUNDED, max_examples=3 * settings().max_examples)
 
 
@@ -229,6 +236,26 @@ def test_no_body_breaks_feedback(fuzzed: Service) -> None:
         check_answer(fuzzed.http.post("/v1/feedback/", content=known))
 
     one()
+    check_alive(fuzzed)
+
+
+def test_no_body_breaks_a_warm_start(fuzzed: Service) -> None:
+    prepared(fuzzed)
+
+    @HARD
+    @given(body=bodies(LOGGED) | st.lists(bodies(LOGGED), max_size=3).map(b"\n".join) | st.binary(max_size=200))
+    def one(body: bytes) -> None:
+        response = fuzzed.http.post(f"/v1/rankers/{NAME}/warm", content=body)
+        check_answer(response)
+        if response.status_code == 200:
+            answer = response.json()
+            taken = answer["lists"] + answer["known"] + answer["skipped"]
+            assert taken == sum(1 for line in body.split(b"\n") if line.strip())
+            assert len(answer["problems"]) == answer["skipped"]
+
+    one()
+    fuzzed.settle(NAME)
+    assert not fuzzed.engine.rankers[NAME].counts["learn_errors"]
     check_alive(fuzzed)
 
 

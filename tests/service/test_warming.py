@@ -17,7 +17,7 @@ import pytest
 from rankloop import codec
 from rankloop.cli import main
 from rankloop.errors import DataError
-from rankloop.logged import Reading
+from rankloop.logged import Reading, parse_line
 from rankloop.service import warming
 from rankloop.service.engine import Conflict, Engine
 from rankloop.service.replay import open_store, outcomes, rebuild
@@ -140,7 +140,7 @@ def test_a_ranker_that_was_reset_meanwhile_takes_nothing(tmp_path: Path) -> None
     with Service(tmp_path / "store.db") as service:
         service.ready().put("shop", features=names(3))
         live = warming.target(service.engine, "shop")
-        one = warming.adopted(service.engine, live, "key", warming.parse_line(json.dumps(lists(1)[0]).encode()))
+        one = warming.adopted(service.engine, live, "key", parse_line(json.dumps(lists(1)[0]).encode()))
         service.act("shop", "reset")
         old = live.row._replace(epoch=live.row.epoch - 1)
         live.row = old

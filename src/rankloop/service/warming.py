@@ -50,6 +50,7 @@ def call(engine: Engine, name: str, body: bytes, strict: bool = False) -> WarmAn
                 raise InvalidInput(f"line {number}: {error}; nothing of this call was taken") from None
             problems.append(f"line {number}: {error}")
     added = add(engine, live, lists)
+    engine.learning.wake.set()
     return WarmAnswer(added.lists, added.clicks, added.known, len(problems), problems[:PROBLEMS])
 
 
@@ -117,7 +118,7 @@ def adopted(engine: Engine, live: LiveRanker, key: str, one: LoggedList) -> Past
 
 
 def add(engine: Engine, live: LiveRanker, lists: Sequence[PastList]) -> Added:
-    """Append lists to the log and wake the learner."""
+    """Append lists to the log."""
     name, epoch, now = live.row.name, live.row.epoch, engine.clock()
     added = Added(0, 0, 0)
     for first in range(0, len(lists), PORTION):  # a transaction keeps others waiting for the head
@@ -127,5 +128,4 @@ def add(engine: Engine, live: LiveRanker, lists: Sequence[PastList]) -> Added:
             raise Conflict(f"ranker {name!r} was reset, paused or deleted meanwhile; look, and send the rest again")
         added = Added(*(a + b for a, b in zip(added, found, strict=True)))
         engine.metrics.count("outcomes_total", found.lists, ranker=name, kind="logged")
-        engine.learning.wake.set()
     return added
