@@ -187,7 +187,11 @@ def test_feedback_that_comes_all_at_once_is_learned_in_the_order_it_came(data: D
         }
         assert service.settle("lab") == 20
         learner = service.engine.rankers["lab"].model.learner
-    cold, fold, streams = registry.make("pairrank", start="base"), registry.make("pairrank", start="base"), Streams(SEED)
+    cold, fold, streams = (
+        registry.make("pairrank", start="base"),
+        registry.make("pairrank", start="base"),
+        Streams(SEED),
+    )
     for seq, t in enumerate(order.tolist()):
         impression = cold.rank(run.steps[t].round.candidates, 10, streams.at("rank", t))
         assert impression.items.tolist() == shown(answers[t])
