@@ -1,4 +1,4 @@
-"""What people who watch a ranker see of it: curves, latest lists, weights. Blocking: call in a thread."""
+"""What people who watch a ranker see of it: curves, latest lists, weights, movement. Blocking: call in a thread."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from rankloop import codec
 from rankloop.errors import InvalidInput
+from rankloop.service import moving
 from rankloop.service.engine import Engine, UnknownRanker
 from rankloop.service.model import BASE_ORDER, weights_of
 from rankloop.service.ranker import LiveRanker
@@ -19,7 +20,17 @@ from rankloop.service.store import series as buckets
 from rankloop.service.store import shown
 from rankloop.service.store.series import RESOLUTIONS, Bucket
 from rankloop.service.wire import RankAnswer
-from rankloop.service.wire_watch import Doubt, Point, PositionRate, Series, ShownItem, ShownList, Weight, Weights
+from rankloop.service.wire_watch import (
+    Doubt,
+    Movement,
+    Point,
+    PositionRate,
+    Series,
+    ShownItem,
+    ShownList,
+    Weight,
+    Weights,
+)
 from rankloop.telling import Confident, Explains, Explanation
 from rankloop.types import Impression
 
@@ -164,6 +175,17 @@ def weights(engine: Engine, name: str, limit: int) -> Weights:
         largest = np.argsort(-np.abs(theta), kind="stable")[:limit].tolist()
         found = [Weight(names[j], float(theta[j]), None if bounds is None else float(bounds[j])) for j in largest]
     return Weights(name, live.version(learned), theta is not None, len(names), found)
+
+
+def movement(engine: Engine, name: str, limit: int) -> Movement:
+    """How far what ranks has moved from the caller's order, over the latest lists."""
+    live = _live(engine, name)
+    bodies = engine.database.read(lambda c: shown.latest_bodies(c, name, live.row.epoch, limit))
+    serving = live.serving
+    found = moving.looked_at(serving, bodies)
+    # A promoted version stands still; what users do is noticed by the model that learns behind it.
+    drift = moving.noticed(live.model)
+    return moving.told(name, live.version(serving.learned), found, drift)
 
 
 def _live(engine: Engine, name: str) -> LiveRanker:
