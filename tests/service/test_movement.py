@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,9 @@ FLIPPED = [3.0, 0.0, 0.0]  # weights that put what has most of f0 first
 
 
 @pytest.fixture(autouse=True)
-def always_fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def always_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """No answer is given twice."""
     monkeypatch.setattr(views, "FRESH", -1.0)
-    return
 
 
 def movement(service: Service, name: str, **query: Any) -> Any:
