@@ -64,6 +64,16 @@ def test_figures_are_of_what_is_believed_now_against_the_order_of_the_same_items
     assert movement(service, "shadow", limit=1)["displacement"] == 0.0  # the newest
 
 
+def test_it_is_worked_out_once_in_a_while_however_many_look(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    service.put("looked", **SPEC)
+    monkeypatch.setattr(views, "FRESH", 60.0)
+    assert movement(service, "looked")["lists"] == 0
+    service.rank("looked", items(5))
+    assert movement(service, "looked")["lists"] == 0
+    monkeypatch.setattr(views, "FRESH", 0.0)
+    assert movement(service, "looked")["lists"] == 1
+
+
 def test_items_from_below_the_end_of_the_list_are_told(service: Service) -> None:
     service.put("lifts", **{**SPEC, "parameters": {"start": FLIPPED, "trust": 1e6}, "k": 2})
     answer = service.rank("lifts", candidates(0.1, 0.2, 0.8, 0.9))

@@ -35,6 +35,7 @@ from rankloop.telling import Confident, Explains, Explanation
 from rankloop.types import Impression
 
 FRESH = 1.0  # seconds for which an answer is as good as a new one
+LONGER = 10  # times as long for one that takes a hundred lists to make: it changes slowly
 POINTS = 90  # of a curve, if no step is asked for: as many as can be told apart on a page
 STEPS = (10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 MOST_POINTS = 3000
@@ -48,9 +49,9 @@ class Recent:
         self._answers: dict[tuple[Any, ...], tuple[float, asyncio.Future[bytes]]] = {}
 
     async def get(self, make: Callable[..., Any], engine: Engine, *arguments: Any) -> bytes:
-        """The JSON of `make(engine, *arguments)`, at most a second old."""
+        """The JSON of `make(engine, *arguments)`, at most a second old, or ten if it is costly."""
         key, now = (make, *arguments), time.monotonic()
-        for old in [key for key, (made, _) in self._answers.items() if now - made > FRESH]:
+        for old in [key for key, (made, _) in self._answers.items() if now - made > _lasts(key[0])]:
             del self._answers[old]
         if key not in self._answers:
             work = asyncio.to_thread(lambda: msgspec.json.encode(make(engine, *arguments)))
@@ -61,6 +62,10 @@ class Recent:
         except Exception:
             self._answers.pop(key, None)  # what went wrong may be right in a moment
             raise
+
+
+def _lasts(view: Callable[..., Any]) -> float:
+    return FRESH * LONGER if view is movement else FRESH
 
 
 def series(engine: Engine, name: str, seconds: int, step: int | None) -> Series:
