@@ -31,6 +31,7 @@ ASKED: dict[str, float] = {  # path -> seconds between two requests of a page th
     f"/v1/rankers/{RANKER}/series?seconds=900": 3.0,
     f"/v1/rankers/{RANKER}/impressions?limit=6": 3.0,
     f"/v1/rankers/{RANKER}/weights": 10.0,
+    f"/v1/rankers/{RANKER}/movement": 10.0,
     f"/v1/rankers/{RANKER}/versions": 10.0,
     f"/v1/rankers/{RANKER}/experiments": 10.0,
 }

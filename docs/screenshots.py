@@ -38,7 +38,7 @@ def shoot(browser: Any, url: str, to: Path, name: str, width: int, height: int, 
     part = options.pop("part", None)
     context = browser.new_context(viewport={"width": width, "height": height}, **options)
     page = context.new_page()
-    page.goto(f"{url}/#/pairrank")
+    page.goto(f"{url}/#/hybrid")
     page.locator("li.shown").first.wait_for()
     page.locator(".versions").wait_for()
     page.wait_for_timeout(1500)

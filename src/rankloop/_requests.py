@@ -37,7 +37,7 @@ from rankloop.service.wire import (
     VersionInfo,
     VersionRequest,
 )
-from rankloop.service.wire_watch import Series, ShownList, Weights
+from rankloop.service.wire_watch import Movement, Series, ShownList, Weights
 from rankloop.types import Candidates
 
 FIRST_PAUSE = 0.1  # seconds; the pause before try n is drawn from 0 … FIRST_PAUSE * 2**n
@@ -187,6 +187,10 @@ class Requests:
     def weights(self, name: str, limit: int = 30) -> Steps[Weights]:
         """What a linear ranker thinks of its features, the largest weights first."""
         return (yield from self._ask(Weights, "GET", f"{_ranker(name)}/weights?limit={int(limit)}"))
+
+    def movement(self, name: str, limit: int = 100) -> Steps[Movement]:
+        """How far a ranker has moved from your order over its latest lists, what it remembers, what it has noticed."""
+        return (yield from self._ask(Movement, "GET", f"{_ranker(name)}/movement?limit={int(limit)}"))
 
     def versions(self, name: str) -> Steps[list[VersionInfo]]:
         """The versions that were kept."""

@@ -53,6 +53,18 @@ class Follows(Protocol):
 
 
 @runtime_checkable
+class Remembers(Protocol):
+    """Optional: a learner that keeps something of each query that comes, beside what holds for all. Operators are told.
+
+    Where it has `parts`, a query of which it knows nothing has nothing of its own in its scores: all 0.
+    """
+
+    @property
+    def remembered(self) -> int:
+        """How many queries it remembers now."""
+
+
+@runtime_checkable
 class KnowsPropensity(Protocol):
     """Optional: a learner that can say how likely `rank` is to show a list. Off-policy estimates ask."""
 

@@ -53,12 +53,10 @@ def test_rankings_learn_before_ones_eyes_and_ctrl_c_leaves_nothing(tmp_path: Pat
         url = wait_for(lambda: address(log), "the address")
         with Client(url) as client:
             names = [status.name for status in client.rankers()]
-            assert {"production", "pairrank"} <= set(names)
-            wait_for(
-                lambda: ndcg(client, "pairrank") > ndcg(client, "production") + 0.2, "an improvement", patience=240
-            )
-            assert client.impressions("pairrank", 3)[0].items
-            assert client.weights("pairrank").weights
+            assert {"production", "hybrid"} <= set(names)
+            wait_for(lambda: ndcg(client, "hybrid") > ndcg(client, "production") + 0.2, "an improvement", patience=240)
+            assert client.impressions("hybrid", 3)[0].items
+            assert client.weights("hybrid").weights
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 0, log.read_text()
         assert "nothing is left behind" in log.read_text()
@@ -81,7 +79,7 @@ def test_it_ends_by_itself(tmp_path: Path) -> None:
 
 
 def test_rankers_stand_side_by_side_and_each_is_told_of() -> None:
-    assert list(specs())[:4] == ["production", "pairrank", "pairrank-bounded", "bubblerank"]
+    assert list(specs())[:4] == ["production", "hybrid", "hybrid-bounded", "bubblerank"]
     assert set(specs()) <= set(RANKERS)
 
 

@@ -48,7 +48,9 @@ class Served:
             connection.close()
 
     def put_ranker(self, name: str, **changes: Any) -> None:
-        answer = self.ask("PUT", f"/v1/rankers/{name}", {**SPEC, "guardrail": None, **changes})
+        """One that starts from nothing, if not told otherwise: something is tried from its first list on."""
+        start = {**SPEC, "parameters": {**SPEC["parameters"], "start": "zero"}}
+        answer = self.ask("PUT", f"/v1/rankers/{name}", {**start, "guardrail": None, **changes})
         assert answer.status in (200, 201), answer
 
     def status(self, name: str) -> Any:

@@ -23,7 +23,8 @@ def test_promote_and_promote_live(service: Served, look: Look) -> None:
     looker.told("promoted serves v1.")
     assert service.status(name)["serving"] == "v1"
     looker.sees(re.compile("serves v1"))
-    assert get(service, f"/v1/rankers/{name}/weights")["version"] == "v1"
+    # The page may have asked for the weights just before: what it was told is told again for a second.
+    assert wait_for(lambda: get(service, f"/v1/rankers/{name}/weights")["version"] == "v1", "the weights of v1")
     looker.button("Promote live").click()
     looker.agree("Promote live")
     looker.told("promoted serves live.")

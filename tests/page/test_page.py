@@ -10,7 +10,7 @@ from collections.abc import Callable
 from benchmarks.pages import ASKED
 
 from tests.page.shown import Looker, Served, at, get, traffic
-from tests.service.running import wait_for
+from tests.service.running import FEATURES, wait_for
 
 Look = Callable[..., Looker]
 
@@ -96,6 +96,31 @@ def test_clicks_by_position_and_weights_are_those_of_the_api(service: Served, lo
     assert first == f"{weights[0]['weight']:.2f} ± {weights[0]['confidence']:.2f}"
     faint = [row.get_attribute("class") == "soft" for row in rows.all()]
     assert faint == [abs(weight["weight"]) <= weight["confidence"] for weight in weights]
+
+
+def test_a_line_says_how_far_a_ranker_has_moved_and_what_it_remembers(service: Served, look: Look) -> None:
+    service.put_ranker(
+        "memory", learner="hybrid", parameters={"start": [5.0] + [0.0] * (FEATURES - 1)}, window_seconds=60, k=6
+    )
+    service.put_ranker("follower", learner="adaptive", parameters={}, window_seconds=60, k=6)
+    for name in ("memory", "follower"):
+        traffic(service, name, 5)
+    found = get(service, "/v1/rankers/memory/movement")
+    looker = look(at(service, "memory"))
+    line = looker.page.locator(".moved")
+    looker.sees(re.compile("Moved from your order"))
+    words = line.inner_text().replace("\u00a0", " ").split("; ")
+    assert words[0] == f"Moved from your order: {found['displacement']:.1f} places"
+    assert re.fullmatch(r"\d+ % of pairs as you had them", words[1])
+    assert abs(float(words[1].split()[0]) - 100 * found["agreement"]) <= 0.5
+    assert re.fullmatch(r"first item the same in \d+ % of lists", words[2])
+    remembered = found["memory"]["queries"]
+    assert words[-1].startswith(f"{remembered} quer")
+    looker.open_ranker("follower")
+    looker.sees(re.compile("no drift noticed$"))
+    looker.open_ranker("old")
+    looker.sees("This learner has no weights: it does not score by a sum of features.")
+    assert line.inner_text() == ""  # of a ranker that never learns there is nothing to tell
 
 
 def percent(value: float) -> str:

@@ -45,6 +45,17 @@ STATUS = {
 }
 VERSION = {"version": 1, "learned": 5, "created": 1.0, "note": "", "serving": False}
 SERIES = {"ranker": "shop", "now": 9.0, "since": 1.0, "step": 10, "points": [{"start": 1.0}], "positions": []}
+MOVEMENT = {
+    "ranker": "shop",
+    "version": "live@1",
+    "lists": 1,
+    "displacement": 0.0,
+    "agreement": 1.0,
+    "same_first": 1.0,
+    "brought_up": 0.0,
+    "memory": {"queries": 1, "share": None},
+    "drift": {"alarms": 0, "latest": [], "since": 0, "lists": 1},
+}
 WEIGHTS = {"ranker": "shop", "version": "live@1", "linear": True, "features": 0, "weights": []}
 HATS = [{"id": "hat", "features": [0.1, 2.0]}, {"id": "shoe", "features": {"a": 1, "b": 2}}]
 AWAY = Said(503, {"error": "draining", "message": "the service is going down"})
@@ -265,6 +276,7 @@ def test_a_delete_whose_answer_was_lost_is_done(go: Go) -> None:
         ("series", ("shop", 60, 10), {}, "GET /v1/rankers/shop/series?seconds=60&step=10", None, SERIES),
         ("impressions", ("shop", 5), {}, "GET /v1/rankers/shop/impressions?limit=5", None, []),
         ("weights", ("shop",), {}, "GET /v1/rankers/shop/weights?limit=30", None, WEIGHTS),
+        ("movement", ("shop",), {}, "GET /v1/rankers/shop/movement?limit=100", None, MOVEMENT),
         ("metrics", (), {}, "GET /metrics", None, b"up 1\n"),
     ],
 )
@@ -291,7 +303,7 @@ def test_put_ranker_takes_a_spec_or_its_fields(go: Go) -> None:
     sent = [asked.json for asked in server.asked]
     assert len(sent) == 3
     assert sent[0] == sent[1] == sent[2]
-    assert (sent[0]["k"], sent[0]["features"], sent[0]["learner"]) == (5, ["a"], "pairrank")
+    assert (sent[0]["k"], sent[0]["features"], sent[0]["learner"]) == (5, ["a"], "hybrid")
 
 
 def test_ready_and_waiting_for_it(go: Go) -> None:

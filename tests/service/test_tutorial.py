@@ -36,12 +36,19 @@ def test_every_command_works_and_says_what_the_page_says(start_service: Callable
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
         printed.append(done.stdout)
     made, shadow, look, proof, _, full, rolled, promoted = printed
-    assert json.loads(made)["spec"]["exposure"] == "shadow"
+    spec = json.loads(made)["spec"]
+    assert (spec["exposure"], spec["learner"], spec["parameters"]["start"]) == ("shadow", "hybrid", "base")
     assert quality(shadow) == pytest.approx(0.54, abs=0.03)
     assert '"learned": 300' in look
-    assert re.search(r'"feature": "(discount|price)"', look)
+    weights = dict(re.findall(r'"feature": "(.+)",\s+"weight": (\S+),', look))
+    assert list(weights)[:3] == ["your order", "discount", "price"]
+    assert float(weights["your order"]) == pytest.approx(0.64, abs=0.05)
+    assert float(weights["delivery_days"]) > 0
+    moved = [float(re.search(rf'"{name}": (\d\S*),\n    "', look)[1]) for name in ("agreement", "same_first")]  # type: ignore[index]
+    assert moved == pytest.approx([0.66, 0.45], abs=0.05)
+    assert '"queries": 6' in look
     assert '"verdict": "better"' in proof
-    assert quality(full) > 0.88
+    assert quality(full) == pytest.approx(0.90, abs=0.03)
     assert json.loads(rolled)["serving"] == "live"
     assert re.findall(r'"serving":"(\w+)"', promoted) == ["v1", "live"]
 

@@ -22,6 +22,7 @@ __all__ = ["service"]  # fixture
 
 SPEC: dict[str, Any] = {
     "learner": "pairrank",
+    "parameters": {"start": "zero"},  # from the first list on there is something that it is not sure of
     "features": names(3),
     "exposure": "full",
     "k": 5,
@@ -75,7 +76,7 @@ def test_curves_say_what_was_shown_clicked_and_explored(service: Service) -> Non
 
 
 def test_what_is_explored_and_uncertain_falls_as_the_ranker_learns(service: Service) -> None:
-    service.put("surer", **{**SPEC, "parameters": {"alpha": 0.1}})
+    service.put("surer", **{**SPEC, "parameters": {"start": "zero", "alpha": 0.1}})
     teach(service, "surer", 3, seed=0)
     first = np.mean([one["uncertain"] / one["pairs"] for one in watch(service, "surer", "impressions", limit=3)])
     assert watch(service, "surer", "series", step=86400)["points"][-1]["uncertain"] == pytest.approx(first)
@@ -131,7 +132,7 @@ def test_too_many_points_and_other_nonsense_is_refused(service: Service) -> None
     refused(get("/v1/rankers/asked/series", params={"seconds": 7776000, "step": 600}), 422, "3000", "longer step")
     refused(get("/v1/rankers/asked/series", params={"seconds": 1}), 400, "seconds")
     refused(get("/v1/rankers/asked/impressions", params={"limit": 0}), 400, "limit")
-    for what in ("series", "impressions", "weights"):
+    for what in ("series", "impressions", "weights", "movement"):
         refused(get(f"/v1/rankers/none-such/{what}"), 404, "none-such", error="unknown")
     service.put("none-such", **SPEC)  # a refusal is not remembered
     assert fine(get("/v1/rankers/none-such/weights"))["weights"] == []
@@ -349,7 +350,7 @@ def test_watching_needs_an_admin_key(tmp_path: Path) -> None:
     key = "a-key-of-sixteen-letters"
     with Service(tmp_path / "keys.db", keys=f"{key}:rank+feedback") as service:
         service.ready()
-        for what in ("series", "impressions", "weights"):
+        for what in ("series", "impressions", "weights", "movement"):
             refused(service.http.get(f"/v1/rankers/x/{what}"), 401)
             headers = {"Authorization": f"Bearer {key}"}
             refused(service.http.get(f"/v1/rankers/x/{what}", headers=headers), 403, "admin")

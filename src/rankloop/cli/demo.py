@@ -21,19 +21,20 @@ The rankers. Each shopper visits all of them:
 {rankers}
 
 What to look at:
-  0:00  everyone begins with the shop's own order.
-  0:30  pairrank has learned what shoppers like: NDCG and clicks leave production behind. Look at "Weights" and
-        "Latest lists". Under "Proof" an experiment begins that will show it from clicks alone.
+  0:00  hybrid begins as the shop's own order: its first lists are those of production.
+  0:30  it has learned what shoppers like: NDCG and clicks leave production behind. Look at "Weights" and "Latest
+        lists", and under its name how far it has moved. Under "Proof" an experiment begins that will show it from
+        clicks alone.
   2:00  tastes change. Its lists get worse, it explores again, and recovers in about a minute.
   then  press "Roll back" beside an old version: quality falls at once and is learned anew; the rollback can be undone.
-        Put pairrank to "shadow", or pause it, and watch what users get.
+        Put hybrid to "shadow", or pause it, and watch what users get.
 
 {end} Everything is in a temporary folder and goes with it.
 """
 RANKERS = {
     "production": "the shop's own order; never learns",
-    "pairrank": "learns one taste for all shelves, tries only what it is unsure of",
-    "pairrank-bounded": "the same, but no product moves more than three places from the shop's order",
+    "hybrid": "learns a taste for all shelves and what is special about each, tries only what it is unsure of",
+    "hybrid-bounded": "the same, but no product moves more than three places from the shop's order",
     "bubblerank": "exchanges neighbours, shelf by shelf: safe and slow, give it five minutes",
     "neural": "a small neural network that tries only what it is unsure of",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
@@ -88,6 +88,7 @@ def _print_ranker(found: Inspection) -> None:
         "open impressions": f"{found.open_impressions:,}",
         "who learns": found.learner_process or "nobody now",
         "made": _day(found.created),
+        **_moved(found.movement),
     }
     _out.print_table(found.ranker, ["", ""], [[name, value] for name, value in facts.items()], numbers_from=2)
     _print_inside(found.learner)
@@ -114,6 +115,25 @@ def _print_ranker(found: Inspection) -> None:
             [f"v{one['version']}", f"{one['outcomes']:,}", _day(one["created"]), one["note"]] for one in found.versions
         ]
         _out.print_table("Versions", ["", "outcomes", "kept", "note"], rows[:MOST], numbers_from=9)
+
+
+def _moved(found: dict[str, Any]) -> dict[str, str]:
+    """How far from the caller's order, what is remembered, what was noticed, as far as the learner tells."""
+    facts = {}
+    if found["lists"]:
+        pairs = "" if found["agreement"] is None else f"; {found['agreement']:.0%} of pairs as you had them"
+        facts[f"moved from your order, last {found['lists']:,} lists"] = (
+            f"{found['displacement']:.1f} places{pairs}; first item the same in {found['same_first']:.0%} of lists; "
+            f"{found['brought_up']:.0%} of items brought up from below"
+        )
+    if (memory := found["memory"]) is not None:
+        share = "" if memory["share"] is None else f", {memory['share']:.0%} of these lists"
+        facts["queries remembered"] = f"{memory['queries']:,}{share}"
+    if (drift := found["drift"]) is not None:
+        when = f", the last at list {drift['latest'][-1]:,} of {drift['lists']:,}" if drift["latest"] else ""
+        since = f"; the model that ranks took over at list {drift['since']:,}" if drift["since"] else ""
+        facts["drift alarms"] = f"{drift['alarms']:,}{when}{since}"
+    return facts
 
 
 def _print_learned(where: str, learned: Learned) -> None:

@@ -25,7 +25,7 @@ from rankloop.service.settings import Settings
 from rankloop.service.wire import Exposure, Spec
 
 HOST = "127.0.0.1"
-TRIED, TRIAL = "pairrank", 30.0  # the ranker that is compared with the shop's order, and after how many seconds
+TRIED, TRIAL = "hybrid", 30.0  # the ranker that is compared with the shop's order, and after how many seconds
 CHANGE = 120.0  # seconds after which tastes change
 RETENTION = 4 / 1440  # days: what is older than four minutes goes, so that a demo may run for days
 VERSIONS: dict[str, Any] = {"version_seconds": 30.0, "keep_versions": 8}  # something to roll back to, soon
@@ -48,8 +48,8 @@ def specs() -> dict[str, Spec]:
 
     wanted = {
         "production": spec("base"),
-        "pairrank": spec("pairrank", forget),
-        "pairrank-bounded": spec("pairrank", forget, "bounded"),
+        "hybrid": spec("hybrid", forget),
+        "hybrid-bounded": spec("hybrid", forget, "bounded"),
         "bubblerank": spec("bubblerank", {"horizon": 2}),  # little evidence for an exchange: nobody watches for a day
         "neural": spec("olranknet", {"memory": 200}),  # lists it learns from again: those of the last half a minute
     }

@@ -6,7 +6,6 @@ from rankloop.service.wire import Spec
 
 NAME = "example"
 SPEC = Spec(
-    learner="pairrank",
     features=["text_match", "popularity", "price"],
     k=3,
     exposure="bounded",

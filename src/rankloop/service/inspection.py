@@ -12,8 +12,9 @@ import numpy as np
 from rankloop import codec, registry
 from rankloop.learner import Learner, params
 from rankloop.service import model as models
+from rankloop.service import moving
 from rankloop.service.replay import find_ranker
-from rankloop.service.store import admin, log
+from rankloop.service.store import admin, log, shown
 from rankloop.service.store.database import Connection, Database
 from rankloop.service.wire import RankAnswer
 from rankloop.types import Array
@@ -82,6 +83,7 @@ class Inspection:
     learner_process: str | None
     versions: list[dict[str, Any]]
     learner: Learned
+    movement: dict[str, Any]  # as GET …/movement tells it, of the snapshot
     curves: Curves
 
 
@@ -145,8 +147,17 @@ def _read(connection: Connection, row: admin.Ranker, last: int) -> Inspection:
             for one in admin.versions(connection, name)
         ],
         learner=look_inside(model.learner, row.spec.features),
+        movement=_movement(connection, row, model),
         curves=_curves(connection, name, max(0, outcomes - last) if last else 0, outcomes),
     )
+
+
+def _movement(connection: Connection, row: admin.Ranker, model: models.Model) -> dict[str, Any]:
+    bodies = shown.latest_bodies(connection, row.name, row.epoch, moving.LOOKED_AT)
+    found: dict[str, Any] = msgspec.to_builtins(
+        moving.told(row.name, f"live@{model.learned}", moving.looked_at(model, bodies), moving.noticed(model))
+    )
+    return found
 
 
 def _curves(connection: Connection, name: str, first: int, end: int) -> Curves:

@@ -11,10 +11,12 @@ import logging
 import os
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rankloop.errors import RankloopError
 from rankloop.service import model as models
+from rankloop.service import moving
 from rankloop.service.store import StoreUnavailable, admin, log, series
 from rankloop.service.store.database import Connection
 
@@ -38,6 +40,7 @@ class Keeper:
         self._stopping = threading.Event()
         self._turn = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="rankloop-keeper", daemon=True)
+        self._alarms: dict[str, int] = {}  # ranker -> changes of users that were told of
         self._counted = self._swept = self._remembered = time.monotonic()
 
     def start(self) -> None:
@@ -95,9 +98,18 @@ class Keeper:
             self._counted = now
             for name, count in engine.database.read(log.open_counts).items():
                 engine.metrics.gauge("open_impressions", count, ranker=name)
+            self._tell_of_drift()
         if now - self._swept > SWEEP_EVERY:
             self._swept = now
             self.sweep()
+
+    def _tell_of_drift(self) -> None:
+        """What learners notice of their users and remember, for those who are to be told."""
+        for name, live in list(self.engine.rankers.items()):
+            if not live.held:
+                continue
+            with suppress(models.TooSlow):  # the next time
+                moving.count(name, live.model, self.engine.metrics, self._alarms)
 
     def close_windows(self) -> None:
         """Turn impressions whose time is up into outcomes, of rankers that are learned here."""

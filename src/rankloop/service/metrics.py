@@ -57,6 +57,8 @@ METRICS: Final[Mapping[str, Metric]] = {
     "learn_seconds": Metric("histogram", "Time to learn from one outcome.", ("ranker",)),
     "learner_lag": Metric("gauge", "Outcomes that are not learned yet.", ("ranker",)),
     "open_impressions": Metric("gauge", "Impressions that wait for feedback.", ("ranker",)),
+    "drift_alarms": Metric("gauge", "Changes of users that the learner is sure of, so far.", ("ranker",)),
+    "remembered_queries": Metric("gauge", "Queries that the learner remembers.", ("ranker",)),
     "lease_held": Metric("gauge", "1 in the process that learns, 0 in the others.", ("ranker",)),
     "snapshots_total": Metric("counter", "Snapshots of a learner that were saved.", ("ranker",)),
     "snapshot_seconds": Metric("histogram", "Time to save a snapshot."),

@@ -69,7 +69,7 @@ class Model:
         self._ranking = number
         try:
             choice = choose(self.learner, candidates, k, streams.at("rank", number), spec, mix)
-            parts, learned = _parts(self.learner, choice.impression), self.learned
+            parts, learned = parts_of(self.learner, choice.impression), self.learned
         finally:
             if lock is self.lock:
                 self._ranking = None
@@ -181,7 +181,7 @@ class Model:
 BASE_ORDER, THIS_QUERY = "your order", "this query"  # what contributions beside those of the features are called
 
 
-def _parts(learner: Learner, impression: Impression) -> Parts | None:
+def parts_of(learner: Learner, impression: Impression) -> Parts | None:
     """What the scores of a list are made of, if the learner has scores that are sums."""
     if impression.features is None:
         return None

@@ -1,4 +1,4 @@
-"""What people who watch a ranker see of it: curves, latest lists, weights. Blocking: call in a thread."""
+"""What people who watch a ranker see of it: curves, latest lists, weights, movement. Blocking: call in a thread."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from rankloop import codec
 from rankloop.errors import InvalidInput
+from rankloop.service import moving
 from rankloop.service.engine import Engine, UnknownRanker
 from rankloop.service.model import BASE_ORDER, weights_of
 from rankloop.service.ranker import LiveRanker
@@ -19,11 +20,22 @@ from rankloop.service.store import series as buckets
 from rankloop.service.store import shown
 from rankloop.service.store.series import RESOLUTIONS, Bucket
 from rankloop.service.wire import RankAnswer
-from rankloop.service.wire_watch import Doubt, Point, PositionRate, Series, ShownItem, ShownList, Weight, Weights
+from rankloop.service.wire_watch import (
+    Doubt,
+    Movement,
+    Point,
+    PositionRate,
+    Series,
+    ShownItem,
+    ShownList,
+    Weight,
+    Weights,
+)
 from rankloop.telling import Confident, Explains, Explanation
 from rankloop.types import Impression
 
 FRESH = 1.0  # seconds for which an answer is as good as a new one
+LONGER = 10  # times as long for one that takes a hundred lists to make: it changes slowly
 POINTS = 90  # of a curve, if no step is asked for: as many as can be told apart on a page
 STEPS = (10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 MOST_POINTS = 3000
@@ -37,9 +49,9 @@ class Recent:
         self._answers: dict[tuple[Any, ...], tuple[float, asyncio.Future[bytes]]] = {}
 
     async def get(self, make: Callable[..., Any], engine: Engine, *arguments: Any) -> bytes:
-        """The JSON of `make(engine, *arguments)`, at most a second old."""
+        """The JSON of `make(engine, *arguments)`, at most a second old, or ten if it is costly."""
         key, now = (make, *arguments), time.monotonic()
-        for old in [key for key, (made, _) in self._answers.items() if now - made > FRESH]:
+        for old in [key for key, (made, _) in self._answers.items() if now - made > _lasts(key[0])]:
             del self._answers[old]
         if key not in self._answers:
             work = asyncio.to_thread(lambda: msgspec.json.encode(make(engine, *arguments)))
@@ -50,6 +62,10 @@ class Recent:
         except Exception:
             self._answers.pop(key, None)  # what went wrong may be right in a moment
             raise
+
+
+def _lasts(view: Callable[..., Any]) -> float:
+    return FRESH * LONGER if view is movement else FRESH
 
 
 def series(engine: Engine, name: str, seconds: int, step: int | None) -> Series:
@@ -164,6 +180,17 @@ def weights(engine: Engine, name: str, limit: int) -> Weights:
         largest = np.argsort(-np.abs(theta), kind="stable")[:limit].tolist()
         found = [Weight(names[j], float(theta[j]), None if bounds is None else float(bounds[j])) for j in largest]
     return Weights(name, live.version(learned), theta is not None, len(names), found)
+
+
+def movement(engine: Engine, name: str, limit: int) -> Movement:
+    """How far what ranks has moved from the caller's order, over the latest lists."""
+    live = _live(engine, name)
+    bodies = engine.database.read(lambda c: shown.latest_bodies(c, name, live.row.epoch, limit))
+    serving = live.serving
+    found = moving.looked_at(serving, bodies)
+    # A promoted version stands still; what users do is noticed by the model that learns behind it.
+    drift = moving.noticed(live.model)
+    return moving.told(name, live.version(serving.learned), found, drift)
 
 
 def _live(engine: Engine, name: str) -> LiveRanker:

@@ -10,8 +10,9 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
 from rankloop.service import views
+from rankloop.service.moving import LOOKED_AT
 from rankloop.service.routing import RankerName, needs, problems
-from rankloop.service.wire_watch import Series, ShownList, Weights
+from rankloop.service.wire_watch import Movement, Series, ShownList, Weights
 
 Seconds = Annotated[int, Parameter(ge=10, le=90 * 86400, description="how far to look back")]
 Step = Annotated[int | None, Parameter(ge=10, le=86400, description="seconds a point; chosen if not given")]
@@ -58,8 +59,20 @@ async def get_weights(state: State, name: RankerName, limit: Features = 30) -> R
     return await _recent(state, views.weights, name, limit)
 
 
+@get(
+    "/v1/rankers/{name:str}/movement",
+    guards=[needs("admin")],
+    tags=["watch"],
+    summary="How far it has moved from your order",
+    responses={200: ResponseSpec(Movement, generate_examples=False), **problems(400, 404)},
+)
+async def get_movement(state: State, name: RankerName, limit: Lists = LOOKED_AT) -> Response[bytes]:
+    """What it believes now of its latest lists, against your order of the same items; what it remembers and noticed."""
+    return await _recent(state, views.movement, name, limit)
+
+
 async def _recent(state: State, view: Any, *arguments: Any) -> Response[bytes]:
     return Response(await state.recent.get(view, state.engine, *arguments), media_type=MediaType.JSON)
 
 
-ROUTES: list[Any] = [get_series, get_impressions, get_weights]
+ROUTES: list[Any] = [get_series, get_impressions, get_weights, get_movement]

@@ -1,4 +1,4 @@
-"""What travels to those who watch, as msgspec structs like those of `wire`: curves, latest lists, weights."""
+"""What travels to those who watch, as msgspec structs like those of `wire`: curves, latest lists, weights, movement."""
 
 from __future__ import annotations
 
@@ -106,3 +106,35 @@ class Weights(Struct):
     linear: Annotated[bool, Meta(description="false: this learner has no weights to show")]
     features: int
     weights: list[Weight]
+
+
+class Memory(Struct):
+    """What a ranker that remembers queries remembers."""
+
+    queries: Annotated[int, Meta(description="how many it remembers now")]
+    share: Annotated[float | None, Meta(description="of the latest lists, those whose query is; null: no list yet")]
+
+
+class DriftNoticed(Struct):
+    """What a ranker that follows users has noticed; lists are counted as it learns from them, from 1 on."""
+
+    alarms: Annotated[int, Meta(description="changes that it is sure of")]
+    latest: Annotated[list[int], Meta(description="the lists from which on the latest of them were met, oldest first")]
+    since: Annotated[int, Meta(description="the list at which the model that ranks took over; 0: it always did")]
+    lists: Annotated[int, Meta(description="learned from so far")]
+
+
+class Movement(Struct):
+    """How the latest lists would stand by what the ranker believes now, against your order of the same items."""
+
+    ranker: str
+    version: str
+    lists: Annotated[int, Meta(description="looked at; the figures are means over them, null where there are none")]
+    displacement: Annotated[float | None, Meta(description="places that an item is away from where you have it")]
+    agreement: Annotated[float | None, Meta(description="share of pairs that stand as you have them")]
+    same_first: Annotated[float | None, Meta(description="share of lists with the same first item")]
+    brought_up: Annotated[
+        float | None, Meta(description="share of the items shown that your order has below the end of the list")
+    ]
+    memory: Annotated[Memory | None, Meta(description="null: this learner remembers no queries")]
+    drift: Annotated[DriftNoticed | None, Meta(description="null: this learner does not look for it")]

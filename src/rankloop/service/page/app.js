@@ -17,8 +17,8 @@ const CHARTS = [
   { field: "fallbacks", title: "Fallbacks", help: "Lists in your order for want of an answer.", format: share, least: 0.01, zero: true },
 ];
 
-const NOTHING = { lists: null, weights: null, versions: [], experiments: [], held: false };
-const state = { rankers: null, series: new Map(), ...NOTHING }; // the last three and the lists are the chosen ranker's
+const NOTHING = { lists: null, weights: null, movement: null, versions: [], experiments: [], held: false };
+const state = { rankers: null, series: new Map(), ...NOTHING }; // all but the first two are the chosen ranker's
 const view = { name: null, charts: [], parts: {} };
 
 const selected = () => {
@@ -60,7 +60,8 @@ async function fetchImpressions() {
 async function fetchRest() {
   const { name } = selected();
   const get = (what) => call("GET", rankerPath(name, what));
-  [state.weights, state.versions, state.experiments] = await Promise.all([get("/weights"), get("/versions"), get("/experiments")]);
+  [state.weights, state.movement, state.versions, state.experiments] = await Promise.all(
+    [get("/weights"), get("/movement"), get("/versions"), get("/experiments")]);
 }
 
 const jobs = [[fetchStatus, EVERY.status], [fetchSeries, EVERY.series], [fetchImpressions, EVERY.impressions], [fetchRest, EVERY.rest]];
@@ -201,14 +202,14 @@ function build(chosen) {
     return h("section", { class: wide ? "card wide" : "card", "aria-label": title }, h("header", {}, h("h2", {}, title)),
       help && h("p", { class: "help" }, help), view.parts[name]);
   };
-  const head = { title: h("h1", {}, chosen.name), text: h("p", { class: "lead" }), controls: h("div", { class: "controls" }),
+  const head = { title: h("h1", {}, chosen.name), text: h("p", { class: "lead" }), moved: h("p", { class: "help moved" }), controls: h("div", { class: "controls" }),
     demoted: h("div", {}) };
   view.head = head;
   const lists = part("lists", "Latest lists", "What was shown, what was tried in it and why. Stands still while you point at it.", true);
   lists.addEventListener("pointerenter", () => { state.held = true; });
   lists.addEventListener("pointerleave", () => { state.held = false; });
   $$("main").replaceChildren(
-    h("div", { class: "head" }, h("div", {}, head.title, head.text), head.controls), head.demoted,
+    h("div", { class: "head" }, h("div", {}, head.title, head.text, head.moved), head.controls), head.demoted,
     h("h2", { class: "unseen" }, "Curves"), h("div", { class: "charts" }, view.charts.map((chart) => chart.element)),
     h("div", { class: "pair" }, part("positions", "Clicks by position", "Share of lists in which the position was clicked."),
       part("weights", "Weights", "What a feature adds to the score, and how sure the ranker is. Pale: it might as well be 0.")),
@@ -224,6 +225,8 @@ function drawRanker(chosen) {
   const learned = FIXED.includes(chosen.spec.learner) ? "never learns" : `${serves} · learned from ${many(chosen.learned, "list")}`;
   const lead = `${chosen.spec.learner} · ${learned} · ${many(chosen.open_impressions, "list")} open`;
   if (head.text.textContent !== lead) head.text.textContent = lead;
+  const moved = FIXED.includes(chosen.spec.learner) || !state.movement ? "" : movementWords(state.movement);
+  if (head.moved.textContent !== moved) head.moved.textContent = moved;
   renew(head.controls, [chosen.name, chosen.spec, chosen.learning], () => controls(chosen, refresh));
   renew(head.demoted, chosen.demoted ?? null, () => (chosen.demoted ? demotedNotice(chosen) : null));
   if (series) {

@@ -1,4 +1,4 @@
-// What is best said in a table: clicks by position, weights of features, versions.
+// What is best said in a table: clicks by position, weights of features, versions; and in a line, how far a ranker has moved.
 
 function positionTable(positions) {
   if (!positions.length) {
@@ -67,4 +67,30 @@ function versionTable(status, versions, now, act) {
   const head = h("tr", {}, ...names.map((name) => h("th", { scope: "col", class: name === "Learned from" ? "number" : null }, name)),
     h("td", {}));
   return h("div", { class: "scroll versions" }, h("table", { class: "plain" }, h("thead", {}, head), h("tbody", {}, live, rows)));
+}
+
+// One line: how far from the caller's order, what is remembered, what was noticed. What a learner does not tell is left out.
+function movementWords(found) {
+  const rough = (value) => `${Math.round(value * 100)}\u00a0%`;
+  const words = [];
+  if (!found.lists) words.push("Moved from your order: no list yet");
+  else if (found.displacement === 0) words.push("Moved from your order: not at all");
+  else {
+    words.push(`Moved from your order: ${found.displacement.toFixed(1)} places`, `${rough(found.agreement)} of pairs as you had them`,
+      `first item the same in ${rough(found.same_first)} of lists`);
+  }
+  if (found.brought_up) words.push(`${rough(found.brought_up)} of items brought up from below`);
+  if (found.memory) {
+    const known = found.memory.share === null ? "" : `, ${rough(found.memory.share)} of lists`;
+    words.push(`${found.memory.queries === 1 ? "1 query" : `${whole.format(found.memory.queries)} queries`} remembered${known}`);
+  }
+  if (found.drift) words.push(driftWords(found.drift));
+  return words.join("; ");
+}
+
+function driftWords({ alarms, latest, since, lists }) {
+  const back = (list) => `${many(lists - list, "list")} ago`;
+  const last = latest.at(-1);
+  const took = since && since !== last ? ` (another model took over ${back(since)})` : "";
+  return `${alarms ? `users changed ${alarms === 1 ? "once" : `${alarms} times`}, last ${back(last)}` : "no drift noticed"}${took}`;
 }

@@ -37,6 +37,15 @@ def newest(connection: Connection, ranker: str, limit: int) -> list[Seen]:
     ]
 
 
+def latest_bodies(connection: Connection, ranker: str, epoch: int, limit: int) -> list[bytes]:
+    """The latest lists of a ranker as it is since its last reset, whoever made them, the newest first."""
+    sql = (
+        "SELECT body FROM impressions WHERE ranker = ? AND epoch = ? AND erase = 0 "
+        "ORDER BY created DESC, id DESC LIMIT ?"
+    )
+    return [bytes(body) for (body,) in connection.rows(sql, ranker, epoch, limit)]
+
+
 def newest_bodies(
     connection: Connection, ranker: str, epoch: int, since: float, limit: int
 ) -> list[tuple[float, bytes]]:
