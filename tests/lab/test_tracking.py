@@ -185,7 +185,11 @@ def test_who_forgets_recovers_sooner() -> None:
     split = open_split(data)
 
     def measured(forget: float) -> dict[str, Any]:
-        settings: dict[str, Any] = {"params": {"forget": forget, "tempered": False}, "rounds": 1200, "world": "piecewise?every=600"}
+        settings: dict[str, Any] = {
+            "params": {"forget": forget, "tempered": False},
+            "rounds": 1200,
+            "world": "piecewise?every=600",
+        }
         records = [run(Trial("pairrank", data, "perfect", seed=seed, **settings), split) for seed in range(4)]
         return {name: np.array([record.last(name) for record in records]) for name in records[0].measures}
 
