@@ -359,11 +359,11 @@ def test_inspect_tells_what_is_there(local: Shop, capsys: pytest.CaptureFixture[
     assert found["learner"]["parameters"]["pairs"] == "matched"
     theta = codec.loads(local.last)[0]["theta_"]
     assert [one["weight"] for one in found["learner"]["weights"]] == theta.tolist()
-    assert [one["feature"] for one in found["learner"]["weights"]] == ["f0", "f1"]
+    assert [one["feature"] for one in found["learner"]["weights"]] == ["f0", "f1", "your order"]
     state = {one["name"]: one for one in found["learner"]["state"]}
     assert state["theta_"] == {
         "name": "theta_",
-        "shape": [2],
+        "shape": [3],
         "dtype": "float64",
         "least": theta.min(),
         "mean": pytest.approx(theta.mean()),
