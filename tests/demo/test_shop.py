@@ -88,4 +88,4 @@ def test_the_demos_ranker_begins_as_the_shop_betters_it_and_follows_the_change(s
     assert parts[2] > shops[2] + 0.15  # half a minute: the curves have parted
     assert parts[4] > 0.85  # a minute
     assert parts[6] < 0.75  # tastes have changed
-    assert parts[-1] > 0.85  # and are followed, within a minute
+    assert parts[-1] > 0.85  # and are followed

@@ -25,7 +25,7 @@ What to look at:
   0:30  it has learned what shoppers like: NDCG and clicks leave production behind. Look at "Weights" and "Latest
         lists", and under its name how far it has moved. Under "Proof" an experiment begins that will show it from
         clicks alone.
-  2:00  tastes change. Its lists get worse, it explores again, and recovers in about a minute.
+  2:00  tastes change. Its lists get worse, it explores again, and recovers in a minute or two.
   then  press "Roll back" beside an old version: quality falls at once and is learned anew; the rollback can be undone.
         Put hybrid to "shadow", or pause it, and watch what users get.
 
