@@ -83,6 +83,7 @@ def test_what_was_learned_protects_what_it_hangs_on(service: Service) -> None:
     ("spec", "status", "words"),
     [
         ({"learner": "pairank", "features": ["a"]}, 422, ["'pairank'", "did you mean 'pairrank'", "pdgd"]),
+        ({"features": ["a", "b"], "parameters": {"start": [1.0]}}, 422, ["start has 1 weights", "2 features"]),
         ({"learner": "pdgd", "features": ["a"], "parameters": {"speed": 1}}, 422, ["'pdgd'", "'speed'", "rate"]),
         ({"learner": "pdgd", "features": ["a"], "parameters": {"rate": -1}}, 422, ["rate is -1", "above 0"]),
         ({"learner": "pdgd", "features": ["a"], "parameters": {"rate": "fast"}}, 422, ["rate is 'fast'"]),

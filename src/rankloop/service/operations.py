@@ -27,6 +27,11 @@ def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
     if len(spec.features) > engine.settings.max_features:
         raise OverLimit(f"{len(spec.features)} features; the limit max_features is {engine.settings.max_features}")
     spec = complete(spec)
+    start = spec.parameters.get("start")
+    if isinstance(start, list) and len(start) != len(spec.features):
+        raise InvalidParameter(
+            f"start has {len(start)} weights, but the ranker has {len(spec.features)} features; give one each"
+        )
     state, now = models.fresh_state(spec), engine.clock()
 
     def change(connection: Connection) -> bool:
