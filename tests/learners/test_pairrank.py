@@ -144,7 +144,7 @@ def test_refit_is_the_minimiser() -> None:
     told(learner, 40, np.array([1.0, -1.0, 0.5]), np.random.default_rng(3))
     gradient, _ = pairwise.logistic_gradient(learner.theta_, learner.rows_, learner.weights_, 0.5)
     assert np.abs(gradient).max() <= 1e-6
-    direct = np.linalg.inv(learner.prior * np.eye(3) + learner.rows_.T @ learner.rows_)
+    direct = np.linalg.inv(learner.prior * np.eye(3) + learner.rows_.T @ (learner.weights_[:, None] * learner.rows_))
     assert np.abs(learner.inverse_ - direct).max() < 1e-12
     assert learner.log_det_[0] == pytest.approx(-np.linalg.slogdet(direct)[1] - 3 * np.log(learner.prior), rel=1e-9)
 
