@@ -85,8 +85,8 @@ def test_the_logged_learner_itself_learns_the_same_bits(name: str, tmp_path: Pat
         teach(service, "shop", 25)
         state = codec.loads(service.state("shop"))[0]
     with open_store(str(tmp_path / "shop.db")) as database:
-        tries = try_out(database, "shop", [name, "epsilon-greedy"])
-        part = try_out(database, "shop", [name], since=5, at=15)
+        tries = try_out(database, "shop", [f"{name}?start=base", "epsilon-greedy"])  # as a ranker starts
+        part = try_out(database, "shop", [f"{name}?start=base"], since=5, at=15)
     found = tries.challengers[0].learner.state()
     assert {key: value.tobytes() for key, value in found.items()} == {k: v.tobytes() for k, v in state.items()}
     assert (len(tries), len(part), tries.drawn) == (25, 10, 25)
