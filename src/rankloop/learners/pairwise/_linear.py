@@ -10,7 +10,7 @@ from rankloop.errors import InvalidInput
 from rankloop.kernels import pairwise
 from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.learner import checked_order, cut, rows_of, show
-from rankloop.learners.pairwise._start import Start, first_weights
+from rankloop.learners.pairwise._start import Start, weights_now
 from rankloop.telling import Parts
 from rankloop.types import Array, Candidates, Impression
 
@@ -21,7 +21,7 @@ GRADIENT_TOLERANCE = 1e-6  # the largest entry of the gradient that counts as ze
 def scores_of(theta: Array, candidates: Candidates, start: Start = "zero", base: float = 1.0) -> Array:
     """(n,) x·θ, by the weights that a learner starts with while nothing has been learned (θ empty): 0 at "zero"."""
     rows = rows_of(candidates, theta.size, start == "base")
-    return linear_scores(rows, theta if theta.size or start == "zero" else first_weights(start, rows, base))
+    return linear_scores(rows, weights_now(theta, start, rows, base))
 
 
 def best_of(theta: Array, candidates: Candidates, k: int, start: Start = "zero") -> Array:
@@ -39,7 +39,7 @@ def adopted(theta: Array, candidates: Candidates, order: Array, start: Start = "
 def parts_of(theta: Array, impression: Impression, start: Start, base: float = 1.0) -> Parts:
     """Rows with the base order where a learner starts from it, and their weights."""
     rows = rows_of(impression, theta.size, start == "base")
-    return Parts(rows, theta if theta.size or start == "zero" else first_weights(start, rows, base))
+    return Parts(rows, weights_now(theta, start, rows, base))
 
 
 HISTORY: dict[str, tuple[str | int, ...]] = {"rows_": ("m", "w"), "weights_": ("m",), "hessian_inverse_": ("w", "w")}

@@ -42,3 +42,8 @@ def first_weights(start: Start, rows: Array, base: float = 1.0) -> Array:
         raise InvalidInput(f"start has {weights.size} weights, but the candidates have {d} features; give one each")
     scores = linear_scores(rows, weights)
     return np.asarray(weights / np.sqrt(mean_squared_distance(scores.reshape(-1, 1))))
+
+
+def weights_now(theta: Array, start: Start, rows: Array, base: float = 1.0) -> Array:
+    """The weights learned, or those to start with while nothing is (θ empty); at "zero" that is θ, which scores 0."""
+    return theta if theta.size or start == "zero" else first_weights(start, rows, base)

@@ -26,7 +26,7 @@ from rankloop.learner import (
     state_of,
 )
 from rankloop.learners.pairwise._linear import best_of, parts_of, scores_of
-from rankloop.learners.pairwise._start import Start, first_weights, require_start
+from rankloop.learners.pairwise._start import Start, first_weights, require_start, weights_now
 from rankloop.streams import Streams
 from rankloop.telling import Parts
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
@@ -94,7 +94,10 @@ class PDGD:
         """The first k of a Plackett-Luce ranking."""
         features = rows_of(candidates, self.theta_.size, self.start == "base")
         order, rows, scores, rest, chance = plackett_luce.draw(
-            features, self._theta(features), rng.random(len(features)), cut(candidates, k)
+            features,
+            weights_now(self.theta_, self.start, features, BASE),
+            rng.random(len(features)),
+            cut(candidates, k),
         )
         memo = {"scores": scores, "rest": np.array([rest])}
         return drawn(candidates, order, chance, memo, None if self.start == "base" else rows)
@@ -121,15 +124,13 @@ class PDGD:
         """(n,) x·θ, with the base order's part where the learner starts from it."""
         return scores_of(self.theta_, candidates, self.start, BASE)
 
-    def _theta(self, rows: Array) -> Array:
-        """The weights, or those to start with while nothing is learned."""
-        return self.theta_ if self.theta_.size or self.start == "zero" else first_weights(self.start, rows, BASE)
-
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """One step along Σ ρ σ'(s_a - s_b)(x_a - x_b) over clicked a, examined unclicked b."""
         gradient = self.step(impression, feedback, rng)
         if gradient is not None:
-            theta = self._theta(rows_of(impression, self.theta_.size, self.start == "base"))
+            theta = self.theta_
+            if theta.size == 0 and self.start != "zero":
+                theta = first_weights(self.start, rows_of(impression, 0, self.start == "base"), BASE)
             self.theta_ = plackett_luce.pdgd_step(theta, gradient, self.rate_[0])
             self.rate_ = self.rate_ * self.decay
 
