@@ -1,14 +1,24 @@
 """Head and tail: who serves queries that come often, and who those that hardly come? `python -m benchmarks.headtail`.
 
-Queries come with Zipf frequencies, candidates in a production order. NDCG of the lists shown after so many rounds, of
-queries that had come at least 20 times by then (head) and of those that had come at most three times (tail); means over
-seeds with standard errors, in brackets the difference to the first learner, paired by seed.
+Queries come with Zipf frequencies, candidates in a production order. Mean NDCG of all lists shown up to each mark: of
+queries that had come at least 20 times by then (head), of those that had come at most three times (tail), and of all;
+queries without a relevant document are left out. Means over seeds, in brackets the difference to the first learner,
+paired by seed, with its standard error. There are so many queries (10,000) that some still are rare after 100,000
+lists. `python -m benchmarks.yandex_hybrid` asks the same of click models that were fitted to a real log.
+
+Runs are kept in `--out`, each when it ends: interrupted, the same command goes on. A run of other code is made anew.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+import time
 from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -16,69 +26,115 @@ import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
 from rankloop import statistics
+from rankloop.lab.data.dataset import Split
 from rankloop.lab.data.sources import open_split
+from rankloop.lab.runs.provenance import provenance
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.registry import parse_learner
 from rankloop.types import Array
 
 HEAD, TAIL = 20, 3  # times that a query came
-Spread = dict[tuple[int, str], float]
+KINDS = ("head", "tail", "all")
+DATA = "synthetic:mq2007?queries=10000&vali=1&test=1"
+LEARNERS = ["pairrank?start=base", "hybrid?start=base", "bubblerank"]
+Spread = dict[str, float]  # by "kind mark"
 
 
-def spread(query: Array, ndcg: Array, marks: list[int]) -> Spread:
-    """Mean NDCG so far by mark and kind of query; lists of queries without a relevant document count for nobody."""
+def spread(query: Array, ndcg: Array, marks: Sequence[int]) -> Spread:
+    """Mean NDCG so far by kind of query and mark; lists without one (nan) count for nobody.
+
+    >>> spread(np.array(["often"] * 20 + ["rare"]), np.array([0.5] * 20 + [1.0]), [21])
+    {'head 21': 0.5, 'tail 21': 1.0, 'all 21': 0.5238095238095238}
+    """
     found: Spread = {}
     for mark in marks:
-        names, inverse, times = np.unique(query[:mark], return_inverse=True, return_counts=True)
-        assert len(names) == len(times)
+        _, inverse, times = np.unique(query[:mark], return_inverse=True, return_counts=True)
         came, values = times[inverse], ndcg[:mark]
-        for kind, mine in (("head", came >= HEAD), ("tail", came <= TAIL), ("all", came > 0)):
-            found[mark, kind] = float(np.nanmean(values[mine])) if mine.any() else np.nan
+        for kind, mine in zip(KINDS, (came >= HEAD, came <= TAIL, came > 0), strict=True):
+            some = values[mine & ~np.isnan(values)]
+            found[f"{kind} {mark}"] = float(some.mean()) if some.size else np.nan
     return found
 
 
+class Kept:
+    """Results in a file, a line each, so that an interrupted benchmark goes on where it was."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.begun = path, time.monotonic()
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        self.found: dict[str, Spread] = {one["key"]: one["values"] for one in map(json.loads, lines)}
+
+    def of(self, key: str, compute: Callable[[], Spread], said: str) -> Spread:
+        """The values of a key, computed if they are not there yet; a line to stderr says which come now."""
+        if key not in self.found:
+            begun = time.process_time()
+            self.found[key] = compute()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"key": key, "values": self.found[key]}) + "\n")
+            spent = f"{time.process_time() - begun:.0f} s; {(time.monotonic() - self.begun) / 60:.1f} min so far"
+            print(f"{said}: {spent}", file=sys.stderr, flush=True)
+        return self.found[key]
+
+
+def rows_of(
+    user: str, learners: Sequence[str], runs: dict[str, list[Spread]], marks: Sequence[int]
+) -> list[dict[str, Any]]:
+    """A row a learner: each kind and mark, with the difference to the first learner."""
+    rows = []
+    for spec in learners:
+        row: dict[str, Any] = {"user": user, "learner": spec}
+        for mark in marks:
+            for kind in KINDS:
+                values = np.array([one[f"{kind} {mark}"] for one in runs[spec]])
+                row[f"{kind} {mark:,}"] = f"{values.mean():.3f}"
+                if spec != learners[0]:
+                    apart = statistics.mean(values - np.array([one[f"{kind} {mark}"] for one in runs[learners[0]]]))
+                    row[f"{kind} {mark:,}"] += f" ({apart.value:+.3f} ± {apart.error:.3f})"
+        rows.append(row)
+    return rows
+
+
+def served(trial: Trial, split: Split, marks: Sequence[int]) -> Spread:
+    """Carry out a trial and take its lists apart."""
+    record = run(trial, split)
+    starts = split.train.offsets[:-1]
+    relevant = split.train.queries[np.maximum.reduceat(np.asarray(split.train.grades), starts) > 0]
+    query = record.trace["query"]
+    return spread(query, np.where(np.isin(query, relevant), record.trace["ndcg"], np.nan), marks)
+
+
+def parser(description: str | None, out: str) -> ArgumentParser:
+    """What this benchmark and its sister are asked."""
+    options = ArgumentParser(description=description)
+    options.add_argument("--learners", nargs="+", default=LEARNERS)
+    options.add_argument("--marks", nargs="+", type=int, default=[1000, 10_000, 100_000])
+    options.add_argument("--seeds", nargs="+", type=int, default=[10, 11, 12])
+    options.add_argument("--out", type=Path, default=Path(out))
+    return options
+
+
 def main() -> None:
-    """Print the table."""
-    options = ArgumentParser(description=__doc__)
-    options.add_argument("--data", default="synthetic:mq2007")
-    options.add_argument("--users", default="navigational,informational")
-    options.add_argument("--learners", default="pairrank?start=base,hybrid?start=base,bubblerank")
-    options.add_argument("--marks", default="1000,10000")
-    options.add_argument("--seeds", type=int, default=3)
+    """Run what is not there yet, print the table."""
+    options = parser(__doc__, "results/headtail.jsonl")
+    options.add_argument("--data", default=DATA)
+    options.add_argument("--users", nargs="+", default=["navigational", "informational"])
     options.add_argument("--world", default="stationary?base=model:10&frequency=zipf:1")
     given = options.parse_args()
-    marks, split, rows = [int(mark) for mark in given.marks.split(",")], open_split(given.data), []
-    for user in given.users.split(","):
-        first: list[Spread] = []
-        for spec in given.learners.split(","):
-            name, params = parse_learner(spec)
-            runs = []
-            for seed in range(given.seeds):
-                record = run(
-                    Trial(
-                        name,
-                        data=given.data,
-                        user=user,
-                        params=params,
-                        rounds=marks[-1],
-                        seed=seed,
-                        world=given.world,
-                        trace=True,
-                        evaluations=1,
-                    ),
-                    split,
-                )
-                runs.append(spread(record.trace["query"], record.trace["ndcg"], marks))
-            first = first or runs
-            row = {"user": user, "learner": spec}
-            for mark in marks:
-                for kind in ("head", "tail", "all"):
-                    values = np.array([one[mark, kind] for one in runs])
-                    apart = values - np.array([one[mark, kind] for one in first])
-                    beside = f" ({statistics.mean(apart).value:+.3f} ± {statistics.mean(apart).error:.3f})"
-                    row[f"{kind} {mark:,}"] = f"{values.mean():.3f}" + ("" if runs is first else beside)
-            rows.append(row)
-    print(f"Machine: {machine()}; {given.data}, {given.world}, seeds 0 to {given.seeds - 1}\n")
+    marks, split, kept = sorted(given.marks), open_split(given.data), Kept(given.out)
+    rows: list[dict[str, Any]] = []
+    for user in given.users:
+        runs: dict[str, list[Spread]] = {}
+        for seed in given.seeds:
+            for spec in given.learners:
+                name, params = parse_learner(spec)
+                settings: dict[str, Any] = {"data": given.data, "user": user, "params": params, "world": given.world}
+                trial = Trial(name, **settings, rounds=marks[-1], seed=seed, trace=True, evaluations=1)
+                key = f"{trial.id}|{marks}|{provenance(trial).code}"
+                found = kept.of(key, lambda trial=trial: served(trial, split, marks), trial.id)  # type: ignore[misc]
+                runs.setdefault(spec, []).append(found)
+        rows += rows_of(user, given.learners, runs, marks)
+    print(f"Machine: {machine()}; {given.data}, {given.world}, seeds {', '.join(map(str, given.seeds))}\n")
     print_rows(rows)
 
 

@@ -1,4 +1,4 @@
-"""What a log teaches before the first request: `python -m benchmarks.warm [--lists 100000] [--seeds 1]`.
+"""What a log teaches before the first request: `python -m benchmarks.warm [--lists 100000] [--seeds 0 1]`.
 
 A production ranker (a linear model fitted on ten labelled queries) has shown its first ten to simulated users; lists
 and clicks are written as JSON lines. Each learner is warmed with them as `rankloop warm --learner` does it, and then
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 import time
 from argparse import ArgumentParser
@@ -123,7 +124,7 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--lists", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--learners", nargs="+", default=LEARNERS)
     parser.add_argument("--users", nargs="+", default=USERS)
     parser.add_argument("--data", default=DATA)
@@ -134,7 +135,7 @@ def main() -> None:
     stored: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as place:
         log = Path(place) / "log.jsonl"
-        for name, seed in ((name, seed) for name in asked.users for seed in range(asked.seeds)):
+        for name, seed in ((name, seed) for name in asked.users for seed in asked.seeds):
             world = open_world(WORLD, split.train, seed=seed)
             test: Dataset = world.in_base_order(split.test)  # type: ignore[attr-defined]
             probe, user = held_out(test), open_user(name, split.train.highest_grade)
@@ -153,9 +154,11 @@ def main() -> None:
                     found["held-out"] += probe(learner).values()
                     found["first lists"].append(serve(learner, world, user, asked.rounds, seed))
                     found["held-out after"] += probe(learner).values()
+                    print(f"{name}, seed {seed}: {spec}, {start}", file=sys.stderr, flush=True)
             if asked.store and not stored:
                 stored.append(into_store(log, Path(place), asked.learners[0]))
-    print(f"Machine: {machine()}; {asked.lists:,} logged lists, first {asked.rounds:,} shown, {asked.seeds} seed(s)\n")
+    seeds = ", ".join(map(str, asked.seeds))
+    print(f"Machine: {machine()}; {asked.lists:,} logged lists, first {asked.rounds:,} shown, seeds {seeds}\n")
     columns = ["warm seconds", "of CPU", "held-out", "first lists", "held-out after"]
     print_rows(
         [

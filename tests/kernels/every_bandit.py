@@ -37,18 +37,21 @@ def _confidence() -> Results:
 
 
 def _table() -> Results:
-    letters = np.array(["", "a", "zebra", "ä€"]).view(np.int32).reshape(4, 5)
+    letters = np.array(["", "a", "zebra", "ä€"]).view(np.int32)
     seen, older, newer, ends = np.zeros(4, np.int32), np.full(3, -1), np.full(3, -1), np.full(2, -1)
     queries.stamp(seen, positions([2, -1, 0]), 7)
     for slot in (0, 1, 2, 0, 1):
         queries.touch(older, newer, ends, slot)
+    rounds, again = np.array([3, 5, 8]), positions([8, 5])
+    revisited = queries.revisit(positions([5, 3, 8]), seen, again, rounds, older, newer, ends, 2)
     packed = np.arange(10)
     used = queries.pack(packed, positions([6, 1]), positions([3, 2]), positions([1, 0]))
     order, starts, sizes = positions([1, 0, 9, 0]), positions([0, 3]), positions([2, 1])
     return {
-        "fingerprints": queries.fingerprints(letters).tolist(),
+        "fingerprints": queries.fingerprints(letters, 4).tolist(),
         "match": queries.match(positions([5, 3, 8]), positions([8, 1, 5, 5])).tolist(),
         "stamp": seen.tolist(),
+        "revisit": [*revisited[0].tolist(), *revisited[1].tolist(), revisited[2], *rounds.tolist()],
         "touch": [*older.tolist(), *newer.tolist(), *ends.tolist()],
         "chain_ends": [*queries.chain_ends(older, newer), *queries.chain_ends(newer[:1], older[:1])],
         "pack": [used, *packed[:used].tolist()],

@@ -27,7 +27,7 @@ from rankloop.kernels import (
     sequential,
 )
 from tests.kernels import every_bandit, grade_kernels, loop_kernels, network_kernels, read_kernels
-from tests.kernels.inputs import frozen, pair_rows, positions, spd
+from tests.kernels.inputs import NOTHING, frozen, pair_rows, positions, spd
 
 Results = dict[str, list[float] | list[int] | list[bool]]
 
@@ -53,6 +53,7 @@ def results() -> Results:
 
     shown, shown_scores = frozen(features[order]), frozen(scores[order])
     rest = plackett_luce.rest_weight(frozen(scores), positions(order))
+    places, weights = positions(rng.permutation(n)), frozen([*theta, 1.5])
     pairs, odd = pair_rows([(0, 3), (4, 1), (2, 3)]), frozen(np.arange(shown_scores.size) % 2.0)
     found |= {
         "sample": plackett_luce.sample(frozen(scores), uniforms, k).tolist(),
@@ -65,6 +66,11 @@ def results() -> Results:
         "pdgd_gradient": plackett_luce.pdgd_gradient(shown, shown_scores, rest, odd, True).tolist(),
         "pdgd_step": plackett_luce.pdgd_step(theta, theta, 0.5).tolist(),
         "draw": plackett_luce.draw(features, theta, uniforms, k)[0].tolist(),
+        "draw_from_base": plackett_luce.draw_from_base(features, weights, uniforms, k)[0].tolist(),
+        "scores_with_places": ranking.scores_with_places(features, places, weights).tolist(),
+        "pdgd_gradient_from_base": plackett_luce.pdgd_gradient_from_base(
+            shown, places[: len(shown)], shown_scores, rest, odd, True
+        ).tolist(),
     }
 
     found |= {
@@ -74,7 +80,7 @@ def results() -> Results:
     whole = ranking.top_k(frozen(scores), uniforms, n)
     gram = frozen(features @ np.linalg.inv(matrix) @ features.T)
     for logit in (False, True):
-        certain = frozen(certainty.certain_pairs(frozen(scores), gram, 0.3, logit), np.bool_)
+        certain = frozen(certainty.certain_pairs(frozen(scores), gram, NOTHING, 0.3, logit), np.bool_)
         ends = certainty.block_ends(certain, positions(whole))
         found |= {
             f"certain_pairs {logit}": certain.ravel().tolist(),

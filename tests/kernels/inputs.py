@@ -27,6 +27,9 @@ def frozen(values: ArrayLike, dtype: Any = np.float64) -> Array:
     return array
 
 
+NOTHING = frozen([])  # documents have no part of their own
+
+
 def positions(values: ArrayLike) -> Array:
     """Read-only positions or documents."""
     return frozen(values, np.int64)

@@ -6,7 +6,7 @@ import numpy as np
 
 from rankloop.kernels import cascade, certainty, letor, metrics, offline, pairwise, ragged, ranking, user_clicks
 from rankloop.types import Array
-from tests.kernels.inputs import frozen, pair_rows, positions
+from tests.kernels.inputs import NOTHING, frozen, pair_rows, positions
 
 Results = dict[str, list[float] | list[int] | list[bool]]
 LINES = b"2 qid:7 1:0.5 2:-1.25\n0 qid:7 2:3 # 1:9\n1 qid:8 1:0.1 2:123456789.125\n"
@@ -33,7 +33,10 @@ def results() -> Results:
     lists = metrics.ragged_list_metrics(ranked, frozen(2.0**ranked - 1.0), offsets, k, 4.0, 0.8)
     return {
         "rates": cascade.rates(positions([0, -1, 2]), positions([4, 1, 0]), positions([1, 1, 0])).tolist(),
-        "contenders": certainty.contenders(scores, norms, 0.4, k).tolist(),
+        "contenders": [
+            *certainty.contenders(scores, norms, NOTHING, 0.4, k).tolist(),
+            *certainty.contenders(scores, norms, frozen(0.1 * norms), 0.4, k).tolist(),
+        ],
         "topological_swap_shares": shares.ravel().tolist(),
         "block_swap_shares": certainty.block_swap_shares(positions([2, 3, 6]), 5).ravel().tolist(),
         "propensity_weights": pairwise.propensity_weights(
@@ -41,6 +44,7 @@ def results() -> Results:
         ).tolist(),
         "with_places": ranking.with_places(features, positions(range(len(features)))).ravel().tolist(),
         "remember": _remembered(pairs),
+        "recall": [number for part in _recalled() for number in part.tolist()],
         "mean_squared_distance": [float(pairwise.mean_squared_distance(features))],
         "epsilon_greedy_order": ranking.epsilon_greedy_order(scores, ties, coins, 0.5, k).tolist(),
         "dependent_clicks": user_clicks.dependent_clicks(
@@ -70,4 +74,21 @@ def _remembered(pairs: Array) -> list[float]:
     pairwise.remember(
         frozen([0.5, 0.1, -0.3, 0.0]), own, precision, positions([2, 0, -1, 1]), pairs, frozen([0.5, 0.3, 1.0])
     )
+    pairwise.remember_shown(
+        frozen([[1.0], [0.2], [0.3], [0.0]]),
+        frozen([0.5]),
+        own,
+        precision,
+        positions([2, 0, -1, 1]),
+        pairs,
+        frozen([0.5, 0.3, 1.0]),
+    )
     return [*own.tolist(), *precision.tolist()]
+
+
+def _recalled() -> tuple[Array, Array]:
+    """Of four documents two are known."""
+    told = frozen([0.5, 0.1, -0.3]), frozen([4.0, 5.0, 3.0])
+    return pairwise.recall(
+        frozen([0.5, 0.1, -0.3, 0.0]), positions([7, 8, 9]), *told, positions([9, 1, 7, 2]), 0.3, 0.01
+    )

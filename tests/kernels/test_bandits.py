@@ -307,6 +307,24 @@ def test_ids_are_found_where_they_stand(known: list[int], wanted: list[int]) -> 
         seen.add(item)
 
 
+@pytest.mark.parametrize("wanted", [[8, 5], [8, 1, 5]])
+def test_to_revisit_is_to_touch_to_match_and_to_stamp(wanted: list[int]) -> None:
+    """Where an item is missing, nothing is stamped yet."""
+    known, seen, rounds = positions([5, 3, 8]), np.array([2, 2, 1], np.int32), np.array([4, 2])
+    links, others = (np.full(2, -1), np.full(2, -1), np.full(2, -1)), (np.full(2, -1), np.full(2, -1), np.full(2, -1))
+    for slot in (1, 0):
+        queries.touch(*links, slot)
+        queries.touch(*others, slot)
+    numbers, fresh, missing = queries.revisit(known, seen, positions(wanted), rounds, *links, 1)
+    queries.touch(*others, 1)
+    assert [a.tolist() for a in links] == [b.tolist() for b in others]
+    assert numbers.tolist() == queries.match(known, positions(wanted)).tolist()
+    assert rounds.tolist() == [4, 3]
+    assert fresh.tolist() == [item not in (5, 3, 8) for item in wanted]
+    assert missing == sum(fresh)
+    assert seen.tolist() == ([2, 2, 1] if missing else [3, 2, 3])
+
+
 @given(st.lists(st.integers(0, 5), max_size=30))
 def test_the_chain_is_in_the_order_of_the_last_touches(touched: list[int]) -> None:
     older, newer, ends = np.full(6, -1), np.full(6, -1), np.full(2, -1)

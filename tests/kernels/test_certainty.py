@@ -18,7 +18,7 @@ from rankloop.kernels import certainty, long_lists
 from rankloop.learners.pairwise import _long
 from rankloop.learners.pairwise._long import predecessors
 from rankloop.types import Array
-from tests.kernels.inputs import SEEDS, frozen, positions, spd
+from tests.kernels.inputs import NOTHING, SEEDS, frozen, positions, spd
 from tests.reference import certainty as naive
 from tests.reference.ranking import linear_scores
 
@@ -63,8 +63,9 @@ def test_certain_pairs(n: int, d: int, alpha: float, logit: bool, seed: int) -> 
     features[n // 2] = features[0]
     theta, inverse = 3 * rng.normal(size=d), np.linalg.inv(spd(d, rng))
     scores = frozen(linear_scores(features.tolist(), theta.tolist()))
-    certain = certainty.certain_pairs(scores, frozen(features @ inverse @ features.T), alpha, logit)
-    margins = np.array(naive.margins(features, theta, inverse, alpha, logit))
+    own = frozen(rng.random(n) * rng.choice([0.001, 1.0])) if seed % 2 else NOTHING
+    certain = certainty.certain_pairs(scores, frozen(features @ inverse @ features.T), own, alpha, logit)
+    margins = np.array(naive.margins(features, theta, inverse, alpha, logit, own.tolist()))
     # On the bar itself the two ways to round may fall either way.
     clear = np.abs(margins) > 1e-7
     assert (certain == (margins > 0))[clear].all()
@@ -75,14 +76,17 @@ def test_certain_pairs(n: int, d: int, alpha: float, logit: bool, seed: int) -> 
 def test_a_norm_that_rounds_below_zero_is_zero(logit: bool) -> None:
     """Copies of one document have G_ii + G_jj - 2 G_ij = 0, which floats may miss on either side."""
     gram = frozen([[0.3, np.nextafter(0.3, 1)], [np.nextafter(0.3, 1), 0.3]])
-    assert certainty.certain_pairs(frozen([1.0, 0.0]), gram, 5.0, logit).tolist() == [[False, True], [False, False]]
-    assert not certainty.certain_pairs(frozen([1.0, 1.0]), gram, 5.0, logit).any()
+    assert certainty.certain_pairs(frozen([1.0, 0.0]), gram, NOTHING, 5.0, logit).tolist() == [
+        [False, True],
+        [False, False],
+    ]
+    assert not certainty.certain_pairs(frozen([1.0, 1.0]), gram, NOTHING, 5.0, logit).any()
 
 
 @pytest.mark.parametrize("logit", [False, True])
 def test_scores_far_apart_stay_finite(logit: bool) -> None:
     scores, gram = frozen([1e3, -1e3, 0.0]), frozen(np.eye(3))
-    certain = certainty.certain_pairs(scores, gram, 0.1, logit)
+    certain = certainty.certain_pairs(scores, gram, NOTHING, 0.1, logit)
     assert certain.tolist() == [[False, True, True], [False, False, False], [False, True, False]]
 
 
@@ -130,7 +134,7 @@ def test_blocks_of_documents(n: int, alpha: float, logit: bool, seed: int) -> No
     rng = np.random.default_rng(seed)
     features, theta = rng.random((n, 3)), 4 * rng.normal(size=3)
     scores = features @ theta
-    certain = certainty.certain_pairs(frozen(scores), frozen(features @ features.T), alpha, logit)
+    certain = certainty.certain_pairs(frozen(scores), frozen(features @ features.T), NOTHING, alpha, logit)
     expected = naive.blocks(certain)
     assert blocks(certain, np.argsort(-scores).tolist()) == expected
     shown = certainty.random_topological(frozen(certain, np.bool_), frozen(rng.random(n)), n).tolist()
@@ -183,7 +187,7 @@ def test_certain_over(n: int, alpha: float, seed: int) -> None:
     """All documents against all: the relation that PairRank's kernel finds from the same matrix."""
     scores, gram, squares, _ = tangent_case(n, seed)
     found = certainty.certain_over(frozen(scores), frozen(squares), frozen(gram), positions(range(n)), alpha)
-    expected = certainty.certain_pairs(frozen(scores), frozen(gram), alpha, False)
+    expected = certainty.certain_pairs(frozen(scores), frozen(gram), NOTHING, alpha, False)
     assert found.tolist() == expected.tolist()
 
 
@@ -196,8 +200,31 @@ def test_leaving_out_who_cannot_come_up_changes_no_list(n: int, k: int, alpha: f
     free = certainty.reachable(frozen(certain, np.bool_), positions(some))
     running = some[free]
     part = naive.topological_orders(certain[running][:, free], min(k, n))
-    whole = naive.topological_orders(certainty.certain_pairs(frozen(scores), frozen(gram), alpha, False), min(k, n))
+    whole = naive.topological_orders(
+        certainty.certain_pairs(frozen(scores), frozen(gram), NOTHING, alpha, False), min(k, n)
+    )
     assert {tuple(int(running[i]) for i in order): chance for order, chance in part.items()} == whole
+
+
+@given(n=st.integers(1, 7), k=st.integers(1, 4), alpha=st.sampled_from([0.0, 0.1, 0.5]), seed=SEEDS)
+def test_contenders_are_all_who_can_come_up(n: int, k: int, alpha: float, seed: int) -> None:
+    """With widths of their own or without: the law of the first k among contenders is that among all, exactly."""
+    rng = np.random.default_rng(seed)
+    rows, scores = rng.normal(size=(n, 2)), frozen(3 * rng.normal(size=n))
+    own = frozen(rng.random(n) * rng.choice([0.01, 1.0])) if seed % 2 else NOTHING
+    norms = frozen(np.sqrt((rows**2).sum(1)))
+    whole = certainty.certain_pairs(scores, frozen(rows @ rows.T), own, alpha, True)
+    some = certainty.contenders(scores, norms, own, alpha, k)
+    part = naive.topological_orders(whole[np.ix_(some, some)], min(k, n))
+    found = {tuple(int(some[i]) for i in order): chance for order, chance in part.items()}
+    assert found == naive.topological_orders(whole, min(k, n))
+
+
+def test_own_widths_are_added_as_squares() -> None:
+    """Two units apart, each uncertain by 1: radii would touch, √(1 + 1) is less."""
+    scores, norms = frozen([1.9, 0.0]), frozen([0.0, 0.0])
+    assert certainty.contenders(scores, norms, frozen([1.0, 1.0]), 0.3, 1).tolist() == [0]
+    assert certainty.contenders(frozen([1.4, 0.0]), norms, frozen([1.0, 1.0]), 0.3, 1).tolist() == [0, 1]
 
 
 def test_long_lists_are_cut() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import chdtrc
 
-from rankloop.kernels import plackett_luce
+from rankloop.kernels import plackett_luce, ranking
 from tests.kernels.inputs import SCORES, SEEDS, frozen, pair_rows, positions
 from tests.reference import plackett_luce as naive
 
@@ -123,6 +123,30 @@ def test_a_list_is_drawn_with_all_that_belongs_to_it(scores: list[float], seed: 
     assert shown.tolist() == [scores[i] for i in order]
     assert rest == plackett_luce.rest_weight(frozen(scores), order)
     assert chance == plackett_luce.log_probability(shown, rest)
+
+
+@given(st.integers(1, 12), st.integers(1, 5), SEEDS)
+def test_the_base_order_needs_no_column(n: int, d: int, seed: int) -> None:
+    """What is made of the rows as they are is, bit for bit, what is made of rows with the base order as a column."""
+    rng = np.random.default_rng(seed)
+    features, theta, uniforms = frozen(rng.normal(size=(n, d))), frozen(rng.normal(size=d + 1)), frozen(rng.random(n))
+    places = positions(rng.permutation(50)[:n])
+    rows = frozen(ranking.with_places(features, places))
+    scores = ranking.scores_with_places(features, places, theta)
+    assert scores.tobytes() == ranking.linear_scores(rows, theta).tobytes()
+    whole = frozen(ranking.with_places(features, positions(range(n))))
+    plain, based = (
+        plackett_luce.draw(whole, theta, uniforms, 4),
+        plackett_luce.draw_from_base(features, theta, uniforms, 4),
+    )
+    assert plain[0].tolist() == based[0].tolist()
+    assert plain[1][:, :d].tobytes() == based[1].tobytes()
+    assert plain[2].tobytes() == based[2].tobytes()
+    assert plain[3:] == based[3:]
+    clicks = frozen(rng.random(n) < 0.4)
+    gradient = plackett_luce.pdgd_gradient(rows, frozen(scores), 0.3, clicks, True)
+    found = plackett_luce.pdgd_gradient_from_base(features, places, frozen(scores), 0.3, clicks, True)
+    assert found.tobytes() == gradient.tobytes()
 
 
 def test_a_step_of_pdgd() -> None:

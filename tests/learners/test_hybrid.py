@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankloop.kernels import pairwise
+from rankloop.kernels.ranking import linear_scores
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.learners.pairwise.hybrid import Hybrid
 from rankloop.learners.pairwise.pairrank import PairRank
@@ -50,6 +51,31 @@ def test_remembering_is_a_newton_step_a_pair(seed: int, k: int, m: int) -> None:
     pairwise.remember(scores, own, precision, numbers, pairs, weights)
     np.testing.assert_allclose(own, u, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(precision, p, rtol=1e-9)
+
+
+@given(SEEDS, st.integers(1, 8), st.integers(0, 8))
+@settings(deadline=None)
+def test_recalling_finds_each_item_by_its_id(seed: int, n: int, m: int) -> None:
+    rng = np.random.default_rng(seed)
+    ids = rng.permutation(12)
+    known, wanted = ids[:m], rng.permutation(12)[:n]
+    scores, own, precision = rng.normal(size=n), rng.normal(size=m), rng.uniform(3.0, 9.0, size=m)
+    found, spread = pairwise.recall(scores, known, own, precision, wanted, 0.3, 0.01)
+    for i, item in enumerate(wanted.tolist()):
+        at = known.tolist().index(item) if item in known else -1
+        assert found[i] == (scores[i] + own[at] if at >= 0 else scores[i])
+        assert spread[i] == 0.01 * (1.0 / precision[at] if at >= 0 else 0.3)
+
+
+def test_what_the_rows_say_is_the_shared_part() -> None:
+    rng = np.random.default_rng(4)
+    rows, theta, pairs = rng.normal(size=(4, 3)), rng.normal(size=3), np.array([[0, 2], [3, 1]])
+    numbers, weights = np.array([2, 0, 1, -1]), np.array([0.5, 1.0])
+    one, other = (np.zeros(3), np.full(3, 3.0)), (np.zeros(3), np.full(3, 3.0))
+    pairwise.remember_shown(rows, theta, *one, numbers, pairs, weights)
+    pairwise.remember(linear_scores(rows, theta), *other, numbers, pairs, weights)
+    assert [a.tobytes() for a in one] == [b.tobytes() for b in other]
+    assert one[0].any()
 
 
 @pytest.mark.parametrize("start", ["zero", "base"])

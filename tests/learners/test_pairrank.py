@@ -185,7 +185,7 @@ def test_leaving_out_hopeless_documents_changes_nothing() -> None:
         shown = learner.rank(candidates, 6, np.random.default_rng(seed))
         assert shown.order.tolist() == whole.tolist()
         norms = np.sqrt(np.einsum("ij,jk,ik->i", candidates.features, learner.inverse_, candidates.features))
-        spared += 80 - certainty.contenders(scores, norms, 0.3, 6).size
+        spared += 80 - certainty.contenders(scores, norms, np.zeros(0), 0.3, 6).size
     assert spared > 0
 
 

@@ -15,15 +15,22 @@ Relation = Sequence[Sequence[bool]] | Array
 Distribution = dict[tuple[int, ...], Fraction]
 
 
-def margins(features: Array, theta: Array, inverse: Array, alpha: float, logit: bool) -> list[list[float]]:
-    """How far pair (i, j) is above its bar for being certain, from the explicit pair vector x_ij (Definition 1)."""
+def margins(
+    features: Array, theta: Array, inverse: Array, alpha: float, logit: bool, own: Sequence[float] = ()
+) -> list[list[float]]:
+    """How far pair (i, j) is above its bar for being certain, from the explicit pair vector x_ij (Definition 1).
+
+    `own` are the variances of parts of the scores that belong to one document each.
+    """
     rows = []
-    for x_i in features:
+    for i, x_i in enumerate(features):
         row = []
-        for x_j in features:
+        for j, x_j in enumerate(features):
             x_ij = x_i - x_j
             lead = float(x_ij @ theta)
             width = alpha * math.sqrt(float(x_ij @ inverse @ x_ij))
+            if own:
+                width = math.sqrt(width**2 + own[i] + own[j])
             row.append(lead - width if logit else 1 / (1 + math.exp(-lead)) - width - 1 / 2)
         rows.append(row)
     return rows

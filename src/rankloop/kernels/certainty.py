@@ -15,17 +15,22 @@ from rankloop.types import Array
 
 
 @jit
-def certain_pairs(scores: Array, gram: Array, alpha: float, logit: bool) -> Array:
+def certain_pairs(scores: Array, gram: Array, own: Array, alpha: float, logit: bool) -> Array:
     """(n, n) the certain relation from the Gram matrix G = X M⁻¹ Xᵀ: ‖x_i - x_j‖² = G_ii + G_jj - 2 G_ij.
 
-    With `logit` a pair is certain iff s_i - s_j > α‖x_ij‖, else iff σ(s_i - s_j) - α‖x_ij‖ > 1/2.
+    With `logit` a pair is certain iff s_i - s_j > w_ij, else iff σ(s_i - s_j) - w_ij > 1/2, for the width
+    w_ij² = α²‖x_ij‖² + v_i + v_j; `own` are the v (n,), or empty: all 0.
     """
-    n = scores.size
+    n, square_alpha = scores.size, alpha * alpha
     certain = np.zeros((n, n), np.bool_)
     for i in range(n):
         for j in range(i):
             gap = scores[i] - scores[j]
-            square = alpha * alpha * max(gram[i, i] + gram[j, j] - 2.0 * gram[i, j], 0.0)
+            if own.size:
+                diagonal = (square_alpha * gram[i, i] + own[i]) + (square_alpha * gram[j, j] + own[j])
+                square = max(diagonal - 2.0 * (square_alpha * gram[i, j]), 0.0)
+            else:
+                square = square_alpha * max(gram[i, i] + gram[j, j] - 2.0 * gram[i, j], 0.0)
             if gap == 0.0:
                 continue
             if logit:
@@ -145,16 +150,40 @@ def row_norms(half: Array, rows: Array) -> Array:
 
 
 @jit
-def contenders(scores: Array, norms: Array, alpha: float, k: int) -> Array:
-    """Positions of the documents that can be among the first k, by a bound that needs no pair.
+def contenders(scores: Array, norms: Array, own: Array, alpha: float, k: int) -> Array:
+    """Positions of the documents that can be among the first k, by bounds that need no Gram matrix.
 
     With the logit rule ‖x_ij‖ ≤ ‖x_i‖ + ‖x_j‖ (any common origin), so i is certain over j whenever
-    s_i - α‖x_i‖ > s_j + α‖x_j‖. A document with k such predecessors never comes up, nor does any it is certain over:
-    the rule is transitive. Leaving them out changes nothing but the time, which long lists need.
+    s_i - r_i > s_j + r_j, with r_i² = α²‖x_i‖² + v_i (`own` (n,), or empty: all 0). A document with k such predecessors
+    never comes up, nor does any it is certain over: the rule is transitive. Leaving them out changes nothing but the
+    time, which long lists need.
+
+    Where documents have widths of their own, α²(‖x_i‖ + ‖x_j‖)² + v_i + v_j is a closer bound than (r_i + r_j)², so
+    those that passed are held against the k that passed best.
     """
-    lower = np.sort(scores - alpha * norms)
-    bar = lower[max(scores.size - k, 0)]
-    return np.flatnonzero(scores + alpha * norms >= bar)
+    n = scores.size
+    radii = alpha * norms
+    for i in range(own.size):
+        radii[i] = np.sqrt(alpha * alpha * (norms[i] * norms[i]) + own[i])
+    lower = scores - radii
+    bar = np.sort(lower)[max(n - k, 0)]
+    found = np.flatnonzero(scores + radii >= bar)
+    if own.size == 0:
+        return found
+    best = np.flatnonzero(lower >= bar)
+    count = 0
+    for j in found:
+        may_fail = best.size - k  # how many of the best need not be certain over it
+        for b in best:
+            gap, reach = scores[b] - scores[j], alpha * (norms[b] + norms[j])
+            if gap <= 0.0 or gap * gap <= reach * reach + own[b] + own[j]:
+                may_fail -= 1
+                if may_fail < 0:
+                    break
+        if may_fail < 0:
+            found[count] = j
+            count += 1
+    return found[:count]
 
 
 @jit

@@ -6,6 +6,8 @@ import numpy as np
 
 from rankloop.kernels._jit import jit
 from rankloop.kernels.elementary import exp, log1p
+from rankloop.kernels.products import row_products
+from rankloop.kernels.queries import match
 from rankloop.types import Array
 
 ADJACENT, MATCHED, ALL = 0, 1, 2
@@ -233,6 +235,32 @@ def remember(scores: Array, own: Array, precision: Array, numbers: Array, pairs:
         p = sigmoid(margin + step * spread)
         precision[i] += weight * p * (1.0 - p)
         precision[j] += weight * p * (1.0 - p)
+
+
+@jit
+def remember_shown(
+    rows: Array, theta: Array, own: Array, precision: Array, numbers: Array, pairs: Array, weights: Array
+) -> None:
+    """`remember`, the shared part being what θ says of the rows shown (k, d)."""
+    remember(row_products(rows, theta), own, precision, numbers, pairs, weights)
+
+
+@jit
+def recall(
+    scores: Array, known: Array, own: Array, precision: Array, wanted: Array, prior: float, width: float
+) -> tuple[Array, Array]:
+    """(n,) scores with what is remembered of each document, and (n,) what its own part is uncertain by: width / P.
+
+    `known` (m,) are the items that `own` and `precision` tell of, `wanted` (n,) those that have the `scores`. One that
+    is not known has no part of its own yet, and the variance `prior` in place of 1 / P.
+    """
+    places = match(known[: min(own.size, precision.size)], wanted)
+    found, spread = np.empty(scores.size), np.empty(scores.size)
+    for i in range(scores.size):
+        place = places[i]
+        found[i] = scores[i] + (own[place] if place >= 0 else 0.0)
+        spread[i] = width * (1.0 / precision[place] if place >= 0 else prior)
+    return found, spread
 
 
 @jit

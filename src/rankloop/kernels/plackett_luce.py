@@ -7,7 +7,7 @@ import numpy as np
 from rankloop.kernels._jit import jit
 from rankloop.kernels.elementary import exp, exps, log, log1p
 from rankloop.kernels.pairwise import ALL, click_pairs
-from rankloop.kernels.ranking import linear_scores, top_k
+from rankloop.kernels.ranking import linear_scores, scores_with_places, top_k
 from rankloop.types import Array
 
 TINY = 1e-300  # keeps a denominator that underflowed above zero
@@ -25,7 +25,18 @@ def sample(scores: Array, uniforms: Array, k: int) -> Array:
 @jit
 def draw(features: Array, theta: Array, uniforms: Array, k: int) -> tuple[Array, Array, Array, float, float]:
     """A list of a linear model: order (k,), its rows (k, d), their scores (k,), the weight of the rest, and log P."""
-    scores = linear_scores(features, theta)
+    return _listed(features, linear_scores(features, theta), uniforms, k)
+
+
+@jit
+def draw_from_base(features: Array, theta: Array, uniforms: Array, k: int) -> tuple[Array, Array, Array, float, float]:
+    """The same of a model whose last weight is that of the base order, which the features have no column for."""
+    places = np.arange(features.shape[0])
+    return _listed(features, scores_with_places(features, places, theta), uniforms, k)
+
+
+@jit
+def _listed(features: Array, scores: Array, uniforms: Array, k: int) -> tuple[Array, Array, Array, float, float]:
     order = sample(scores, uniforms, k)
     rows, shown = np.empty((order.size, features.shape[1])), np.empty(order.size)
     for p in range(order.size):
@@ -114,15 +125,26 @@ def pdgd_pulls(scores: Array, rest: float, pairs: Array) -> Array:
 @jit
 def pdgd_gradient(features: Array, scores: Array, rest: float, clicks: Array, plus_one: bool) -> Array:
     """(d,) Σ ρ σ'(s_a - s_b) (x_a - x_b) over clicked a, examined unclicked b; empty if there is no such pair."""
+    return pdgd_gradient_from_base(features, np.empty(0, np.int64), scores, rest, clicks, plus_one)
+
+
+@jit
+def pdgd_gradient_from_base(
+    features: Array, places: Array, scores: Array, rest: float, clicks: Array, plus_one: bool
+) -> Array:
+    """(d + 1,) the same of `with_places`, bit for bit, without a copy of the rows; (d,) if `places` is empty."""
     pairs = click_pairs(clicks, plus_one, ALL, clicks)
     if pairs.shape[0] == 0:
         return np.empty(0)
     pull = pdgd_pulls(scores, rest, pairs)  # summed a document first, so that features are read once
-    gradient = np.zeros(features.shape[1])
-    for p in range(features.shape[0]):
+    n, d = features.shape
+    gradient = np.zeros(d + (places.size > 0))
+    for p in range(n):
         if pull[p] != 0.0:
-            for j in range(gradient.size):
+            for j in range(d):
                 gradient[j] += pull[p] * features[p, j]
+            if places.size:
+                gradient[d] += pull[p] * -log(1.0 + places[p])
     return gradient
 
 

@@ -13,23 +13,28 @@ NONE = -1
 
 
 @jit
-def fingerprints(letters: Array) -> Array:
-    """(n,) a negative number for each string; `letters` (n, width) holds code points, 0 behind the last one.
+def fingerprints(letters: Array, n: int) -> Array:
+    """(n,) a negative number for each of n strings; `letters` (n·width,) holds their code points, 0 behind the last.
 
     Two polynomials modulo PRIME, 31 bits each: of 4.6e18 pairs of different ids one meets. The width does not matter.
+
+    2³¹ is 1 modulo PRIME, so what lies above the lowest 31 bits may be added to them: no division but the last. Numbers
+    so kept stay below 2³¹ / (1 - BASE / 2³¹), 4.9e9, and their products with a base within 63 bits.
     """
-    n, width = letters.shape
+    width = letters.size // max(n, 1)
     codes = np.empty(n, np.int64)
     for i in range(n):
-        end = width
-        while end > 0 and letters[i, end - 1] == 0:
+        begin, end = i * width, (i + 1) * width
+        while end > begin and letters[end - 1] == 0:
             end -= 1
         one, two = 1, 1
-        for j in range(end):
-            letter = int(letters[i, j]) + 1
-            one = (one * BASES[0] + letter) % PRIME
-            two = (two * BASES[1] + letter) % PRIME
-        codes[i] = -1 - ((one << 31) | two)
+        for j in range(begin, end):
+            letter = int(letters[j]) + 1
+            one = one * BASES[0] + letter
+            two = two * BASES[1] + letter
+            one = (one & PRIME) + (one >> 31)
+            two = (two & PRIME) + (two >> 31)
+        codes[i] = -1 - (((one % PRIME) << 31) | (two % PRIME))
     return codes
 
 
@@ -62,6 +67,25 @@ def stamp(seen: Array, numbers: Array, mark: int) -> None:
     for number in numbers:
         if number != NONE:
             seen[number] = mark
+
+
+@jit
+def revisit(
+    known: Array, seen: Array, wanted: Array, rounds: Array, older: Array, newer: Array, ends: Array, slot: int
+) -> tuple[Array, Array, int]:
+    """One round more of the query in `slot`, the newest now: its items' numbers, which have none yet, and how many.
+
+    `match`, `touch` and `stamp` in one call, in place: a list is learned from in microseconds, and a call takes one.
+    Where items are missing nothing is stamped yet: the query may have to move, and what it leaves behind is saved too.
+    """
+    touch(older, newer, ends, slot)
+    rounds[slot] += 1
+    numbers = match(known, wanted)
+    fresh = numbers < 0
+    missing = int(np.count_nonzero(fresh))
+    if missing == 0:
+        stamp(seen, numbers, rounds[slot])
+    return numbers, fresh, missing
 
 
 @jit

@@ -19,6 +19,7 @@ finds, adds, forgets, saves and restores them. A query's arrays are handed out a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
@@ -74,9 +75,9 @@ def codes_of(items: Array) -> Array:
     """(n,) int64: integer ids as they are, strings as fingerprints."""
     if items.dtype.kind != "U":
         return items
-    width = items.dtype.itemsize // 4
-    letters = np.ascontiguousarray(items, items.dtype.newbyteorder("=")).view(np.int32)
-    return kernels.fingerprints(letters.reshape(items.size, width))
+    if not (items.dtype.isnative and items.flags.c_contiguous):
+        items = np.ascontiguousarray(items, items.dtype.newbyteorder("="))
+    return kernels.fingerprints(items.view(np.int32), items.size)
 
 
 def pairs_of(items: Any) -> Any:
@@ -136,11 +137,11 @@ class Queries:
 
     def items(self, slot: int) -> Array:
         """(m,) ids or fingerprints of a query's items, by number; empty for slot -1."""
-        return self._part("items", slot)
+        return self.parts(slot, "items")[0] if slot >= 0 else self.arrays["items"][:0]
 
     def numbers(self, slot: int, codes: Array) -> Array:
         """(n,) each item's number in its query, -1 if it is not known."""
-        return kernels.match(self._part("items", slot), codes)
+        return kernels.match(self.items(slot), codes)
 
     def of(self, slot: int) -> tuple[Array, ...]:
         """Views of a query's fields in the order in which they were declared: (1,), (m,) or (m (m - 1) / 2,).
@@ -157,12 +158,11 @@ class Queries:
             where[per] = slice(start, start + count(size))
         return tuple([arrays[name][where[field.per]] for name, field in self.fields.items()])
 
-    def _part(self, name: str, slot: int) -> Array:
-        """A view of one number of each item of a query."""
-        if slot < 0:
-            return self.arrays[name][:0]
-        start = self.arrays["starts"].item(slot)
-        return self.arrays[name][start : start + self.arrays["sizes"].item(slot)]
+    def parts(self, slot: int, *names: str) -> list[Array]:
+        """Views of the numbers that each item of a known query has, by name; `items` are its ids or fingerprints."""
+        arrays, start = self.arrays, self.arrays["starts"].item(slot)
+        mine = slice(start, start + arrays["sizes"].item(slot))
+        return [arrays[name][mine] for name in names]
 
     def bytes_of(self, items: int) -> int:
         """What a query with so many items costs, without the dictionary's entry."""
@@ -178,20 +178,20 @@ class Queries:
         if slot == kernels.NONE:
             slot = self._admit(code, min(len(codes), self.max_items))
         arrays = self.arrays
-        kernels.touch(arrays["older"], arrays["newer"], self.ends, slot)
-        arrays["rounds"][slot] += 1
-        numbers = self.numbers(slot, codes)
-        fresh = numbers < 0
-        if fresh.any():
+        known, seen = self.parts(slot, "items", "seen")
+        numbers, fresh, missing = kernels.revisit(
+            known, seen, codes, arrays["rounds"], arrays["older"], arrays["newer"], self.ends, slot
+        )
+        if missing:
             self._add(slot, codes, numbers)
             fresh &= numbers >= 0
-        kernels.stamp(self._part("seen", slot), numbers, arrays["rounds"].item(slot))
+            kernels.stamp(self.parts(slot, "seen")[0], numbers, arrays["rounds"].item(slot))
         return Entered(slot, numbers, fresh)
 
     def set_rounds(self, slot: int, rounds: int) -> None:
         """Say how often a query was learned from, each time with all its items: how a compiled loop ends."""
         self.arrays["rounds"][slot] = rounds
-        self._part("seen", slot)[:] = rounds
+        self.parts(slot, "seen")[0][:] = rounds
 
     def _admit(self, code: int, room: int) -> int:
         """A slot for a new query, with room for so many items and none in it."""
@@ -369,6 +369,7 @@ def only_query(table: Queries, query: str, items: int) -> int:
     return table.enter(query, np.arange(items)).slot
 
 
+@lru_cache(maxsize=10_000)  # a query that comes back is looked up, once to rank and once to learn
 def _fingerprint(query: str) -> int:
     digest = blake2b(query.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)

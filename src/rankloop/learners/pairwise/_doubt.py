@@ -10,7 +10,7 @@ import numpy as np
 
 from rankloop.kernels import certainty, long_lists
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
-from rankloop.learners.pairwise._long import UNSURE, predecessors, turned
+from rankloop.learners.pairwise._long import NOTHING, UNSURE, predecessors, turned
 from rankloop.types import Array
 
 LONG = 500  # candidates from which a matrix of all pairs costs more than to ask pair by pair
@@ -41,7 +41,7 @@ class Doubt(NamedTuple):
     inverse: Array  # (d, d), or (0, 0)
     alpha: float
     logit: bool
-    own: Array | None = None
+    own: Array = NOTHING  # (n,), or (0,)
 
     def draw(self, k: int, rng: np.random.Generator, blocks: bool) -> Draw:
         """The first k of a random order: of whole blocks, or one that respects every certain pair."""
@@ -88,11 +88,8 @@ class Doubt(NamedTuple):
         """(n, n) which document is certainly better than which."""
         if self.inverse.size == 0:
             return np.zeros((self.scores.size, self.scores.size), np.bool_)
-        gram, alpha = self.rows @ self.inverse @ self.rows.T, self.alpha
-        if self.own is not None:
-            _widen(gram, alpha, self.own)
-            alpha = 1.0
-        return certainty.certain_pairs(self.scores, gram, alpha, self.logit)
+        gram = self.rows @ self.inverse @ self.rows.T
+        return certainty.certain_pairs(self.scores, gram, self.own, self.alpha, self.logit)
 
     def ends(self, ranked: Array, k: int) -> Array:
         """(b,) the rank at which each block ends, at least of the blocks that the first k ranks lie in."""
@@ -109,14 +106,11 @@ class Doubt(NamedTuple):
             return np.arange(self.scores.size), self.certain()
         centred = certainty.centred_rows(self.rows)  # pairs are the same, single norms shorter: fewer contenders
         half = centred @ self.inverse
-        norms, alpha, own = certainty.row_norms(half, centred), self.alpha, self.own
-        if own is not None:
-            norms, alpha = np.sqrt(self.alpha**2 * norms**2 + own), 1.0
-        running = certainty.contenders(self.scores, norms, alpha, k)
+        alpha, own = self.alpha, self.own
+        running = certainty.contenders(self.scores, certainty.row_norms(half, centred), own, alpha, k)
         gram = half[running] @ centred[running].T
-        if own is not None:
-            _widen(gram, self.alpha, own[running])
-        return running, certainty.certain_pairs(self.scores[running], gram, alpha, True)
+        own = own[running] if own.size else own
+        return running, certainty.certain_pairs(self.scores[running], gram, own, alpha, True)
 
     def waiting(self, k: int) -> tuple[Array, Array]:
         """Whitened rows, and how many documents are certainly above each (up to k).
@@ -130,7 +124,7 @@ class Doubt(NamedTuple):
         n, root = self.scores.size, self._root()
         half = np.linalg.solve(root, self.theta)
         reach = (1.0 if self.logit else 1.0 / 16.0) * (half @ half)
-        if self.own is None and reach < (1.0 - 1e-6) * self.alpha**2:  # rounding errs by far less
+        if not self.own.size and reach < (1.0 - 1e-6) * self.alpha**2:  # rounding errs by far less
             return self.rows, np.zeros(n, np.int64)
         if reach < UNSURE * self.alpha**2:
             root = turned(root, half, self.rows)
@@ -144,9 +138,3 @@ class Doubt(NamedTuple):
         except np.linalg.LinAlgError:  # rounding has taken a direction that is all but known to 0 or below
             values, vectors = np.linalg.eigh(self.inverse)
             return np.asarray(vectors * np.sqrt(np.maximum(values, 1e-16 * values[-1])))
-
-
-def _widen(gram: Array, alpha: float, own: Array) -> None:
-    """Make a Gram matrix that of squared widths, in place: α² G, and each document's own part on the diagonal."""
-    gram *= alpha**2
-    np.fill_diagonal(gram, gram.diagonal() + own)

@@ -8,6 +8,7 @@ from rankloop.kernels.certainty import contenders
 from rankloop.kernels.long_lists import count_predecessors
 from rankloop.types import Array
 
+NOTHING = np.zeros(0)  # documents have no part of their own, or it is left out
 BLOCK = 384  # documents that are compared at a time: their products fit into a processor's cache
 FIRST = 128  # of those asked, so many by themselves: once something is known they put out most of a block
 WIDTHS = (12, 28, 60)  # columns of the rows to look at first, where they will do
@@ -48,7 +49,7 @@ def predecessors(white: Array, scores: Array, ranked: Array, alpha: float, logit
     waiting = np.zeros(len(white), np.int64)
     if logit:  # most of a long list is out by a bound that needs no pair; longer norms only make it more careful
         running = np.zeros(len(white), np.bool_)
-        running[contenders(scores, (1.0 + 1e-5) * np.sqrt(squares), alpha, k)] = True
+        running[contenders(scores, (1.0 + 1e-5) * np.sqrt(squares), NOTHING, alpha, k)] = True
         waiting[~running] = k
         ranked = ranked[running[ranked]]
     forms = _Forms(white, squares, scores, ranked, alpha, logit)

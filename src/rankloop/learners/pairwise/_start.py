@@ -36,12 +36,19 @@ def first_weights(start: Start, rows: Array, base: float = 1.0) -> Array:
     if start == "zero":
         return np.zeros(d)
     if start == "base":
-        return np.append(np.zeros(d - 1), base)
+        return base_weights(d - 1, base)
     weights = np.array(start, np.float64)
     if weights.size != d:
         raise InvalidInput(f"start has {weights.size} weights, but the candidates have {d} features; give one each")
     scores = linear_scores(rows, weights)
     return np.asarray(weights / np.sqrt(mean_squared_distance(scores.reshape(-1, 1))))
+
+
+def base_weights(features: int, base: float) -> Array:
+    """(features + 1,) nothing but the caller's order counts, by so much."""
+    weights = np.zeros(features + 1)
+    weights[-1] = base
+    return weights
 
 
 def weights_now(theta: Array, start: Start, rows: Array, base: float = 1.0) -> Array:

@@ -109,11 +109,11 @@ class Hybrid(PairRank):
     def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> None:
         """Let the query's own part learn what θ, which has learned, leaves."""
         slot, numbers, _ = self._memory.enter(impression.query, codes_of(impression.items))
-        own, precision = self._memory.of(slot)
+        own, precision = self._memory.parts(slot, "own", "precision")
         if self.forget < 1.0:
             precision *= self.forget
             precision += (1.0 - self.forget) / self.memory
-        pairwise.remember(linear_scores(rows, self.theta_), own, precision, numbers, pairs, weights)
+        pairwise.remember_shown(rows, self.theta_, own, precision, numbers, pairs, weights)
 
     def state(self) -> dict[str, Array]:
         """θ, the confidence matrix and what is remembered."""
@@ -136,9 +136,8 @@ class Hybrid(PairRank):
         slot = self._memory.find(source.query)
         if slot < 0:
             return doubt
-        own, precision = self._memory.of(slot)
-        numbers = self._memory.numbers(slot, codes_of(source.items))
-        known = numbers >= 0
-        scores = doubt.scores + np.where(known, own[numbers], 0.0)
-        spread = np.where(known, 1.0 / precision[numbers], self.memory)
-        return doubt._replace(scores=scores, own=self.beta**2 * spread)
+        known, own, precision = self._memory.parts(slot, "items", "own", "precision")
+        rows, scores, theta, inverse, alpha, logit, _ = doubt
+        asked, width = codes_of(source.items), self.beta**2
+        scores, own = pairwise.recall(scores, known, own, precision, asked, self.memory, width)
+        return Doubt(rows, scores, theta, inverse, alpha, logit, own)

@@ -26,12 +26,14 @@ from rankloop.learner import (
     state_of,
 )
 from rankloop.learners.pairwise._linear import best_of, parts_of, scores_of
-from rankloop.learners.pairwise._start import Start, first_weights, require_start, weights_now
+from rankloop.learners.pairwise._start import Start, base_weights, first_weights, require_start, weights_now
 from rankloop.streams import Streams
 from rankloop.telling import Parts
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 BASE = 3.0  # weight of the base order: P ∝ (1 + position)⁻³, the caller's first document comes first in four of five
+
+NOWHERE = np.empty(0, np.int64)  # places of documents where the base order does not count
 
 
 @dataclass
@@ -92,15 +94,15 @@ class PDGD:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The first k of a Plackett-Luce ranking."""
-        features = rows_of(candidates, self.theta_.size, self.start == "base")
-        order, rows, scores, rest, chance = plackett_luce.draw(
-            features,
-            weights_now(self.theta_, self.start, features, BASE),
-            rng.random(len(features)),
-            cut(candidates, k),
-        )
-        memo = {"scores": scores, "rest": np.array([rest])}
-        return drawn(candidates, order, chance, memo, None if self.start == "base" else rows)
+        features, theta, k = self._rows(candidates), self.theta_, cut(candidates, k)
+        if self.start == "base":
+            theta = theta if theta.size else base_weights(features.shape[1], BASE)
+            listed = plackett_luce.draw_from_base(features, theta, rng.random(len(features)), k)
+        else:
+            theta = weights_now(theta, self.start, features)
+            listed = plackett_luce.draw(features, theta, rng.random(len(features)), k)
+        order, rows, scores, rest, chance = listed
+        return drawn(candidates, order, chance, {"scores": scores, "rest": np.array([rest])}, rows)
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """The Plackett-Luce probability of a list."""
@@ -137,10 +139,15 @@ class PDGD:
     def step(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
         """(d,) the gradient, None if there is no pair. θ is left to the caller."""
         clicks = checked_values(self, impression, feedback)
-        features = rows_of(impression, self.theta_.size, self.start == "base")
-        scores, rest = memo_of(impression, "scores", clicks.size), memo_of(impression, "rest", 1)
-        gradient = plackett_luce.pdgd_gradient(features, scores, rest[0], clicks, self.plus_one)
+        features, places = self._rows(impression), impression.order if self.start == "base" else NOWHERE
+        shown = memo_of(impression, "scores", clicks.size), memo_of(impression, "rest", 1)[0]
+        gradient = plackett_luce.pdgd_gradient_from_base(features, places, *shown, clicks, self.plus_one)
         return gradient if gradient.size else None
+
+    def _rows(self, source: Candidates | Impression) -> Array:
+        """The features alone: kernels know what the base order is, so no row is copied to have it as a column."""
+        width = self.theta_.size
+        return rows_of(source, width - 1 if width and self.start == "base" else width)
 
     def compiled_rounds(self) -> Callable[[Rounds, int, Streams], None] | None:
         """What takes this learner through many rounds of a simulation at once: `rank` and `learn`, bit for bit."""
