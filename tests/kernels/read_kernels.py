@@ -44,6 +44,7 @@ def results() -> Results:
         ).tolist(),
         "with_places": ranking.with_places(features, positions(range(len(features)))).ravel().tolist(),
         "remember": _remembered(pairs),
+        "news": _news(pairs).tolist(),
         "recall": [number for part in _recalled() for number in part.tolist()],
         "mean_squared_distance": [float(pairwise.mean_squared_distance(features))],
         "epsilon_greedy_order": ranking.epsilon_greedy_order(scores, ties, coins, 0.5, k).tolist(),
@@ -84,6 +85,11 @@ def _remembered(pairs: Array) -> list[float]:
         frozen([0.5, 0.3, 1.0]),
     )
     return [*own.tolist(), *precision.tolist()]
+
+
+def _news(pairs: Array) -> Array:
+    known, precision, shown = np.array([4, 2, 7]), np.array([2.0, 3.5, 9.0]), np.arange(int(pairs.max()) + 1)
+    return pairwise.news(known, precision, shown, 0.5, pairs, np.linspace(0.1, 1.0, len(pairs)))
 
 
 def _recalled() -> tuple[Array, Array]:

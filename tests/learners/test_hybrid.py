@@ -78,16 +78,49 @@ def test_what_the_rows_say_is_the_shared_part() -> None:
     assert one[0].any()
 
 
+@given(SEEDS, st.integers(1, 8), st.integers(2, 8), st.integers(0, 12))
+@settings(deadline=None)
+def test_news_is_what_the_own_parts_have_not_taken_in(seed: int, n: int, k: int, m: int) -> None:
+    rng = np.random.default_rng(seed)
+    known, shown, prior = rng.permutation(12)[:n], rng.permutation(12)[:k], 0.4
+    precision = 1.0 / prior + rng.exponential(size=n)
+    pairs = np.array([rng.permutation(k)[:2] for _ in range(m)], np.int64).reshape(-1, 2)
+    weights = rng.random(m)
+    gained = dict(zip(known.tolist(), (precision - 1.0 / prior).tolist(), strict=True))
+    expected = [
+        weight / (1.0 + prior * (gained.get(int(shown[a]), 0.0) + gained.get(int(shown[b]), 0.0)))
+        for (a, b), weight in zip(pairs, weights, strict=True)
+    ]
+    found = pairwise.news(known, precision, shown, prior, pairs, weights)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize("start", ["zero", "base"])
-def test_theta_learns_what_pairrank_learns_from_the_same_lists(start: str) -> None:
+def test_theta_learns_what_pairrank_learns_from_queries_that_come_once(start: str) -> None:
     hybrid, plain, rng = Hybrid(start=start), PairRank(start=start), np.random.default_rng(0)
     for t in range(60):
-        shown = hybrid.rank(shelf(t % 4), 6, rng)
+        shown = hybrid.rank(shelf(t), 6, rng)
         told = clicks(rng, 6)
         hybrid.learn(shown, told, np.random.default_rng(t))
         plain.learn(shown, told, np.random.default_rng(t))
     assert hybrid.theta_.tobytes() == plain.theta_.tobytes()
     assert hybrid.inverse_.tobytes() == plain.inverse_.tobytes()
+
+
+def test_a_query_that_comes_again_and_again_says_ever_less_of_the_others() -> None:
+    """The same list a hundred times: the confidence in θ stops growing, though PairRank's goes on."""
+    found = {}
+    for learner in (Hybrid(), PairRank()):
+        rng, gained = np.random.default_rng(1), []
+        shown = learner.rank(shelf(0), 6, rng)
+        for _ in range(100):
+            learner.learn(shown, Feedback("clicks", np.array([0.0, 1, 0, 1, 0, 0])), rng)
+            gained.append(float(learner.log_det_[0]))
+        found[type(learner)] = gained
+    assert found[Hybrid][0] == found[PairRank][0]  # the first time all is news
+    assert found[Hybrid][-1] < 0.6 * found[PairRank][-1]
+    late = [gained[-1] - gained[49] for gained in found.values()]
+    assert late[0] < 0.5 * late[1]
 
 
 def test_a_query_that_never_came_is_ranked_as_pairrank_ranks_it() -> None:

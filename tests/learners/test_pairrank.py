@@ -127,6 +127,31 @@ def _linear_world(seed: int) -> Dataset:
     return Dataset("linear", features, grades, np.arange(0, 1201, 20), np.arange(60).astype(str))
 
 
+@pytest.mark.parametrize("clicked", [[5], [1, 3], [0, 1, 2, 4, 5]])
+def test_pairs_of_a_list_tell_what_its_clicks_tell(clicked: list[int]) -> None:
+    """2/m: the pairs' curvature is then the information of m answers "clicked or not" with a level of their own."""
+    rng, m = np.random.default_rng(3), 8
+    rows = rng.normal(size=(m, 3))
+    hits = np.isin(np.arange(m), clicked)
+    pairs = np.array([(a, b) for a in np.flatnonzero(hits) for b in np.flatnonzero(~hits)])
+    share = len(clicked) / m
+    of_answers = m * share * (1 - share) * np.cov(rows.T)
+    of_pairs = np.zeros((3, 3))  # on average over who is clicked; each has curvature 1/4 while nothing is known
+    for _ in range(4000):
+        mixed = rng.permutation(rows)
+        apart = mixed[pairs[:, 0]] - mixed[pairs[:, 1]]
+        of_pairs += 2 / m * 0.25 * apart.T @ apart / 4000
+    np.testing.assert_allclose(of_pairs, of_answers, atol=0.1 * np.abs(of_answers).max())
+    learner, shown = PairRank(debias="none", scale="one"), Candidates("q", np.arange(m), rows)
+    impression = learner.adopt(shown, np.arange(m))
+    learner.learn(impression, Feedback("clicks", np.append(hits[:-1], True).astype(float)), rng)
+    theta, inverse = np.zeros(3), np.eye(3) / learner.prior
+    taken = [(a, b) for a in np.flatnonzero(np.append(hits[:-1], True)) for b in np.flatnonzero(~hits[:-1])]
+    pairwise.onepass(theta, inverse, rows, np.array(taken), np.full(len(taken), 2 / m))
+    assert learner.theta_.tobytes() == theta.tobytes()
+    assert learner.inverse_.tobytes() == inverse.tobytes()
+
+
 def test_one_pass_ends_close_to_the_exact_refit() -> None:
     """Same impressions, same clicks: the one-pass θ points where the exact minimiser does."""
     world, user = Stationary(_linear_world(2)), DependentClickUser.named("navigational", 2)

@@ -63,10 +63,14 @@ class Hybrid(PairRank):
     Our own; both papers ask for it. BubbleRank (paper 002) calls generalisation over queries and items an interesting
     direction, PairRank (paper 000) generalises and remembers nothing.
 
-    **Two steps an event.** First θ and its confidence matrix learn exactly as PairRank would from the same list: they
-    do not look at u. So the general model is no worse than PairRank's, and a query without memory has PairRank's scores
-    and intervals, bit for bit. Then u learns what is left: each pair is a logistic observation of θ·x_ij + u_i - u_j,
-    and takes a Newton step on u_i and u_j with the diagonal of their precision P (`kernels.pairwise.remember`).
+    **Two steps an event.** First θ and its confidence matrix learn as PairRank would from the same list: they do not
+    look at u. A query that comes for the first time teaches them exactly what it would teach PairRank; one that comes
+    again counts ρ / (1 + τ (A_i + A_j)) a pair, A being the precision that the two items' own parts have gained and τ
+    their variance at first (`memory`). What a query says of its own items for the hundredth time says little of the
+    others, and counted in full θ would fit the queries that come often at the cost of all that have not come yet. A
+    query without memory has PairRank's scores and intervals for this θ, bit for bit. Then u learns what is left: each
+    pair is a logistic observation of θ·x_ij + u_i - u_j, and takes a Newton step on u_i and u_j with the diagonal of
+    their precision P (`kernels.pairwise.remember`).
 
     **One confidence over both.** u_i has variance 1 / P_i, in a direction of its own, so the squared width of a pair is
     α²‖x_ij‖² + β²(1/P_i + 1/P_j): a squared norm in the joint space. Hence the certain relation is a strict partial
@@ -77,7 +81,7 @@ class Hybrid(PairRank):
     **What it costs.** 40 + 28 m bytes a query with m items that were seen, and about 105 in a dictionary: 425 for ten.
     """
 
-    memory: float = 0.3
+    memory: float = 1.0
     beta: float = 0.1
     max_queries: int = 100_000
     max_items: int = 100
@@ -105,6 +109,14 @@ class Hybrid(PairRank):
         """As of PairRank, and what is remembered of each item of the query."""
         doubt = self._doubt(impression)
         return Parts(doubt.rows, doubt.theta, doubt.scores - linear_scores(doubt.rows, doubt.theta))
+
+    def _shared(self, impression: Impression, pairs: Array, weights: Array) -> Array:
+        """What the items' own parts have taken in already counts less for what holds for all queries."""
+        slot = self._memory.find(impression.query)
+        if slot < 0:
+            return weights
+        known, precision = self._memory.parts(slot, "items", "precision")
+        return pairwise.news(known, precision, codes_of(impression.items), self.memory, pairs, weights)
 
     def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> None:
         """Let the query's own part learn what θ, which has learned, leaves."""
