@@ -120,14 +120,16 @@ def test_an_empty_state_loads_and_a_strange_one_does_not() -> None:
 )
 def test_labels_by_hand(labels: str, expected: list[tuple[list[int], float]]) -> None:
     log = [shown([0, 1, 0, 0]), shown([0, 0, 0, 0]), shown([1, 1, 1, 1])]  # the others prefer nothing
-    groups = Weekly(labels=labels, eta=1.0)._groups(log)
+    learner = Weekly(labels=labels, eta=1.0)
+    groups = learner._groups(log, learner._propensities(log))
     assert [(clicks.tolist(), weight) for _, clicks, weight in groups] == expected
     rows = groups[0][0]
     assert rows[:2].tolist() == ([[2.0, 3.0], [0.0, 1.0]] if labels == "debiased" else [[0.0, 1.0], [2.0, 3.0]])
 
 
 def test_each_click_of_a_list_is_a_debiased_example() -> None:
-    groups = Weekly(labels="debiased", eta=1.0)._groups([shown([1, 0, 1, 0])])
+    learner, log = Weekly(labels="debiased", eta=1.0), [shown([1, 0, 1, 0])]
+    groups = learner._groups(log, learner._propensities(log))
     assert [(clicks.tolist(), weight) for _, clicks, weight in groups] == [
         ([1, 0, 0], 1.0),
         ([1, 0, 0], pytest.approx(3)),
@@ -135,7 +137,7 @@ def test_each_click_of_a_list_is_a_debiased_example() -> None:
 
 
 def test_examined_lists_clicked_from_the_top_down_prefer_what_was_clicked_to_the_next() -> None:
-    groups = Weekly(labels="examined")._groups([shown([1, 1, 0, 0])])
+    groups = Weekly(labels="examined")._groups([shown([1, 1, 0, 0])], np.ones(4))
     assert [clicks.tolist() for _, clicks, _ in groups] == [[1, 1, 0]]
 
 
@@ -201,7 +203,25 @@ def test_the_learner_on_top_is_told_of_its_own_list() -> None:
     pair.learn(given, Feedback.clicks([0, 1, 0]), RNG)
     ((order, rows),) = told
     assert order.tolist() == given.order.tolist()  # the trees have no model yet: their order is the caller's
-    assert rows[:, -1] == pytest.approx(1 - np.log(given.order + 1) / np.log(4))
+    assert rows[:, -1].tolist() == [0.0, 0.0, 0.0]  # and their score nobody's
+
+
+def test_a_query_is_scored_by_trees_that_have_not_seen_it(split: Split) -> None:
+    """Two folds: what one query's clicks teach changes the scores of the other fold's queries alone."""
+    learner = Weekly(labels="raw", folds=2, **QUICK)
+    served(learner, split, 120)
+    folds = [learner._fold(query) for query in split.train.queries.tolist()]
+    assert set(folds) == {0, 1}
+    again = clone(learner)
+    again.load(learner.state())
+    of_one = [i for i, entry in enumerate(learner._log) if learner._fold(entry.query) == 1 and entry.clicks.sum() > 0]
+    for i in of_one:  # every list of fold 1 is clicked the other way round
+        again._log[i] = again._log[i]._replace(clicks=1.0 - again._log[i].clicks)
+    for either in (learner, again):
+        groups = [[entry for entry in either._log if either._fold(entry.query) != fold] for fold in (0, 1)]
+        either._use([either._trained(either._groups(part, np.ones(0))) for part in groups])
+    assert learner._models[1] == again._models[1]  # trained without fold 1
+    assert learner._models[0] != again._models[0]
 
 
 def test_a_pair_adopts_a_list_in_the_positions_of_the_caller(split: Split) -> None:
