@@ -39,7 +39,7 @@ class Adaptive(PairRank):
     """PairRank beside rivals that forget or remember: one that foretells the clicks better takes over, with an alarm.
 
     Choose it where tastes may change: by season, by fashion, between weekdays and weekends. While nothing changes its
-    lists are PairRank's, bit for bit. It costs 1.1 to 1.3 times PairRank's time a round and, with `past` models kept,
+    lists are PairRank's, bit for bit. It costs 1.3 to 1.5 times PairRank's time a round and, with `past` models kept,
     2 + past times its memory.
 
     One rival learns from the same lists: a PairRank whose evidence fades (`short`). The others wait: the models that
