@@ -1,4 +1,4 @@
-"""Adaptive: PairRank bit for bit while nothing changes; who knows better takes over when something does."""
+"""Adaptive: PairRank bit for bit while nothing changes; who knows better takes over when something does, and alarms."""
 
 from __future__ import annotations
 
@@ -73,6 +73,92 @@ def test_a_taste_that_comes_back_is_remembered() -> None:
     assert np.linalg.det(learner.inverse_) < 0.1 * np.linalg.det(forgetful.inverse_)
 
 
+def taken_over(rival: int, *, lists: int = 60, seed: int = 0) -> Adaptive:
+    """A learner in which a rival has just taken over, right or wrong, and no other will."""
+    learner = Adaptive(prior=1.0, bar=1e9)
+    serve(learner, lists, TASTE, seed)
+    learner._hand_over(0)
+    if rival > 0:
+        serve(learner, lists, TASTE, seed + 1)
+        learner._hand_over(rival)
+    return learner
+
+
+def in_step(learner: Adaptive, twins: dict[str, PairRank], rounds: int) -> None:
+    """The twins learn from the lists that the learner shows."""
+    for t in range(rounds):
+        rng = np.random.default_rng([9, t])
+        impression = learner.rank(Candidates("q", features=rng.random((8, 4))), 5, rng)
+        clicks = Feedback.clicks((rng.random(5) < 0.4).astype(float))
+        for each in (learner, *twins.values()):
+            each.learn(impression, clicks, np.random.default_rng([10, t]))
+
+
+def twin(learner: Adaptive, theta: Array, inverse: Array, forget: float) -> PairRank:
+    """A PairRank that goes on from a model of the learner's."""
+    made = PairRank(prior=1.0, forget=forget)
+    turn = {"theta_": theta, "inverse_": inverse, "turn_": learner.taught_}
+    made.load({name: turn.get(name, value) for name, value in learner.state().items() if name in made.state()})
+    return made
+
+
+def test_who_fades_goes_on_fading_while_he_ranks_beside_one_that_keeps() -> None:
+    """Bit for bit PairRanks with forget=short and without, from the hand-over on: so slow drift is followed."""
+    learner = taken_over(0)
+    assert learner.models_[0].tobytes() == learner.theta_.tobytes()
+    rates = {"ranks": learner.short, "beside": 1.0}
+    twins = {name: twin(learner, learner.theta_, learner.inverse_, rate) for name, rate in rates.items()}
+    in_step(learner, twins, 50)
+    assert learner.theta_.tobytes() == twins["ranks"].theta_.tobytes()
+    assert learner.inverse_.tobytes() == twins["ranks"].inverse_.tobytes()
+    assert learner.models_[0].tobytes() == twins["beside"].theta_.tobytes()
+    assert learner.inverses_[0].tobytes() == twins["beside"].inverse_.tobytes()
+    assert np.linalg.det(learner.inverse_) > 2.0 * np.linalg.det(learner.inverses_[0])
+
+
+def test_who_kept_everything_takes_over_from_who_fades() -> None:
+    """Then all is as at first: he keeps, who faded fades on beside him, and nobody joins the past."""
+    learner = taken_over(0)
+    serve(learner, 50, TASTE, 1)
+    fader, keeper, past = learner.theta_.copy(), learner.models_[0].copy(), learner.models_[1:].copy()
+    twins = {"ranks": twin(learner, keeper, learner.inverses_[0], 1.0)}
+    twins["beside"] = twin(learner, fader, learner.inverse_, learner.short)
+    learner._hand_over(0)
+    assert learner.theta_.tobytes() == keeper.tobytes()
+    assert learner.models_[1:].tobytes() == past.tobytes()
+    in_step(learner, twins, 50)
+    assert learner.theta_.tobytes() == twins["ranks"].theta_.tobytes()
+    assert learner.models_[0].tobytes() == twins["beside"].theta_.tobytes()
+
+
+def test_a_model_of_the_past_does_not_disturb_who_fades() -> None:
+    """After a change a past may be less wrong than who ranks: he must not cost what was learned since."""
+    learner = taken_over(0)
+    serve(learner, 50, -TASTE, 1)
+    fader, keeper, old = learner.theta_.copy(), learner.models_[0].copy(), learner.models_[1].copy()
+    learner._hand_over(1)
+    assert learner.theta_.tobytes() == old.tobytes()
+    assert learner.models_[0].tobytes() == fader.tobytes()
+    assert learner.models_[1:].tobytes() == keeper.tobytes()  # he knows best what users liked meanwhile
+    assert learner._keep() == 1.0
+    learner._hand_over(1)
+    assert learner.models_[0].tobytes() == fader.tobytes()  # neither ranked nor restarted
+    assert learner.models_[1:].tobytes() == old.tobytes()
+
+
+def test_slow_drift_is_followed() -> None:
+    """A taste that turns all the time: it is never far from it, where PairRank is."""
+    turned = [TASTE * np.cos(a) + TASTE[::-1] * np.sin(a) for a in np.linspace(0.0, 2.0 * np.pi, 40, endpoint=False)]
+    learners: dict[str, PairRank] = {"plain": PairRank(prior=1.0), "adaptive": Adaptive(prior=1.0)}
+    cosines: dict[str, list[float]] = {name: [] for name in learners}
+    for seed, taste in enumerate(turned):
+        for name, learner in learners.items():
+            serve(learner, 50, taste, seed)
+            length = np.linalg.norm(learner.theta_) * np.linalg.norm(taste)
+            cosines[name].append(float(learner.theta_ @ taste / length))
+    assert np.mean(cosines["adaptive"][10:]) > 0.95 > 0.6 > np.mean(cosines["plain"][10:])
+
+
 def test_false_alarms_are_rare() -> None:
     """Ten learners, 1,500 lists each of users who do not change: no alarm, and nine of ten end as PairRank does."""
     alarms, moved = 0, 0
@@ -99,6 +185,38 @@ def test_memory_is_bounded_whatever_happens() -> None:
     assert serve(learner, 50, -TASTE, 1) == serve(again, 50, -TASTE, 1)
     for name, value in learner.state().items():
         assert again.state()[name].tobytes() == value.tobytes(), name
+
+
+def test_an_alarm_is_against_who_kept_everything() -> None:
+    """The trial's former is he, ripe; it goes on over other hand-overs, and ends if the former is back."""
+    learner = taken_over(0, lists=100)
+    assert learner.trial_.tolist() == [0.0, 0.0, 0.0]  # he had learned from a hundred lists only: not held to
+    assert learner.ripe_[0] == 100 + learner._long()
+    serve(learner, 250, TASTE, 1)
+    keeper = learner.models_[0].copy()
+    learner._hand_over(1)  # from one that fades: as he was he would soon be behind though nothing changes
+    assert learner.former_.tobytes() == keeper.tobytes()
+    assert learner.trial_.tolist() == [0.0, 200.0, 350.0]
+    serve(learner, 5, TASTE, 2)
+    left, begun = learner.trial_[1:]
+    learner._hand_over(0)
+    assert (left, begun) == tuple(learner.trial_[1:])
+    assert left < 200.0
+    assert learner.former_.tobytes() == keeper.tobytes()
+    back = next(e for e in range(1, 3) if learner.models_[e].tobytes() == keeper.tobytes())
+    learner._hand_over(back)
+    assert learner.trial_.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_who_settles_is_no_news() -> None:
+    """One that keeps what the model that ranks forgets takes over because nothing changes: no trial."""
+    learner = taken_over(0)
+    serve(learner, 300, TASTE, 1)
+    ripe = learner.ripe_.copy()
+    assert ripe[0] < learner.lists_[0]
+    learner._hand_over(0)
+    assert learner.trial_.tolist() == [0.0, 0.0, 0.0]
+    assert learner.ripe_.tolist() == ripe.tolist()
 
 
 def test_alarms_come_from_adopted_lists_too() -> None:

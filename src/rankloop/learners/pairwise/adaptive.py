@@ -18,7 +18,6 @@ from rankloop.types import Array, Candidates, Feedback, Impression  # noqa: F401
 
 LATEST = 32  # alarms of which the moment is kept
 SURE = 7.0  # log of how many times likelier than the former a new model makes what follows, for an alarm: a thousand
-NONE = -1.0  # lists left of a trial when there is none
 OWN = (
     "models_",
     "inverses_",
@@ -27,6 +26,7 @@ OWN = (
     "trial_",
     "lists_",
     "taught_",
+    "fades_",
     "since_",
     "ripe_",
     "alarms_",
@@ -39,17 +39,22 @@ class Adaptive(PairRank):
     """PairRank beside rivals that forget or remember: one that foretells the clicks better takes over, with an alarm.
 
     Choose it where tastes may change: by season, by fashion, between weekdays and weekends. While nothing changes its
-    lists are PairRank's, bit for bit. It costs 1.1 to 1.3 times PairRank's time a round and, with `past` models kept,
+    lists are PairRank's, bit for bit. It costs 1.3 to 1.5 times PairRank's time a round and, with `past` models kept,
     2 + past times its memory.
 
-    The rivals learn from the same lists or wait: a PairRank whose evidence fades (`short`), and the models that ranked
-    before the latest changes, as they were then (`past`): tastes that come back are met by who knew them. Before each
-    list is learned from, every model foretells its pairs. A rival's evidence is the log of how much better it has done
-    than the model that ranks, since it last was no better (CUSUM). Beyond a bar it takes over: it ranks from now on,
-    forgetting nothing more, and who ranked so far becomes one of the past. If that was wrong, he will be back: to take
-    over costs little, so the bar is low. An alarm is another matter: it is given when the new model has foretold what
-    came after it took over a thousand times likelier than the former would have, within 4 / (1 - short) lists; the
-    former must have ranked for as many.
+    One rival learns from the same lists: a PairRank whose evidence fades (`short`). The others wait: the models that
+    ranked before the latest changes, as they were then (`past`), for tastes that come back. Before each list is learned
+    from, every model foretells its pairs. A rival's evidence is the log of how much better it has done than the model
+    that ranks, since it last was no better (CUSUM). Beyond a bar it takes over, and who ranked joins the past.
+
+    Who fades goes on fading while he ranks, so that slow drift is followed all the time. Beside him learns one that
+    started as he did and keeps everything since; by the same test he takes over where nothing changes any more, or he
+    joins the past when that is over. A model of the past that is back keeps everything; who fades goes on beside him as
+    he was, for a new taste that all the past is wrong about is his to find.
+
+    If a hand-over was wrong, who ranked will be back: that costs little, so the bar is low. An alarm is another matter:
+    it is given when those who rank after a hand-over have foretold what came a thousand times likelier than the former
+    would have, within 4 / (1 - short) lists. The former is who kept everything; he must have done so for as many.
 
     Parameters
     ----------
@@ -57,9 +62,9 @@ class Adaptive(PairRank):
     tempered, plus_one
         As in `PairRank`, of the model that ranks; `update` must be "onepass".
     short
-        How much evidence the forgetting rival keeps an event, as `forget`; 1: it forgets nothing and never is better.
+        How much evidence who fades keeps an event, as `forget`; 1: he forgets nothing and never is better.
     bar
-        The evidence by which a rival takes over: 3 is twenty times likelier. Higher, changes are followed later; lower,
+        The evidence by which a rival takes over: 2 is 7 times likelier. Higher, changes are followed later; lower,
         they are followed where there are none. The notes tell what is proved of that.
     past
         How many former models are kept, at least 1.
@@ -85,15 +90,16 @@ class Adaptive(PairRank):
     has mean 1 at most (`kernels.forgetting.foretold` says how pairs are counted for this). exp(evidence) is at most
     Shiryaev's and Roberts' R ← (1 + R)·ratio, and the sum of these over m rivals less m·t has a mean that never grows;
     so wrong hand-overs are e^bar / m lists apart on average, at least (optional stopping; Lorden 1971 has it for one
-    rival). That is far from sharp: a rival that has forgotten is further from the truth than who ranks, so that between
-    changes its evidence falls back to 0. And of wrong hand-overs from a model that is right at most one in e^7 = 1,097
-    gives an alarm (Ville's inequality). Who returns before there was an alarm gives none.
+    rival). That is far from sharp, and at a low bar says nothing: a rival that has forgotten is further from the truth
+    than who ranks, so that between changes its evidence falls back to 0; how rare they are is measured. And of the
+    trials of a former that is right at most one in e^7 = 1,097 ends in an alarm, however many take over meanwhile
+    (Ville's inequality: each list is foretold by who ranks, fixed before it). If the former is back, the trial ends.
 
     Measured in docs/learners/pairwise.md.
     """
 
     short: float = 0.98
-    bar: float = 3.0
+    bar: float = 2.0
     past: int = 2
 
     extended: ClassVar[bool] = True
@@ -106,13 +112,14 @@ class Adaptive(PairRank):
         require_number("bar", self.bar, 0, above=True)
         require_whole("past", self.past, 1)
         self._before: Array = self.theta_  # θ as it was when a list was foretold
-        self.models_: Array = np.zeros((0, 0))  # (r, d) θ of the rivals: who forgets, then the past, oldest first
+        self.models_: Array = np.zeros((0, 0))  # (r, d) θ of the rivals: who learns, then the past, oldest first
         self.inverses_: Array = np.zeros((0, 0, 0))  # (r, d, d) their inverse confidence matrices
         self.evidence_: Array = np.zeros(0)  # (r,) the CUSUM of each
-        self.former_: Array = np.zeros(0)  # (d,) θ of who ranked before the trial
-        self.trial_: Array = np.array([0.0, NONE, 0.0])  # the evidence against him, lists left for it, list it began at
+        self.former_: Array = np.zeros(0)  # (d,) θ of who kept everything before the trial
+        self.trial_: Array = np.zeros(3)  # the evidence against him, lists left for it, list it began at
         self.lists_: Array = np.zeros(1, np.int64)  # learned from
-        self.taught_: Array = np.zeros(1, np.int64)  # of them, those that the rivals learned from too
+        self.taught_: Array = np.zeros(1, np.int64)  # of them, those that the rival learned from too
+        self.fades_: Array = np.zeros(1, np.int64)  # 1: the model that ranks fades, and the rival keeps; 0: as at first
         self.since_: Array = np.zeros(1, np.int64)  # the list at which the model that ranks took over
         self.ripe_: Array = np.array([self._long()])  # the list from which on he has learned enough to be held to
         self.alarms_: Array = np.zeros(1, np.int64)
@@ -123,7 +130,7 @@ class Adaptive(PairRank):
         return Drift(int(self.lists_[0]), int(self.since_[0]), int(self.alarms_[0]), self.latest_.copy())
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
-        """As PairRank; then ask who foretold the pairs, let the forgetting rival learn them too, look at the bar."""
+        """As PairRank; then ask who foretold the pairs, let the rival learn them too, look at the bar."""
         self._before, lists = self.theta_, self.lists_
         super().learn(impression, feedback, rng)
         self.lists_ = lists + 1  # also of a list without pairs
@@ -137,8 +144,9 @@ class Adaptive(PairRank):
         self.evidence_ = np.maximum(self.evidence_, 0.0) + foretold(rows, pairs, weights, before, self.models_)
         if self.trial_[1] > 0.0:
             self._try(-float(foretold(rows, pairs, weights, before, self.former_[None])[0]))
-        if self.short < 1.0:
-            fade(self.inverses_[0], self.short, self.prior * self.unit_[0], self.taught_[0])
+        keep = self.forget if self.fades_[0] else self.short
+        if keep < 1.0:
+            fade(self.inverses_[0], keep, self.prior * self.unit_[0], self.taught_[0])
         pairwise.onepass(self.models_[0], self.inverses_[0], rows, pairs, weights)
         self.taught_ = self.taught_ + 1
         if self.evidence_.max() > self.bar:
@@ -164,8 +172,21 @@ class Adaptive(PairRank):
         load_state(
             self,
             state,
-            {**shapes, "lists_": (1,), "taught_": (1,), "since_": (1,), "alarms_": (1,), "trial_": (3,), "ripe_": (1,)},
+            {
+                **shapes,
+                "lists_": (1,),
+                "taught_": (1,),
+                "fades_": (1,),
+                "since_": (1,),
+                "alarms_": (1,),
+                "trial_": (3,),
+                "ripe_": (1,),
+            },
         )
+
+    def _keep(self) -> float:
+        """What the model that ranks keeps of its evidence: `short` while he is one that fades."""
+        return self.short if self.fades_[0] else self.forget
 
     def _long(self) -> int:
         """Lists that a trial may take."""
@@ -176,31 +197,43 @@ class Adaptive(PairRank):
         evidence, left, start = self.trial_ + np.array([gain, -1.0, 0.0])
         self.trial_ = np.array([evidence, left, start])
         if evidence > SURE:
-            self.trial_ = np.array([0.0, NONE, 0.0])
+            self.trial_ = np.zeros(3)
             self.alarms_ = self.alarms_ + 1
             self.latest_ = np.append(self.latest_, np.int64(start))[-LATEST:]
 
     def _hand_over(self, rival: int) -> None:
-        """Let a rival rank; who did becomes the latest of the past, and the short memory goes on with the new one."""
-        self._begin_trial(rival)
-        theta, inverse = self.models_[rival].copy(), self.inverses_[rival].copy()
-        stay = [e for e in range(1, len(self.models_)) if e != rival]
-        stay = stay[max(0, len(stay) + 1 - self.past) :]
-        self.models_ = np.stack([theta, *self.models_[stay], self.theta_])
-        self.inverses_ = np.stack([inverse, *self.inverses_[stay], self.inverse_])
-        self.theta_, self.inverse_ = theta, inverse
+        """Let a rival rank; find who learns beside him, and who waits.
+
+        Three kinds: one that fades begins to rank, one that kept everything beside him settles, a past is back.
+        """
+        ranked, learned = (self.theta_, self.inverse_), (self.models_[0], self.inverses_[0])
+        chosen = self.models_[rival].copy(), self.inverses_[rival].copy()
+        fades, keeps = (ranked, learned) if self.fades_[0] else (learned, ranked)
+        past = [(self.models_[e], self.inverses_[e]) for e in range(1, len(self.models_)) if e != rival]
+        begins, settles = rival == 0 and self.fades_[0] == 0, rival == 0 and self.fades_[0] == 1
+        if not settles:
+            self._begin_trial(keeps[0], chosen[0])
+            past = [*past, keeps][-self.past :]
+        if begins:
+            self.turn_ = self.taught_.copy()
+        beside = chosen if begins else fades  # who fades goes on as he was, whether he ranked or not
+        self.theta_, self.inverse_ = chosen
+        self.fades_ = np.array([begins], np.int64)
+        self.models_ = np.stack([theta for theta, _ in (beside, *past)])
+        self.inverses_ = np.stack([inverse for _, inverse in (beside, *past)])
         self.evidence_ = np.zeros(len(self.models_))
         self.since_ = self.lists_.copy()
 
-    def _begin_trial(self, rival: int) -> None:
-        """Find out whether a hand-over to this rival is news; one more, while that is being found out, changes nothing.
+    def _begin_trial(self, former: Array, chosen: Array) -> None:
+        """Find out whether a hand-over is news; one more, while that is being found out, changes nothing.
 
-        Not if he was replaced before without an alarm and is back, nor if who ranks did so for a few lists only: he
-        still learned a lot from each, and as he was will soon be behind though nothing changes.
+        It is none if the former himself is back. Nor is he held to if he began a few lists ago: he still learned a lot
+        from each, and as he was will soon be behind though nothing changes.
         """
         left, now = self.trial_[1], self.lists_[0]
-        if rival > 0 and left != NONE:
-            self.trial_ = np.array([0.0, NONE, 0.0])
-        elif left <= 0.0 and now >= self.ripe_[0]:
-            self.former_, self.trial_ = self.theta_, np.array([0.0, self._long(), now])
-        self.ripe_ = self.lists_ + (0 if rival > 0 else self._long())
+        if left > 0.0:
+            if np.array_equal(chosen, self.former_):
+                self.trial_ = np.zeros(3)
+        elif now >= self.ripe_[0]:
+            self.former_, self.trial_ = former.copy(), np.array([0.0, self._long(), now])
+        self.ripe_ = self.lists_ + self._long()

@@ -268,8 +268,9 @@ class PairRank:
         inverse = self.inverse_.copy()  # kernels let other threads run: whoever ranks meanwhile keeps whole arrays
         if self.update == "onepass":
             theta, gained = self.theta_.copy(), 0.0
-            if self.forget < 1.0:
-                gained = fade(inverse, self.forget, self.prior * self.unit_[0], self.turn_[0])
+            keep = self._keep()
+            if keep < 1.0:
+                gained = fade(inverse, keep, self.prior * self.unit_[0], self.turn_[0])
                 self.turn_ = self.turn_ + 1
             gained += pairwise.onepass(theta, inverse, features, pairs, shared)
             self.theta_ = theta
@@ -344,6 +345,10 @@ class PairRank:
     def _shared(self, impression: Impression, pairs: Array, weights: Array) -> Array:  # noqa: ARG002
         """(m,) what each pair of a list counts for θ, of what it counts at all: for PairRank, all of it."""
         return weights
+
+    def _keep(self) -> float:
+        """How much of its evidence θ keeps at the next event; a learner built on this one may know better."""
+        return self.forget
 
     def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> None:
         """What a learner built on this one does with the pairs (m, 2) of a list after θ has learned them."""
