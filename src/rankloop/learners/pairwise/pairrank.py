@@ -145,7 +145,7 @@ class PairRank:
     scale: Literal["data", "one"] = "data"
     forget: float = 1.0
     start: Start = "zero"
-    trust: float = 20.0
+    trust: float = 50.0
     tempered: bool = True
     delta: float = 0.1
     bound: float = 1.0
