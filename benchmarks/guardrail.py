@@ -30,12 +30,12 @@ from benchmarks.__main__ import machine, print_rows
 from benchmarks.shop import TWIN, Deployment, Negated, Sorted, shop_spec, taught
 from rankloop.learner import Learner
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.service import tally as counting
-from rankloop.service.model import Model
-from rankloop.service.ranker import LiveRanker
+from rankloop.service.experiments import evidence as counting
+from rankloop.service.ranking.live_ranker import LiveRanker
+from rankloop.service.ranking.model import Model
 from rankloop.service.store.admin import Ranker
 from rankloop.service.store.trials import guard_terms
-from rankloop.service.wire import ExperimentRequest, Guardrail
+from rankloop.service.wire.messages import ExperimentRequest, Guardrail
 
 SHADOW = 1000  # requests in shadow before a good ranker goes live
 PILOT = 200  # lists after which a forecast is taken

@@ -23,16 +23,16 @@ from rankloop.learner import Learner, cut, show
 from rankloop.learners.baselines.base_order import BaseOrder
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.metrics import mean_ndcg
-from rankloop.service import tally as counting
-from rankloop.service.asked import Asked
-from rankloop.service.exposure import choose
-from rankloop.service.metrics import Metrics
-from rankloop.service.mixing import LiveTrial, Trials, prepared
-from rankloop.service.model import Model
-from rankloop.service.ranker import LiveRanker
+from rankloop.service.experiments import evidence as counting
+from rankloop.service.experiments.mixing import LiveTrial, Trials, prepared
+from rankloop.service.ranking.exposure import choose
+from rankloop.service.ranking.live_ranker import LiveRanker
+from rankloop.service.ranking.model import Model
+from rankloop.service.ranking.pending import Asked
 from rankloop.service.store.admin import Ranker
 from rankloop.service.store.trials import Kind, Trial
-from rankloop.service.wire import Candidate, ExperimentRequest, RankRequest, Spec
+from rankloop.service.telemetry.metrics import Metrics
+from rankloop.service.wire.messages import Candidate, ExperimentRequest, RankRequest, Spec
 from rankloop.streams import Streams
 from rankloop.types import Array, Candidates, Impression
 

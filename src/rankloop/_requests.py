@@ -21,7 +21,7 @@ import msgspec
 
 from rankloop._sending import as_event, converted, ids, listed
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopError
-from rankloop.service.wire import (
+from rankloop.service.wire.messages import (
     Candidate,
     Erased,
     Experiment,
@@ -37,7 +37,7 @@ from rankloop.service.wire import (
     VersionInfo,
     VersionRequest,
 )
-from rankloop.service.wire_watch import Movement, Series, ShownList, Weights
+from rankloop.service.wire.watch import Movement, Series, ShownList, Weights
 from rankloop.types import Candidates
 
 FIRST_PAUSE = 0.1  # seconds; the pause before try n is drawn from 0 … FIRST_PAUSE * 2**n

@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 import uvicorn
 
-from rankloop.service.app import create_served
 from rankloop.service.engine import Engine
+from rankloop.service.http.app import create_served
 from rankloop.service.settings import Settings
 from tests.service.running import PATIENCE, SPEC, Answer, ask, free_port, rank_request, wait_for
 

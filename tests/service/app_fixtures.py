@@ -16,11 +16,11 @@ from litestar import Litestar
 from litestar.testing import TestClient
 
 from rankloop.registry import learner_class
-from rankloop.service.app import create_served
 from rankloop.service.engine import Engine
-from rankloop.service.ids import new_id
+from rankloop.service.http.app import create_served
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin
+from rankloop.service.store.ids import new_id
 from tests.service.running import PATIENCE
 
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request

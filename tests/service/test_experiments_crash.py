@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from rankloop.service import tally as counting
+from rankloop.service.experiments import evidence as counting
 from tests.service.running import Load, Service, wait_for
 from tests.service.truths import check_log, read
 

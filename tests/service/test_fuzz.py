@@ -22,10 +22,10 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from rankloop.registry import LEARNERS
-from rankloop.service.app import create_app, document
 from rankloop.service.engine import Engine
+from rankloop.service.http.app import create_app, document
 from rankloop.service.settings import Settings
-from rankloop.service.wire import Problem
+from rankloop.service.wire.messages import Problem
 from tests.service.app_fixtures import Body, Service, fine, items, names, shown, teach
 
 NAME = "shop"

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.service.ids import new_id
+from rankloop.service.store.ids import new_id
 
 TIMES = st.floats(0, 2**47 / 1000, allow_nan=False)
 

@@ -12,7 +12,7 @@ import pytest
 
 from rankloop import codec
 from rankloop.cli import main
-from rankloop.service import views
+from rankloop.service.operations import views
 from rankloop.telling import Drift
 from rankloop.types import Candidates
 from tests.service.app_fixtures import Body, Service, fine, items, names, refused, service, shown, teach

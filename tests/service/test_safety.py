@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from rankloop.registry import LEARNERS
-from rankloop.service.model import Model
-from rankloop.service.ranker import HANGING
-from rankloop.service.wire import Spec
+from rankloop.service.ranking.live_ranker import HANGING
+from rankloop.service.ranking.model import Model
+from rankloop.service.wire.messages import Spec
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, check_bounded, items, names, refused, service, shown, teach, until
 from tests.service.misbehaving import HARMLESS, RUBBISH, Hangs

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from rankloop.service.experiments.evidence import Tally
 from rankloop.service.store import admin, trials
-from rankloop.service.tally import Tally
-from rankloop.service.wire import Evidence, ExperimentRequest, Guardrail, Spec
+from rankloop.service.wire.messages import Evidence, ExperimentRequest, Guardrail, Spec
 from tests.service.stores import Store, ev, shop, store
 
 __all__ = ["shop", "store"]  # fixtures

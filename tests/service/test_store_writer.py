@@ -19,7 +19,7 @@ from rankloop.service.settings import Settings
 from rankloop.service.store import StoreUnavailable, admin, log, schema
 from rankloop.service.store.database import BUSY_SECONDS, Connection, Passing, SQLiteConnection, open_database
 from rankloop.service.store.log import Stored
-from rankloop.service.wire import Receipt
+from rankloop.service.wire.messages import Receipt
 from tests.service.running import PATIENCE
 from tests.service.stores import KINDS, Store, T, as_new, ev, shop, statuses, store
 

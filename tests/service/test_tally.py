@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankloop.sequential import ConfidenceSequence, samples_needed
-from rankloop.service import tally as counting
-from rankloop.service.tally import Seen, Tally, fold, forecast, rate, score
+from rankloop.service.experiments import evidence as counting
+from rankloop.service.experiments.evidence import Seen, Tally, fold, forecast, rate, score
 
 CREDIT = st.sampled_from([1.0, -1.0, 0.0, 0.25, -0.7])
 

@@ -11,11 +11,11 @@ import pytest
 from rankloop import codec, registry
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.kernels import plackett_luce
-from rankloop.service.exposure import choose
-from rankloop.service.findings import FOLDS, Findings, Forecast, Pages, find
-from rankloop.service.replay import open_store
-from rankloop.service.tries import BASE, LOGGED, Tries, swap_shares, try_out
-from rankloop.service.wire import Spec
+from rankloop.service.offline.challengers import BASE, LOGGED, Tries, swap_shares, try_out
+from rankloop.service.offline.estimates import FOLDS, Findings, Forecast, Pages, find
+from rankloop.service.offline.replay import open_store
+from rankloop.service.ranking.exposure import choose
+from rankloop.service.wire.messages import Spec
 from rankloop.streams import Streams
 from rankloop.types import Array, Candidates, Feedback, Impression
 from tests.service.app_fixtures import Service, names, teach

@@ -18,11 +18,11 @@ from rankloop import codec
 from rankloop.cli import main
 from rankloop.errors import DataError
 from rankloop.logged import Reading, parse_line
-from rankloop.service import warming
 from rankloop.service.engine import Conflict, Engine
-from rankloop.service.replay import open_store, outcomes, rebuild
+from rankloop.service.offline.challengers import try_out
+from rankloop.service.offline.replay import open_store, outcomes, rebuild
+from rankloop.service.operations import warm_start
 from rankloop.service.settings import Settings
-from rankloop.service.tries import try_out
 from tests.logged.logs import lists, write_json_lines
 from tests.service.app_fixtures import Body, Service, fine, names, refused, teach
 
@@ -139,13 +139,13 @@ def test_what_cannot_be_warmed_says_why(tmp_path: Path) -> None:
 def test_a_ranker_that_was_reset_meanwhile_takes_nothing(tmp_path: Path) -> None:
     with Service(tmp_path / "store.db") as service:
         service.ready().put("shop", features=names(3))
-        live = warming.target(service.engine, "shop")
-        one = warming.adopted(service.engine, live, "key", parse_line(json.dumps(lists(1)[0]).encode()))
+        live = warm_start.target(service.engine, "shop")
+        one = warm_start.adopted(service.engine, live, "key", parse_line(json.dumps(lists(1)[0]).encode()))
         service.act("shop", "reset")
         old = live.row._replace(epoch=live.row.epoch - 1)
         live.row = old
         with pytest.raises(Conflict, match="reset, paused or deleted"):
-            warming.add(service.engine, live, [one])
+            warm_start.add(service.engine, live, [one])
         assert service.status("shop")["outcomes"] == 0
 
 
@@ -208,8 +208,8 @@ def test_strict_keeps_what_came_before_the_malformed_list(tmp_path: Path) -> Non
     engine.start()
     try:
         with pytest.raises(DataError, match=r"log\.jsonl:281: not JSON"):
-            warming.warm(engine, "shop", Reading([log], strict=True))
-        assert warming.warm(engine, "shop", Reading([log]))[:4] == (20, 20, 1, 280)
+            warm_start.warm(engine, "shop", Reading([log], strict=True))
+        assert warm_start.warm(engine, "shop", Reading([log]))[:4] == (20, 20, 1, 280)
     finally:
         engine.stop()
 

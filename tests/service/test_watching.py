@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rankloop import codec
-from rankloop.service import views
+from rankloop.service.operations import views
 from rankloop.service.store import StoreUnavailable
 from tests.service.app_fixtures import Clock, Service, fine, items, names, refused, service, shown, teach, until
 from tests.service.running import PATIENCE

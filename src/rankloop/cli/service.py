@@ -96,7 +96,7 @@ def create(name: str, *, scopes: str = "rank+feedback", store: str | None = None
     store
         As in `rankloop serve`.
     """
-    from rankloop.service.auth import digest, new_token
+    from rankloop.service.keys import digest, new_token
     from rankloop.service.settings import parse_scopes
     from rankloop.service.store import admin
 

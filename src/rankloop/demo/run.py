@@ -18,11 +18,11 @@ from rankloop.demo.shop import FEATURES, SHOWN, Shop
 from rankloop.demo.shoppers import Shoppers
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.registry import LEARNERS, learner_class
-from rankloop.service.app import create_served
 from rankloop.service.engine import Engine
+from rankloop.service.http.app import create_served
 from rankloop.service.run import LOGGING
 from rankloop.service.settings import Settings
-from rankloop.service.wire import Exposure, Spec
+from rankloop.service.wire.messages import Exposure, Spec
 
 HOST = "127.0.0.1"
 TRIED, TRIAL = "hybrid", 30.0  # the ranker that is compared with the shop's order, and after how many seconds

@@ -20,22 +20,23 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rankloop.errors import InvalidInput, RankloopError, UnknownName
-from rankloop.service import identity, mixing, tally
-from rankloop.service import model as models
-from rankloop.service.asked import Asked
-from rankloop.service.auth import Keys
-from rankloop.service.curves import Curves
-from rankloop.service.history import History
-from rankloop.service.ids import new_id
-from rankloop.service.keeper import Keeper
-from rankloop.service.learning import Learning
-from rankloop.service.metrics import Metrics, process_memory
-from rankloop.service.pool import Pool
-from rankloop.service.ranker import HANGING, LiveRanker
+from rankloop.service import identity
+from rankloop.service.experiments import evidence, mixing
+from rankloop.service.keys import Keys
+from rankloop.service.learning.fold import Learning
+from rankloop.service.learning.housekeeping import Keeper
+from rankloop.service.ranking import model as models
+from rankloop.service.ranking.live_ranker import HANGING, LiveRanker
+from rankloop.service.ranking.pending import Asked
+from rankloop.service.ranking.pool import Pool
 from rankloop.service.settings import Settings
 from rankloop.service.store import NewEvent, StoreUnavailable, Writer, admin, log, open_database, schema, trials
+from rankloop.service.store.ids import new_id
 from rankloop.service.store.log import Closing, Receipts
-from rankloop.service.wire import RankRequest
+from rankloop.service.telemetry.history import History
+from rankloop.service.telemetry.metrics import Metrics, process_memory
+from rankloop.service.telemetry.position_counts import Curves
+from rankloop.service.wire.messages import RankRequest
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
 WARM_SECONDS = 60.0  # that one waits for a learner to warm up; until it is warm it is not asked
@@ -122,7 +123,7 @@ class Engine:
         return None if self.warm.is_set() else "warming up: kernels are being compiled or loaded"
 
     def _warm_up(self) -> None:
-        tally.warm()
+        evidence.warm()
         for live in list(self.rankers.values()):
             self.warm_ranker(live)
         # numba leaves a million objects behind; looking through them again and again would stop requests for 100 ms.

@@ -11,13 +11,13 @@ from typing import Any
 import uvicorn
 
 from rankloop.errors import InvalidParameter
-from rankloop.service.app import create_served
 from rankloop.service.engine import Engine
-from rankloop.service.model import fresh_state
-from rankloop.service.operations import complete
+from rankloop.service.http.app import create_served
+from rankloop.service.operations.rankers import complete
+from rankloop.service.ranking.model import fresh_state
 from rankloop.service.settings import Settings, is_loopback
 from rankloop.service.store import Writer, admin, open_database, schema
-from rankloop.service.wire import Spec
+from rankloop.service.wire.messages import Spec
 
 LOGGING: dict[str, Any] = {
     "version": 1,
@@ -48,7 +48,7 @@ def serve(settings: Settings) -> None:
         uvicorn.run(create_served(engine=Engine(settings)), **options)
         return
     os.environ.update(settings.environment())  # how the workers learn of the settings
-    uvicorn.run("rankloop.service.app:create_served", factory=True, workers=settings.workers, **options)
+    uvicorn.run("rankloop.service.http.app:create_served", factory=True, workers=settings.workers, **options)
 
 
 def prepare(settings: Settings) -> None:

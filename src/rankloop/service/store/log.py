@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rankloop.service.store.database import Connection, Passing, marks
-from rankloop.service.wire import FeedbackEvent, Receipt, Spec
+from rankloop.service.wire.messages import FeedbackEvent, Receipt, Spec
 
 _encode = msgspec.json.encode
 

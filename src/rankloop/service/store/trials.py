@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from rankloop.service.experiments.evidence import Seen, Tally
 from rankloop.service.store import admin
 from rankloop.service.store.database import Connection, Row
-from rankloop.service.tally import Seen, Tally
-from rankloop.service.wire import Evidence, ExperimentRequest
+from rankloop.service.wire.messages import Evidence, ExperimentRequest
 
 Kind = Literal["experiment", "guardrail"]
 _decode_terms = msgspec.json.Decoder(ExperimentRequest).decode

@@ -1,0 +1,1 @@
+"""The routes, a file a subject. Handlers are thin: they read the request, ask, and say what comes back."""
