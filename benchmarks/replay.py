@@ -37,7 +37,8 @@ from rankloop.service.operations.rankers import complete
 from rankloop.service.ranking import model as models
 from rankloop.service.store import NewEvent, NewImpression, admin, log, open_database, schema
 from rankloop.service.store.database import Database
-from rankloop.service.wire.messages import FeedbackEvent, RankAnswer, RankedItem, Spec
+from rankloop.service.wire.calls import FeedbackEvent, RankAnswer, RankedItem
+from rankloop.service.wire.rankers import Spec
 from rankloop.streams import Streams
 from rankloop.types import Array, Candidates, Feedback
 

@@ -90,7 +90,7 @@ def into_store(log: Path, folder: Path, spec: str) -> dict[str, object]:
     from rankloop.service.offline.replay import open_store, rebuild
     from rankloop.service.operations import rankers, warm_start
     from rankloop.service.settings import Settings
-    from rankloop.service.wire.messages import Spec
+    from rankloop.service.wire.rankers import Spec
 
     name, parameters = parse_learner(spec)
     features = [f"f{j}" for j in range(20)]

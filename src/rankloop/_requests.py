@@ -21,22 +21,10 @@ import msgspec
 
 from rankloop._sending import as_event, converted, ids, listed
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopError
-from rankloop.service.wire.messages import (
-    Candidate,
-    Erased,
-    Experiment,
-    ExperimentRequest,
-    FeedbackAnswer,
-    FeedbackEvent,
-    Problem,
-    RankAnswer,
-    RankerStatus,
-    RankRequest,
-    Receipt,
-    Spec,
-    VersionInfo,
-    VersionRequest,
-)
+from rankloop.service.wire.basics import Problem
+from rankloop.service.wire.calls import Candidate, FeedbackAnswer, FeedbackEvent, RankAnswer, RankRequest, Receipt
+from rankloop.service.wire.experiments import Experiment, ExperimentRequest
+from rankloop.service.wire.rankers import Erased, RankerStatus, Spec, VersionInfo, VersionRequest
 from rankloop.service.wire.watch import Movement, Series, ShownList, Weights
 from rankloop.types import Candidates
 

@@ -10,7 +10,8 @@ from uuid import uuid4
 import msgspec
 
 from rankloop.errors import InvalidInput
-from rankloop.service.wire.messages import Candidate, FeedbackEvent, ItemId
+from rankloop.service.wire.basics import ItemId
+from rankloop.service.wire.calls import Candidate, FeedbackEvent
 from rankloop.types import Candidates
 
 T = TypeVar("T")

@@ -12,7 +12,8 @@ import pytest
 from rankloop.service.store import NewEvent, NewImpression, Outcome, Writer, admin, log, schema
 from rankloop.service.store.database import open_database
 from rankloop.service.store.log import Closing
-from rankloop.service.wire.messages import FeedbackEvent, Receipt, Spec
+from rankloop.service.wire.calls import FeedbackEvent, Receipt
+from rankloop.service.wire.rankers import Spec
 from tests.service.running import PATIENCE
 from tests.service.truths import read
 

@@ -15,7 +15,7 @@ import pytest
 from rankloop.errors import InvalidParameter
 from rankloop.registry import LEARNERS
 from rankloop.service.engine import NUMBERS
-from rankloop.service.http.routes.rankers import ROUTES
+from rankloop.service.http.routes import ROUTES
 from rankloop.service.keys import digest, new_token
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.features import Schema
@@ -23,7 +23,8 @@ from rankloop.service.run import opened, prepare, prepare_ranker
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin
 from rankloop.service.telemetry.metrics import METRICS
-from rankloop.service.wire import messages
+from rankloop.service.wire.calls import FeedbackEvent, RankRequest
+from rankloop.service.wire.rankers import Spec
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, shown, until
 from tests.service.running import PATIENCE
 
@@ -62,12 +63,12 @@ def test_not_ready_while_kernels_warm_up(tmp_path: Path, monkeypatch: pytest.Mon
     go = threading.Event()
     true_warm = models.warm
 
-    def slow(spec: messages.Spec) -> None:
+    def slow(spec: Spec) -> None:
         assert go.wait(PATIENCE)
         true_warm(spec)
 
     store = tmp_path / "cold.db"
-    prepare_ranker(Settings(store=str(store)), "first", messages.Spec(features=names(3), exposure="full"))
+    prepare_ranker(Settings(store=str(store)), "first", Spec(features=names(3), exposure="full"))
     monkeypatch.setattr(models, "warm", slow)
     with Service(store) as cold:
         response = cold.http.get("/readyz")
@@ -239,7 +240,7 @@ def test_every_route_and_every_setting_is_on_the_service_page() -> None:
     page = (ROOT / "docs" / "service.md").read_text("utf-8")
     missing = [f"{method} {path}" for method, path in routes() if path != "/" and not mentioned(page, path)]
     missing += [entry.name for entry in fields(Settings) if f"`{entry.name}`" not in page]
-    missing += [entry for entry in messages.Spec.__struct_fields__ if f"`{entry}`" not in page]
+    missing += [entry for entry in Spec.__struct_fields__ if f"`{entry}`" not in page]
     assert not missing, f"docs/service.md does not mention {', '.join(missing)}"
 
 
@@ -292,7 +293,7 @@ def test_a_key_of_the_store_is_honoured_and_revoked_while_the_service_runs(tmp_p
         one.ready().put("shop", learner="base")
         with opened(settings) as writer:
             assert writer.do(lambda c: admin.add_key(c, digest(token), "web", "rank+feedback", 0.0))
-        one.engine.keeper.cycle()
+        one.engine.housekeeping.cycle()
         key = {"authorization": f"Bearer {token}"}
         body = {"candidates": [{"id": 1}]}
         refused(one.http.post("/v1/rankers/shop/rank", json=body), 401, "Authorization: Bearer")
@@ -333,9 +334,9 @@ def test_the_example_in_the_docs_fits_the_wire() -> None:
     assert len(blocks) >= 3
     import msgspec
 
-    spec = msgspec.json.decode(blocks[0], type=messages.Spec)
-    request = msgspec.json.decode(blocks[1], type=messages.RankRequest)
-    msgspec.json.decode(blocks[2], type=messages.FeedbackEvent)
+    spec = msgspec.json.decode(blocks[0], type=Spec)
+    request = msgspec.json.decode(blocks[1], type=RankRequest)
+    msgspec.json.decode(blocks[2], type=FeedbackEvent)
     assert spec.learner in LEARNERS
     assert Schema(spec).read(request.query, request.candidates).n == 2
     assert json.loads(blocks[1])["candidates"][1]["features"] == [7.2, 0.1, 20]

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from rankloop.service.learning.retention import sweep
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, teach, until
 
 __all__ = ["service"]  # a fixture
@@ -131,7 +132,7 @@ def test_a_version_of_another_spec_is_neither_served_nor_gone_back_to(service: S
         response = service.http.post(f"/v1/rankers/other-spec/{action}", json={"version": 1})
         refused(response, 422, "another spec", "features")
     assert service.status("other-spec")["serving"] == "live"
-    service.engine.keeper.cycle()
+    service.engine.housekeeping.cycle()
     teach(service, "other-spec", 1, width=2)
 
 
@@ -232,7 +233,7 @@ def test_what_learning_still_needs_of_a_user_is_unlinked_now_and_deleted_later(t
         assert fine(one.http.delete("/v1/users/ann")) == {"impressions": 0, "events": 0, "pending": 1}
         assert stored_of(one, "ann") == (0, 1)
         one.engine.learning.save(one.engine.rankers["shop"], force=True)
-        one.engine.keeper.sweep()
+        sweep(one.engine)
         assert stored_of(one, "ann") == (0, 0)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from rankloop.service.learning.retention import sweep
 from rankloop.service.operations import rankers
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin, open_database, schema
-from rankloop.service.wire.messages import Spec
+from rankloop.service.wire.rankers import Spec
 from tests.service.inside import click, rank, running
 from tests.service.running import PATIENCE, SPEC, wait_for
 from tests.service.truths import check_state, read, snapshot_of
@@ -81,10 +82,10 @@ def test_retention_with_a_clock_that_went_back(store_url: str) -> None:
             assert await click(engine, "e1", await rank(engine)) == ["accepted"]
             wait_for(lambda: (rankers.status(engine, "shop").snapshot_at or 0) == 1, "a snapshot")
             now -= 7200
-            engine.keeper.sweep()
+            sweep(engine)
             assert len(read(store_url, "SELECT id FROM impressions")) == 1
             now += 7200 + 86400 + 1
-            engine.keeper.sweep()
+            sweep(engine)
             assert read(store_url, "SELECT id FROM impressions") == []
             assert await click(engine, "e2", await rank(engine)) == ["accepted"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from rankloop import codec
 from rankloop.service.experiments.evidence import score
-from rankloop.service.wire.messages import Candidate
+from rankloop.service.wire.calls import Candidate
 from tests.service.app_fixtures import Body, Service, items, names, service, shown, teach, until
 from tests.service.experimenting import counted, look, owners, reverse, start, stop
 from tests.service.truths import read

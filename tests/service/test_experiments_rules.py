@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from rankloop.client import Client
-from rankloop.service.experiments.evidence import Tally
 from rankloop.service.experiments.mixing import LiveTrial, Trials
 from rankloop.service.store.admin import Ranker
-from rankloop.service.store.trials import Kind, Trial
-from rankloop.service.wire.messages import ExperimentRequest, Spec
+from rankloop.service.store.trials import Kind, Tally, Trial
+from rankloop.service.wire.experiments import ExperimentRequest
+from rankloop.service.wire.rankers import Spec
 from tests.service.app_fixtures import Body, Service, fine, refused, service, shown, until
 from tests.service.experimenting import counted, look, refuse, start, stop
 

@@ -25,7 +25,7 @@ from rankloop.registry import LEARNERS
 from rankloop.service.engine import Engine
 from rankloop.service.http.app import create_app, document
 from rankloop.service.settings import Settings
-from rankloop.service.wire.messages import Problem
+from rankloop.service.wire.basics import Problem
 from tests.service.app_fixtures import Body, Service, fine, items, names, shown, teach
 
 NAME = "shop"

@@ -15,7 +15,7 @@ from rankloop.errors import RankloopError
 from rankloop.learner import show
 from rankloop.service.ranking.model import Model
 from rankloop.service.store import Outcome
-from rankloop.service.wire.messages import Spec
+from rankloop.service.wire.rankers import Spec
 from rankloop.types import Array, Candidates, FeedbackKind, Impression
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from rankloop.service.store import admin, log, trials
-from rankloop.service.wire.messages import ExperimentRequest, Spec
+from rankloop.service.wire.experiments import ExperimentRequest
+from rankloop.service.wire.rankers import Spec
 from tests.service.running import PATIENCE
 from tests.service.stores import TABLES, Store, ev, shop, statuses, store
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rankloop.service.store import Writer, admin, schema
 from rankloop.service.store.database import open_database
-from rankloop.service.wire.messages import FeedbackEvent
+from rankloop.service.wire.calls import FeedbackEvent
 from tests.service.conftest import Postgres
 from tests.service.stores import Store, shop, statuses, store
 

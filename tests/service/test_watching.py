@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from rankloop import codec
+from rankloop.service.errors import StoreUnavailable
 from rankloop.service.operations import views
-from rankloop.service.store import StoreUnavailable
 from tests.service.app_fixtures import Clock, Service, fine, items, names, refused, service, shown, teach, until
 from tests.service.running import PATIENCE
 
@@ -296,7 +296,7 @@ def test_weights_are_the_learners_own_with_its_confidence(service: Service) -> N
 
 def test_counts_survive_a_store_that_is_away(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.put("waits", **SPEC)
-    service.engine.keeper.cycle()
+    service.engine.housekeeping.cycle()
     service.engine.history.store(service.engine)
     service.rank("waits", items(3))
 

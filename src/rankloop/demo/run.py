@@ -22,7 +22,8 @@ from rankloop.service.engine import Engine
 from rankloop.service.http.app import create_served
 from rankloop.service.run import LOGGING
 from rankloop.service.settings import Settings
-from rankloop.service.wire.messages import Exposure, Spec
+from rankloop.service.wire.basics import Exposure
+from rankloop.service.wire.rankers import Spec
 
 HOST = "127.0.0.1"
 TRIED, TRIAL = "hybrid", 30.0  # the ranker that is compared with the shop's order, and after how many seconds

@@ -6,16 +6,8 @@ import secrets
 from collections.abc import Iterable
 from hashlib import sha256
 
-from rankloop.errors import RankloopError
+from rankloop.service.errors import NotAllowed, NotAuthenticated
 from rankloop.service.settings import SCOPES, Settings, is_loopback, parse_scopes
-
-
-class NotAuthenticated(RankloopError):
-    """No key, or one that is not known."""
-
-
-class NotAllowed(RankloopError):
-    """A key without the scope that is needed."""
 
 
 def new_token() -> str:

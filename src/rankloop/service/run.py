@@ -17,7 +17,7 @@ from rankloop.service.operations.rankers import complete
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.settings import Settings, is_loopback
 from rankloop.service.store import Writer, admin, open_database, schema
-from rankloop.service.wire.messages import Spec
+from rankloop.service.wire.rankers import Spec
 
 LOGGING: dict[str, Any] = {
     "version": 1,

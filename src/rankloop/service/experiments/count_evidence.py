@@ -11,10 +11,11 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from rankloop.service.experiments import evidence as counting
+from rankloop.service.experiments import evidence
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.store import log, trials
 from rankloop.service.store.database import Connection
+from rankloop.service.store.trials import Seen, Tally
 
 if TYPE_CHECKING:
     from rankloop.service.engine import Engine
@@ -45,7 +46,7 @@ def _count_on(engine: Engine, live: LiveRanker, number: int) -> bool:
     """Count a portion; whether there may be more."""
     name = live.row.name
 
-    def read(connection: Connection) -> tuple[trials.Trial | None, int, list[counting.Seen]]:
+    def read(connection: Connection) -> tuple[trials.Trial | None, int, list[Seen]]:
         before, head = trials.trial(connection, name, number), log.heads(connection).get(name, 0)
         if before is None or before.state != "running" or before.next_seq >= head:
             return None, head, []
@@ -62,7 +63,7 @@ def _count_on(engine: Engine, live: LiveRanker, number: int) -> bool:
         return False
     after = copy.deepcopy(before.tally)
     guardrail = before.kind == "guardrail"
-    taken = counting.fold(after, seen, before.terms.alpha, guardrail)
+    taken = evidence.fold(after, seen, before.terms.alpha, guardrail)
     worse = guardrail and after.verdict == "worse"
     if worse:
         at = engine.clock()
@@ -77,19 +78,19 @@ def _count_on(engine: Engine, live: LiveRanker, number: int) -> bool:
     return saved and more
 
 
-def _tell(engine: Engine, before: trials.Trial, after: counting.Tally) -> None:
+def _tell(engine: Engine, before: trials.Trial, after: Tally) -> None:
     metrics, name, kind = engine.metrics, before.ranker, before.kind
     old = before.tally
     ties = (after.lists - after.wins - after.losses) - (old.lists - old.wins - old.losses)
     for result, amount in (("win", after.wins - old.wins), ("loss", after.losses - old.losses), ("tie", ties)):
         metrics.count("experiment_lists_total", amount, ranker=name, kind=kind, result=result)
-    watch = counting.watched(after, before.terms.alpha)
+    watch = evidence.watched(after, before.terms.alpha)
     low, high = watch.interval()
     for end, value in (("mean", watch.mean), ("low", low), ("high", high)):
         metrics.gauge("experiment_preference", value, ranker=name, kind=kind, end=end)
 
 
-def _demoted(engine: Engine, name: str, tally: counting.Tally) -> None:
+def _demoted(engine: Engine, name: str, tally: Tally) -> None:
     found = tally.evidence
     assert found is not None
     engine.metrics.count("demotions_total", ranker=name)

@@ -8,50 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from rankloop.sequential import ConfidenceSequence, samples_needed, still_needed
-from rankloop.service.wire.messages import Evidence, Verdict
+from rankloop.service.store.trials import Later, Seen, State, Tally
+from rankloop.service.wire.experiments import Evidence
 
 FRESH = 200  # lists after which a guardrail also begins to watch anew: what was good for long may break
 RATE_SECONDS = 600.0  # over which the present rate is taken
 POWER = 0.95  # of the forecast
 _LEAST = 5.0  # lists that decide before anything is forecast
-
-State = dict[str, list[Any]]
-
-
-class Seen(NamedTuple):
-    """A mixed list whose feedback is in."""
-
-    seq: int
-    credit: list[float]  # by slot: 1 the ranker put it there, -1 the other did, 0 nobody; or the difference in odds
-    values: list[float]  # clicks or grades by slot, from the top; may be shorter
-    when: float
-
-
-class Later(msgspec.Struct):
-    """A watch that began after number * FRESH lists."""
-
-    number: int
-    state: State
-
-
-class Tally(msgspec.Struct):
-    """How an experiment stands."""
-
-    lists: int = 0
-    wins: int = 0
-    losses: int = 0
-    whole: State = {}  # a ConfidenceSequence over all lists
-    later: list[Later] = []  # the same from later on; of guardrails only, the newest last
-    verdict: Verdict = "undecided"
-    evidence: Evidence | None = None
-    weight: float = 0.0  # lists, those long ago counting less: for the rate
-    last: float = 0.0
 
 
 class Forecast(NamedTuple):

@@ -10,16 +10,17 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.errors import InvalidInput, RankloopError
+from rankloop.service.errors import StoreUnavailable, TooSlow
 from rankloop.service.ranking.exposure import Mix
-from rankloop.service.ranking.live_ranker import HANGING, Asking, LiveRanker
-from rankloop.service.ranking.model import Model, TooSlow, load_model
-from rankloop.service.ranking.pending import Asked
-from rankloop.service.store import StoreUnavailable, admin
+from rankloop.service.ranking.live_ranker import HANGING, InFlight, LiveRanker
+from rankloop.service.ranking.model import Model, load_model
+from rankloop.service.ranking.pending import PendingRanking
+from rankloop.service.store import admin
 from rankloop.service.store.admin import Ranker
 from rankloop.service.store.database import Database
 from rankloop.service.store.trials import Trial
 from rankloop.service.telemetry.metrics import Metrics
-from rankloop.service.wire.messages import Exposure
+from rankloop.service.wire.basics import Exposure
 from rankloop.streams import Streams
 from rankloop.types import Array
 
@@ -38,7 +39,7 @@ class Drawn(NamedTuple):
     coins: Array
 
 
-class LiveTrial(Asking):
+class LiveTrial(InFlight):
     """One experiment or guardrail, as a process that ranks knows it."""
 
     def __init__(self, row: Trial, exposure: Exposure, version: Model | None) -> None:
@@ -47,27 +48,27 @@ class LiveTrial(Asking):
         self.probabilistic = row.terms.mixing == "probabilistic"
         self._rival: Model | None = None  # the one that was asked last
 
-    def mix(self, coins: Array, asked: Asked, number: int, rankers: Mapping[str, LiveRanker]) -> Mix:
+    def mix(self, coins: Array, pending: PendingRanking, number: int, rankers: Mapping[str, LiveRanker]) -> Mix:
         """What to mix the list of this request with."""
         if self.row.terms.against == "base":
-            rival = np.arange(asked.k)
+            rival = np.arange(pending.k)
         else:
             if self.hanging >= HANGING:
                 raise Skipped("hanging")
             with self.asked(number):
-                rival = self._best(asked, number, rankers)
+                rival = self._best(pending, number, rankers)
         return Mix(self.row.id, self.exposure, rival, coins, self.probabilistic)
 
-    def _best(self, asked: Asked, number: int, rankers: Mapping[str, LiveRanker]) -> Array:
+    def _best(self, pending: PendingRanking, number: int, rankers: Mapping[str, LiveRanker]) -> Array:
         """(k,) the rival's list."""
-        live, spec, against = asked.live, asked.row.spec, self.row.terms.against
-        model, candidates = live.model if against == "live" else self.version, asked.candidates
+        live, spec, against = pending.live, pending.row.spec, self.row.terms.against
+        model, candidates = live.model if against == "live" else self.version, pending.candidates
         if isinstance(against, str) and against != "live":
             other = rankers.get(against)
             if other is None or not other.warm:
                 raise Skipped("gone" if other is None else "warming-up")
             try:
-                candidates = live.schema.read_for(other.schema, asked.request.query, asked.request.candidates)
+                candidates = live.schema.read_for(other.schema, pending.request.query, pending.request.candidates)
             except RankloopError:
                 raise Skipped("features") from None
             model = other.serving
@@ -75,7 +76,9 @@ class LiveTrial(Asking):
         self._rival = model
         try:
             patience = PATIENCE * spec.timeout_ms / 1e3
-            return model.best(candidates, asked.k, self.exposure, spec.displacement, (asked.row.name, number), patience)
+            return model.best(
+                candidates, pending.k, self.exposure, spec.displacement, (pending.row.name, number), patience
+            )
         except TooSlow:
             raise Skipped("busy") from None
 
@@ -134,12 +137,12 @@ def opened(database: Database, live: LiveRanker, row: Ranker, found: Sequence[Tr
     return Trials(row, trials) if trials else None
 
 
-def prepared(drawn: Drawn, asked: Asked, rankers: Mapping[str, LiveRanker], metrics: Metrics) -> Mix | None:
+def prepared(drawn: Drawn, pending: PendingRanking, rankers: Mapping[str, LiveRanker], metrics: Metrics) -> Mix | None:
     """What to mix a list with; None if the request cannot take part. No rival may cost a request its list."""
-    name, trial = asked.row.name, drawn.trial
-    assert asked.number is not None
+    name, trial = pending.row.name, drawn.trial
+    assert pending.number is not None
     try:
-        mix = trial.mix(drawn.coins, asked, asked.number, rankers)
+        mix = trial.mix(drawn.coins, pending, pending.number, rankers)
         metrics.count("mixed_lists_total", ranker=name, kind=trial.row.kind)
         return mix
     except Skipped as why:

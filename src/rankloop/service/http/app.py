@@ -18,12 +18,14 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from rankloop import __version__
 from rankloop.service.engine import Engine
 from rankloop.service.http.errors import HANDLERS
-from rankloop.service.http.fast_path import Lane
-from rankloop.service.http.routes.rankers import ROUTES
+from rankloop.service.http.fast_path import FastPath
+from rankloop.service.http.routes import ROUTES
 from rankloop.service.operations.views import Recent
 from rankloop.service.pages import api_docs
 from rankloop.service.settings import Settings, from_environment
-from rankloop.service.wire.messages import ExperimentRequest, FeedbackEvent, RankRequest, Spec, VersionRequest
+from rankloop.service.wire.calls import FeedbackEvent, RankRequest
+from rankloop.service.wire.experiments import ExperimentRequest
+from rankloop.service.wire.rankers import Spec, VersionRequest
 
 
 class CountRequests:
@@ -70,10 +72,10 @@ def document(app: Litestar) -> dict[str, Any]:
     return made
 
 
-def create_served(settings: Settings | None = None, engine: Engine | None = None) -> Lane:
+def create_served(settings: Settings | None = None, engine: Engine | None = None) -> FastPath:
     """The application as it is served: with a lane of its own for what every user calls."""
     running = engine or Engine(settings or from_environment())
-    return Lane(create_app(engine=running), running)
+    return FastPath(create_app(engine=running), running)
 
 
 def create_app(settings: Settings | None = None, engine: Engine | None = None) -> Litestar:

@@ -10,26 +10,14 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from rankloop.errors import CodecError, RankloopError, UnknownName
-from rankloop.service.engine import Conflict, OverLimit, UnknownRanker
-from rankloop.service.keys import NotAllowed, NotAuthenticated
-from rankloop.service.ranking.features import UnknownFeature
-from rankloop.service.ranking.model import TooSlow
-from rankloop.service.store import StoreUnavailable
-from rankloop.service.wire.messages import Problem
+from rankloop.service.errors import Told
+from rankloop.service.wire.basics import Problem
 
 logger = logging.getLogger("rankloop")
 
-# The first that fits; a word for programs and a status.
+# What the library raises, which knows nothing of HTTP: the first that fits. The service's own errors say it themselves.
 KINDS: list[tuple[type[Exception], str, int]] = [
-    (NotAuthenticated, "not-authenticated", 401),
-    (NotAllowed, "not-allowed", 403),
-    (UnknownRanker, "unknown", 404),
-    (Conflict, "conflict", 409),
-    (OverLimit, "over-limit", 413),
-    (UnknownFeature, "unknown-feature", 422),
     (UnknownName, "unknown-name", 422),
-    (StoreUnavailable, "store-unavailable", 503),
-    (TooSlow, "busy", 503),
     (CodecError, "damaged", 500),
     (RankloopError, "invalid", 422),
 ]
@@ -45,6 +33,8 @@ class Failure(NamedTuple):
 
 def describe(error: Exception, body: bytes = b"") -> Failure:
     """What to tell a caller whose request ended in `error`."""
+    if isinstance(error, Told):
+        return failure(error.status, error.word, str(error))
     for kind, word, status in KINDS:
         if isinstance(error, kind):
             return failure(status, word, str(error))

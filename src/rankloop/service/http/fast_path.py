@@ -1,30 +1,38 @@
 """A lane of its own for the two calls that come with every user, past the framework.
 
 Litestar takes 0.2 ms to find a handler, build its arguments and wrap its answer: as long as ranking takes. Both calls
-are bytes in, bytes out (`calls.py`), so here they are read, carried out and answered directly; everything else, and the
-document that describes them, is the framework's. Keys, limits, errors and counts are the same code in both.
+are bytes in, bytes out, so here they are read, carried out and answered directly; everything else, and the document
+that describes them, is the framework's. Keys, limits, errors and counts are the same code in both.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
 
+from rankloop.errors import InvalidInput
 from rankloop.service.engine import Engine
-from rankloop.service.http import calls
+from rankloop.service.errors import OverLimit
 from rankloop.service.http.errors import Failure, describe, failure, too_large
-from rankloop.service.wire.messages import NAME
+from rankloop.service.store import NewEvent
+from rankloop.service.wire.basics import NAME
+from rankloop.service.wire.calls import FeedbackAnswer, FeedbackEvent, RankRequest, Receipt
 
 RANK = "/v1/rankers/{name}/rank"
 FEEDBACK = "/v1/feedback"
 _ranked = re.compile(NAME.replace("^", "^/v1/rankers/(").replace("$", ")/rank$")).match
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
+_decode_request = msgspec.json.Decoder(RankRequest).decode
+_decode_event = msgspec.json.Decoder(FeedbackEvent).decode
+_decode_events = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
-class Lane:
+
+class FastPath:
     """An ASGI application around another."""
 
     def __init__(self, app: Any, engine: Engine) -> None:
@@ -63,11 +71,11 @@ class Lane:
                 return _told(read)
             body = read
             if name is None:
-                return 200, await calls.feedback(self.engine, body), {}
+                return 200, await feedback(self.engine, body), {}
             explain = _explain(scope["query_string"])
             if isinstance(explain, Failure):
                 return _told(explain)
-            return 200, await calls.rank(self.engine, name, body, explain), {}
+            return 200, await rank(self.engine, name, body, explain), {}
         except Exception as error:
             return _told(describe(error, body))
 
@@ -85,6 +93,38 @@ class Lane:
             parts.append(part)
             more = message.get("more_body", False)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def rank(engine: Engine, name: str, body: bytes, explain: bool) -> bytes:
+    """Rank the candidates of a request."""
+    return await engine.rank(name, _decode_request(body), explain)
+
+
+async def feedback(engine: Engine, body: bytes) -> bytes:
+    """Take one event or an array of them; one that cannot be read is rejected for itself, unless it is alone."""
+    raw = _decode_events(body) if body.lstrip()[:1] == b"[" else [msgspec.Raw(body)]
+    if not raw:
+        raise InvalidInput("the array of events is empty; send at least one")
+    if len(raw) > engine.settings.max_events:
+        raise OverLimit(f"{len(raw)} events; the limit max_events is {engine.settings.max_events}: send several calls")
+    results: list[Receipt | None] = []
+    events: list[NewEvent] = []
+    for one in raw:
+        try:
+            event = _decode_event(one)
+            if "\0" in event.event_id or "\0" in event.impression_id:
+                raise msgspec.ValidationError("ids are text; one has the character NUL in it")
+            events.append(NewEvent(event, bytes(one)))
+            results.append(None)
+        except msgspec.ValidationError as error:
+            if len(raw) == 1:
+                raise
+            results.append(Receipt(None, "rejected", str(error)))
+    if events:
+        receipts = iter((await engine.feedback(events)).receipts)
+        results = [next(receipts) if one is None else one for one in results]
+    final = [one for one in results if one is not None]
+    return msgspec.json.encode(FeedbackAnswer(final, dict(Counter(one.status for one in final))))
 
 
 def _explain(query: bytes) -> bool | Failure:

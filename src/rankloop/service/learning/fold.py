@@ -8,9 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 from rankloop.errors import RankloopError
+from rankloop.service.errors import StoreUnavailable
 from rankloop.service.experiments import count_evidence
 from rankloop.service.ranking.live_ranker import LiveRanker
-from rankloop.service.store import StoreUnavailable, admin, log
+from rankloop.service.store import admin, log
 from rankloop.service.store.database import Connection
 
 if TYPE_CHECKING:

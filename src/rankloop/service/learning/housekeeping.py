@@ -1,22 +1,20 @@
-"""The thread that keeps house: leases, news from other processes, windows that close, what is old.
-
-Leases are counted, not timed. A holder adds one to its beat every second; whoever sees a beat stand still for
-`lease_seconds` on its own monotonic clock may take the lease, so no clock that is wrong or moved can give a lease to
-two or to nobody. (Two would do no harm: both fold the same log into the same bits.)
-"""
+"""The thread that keeps house: leases, news from other processes, windows that close, what is old."""
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rankloop.errors import RankloopError
+from rankloop.service.errors import StoreUnavailable, TooSlow
+from rankloop.service.learning.leases import Leases
+from rankloop.service.learning.retention import sweep
+from rankloop.service.learning.windows import close_windows
 from rankloop.service.ranking import model as models
-from rankloop.service.store import StoreUnavailable, admin, log, series
+from rankloop.service.store import admin, log
 from rankloop.service.store.database import Connection
 from rankloop.service.telemetry import movement
 
@@ -30,16 +28,15 @@ SWEEP_EVERY = 30.0  # seconds between deletions
 logger = logging.getLogger("rankloop")
 
 
-class Keeper:
+class Housekeeping:
     """Runs `cycle` every second and closes windows in between."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.alive: set[str] = {engine.worker}
-        self._seen: dict[str, tuple[object, float]] = {}  # lease or worker -> what it was, since when (monotonic)
+        self.leases = Leases(engine)
         self._stopping = threading.Event()
         self._turn = threading.Lock()
-        self._thread = threading.Thread(target=self._work, name="rankloop-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="rankloop-housekeeping", daemon=True)
         self._alarms: dict[str, int] = {}  # ranker -> changes of users that were told of
         self._counted = self._swept = self._remembered = time.monotonic()
 
@@ -57,7 +54,7 @@ class Keeper:
         last = time.monotonic()
         while not self._stopping.wait(TICK):
             try:
-                self.close_windows()
+                close_windows(self.engine)
                 if time.monotonic() - last >= every:
                     last = time.monotonic()
                     self.cycle()
@@ -80,16 +77,16 @@ class Keeper:
         engine.keys.refresh(engine.database.read(admin.keys))
         engine.sync()
         workers = engine.database.read(admin.workers)
-        self._look_around(workers)
+        self.leases.look_around(workers)
         if engine.settings.learn:
-            mine = self._leases(mine)
+            mine = self.leases.taken(mine)
         self._refresh()  # also what is learned here from now on: the log before its snapshot may have been deleted
         for name, live in list(engine.rankers.items()):
             if live.held != (name in mine):
                 logger.info("ranker %s: this process %s", name, "learns" if name in mine else "no longer learns")
             live.held = name in mine
             engine.metrics.gauge("lease_held", int(live.held), ranker=name)
-        engine.learning.peers = len(self.alive) > 1
+        engine.learning.peers = len(self.leases.alive) > 1
         now = time.monotonic()
         if now - self._remembered > REMEMBER_EVERY:
             self._remembered = now
@@ -101,101 +98,15 @@ class Keeper:
             self._tell_of_drift()
         if now - self._swept > SWEEP_EVERY:
             self._swept = now
-            self.sweep()
+            sweep(engine, self._stopping.is_set)
 
     def _tell_of_drift(self) -> None:
         """What learners notice of their users and remember, for those who are to be told."""
         for name, live in list(self.engine.rankers.items()):
             if not live.held:
                 continue
-            with suppress(models.TooSlow):  # the next time
+            with suppress(TooSlow):  # the next time
                 movement.count(name, live.model, self.engine.metrics, self._alarms)
-
-    def close_windows(self) -> None:
-        """Turn impressions whose time is up into outcomes, of rankers that are learned here."""
-        engine = self.engine
-        now = engine.clock()
-        for name in engine.database.read(lambda c: log.due(c, now)):
-            live = engine.rankers.get(name)
-            if live is None or not live.held:
-                continue
-
-            def close(c: Connection, ranker: str = name) -> list[log.Closing]:
-                # Asked again where lists are written: had the clock gone back since, new ones would seem an hour old.
-                return log.close_windows(c, ranker, min(now, engine.clock()), engine.writer.kinds)
-
-            while closings := engine.writer.do(close):
-                engine.closed(closings)
-
-    def sweep(self) -> None:
-        """Delete what is past retention or to be erased, as far as snapshots cover it."""
-        days = self.engine.settings.retention_days
-        before = self.engine.clock() - days * 86400 if days else None
-        while self.engine.writer.do(lambda c: admin.sweep(c, before)) and not self._stopping.is_set():
-            pass
-        self.engine.writer.do(lambda c: series.sweep(c, self.engine.clock()))
-
-    # -- who lives, who learns -------------------------------------------------------------------------------------
-
-    def _stands_still(self, key: str, value: object) -> bool:
-        """Whether `value` has not changed for `lease_seconds`, as far as this process has seen."""
-        now = time.monotonic()
-        known, since = self._seen.get(key, (None, now))
-        if known != value:
-            self._seen[key] = (value, now)
-            return False
-        return now - since > self.engine.settings.lease_seconds
-
-    def _gone(self, worker: str) -> bool:
-        """Whether a worker is a process of this machine that does not run any more."""
-        machine, _, rest = worker.partition(":")
-        process = rest.partition(":")[0]
-        if machine != self.engine.machine or not process.isdigit():
-            return False
-        try:
-            os.kill(int(process), 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            return False
-        return False
-
-    def _look_around(self, workers: dict[str, tuple[str, int, bool]]) -> None:
-        alive = {self.engine.worker}
-        for name, (_, beat, learns) in workers.items():
-            if name == self.engine.worker:
-                continue
-            if self._gone(name) or self._stands_still(f"worker {name}", beat):
-                self.engine.writer.do(lambda c, n=name, b=beat: admin.forget_worker(c, n, b))  # type: ignore[misc]
-            elif learns:
-                alive.add(name)
-        self.alive = alive
-
-    def _leases(self, mine: set[str]) -> set[str]:
-        """Take leases that nobody keeps, as many as is fair; give back what is too much."""
-        engine = self.engine
-        names = sorted(engine.rankers)
-        fair = -(-len(names) // len(self.alive))
-        held = engine.database.read(admin.leases)
-        for name in names:
-            if len(mine) >= fair:
-                break
-            before = held.get(name)
-            if before is not None:
-                dead = before[0] not in self.alive and self._gone(before[0])
-                if before[0] == engine.worker or not (dead or self._stands_still(f"lease {name}", before)):
-                    continue
-            if engine.writer.do(lambda c, n=name, b=before: admin.take_lease(c, n, engine.worker, b)):  # type: ignore[misc]
-                mine = mine | {name}
-        if len(mine) > fair and len(self.alive) > 1:
-            name = max(mine)  # one a cycle: the others need time to take it
-            live = engine.rankers.get(name)
-            if live is not None:
-                live.held = False
-                engine.learning.save(live, force=True)
-            engine.writer.do(lambda c: admin.release_lease(c, name, engine.worker))
-            mine = mine - {name}
-        return mine
 
     def _refresh(self) -> None:
         """Load newer snapshots of rankers that another process learns."""

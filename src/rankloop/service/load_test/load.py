@@ -42,7 +42,9 @@ from rankloop.service.load_test.report import (
     verdict,
 )
 from rankloop.service.load_test.traffic import Traffic
-from rankloop.service.wire.messages import FeedbackAnswer, FeedbackEvent, Problem, RankAnswer, RankerStatus, Spec
+from rankloop.service.wire.basics import Problem
+from rankloop.service.wire.calls import FeedbackAnswer, FeedbackEvent, RankAnswer
+from rankloop.service.wire.rankers import RankerStatus, Spec
 
 __all__ = [
     "Latency",

@@ -16,7 +16,7 @@ from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, log, shown
 from rankloop.service.store.database import Connection, Database
 from rankloop.service.telemetry import movement
-from rankloop.service.wire.messages import RankAnswer
+from rankloop.service.wire.calls import RankAnswer
 from rankloop.types import Array
 
 BUCKETS = 40  # points of the curves

@@ -21,7 +21,7 @@ from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, lineage, log, open_database, schema
 from rankloop.service.store.database import Connection, Database, SQLite
 from rankloop.service.store.log import Outcome
-from rankloop.service.wire.messages import Spec
+from rankloop.service.wire.rankers import Spec
 
 BATCH = 1000  # outcomes read at a time: some ten MB
 TELL = 100  # outcomes between two reports of progress

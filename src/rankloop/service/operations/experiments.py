@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from rankloop.errors import InvalidParameter
-from rankloop.service.engine import Conflict, Engine, UnknownRanker
-from rankloop.service.experiments import evidence as counting
+from rankloop.service.engine import Engine
+from rankloop.service.errors import Conflict, UnknownRanker
+from rankloop.service.experiments import evidence
 from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, trials
 from rankloop.service.store.database import Connection
-from rankloop.service.wire.messages import Experiment, ExperimentRequest
+from rankloop.service.wire.experiments import Experiment, ExperimentRequest
 
 
 class UnknownExperiment(UnknownRanker):
@@ -109,10 +110,10 @@ def stop(engine: Engine, name: str, number: int) -> Experiment:
 def told(found: trials.Trial, now: float) -> Experiment:
     """An experiment as it is told."""
     terms, tally = found.terms, found.tally
-    watch = counting.watched(tally, terms.alpha)
+    watch = evidence.watched(tally, terms.alpha)
     running = found.state == "running"
-    more = counting.forecast(tally, terms.alpha, terms.effect) if running else counting.Forecast(None, None)
-    rate = counting.rate(tally, found.started, now) if running else 0.0
+    more = evidence.forecast(tally, terms.alpha, terms.effect) if running else evidence.Forecast(None, None)
+    rate = evidence.rate(tally, found.started, now) if running else 0.0
 
     def seconds(lists: int | None) -> float | None:
         return None if lists is None or (lists and not rate) else lists / rate if lists else 0.0

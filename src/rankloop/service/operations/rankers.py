@@ -10,16 +10,13 @@ import msgspec
 
 from rankloop import registry
 from rankloop.errors import InvalidParameter
-from rankloop.service.engine import Conflict, Engine, OverLimit, UnknownRanker
+from rankloop.service.engine import Engine
+from rankloop.service.errors import Conflict, OverLimit, UnknownRanker, UnknownVersion
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.store import admin, log, trials
 from rankloop.service.store.database import Connection
-from rankloop.service.wire.messages import Erased, RankerStatus, Spec, VersionInfo
-
-
-class UnknownVersion(UnknownRanker):
-    """The ranker has no version of that number."""
+from rankloop.service.wire.rankers import Erased, RankerStatus, Spec, VersionInfo
 
 
 def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
@@ -59,7 +56,7 @@ def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
 
     created = engine.writer.do(change)
     engine.load(name)
-    engine.keeper.cycle()  # take the lease now rather than in a second
+    engine.housekeeping.cycle()  # take the lease now rather than in a second
     return status(engine, name), created
 
 

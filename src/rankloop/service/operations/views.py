@@ -12,14 +12,15 @@ import numpy as np
 
 from rankloop import codec
 from rankloop.errors import InvalidInput
-from rankloop.service.engine import Engine, UnknownRanker
+from rankloop.service.engine import Engine
+from rankloop.service.errors import UnknownRanker
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import BASE_ORDER, weights_of
 from rankloop.service.store import series as buckets
 from rankloop.service.store import shown
 from rankloop.service.store.series import RESOLUTIONS, Bucket
 from rankloop.service.telemetry.movement import looked_at, noticed, told
-from rankloop.service.wire.messages import RankAnswer
+from rankloop.service.wire.calls import RankAnswer
 from rankloop.service.wire.watch import (
     Doubt,
     Movement,

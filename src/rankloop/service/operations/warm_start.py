@@ -19,11 +19,13 @@ import numpy as np
 
 from rankloop.errors import DataError, InvalidInput, InvalidParameter
 from rankloop.logged import LoggedList, Reading, Report, parse_line
-from rankloop.service.engine import Conflict, Engine, OverLimit, UnknownRanker
+from rankloop.service.engine import Engine
+from rankloop.service.errors import Conflict, OverLimit, UnknownRanker
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.store import past
 from rankloop.service.store.past import Added, PastList
-from rankloop.service.wire.messages import Candidate, WarmAnswer
+from rankloop.service.wire.calls import Candidate
+from rankloop.service.wire.rankers import WarmAnswer
 
 PORTION = 256  # lists a transaction of `warm`: the learner adopts them with what it has learned until before them
 PROBLEMS = 20  # that a call names

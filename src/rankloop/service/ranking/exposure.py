@@ -7,17 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.errors import RankloopError
 from rankloop.interleaving import TAU
 from rankloop.kernels import interleaving
 from rankloop.kernels.ranking import bounded_order
 from rankloop.learner import Learner, show
-from rankloop.service.wire.messages import Exposure, Spec
+from rankloop.service.errors import NotARanking
+from rankloop.service.wire.basics import Exposure
+from rankloop.service.wire.rankers import Spec
 from rankloop.types import Array, Candidates, Impression
-
-
-class Rubbish(RankloopError):
-    """A learner answered with something that is not a ranking."""
 
 
 class Choice(NamedTuple):
@@ -127,7 +124,7 @@ def adopted(learner: Learner, candidates: Candidates, order: Array) -> Impressio
     """The learner's impression of `order`, which is shown as it is."""
     made = _checked(learner.adopt(candidates, order.copy()), candidates, order.size)
     if not np.array_equal(made.order, order):
-        raise Rubbish("adopt did not keep the order it was given")
+        raise NotARanking("adopt did not keep the order it was given")
     return made
 
 
@@ -141,7 +138,7 @@ def _positions(given: Array, candidates: Candidates, k: int) -> Array:
     order = np.asarray(given)
     fine = order.shape == (k,) and order.dtype.kind in "iu" and order.min() >= 0 and order.max() < candidates.n
     if not fine or np.unique(order).size != k:
-        raise Rubbish(
+        raise NotARanking(
             f"the learner answered {order.tolist()!r:.80} instead of {k} different positions below {candidates.n}"
         )
     return order.astype(np.int64)

@@ -11,7 +11,9 @@ import numpy as np
 
 from rankloop.errors import InvalidInput
 from rankloop.kernels.ragged import minmax_queries
-from rankloop.service.wire.messages import Candidate, Spec
+from rankloop.service.errors import UnknownFeature
+from rankloop.service.wire.calls import Candidate
+from rankloop.service.wire.rankers import Spec
 from rankloop.types import LARGEST, Array, Candidates
 
 
@@ -24,7 +26,7 @@ class Schema:
     >>> schema.read("", [Candidate("a", {"bm25": 7.5, "prize": 2.0})])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    rankloop.service.ranking.features.UnknownFeature: candidate 'a' lacks feature 'price' and has ... 'prize'; ...
+    rankloop.service.errors.UnknownFeature: candidate 'a' lacks feature 'price' and has unknown feature 'prize'; ...
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -94,10 +96,6 @@ class Schema:
         parts = [f"lacks feature {_listed(missing)}"] if missing else []
         parts += [f"has unknown feature {_listed(unknown)}"] if unknown else []
         return UnknownFeature(f"{who} {' and '.join(parts)}; the ranker's features are {_listed(self.names, 12)}")
-
-
-class UnknownFeature(InvalidInput):
-    """A feature that the ranker does not know, or one that it needs and did not get."""
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HANGING = 3  # threads that may hang in a ranker's learner before it is not asked any more
 
 
-class Asking:
+class InFlight:
     """Who is in a learner now, and who hangs in it."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Asking:
         return len(self._given_up)
 
 
-class LiveRanker(Asking):
+class LiveRanker(InFlight):
     """What is needed to answer for a ranker without asking the store."""
 
     def __init__(self, row: Ranker, model: Model) -> None:

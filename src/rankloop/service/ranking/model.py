@@ -13,20 +13,19 @@ import numpy as np
 from rankloop import codec, registry
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.learner import Learner
+from rankloop.service.errors import TooSlow
 from rankloop.service.ranking.exposure import Choice, Mix, adopted, best_order, choose
 from rankloop.service.ranking.features import Schema
 from rankloop.service.store.log import Outcome
-from rankloop.service.wire.messages import Candidate, Contribution, Exposure, Spec
+from rankloop.service.wire.basics import Exposure
+from rankloop.service.wire.calls import Candidate, Contribution
+from rankloop.service.wire.rankers import Spec
 from rankloop.streams import Streams
 from rankloop.telling import Explains, Explanation, Parts, ScoresByParts
 from rankloop.types import Array, Candidates, Feedback, Impression
 
 WAIT = 0.2  # seconds between looks whether the lock one waits for was abandoned
 WARM_ROUNDS = 6  # of a throw-away learner: enough to meet every kernel, cold and after learning
-
-
-class TooSlow(RankloopError):
-    """A learner did not answer in time."""
 
 
 class Ranked(NamedTuple):

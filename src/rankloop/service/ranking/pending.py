@@ -17,11 +17,11 @@ from rankloop.service.store.admin import Ranker
 from rankloop.service.store.ids import new_id
 from rankloop.service.store.log import NewImpression, Stored
 from rankloop.service.store.writer import Write, Writer
-from rankloop.service.wire.messages import RankAnswer, RankedItem, RankRequest
+from rankloop.service.wire.calls import RankAnswer, RankedItem, RankRequest
 from rankloop.types import Candidates
 
 
-class Asked:
+class PendingRanking:
     """What one request becomes. The thread that ranks also hands the list to the store: one wake-up less."""
 
     def __init__(
@@ -49,9 +49,9 @@ class Asked:
         """The learner has made a list, perhaps a mixed one."""
         self._ranked, self.explored, self._mix = ranked, ranked.choice.explored, mix
 
-    def fall_back(self, reason: str) -> Asked:
+    def fall_back(self, reason: str) -> PendingRanking:
         """The same with the caller's own order, because of `reason`; a thread that hangs keeps hold of this one."""
-        other = Asked(self.live, self.row, self.request, self.candidates, self.k, self.number, self.clock)
+        other = PendingRanking(self.live, self.row, self.request, self.candidates, self.k, self.number, self.clock)
         choice = base_choice(self.candidates, self.k)
         body = codec.dump_impression(choice.impression)
         other._ranked = Ranked(choice, body, None, None, self.live.serving.learned)

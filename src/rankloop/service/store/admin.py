@@ -8,7 +8,7 @@ import msgspec
 
 from rankloop.service.store import lineage
 from rankloop.service.store.database import Connection, Row, marks
-from rankloop.service.wire.messages import Erased, Spec
+from rankloop.service.wire.rankers import Erased, Spec
 
 
 class Ranker(NamedTuple):

@@ -17,18 +17,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from rankloop.errors import InvalidParameter, RankloopError
+from rankloop.errors import InvalidParameter
+from rankloop.service.errors import StoreUnavailable
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
 PARAMETERS = 30_000  # a statement at most; SQLite takes 32,766, PostgreSQL 65,535
 
 
-class StoreUnavailable(RankloopError):
-    """The store cannot be reached or cannot write now; what was asked for has not happened."""
-
-
-class Passing(Exception):
+class Retryable(Exception):
     """An error that goes away when the transaction is tried again: a deadlock, a lost connection, a restart."""
 
 
@@ -51,7 +48,7 @@ class Connection(ABC):
 
     @abstractmethod
     def transaction(self) -> Any:
-        """A context in which all happens or nothing; errors come out as `StoreUnavailable` or `Passing`."""
+        """A context in which all happens or nothing; errors come out as `StoreUnavailable` or `Retryable`."""
 
     @abstractmethod
     def close(self) -> None:
@@ -117,7 +114,7 @@ class Database(ABC):
                         self._readers.add(connection)
                 with connection.transaction():
                     return query(connection)
-            except Passing as error:
+            except Retryable as error:
                 self._local.connection = None
                 if connection is not None:
                     with suppress(Exception):
@@ -226,7 +223,7 @@ class SQLiteConnection(Connection):
         ):
             text = str(error)
             if "locked" in text or "busy" in text:
-                return Passing(text)
+                return Retryable(text)
             return StoreUnavailable(f"{self._path}: {text}; {_sqlite_remedy(text)}")
         return error
 
@@ -292,7 +289,7 @@ class PostgresConnection(Connection):
         try:
             self._raw = psycopg.connect(url, connect_timeout=5, application_name="rankloop")
         except psycopg.OperationalError as error:
-            raise Passing(_first_line(error)) from None
+            raise Retryable(_first_line(error)) from None
 
     def run(self, sql: str, *parameters: Any) -> int:
         return self._raw.execute(_translated(sql), parameters).rowcount
@@ -320,13 +317,13 @@ class PostgresConnection(Connection):
         kinds = self._errors.errors
         passing = (kinds.DeadlockDetected, kinds.SerializationFailure, kinds.LockNotAvailable)
         if isinstance(error, passing) or self._raw.broken or self._raw.closed:
-            return Passing(_first_line(error))
+            return Retryable(_first_line(error))
         if isinstance(error, kinds.DiskFull | kinds.ReadOnlySqlTransaction | kinds.InsufficientPrivilege):
             return StoreUnavailable(
                 f"PostgreSQL: {_first_line(error)}; ask whoever runs it, nothing acknowledged is lost"
             )
         if isinstance(error, self._errors.OperationalError):
-            return Passing(_first_line(error))
+            return Retryable(_first_line(error))
         return error
 
 

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rankloop.service.store.database import Connection, Passing, marks
-from rankloop.service.wire.messages import FeedbackEvent, Receipt, Spec
+from rankloop.service.store.database import Connection, Retryable, marks
+from rankloop.service.wire.calls import FeedbackEvent, Receipt
+from rankloop.service.wire.rankers import Spec
 
 _encode = msgspec.json.encode
 
@@ -104,7 +105,7 @@ def add_impressions(connection: Connection, new: Sequence[NewImpression]) -> lis
             one.request_id,
         )
         if earlier is None:
-            raise Passing("an impression that was in the way has gone")
+            raise Retryable("an impression that was in the way has gone")
         found.append(Stored(bytes(earlier[0]), earlier[2] == one.id, bytes(earlier[1]) == one.digest))
     return found
 
@@ -188,7 +189,7 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
         columns = "event_id, impression_id, received, status, body"
         added = connection.insert("events", columns, fresh, "ON CONFLICT DO NOTHING RETURNING event_id")
         if len(added) < len(fresh):  # another process has just stored one of them: look again
-            raise Passing("the same event was stored by another process")
+            raise Retryable("the same event was stored by another process")
     changed = [one for one in impressions.values() if one.changed and one.open]
     if changed:
         updates = [(None if one.seen is None else _encode(one.seen), one.id) for one in changed]

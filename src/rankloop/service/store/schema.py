@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from rankloop.errors import RankloopError
-from rankloop.service.store.database import Connection, Database, Passing, SQLiteConnection, StoreUnavailable
+from rankloop.service.errors import StoreUnavailable
+from rankloop.service.store.database import Connection, Database, Retryable, SQLiteConnection
 
 MIGRATIONS: list[list[str]] = [
     [
@@ -150,7 +151,7 @@ def migrate(database: Database, patience: float = 10.0) -> int:
                     return _migrate(connection)
             finally:
                 connection.close()
-        except Passing as error:  # the database may still be starting, or another process migrates
+        except Retryable as error:  # the database may still be starting, or another process migrates
             if time.monotonic() - start > patience:
                 raise StoreUnavailable(
                     f"the store cannot be reached ({error}); check --store and that the database runs"

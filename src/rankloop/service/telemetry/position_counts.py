@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from rankloop.service.telemetry.metrics import Metrics
 
 
-class Curves:
+class PositionCounts:
     """Counts since the last `flush`."""
 
     def __init__(self) -> None:

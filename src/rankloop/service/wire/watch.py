@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from rankloop.service.wire.messages import Exposure, ItemId
+from rankloop.service.wire.basics import Exposure, ItemId
 
 
 class Point(Struct, omit_defaults=True):

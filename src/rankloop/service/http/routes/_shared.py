@@ -10,7 +10,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
 from rankloop.service.engine import Engine
-from rankloop.service.wire.messages import NAME, Problem
+from rankloop.service.wire.basics import NAME, Problem
 
 RankerName = Annotated[str, Parameter(pattern=NAME, description="the ranker", max_length=64)]
 

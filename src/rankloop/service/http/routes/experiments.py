@@ -12,7 +12,7 @@ from litestar.params import Body, Parameter
 from rankloop.errors import InvalidInput
 from rankloop.service.http.routes._shared import RankerName, needs, problems
 from rankloop.service.operations import experiments
-from rankloop.service.wire.messages import Experiment, ExperimentRequest
+from rankloop.service.wire.experiments import Experiment, ExperimentRequest
 
 Number = Annotated[int, Parameter(ge=1, le=2**31, description="the experiment")]
 Terms = Annotated[ExperimentRequest | None, Body()]

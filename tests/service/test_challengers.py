@@ -15,7 +15,7 @@ from rankloop.service.offline.challengers import BASE, LOGGED, Tries, swap_share
 from rankloop.service.offline.estimates import FOLDS, Findings, Forecast, Pages, find
 from rankloop.service.offline.replay import open_store
 from rankloop.service.ranking.exposure import choose
-from rankloop.service.wire.messages import Spec
+from rankloop.service.wire.rankers import Spec
 from rankloop.streams import Streams
 from rankloop.types import Array, Candidates, Feedback, Impression
 from tests.service.app_fixtures import Service, names, teach

@@ -18,7 +18,8 @@ from rankloop import codec
 from rankloop.cli import main
 from rankloop.errors import DataError
 from rankloop.logged import Reading, parse_line
-from rankloop.service.engine import Conflict, Engine
+from rankloop.service.engine import Engine
+from rankloop.service.errors import Conflict
 from rankloop.service.offline.challengers import try_out
 from rankloop.service.offline.replay import open_store, outcomes, rebuild
 from rankloop.service.operations import warm_start

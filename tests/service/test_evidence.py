@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankloop.sequential import ConfidenceSequence, samples_needed
-from rankloop.service.experiments import evidence as counting
-from rankloop.service.experiments.evidence import Seen, Tally, fold, forecast, rate, score
+from rankloop.service.experiments import evidence
+from rankloop.service.experiments.evidence import fold, forecast, rate, score
+from rankloop.service.store.trials import Seen, Tally
 
 CREDIT = st.sampled_from([1.0, -1.0, 0.0, 0.25, -0.7])
 
@@ -75,7 +76,7 @@ def test_it_counts_and_decides_as_the_sequence_does() -> None:
     assert tally.evidence.interval == watch.interval()
     assert tally.evidence.interval[0] > 0.0
     watch.add(values[at:])
-    assert counting.watched(tally, 0.05).interval() == watch.interval()
+    assert evidence.watched(tally, 0.05).interval() == watch.interval()
 
 
 def test_a_guardrail_stops_where_the_base_order_is_preferred() -> None:
@@ -102,7 +103,7 @@ def test_a_guardrail_that_was_sure_of_the_best_still_sees_the_worst() -> None:
     assert tally.verdict == "worse"
     assert taken < 300
     assert tally.evidence is not None
-    assert tally.evidence.lists <= taken + 2 * counting.FRESH
+    assert tally.evidence.lists <= taken + 2 * evidence.FRESH
     whole = ConfidenceSequence(0.05)
     whole.add(good)
     whole.add(bad[: 3 * taken])
@@ -112,22 +113,22 @@ def test_a_guardrail_that_was_sure_of_the_best_still_sees_the_worst() -> None:
 def test_fresh_watches_are_few_and_of_all_ages() -> None:
     """Each is what a sequence over the lists since its beginning would be."""
     rng = np.random.default_rng(4)
-    values = rng.choice([1.0, 0.0, -1.0], size=40 * counting.FRESH + 7, p=[0.2, 0.7, 0.1]).tolist()
+    values = rng.choice([1.0, 0.0, -1.0], size=40 * evidence.FRESH + 7, p=[0.2, 0.7, 0.1]).tolist()
     tally = followed(values, guardrail=True)
     ages = [40 - later.number for later in tally.later]
     assert ages[-1] == 0
     assert [age.bit_length() for age in ages] == list(range(len(ages) - 1, -1, -1))
     assert 4 <= len(ages) <= 7
     for later in tally.later:
-        watch = ConfidenceSequence(counting._part(0.05, later.number))
-        watch.add(values[later.number * counting.FRESH :])
+        watch = ConfidenceSequence(evidence._part(0.05, later.number))
+        watch.add(values[later.number * evidence.FRESH :])
         assert {name: array.tolist() for name, array in watch.state().items()} == later.state
     assert followed(values).later == []
 
 
 def test_the_parts_of_alpha_are_no_more_than_alpha() -> None:
     """One side of the whole, and of every later watch for ever."""
-    parts = [counting._part(0.05, number) / 2 for number in range(1, 20_000)]
+    parts = [evidence._part(0.05, number) / 2 for number in range(1, 20_000)]
     assert 0.05 / 2 + sum(parts) == pytest.approx(0.05, rel=1e-3)
     assert 0.05 / 2 + sum(parts) <= 0.05
 
