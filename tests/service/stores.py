@@ -20,7 +20,7 @@ from tests.service.truths import read
 T = TypeVar("T")
 KINDS = {"pairrank": "clicks", "x": "grades"}
 TABLES = ["rankers", "heads", "impressions", "events", "outcomes", "snapshots", "versions", "leases", "workers", "keys"]
-TABLES += ["experiments", "origins"]
+TABLES += ["experiments", "origins", "facts"]
 
 
 class Store:

@@ -21,7 +21,7 @@ from rankloop.service.ranking import model as models
 from rankloop.service.ranking.features import Schema
 from rankloop.service.run import opened, prepare, prepare_ranker
 from rankloop.service.settings import Settings
-from rankloop.service.store import admin
+from rankloop.service.store import keys as stored
 from rankloop.service.telemetry.metrics import METRICS
 from rankloop.service.wire.calls import FeedbackEvent, RankRequest
 from rankloop.service.wire.rankers import Spec
@@ -292,7 +292,7 @@ def test_a_key_of_the_store_is_honoured_and_revoked_while_the_service_runs(tmp_p
     with Service(tmp_path / "keys.db") as one:
         one.ready().put("shop", learner="base")
         with opened(settings) as writer:
-            assert writer.do(lambda c: admin.add_key(c, digest(token), "web", "rank+feedback", 0.0))
+            assert writer.do(lambda c: stored.add(c, digest(token), "web", "rank+feedback", 0.0))
         one.engine.housekeeping.cycle()
         key = {"authorization": f"Bearer {token}"}
         body = {"candidates": [{"id": 1}]}
@@ -301,8 +301,19 @@ def test_a_key_of_the_store_is_honoured_and_revoked_while_the_service_runs(tmp_p
         refused(one.http.get("/v1/rankers", headers=key), 403, "'admin'", "rank+feedback")
         fine(one.http.get("/healthz"))
         with opened(settings) as writer:
-            assert writer.do(lambda c: admin.drop_key(c, "web"))
-        until(lambda: one.http.post("/v1/rankers/shop/rank", json=body).is_success, "the keeper to see it gone", 5)
+            assert writer.do(lambda c: stored.drop(c, "web"))
+        gone = "the key is not known"
+        until(lambda: gone in one.http.post("/v1/rankers/shop/rank", json=body, headers=key).text, "it to be gone", 5)
+        refused(one.http.post("/v1/rankers/shop/rank", json=body), 401, "rankloop keys create")
+    with Service(tmp_path / "keys.db") as again:
+        refused(again.http.get("/v1/rankers"), 401)
+
+
+def test_keys_of_the_settings_that_are_left_out_later_do_not_open_the_doors(tmp_path: Path) -> None:
+    with Service(tmp_path / "keys.db", keys=f"{KEYS['admin']}:admin"):
+        pass
+    with Service(tmp_path / "keys.db") as later:
+        refused(later.http.get("/v1/rankers"), 401, "rankloop keys create")
 
 
 def test_a_service_that_others_can_reach_needs_a_key(tmp_path: Path) -> None:
@@ -314,7 +325,7 @@ def test_a_service_that_others_can_reach_needs_a_key(tmp_path: Path) -> None:
         prepare(Settings(store=store, host=host))
     prepare(Settings(store=store, host="0.0.0.0", keys=f"{KEYS['rank']}:rank"))
     with opened(Settings(store=store)) as writer:
-        writer.do(lambda c: admin.add_key(c, digest(new_token()), "web", "rank", 0.0))
+        writer.do(lambda c: stored.add(c, digest(new_token()), "web", "rank", 0.0))
     prepare(Settings(store=store, host="0.0.0.0"))
 
 

@@ -133,7 +133,7 @@ def test_another_process_takes_part_and_sees_it(tmp_path: Path) -> None:
 @pytest.fixture
 def client(service: Service) -> Client:
     """A client whose requests go straight to the application."""
-    made = Client("http://testserver.local")
+    made = Client("http://127.0.0.1")
     made._http.close()
     made._http = service.http
     return made

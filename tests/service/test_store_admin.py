@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from rankloop.service.store import admin, log, trials
+from rankloop.service.store import admin, keys, log, trials
 from rankloop.service.wire.experiments import ExperimentRequest
 from rankloop.service.wire.rankers import Spec
 from tests.service.running import PATIENCE
@@ -136,13 +136,16 @@ def test_leases(store: Store) -> None:
 
 
 def test_keys(store: Store) -> None:
-    assert store.do(admin.add_key, "digest", "web", "rank", 5.0)
-    assert not store.do(admin.add_key, "other", "web", "rank", 6.0)
-    assert store.do(admin.add_key, "third", "ops", "admin", 7.0)
-    assert store.see(admin.keys) == [("third", "ops", "admin", 7.0), ("digest", "web", "rank", 5.0)]
-    assert store.do(admin.drop_key, "web")
-    assert not store.do(admin.drop_key, "web")
-    assert [row[1] for row in store.see(admin.keys)] == ["ops"]
+    assert store.see(keys.known) == ([], False)
+    assert store.do(keys.add, "digest", "web", "rank", 5.0)
+    assert not store.do(keys.add, "other", "web", "rank", 6.0)
+    assert store.do(keys.add, "third", "ops", "admin", 7.0)
+    assert store.see(keys.known) == ([("third", "ops", "admin", 7.0), ("digest", "web", "rank", 5.0)], True)
+    assert store.do(keys.drop, "web")
+    assert not store.do(keys.drop, "web")
+    assert [one.name for one in store.see(keys.known).keys] == ["ops"]
+    assert store.do(keys.drop, "ops")
+    assert store.see(keys.known) == ([], True)
 
 
 # -- forgetting ----------------------------------------------------------------------------------------------------

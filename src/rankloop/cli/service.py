@@ -98,11 +98,11 @@ def create(name: str, *, scopes: str = "rank+feedback", store: str | None = None
     """
     from rankloop.service.keys import digest, new_token
     from rankloop.service.settings import parse_scopes
-    from rankloop.service.store import admin
+    from rankloop.service.store import keys as stored
 
     wanted, token = "+".join(sorted(parse_scopes(scopes))), new_token()
     with _store(store) as writer:
-        if not writer.do(lambda c: admin.add_key(c, digest(token), name, wanted, time.time())):
+        if not writer.do(lambda c: stored.add(c, digest(token), name, wanted, time.time())):
             raise InvalidParameter(f"there is a key called {name!r}; revoke it first, or take another name")
     print(token)
 
@@ -118,10 +118,10 @@ def list_keys(*, store: str | None = None, json: bool = False) -> None:
     json
         Print JSON.
     """
-    from rankloop.service.store import admin
+    from rankloop.service.store import keys as stored
 
     with _store(store) as writer:
-        found = writer.database.read(admin.keys)
+        found = writer.database.read(stored.known).keys
     listed = [{"name": name, "scopes": scopes, "created": created} for _, name, scopes, created in found]
     if json:
         _out.print_json(listed)
@@ -137,6 +137,8 @@ def list_keys(*, store: str | None = None, json: bool = False) -> None:
 def revoke(name: str, *, store: str | None = None) -> None:
     """Revoke a key; running services notice within a second or two.
 
+    The last one, too: a store that has had keys is not served without them again.
+
     Parameters
     ----------
     name
@@ -144,10 +146,10 @@ def revoke(name: str, *, store: str | None = None) -> None:
     store
         As in `rankloop serve`.
     """
-    from rankloop.service.store import admin
+    from rankloop.service.store import keys as stored
 
     with _store(store) as writer:
-        if not writer.do(lambda c: admin.drop_key(c, name)):
+        if not writer.do(lambda c: stored.drop(c, name)):
             raise InvalidParameter(f"there is no key called {name!r}; `rankloop keys list` shows which there are")
     _out.people.print(f"revoked {name}")
 

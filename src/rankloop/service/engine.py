@@ -31,7 +31,7 @@ from rankloop.service.ranking.live_ranker import HANGING, LiveRanker
 from rankloop.service.ranking.pending import PendingRanking
 from rankloop.service.ranking.pool import Pool
 from rankloop.service.settings import Settings
-from rankloop.service.store import NewEvent, Writer, admin, log, open_database, schema, trials
+from rankloop.service.store import NewEvent, Writer, admin, keys, log, open_database, schema, trials
 from rankloop.service.store.ids import new_id
 from rankloop.service.store.log import Closing, Receipts
 from rankloop.service.telemetry.history import History
@@ -84,6 +84,8 @@ class Engine:
         schema.migrate(self.database)
         self.metrics.gauge("process_start_time_seconds", time.time())
         self.writer = Writer(self.database, identity.kinds(), self._committed, self._store_error, self.clock)
+        if self.settings.parsed_keys():
+            self.writer.do(lambda connection: keys.remember(connection, self.clock()))
         self.learning, self.housekeeping = Learning(self), Housekeeping(self)
         self.housekeeping.cycle()
         self.learning.start()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
 from hashlib import sha256
 
 from rankloop.service.errors import NotAllowed, NotAuthenticated
 from rankloop.service.settings import SCOPES, Settings, is_loopback, parse_scopes
+from rankloop.service.store.keys import Known
 
 
 def new_token() -> str:
@@ -21,21 +21,24 @@ def digest(token: str) -> str:
 
 
 class Keys:
-    """The keys of the settings and of the store. Without any, a service on loopback is open, any other closed."""
+    """The keys of the settings and of the store. On loopback a service is open where there has never been one; any
+    other is closed."""
 
     def __init__(self, settings: Settings) -> None:
         self._fixed = {digest(token): scopes for token, scopes in settings.parsed_keys().items()}
         self._stored: dict[str, frozenset[str]] = {}
         self._loopback = is_loopback(settings.host)
+        self._keyed = bool(self._fixed)
 
-    def refresh(self, stored: Iterable[tuple[str, str, str, float]]) -> None:
-        """Take over the keys that are in the store now."""
-        self._stored = {found: parse_scopes(scopes) for found, _, scopes, _ in stored}
+    def refresh(self, known: Known) -> None:
+        """Take over the keys that are in the store now. Once there was one, there is no way back to none."""
+        self._stored = {one.digest: parse_scopes(one.scopes) for one in known.keys}
+        self._keyed = self._keyed or known.keyed
 
     @property
     def off(self) -> bool:
         """Whether no key is asked for."""
-        return self._loopback and not self._fixed and not self._stored
+        return self._loopback and not self._keyed
 
     def check(self, header: str | None, scope: str | None) -> None:
         """Refuse a caller whose `Authorization` header does not carry a key with `scope` (None: any key)."""
@@ -43,7 +46,10 @@ class Keys:
             return
         kind, _, token = (header or "").partition(" ")
         if kind.lower() != "bearer" or not token:
-            raise NotAuthenticated("this service asks for a key; send the header 'Authorization: Bearer KEY'")
+            raise NotAuthenticated(
+                "this service asks for a key; send the header 'Authorization: Bearer KEY' "
+                "(`rankloop keys create NAME --scopes rank+feedback+admin` makes one)"
+            )
         known = digest(token.strip())
         scopes = self._fixed.get(known) or self._stored.get(known)
         if scopes is None:

@@ -16,7 +16,7 @@ from rankloop.service.http.app import create_served
 from rankloop.service.operations.rankers import complete
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.settings import Settings, is_loopback
-from rankloop.service.store import Writer, admin, open_database, schema
+from rankloop.service.store import Writer, admin, keys, open_database, schema
 from rankloop.service.wire.rankers import Spec
 
 LOGGING: dict[str, Any] = {
@@ -55,7 +55,7 @@ def prepare(settings: Settings) -> None:
     """Refuse what cannot work before anything listens, and bring the store up to date."""
     database = open_database(settings.store)
     schema.migrate(database)
-    stored = database.read(admin.keys)
+    stored = database.read(keys.known).keys
     database.forget()
     if not is_loopback(settings.host) and not settings.parsed_keys() and not stored:
         raise InvalidParameter(

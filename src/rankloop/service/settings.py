@@ -28,6 +28,8 @@ class Settings:
     port: int = _setting(8080, "port to listen on; 0 takes a free one")
     workers: int = _setting(1, "processes that rank; they share the port")
     keys: str = _setting("", "API keys, comma separated: token:scope+scope (scopes: rank, feedback, admin)")
+    hosts: str = _setting("", "without keys: further names, comma separated, that requests may be for")
+    origins: str = _setting("", "without keys: further origins, comma separated, whose pages may call")
     learn: bool = _setting(True, "whether this machine's processes may hold leases and learn")
     max_body_bytes: int = _setting(8 * 2**20, "largest request body")
     max_candidates: int = _setting(1000, "candidates a request")

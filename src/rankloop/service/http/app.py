@@ -17,6 +17,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from rankloop import __version__
 from rankloop.service.engine import Engine
+from rankloop.service.http.doors import Doors
 from rankloop.service.http.errors import HANDLERS
 from rankloop.service.http.fast_path import FastPath
 from rankloop.service.http.routes import ROUTES
@@ -72,10 +73,10 @@ def document(app: Litestar) -> dict[str, Any]:
     return made
 
 
-def create_served(settings: Settings | None = None, engine: Engine | None = None) -> FastPath:
-    """The application as it is served: with a lane of its own for what every user calls."""
+def create_served(settings: Settings | None = None, engine: Engine | None = None) -> Doors:
+    """The application as it is served: behind its doors, with a lane of its own for what every user calls."""
     running = engine or Engine(settings or from_environment())
-    return FastPath(create_app(engine=running), running)
+    return Doors(FastPath(create_app(engine=running), running), running)
 
 
 def create_app(settings: Settings | None = None, engine: Engine | None = None) -> Litestar:

@@ -14,7 +14,7 @@ from rankloop.service.learning.leases import Leases
 from rankloop.service.learning.retention import sweep
 from rankloop.service.learning.windows import close_windows
 from rankloop.service.ranking import model as models
-from rankloop.service.store import admin, log
+from rankloop.service.store import admin, keys, log
 from rankloop.service.store.database import Connection
 from rankloop.service.telemetry import movement
 
@@ -74,7 +74,7 @@ class Housekeeping:
         mine = engine.writer.do(
             lambda c: admin.beat(c, engine.worker, engine.machine, engine.settings.learn, engine.report())
         )
-        engine.keys.refresh(engine.database.read(admin.keys))
+        engine.keys.refresh(engine.database.read(keys.known))
         engine.sync()
         workers = engine.database.read(admin.workers)
         self.leases.look_around(workers)

@@ -117,7 +117,7 @@ MIGRATIONS: list[list[str]] = [
             started {real} NOT NULL,
             ended {real},
             next_seq {int} NOT NULL,        -- outcomes before it are in the tally
-            tally {bytes} NOT NULL,         -- tally.Tally as JSON
+            tally {bytes} NOT NULL,         -- trials.Tally as JSON
             PRIMARY KEY (ranker, id)
         )""",
     ],
@@ -132,6 +132,10 @@ MIGRATIONS: list[list[str]] = [
             PRIMARY KEY (ranker, generation)
         )""",
         "ALTER TABLE versions ADD COLUMN generation {int}",  # which fold it is a state of; null in older stores
+    ],
+    [  # what is true of a store from some time on: that it has had keys
+        "CREATE TABLE facts (name TEXT PRIMARY KEY, since {real} NOT NULL)",
+        "INSERT INTO facts (name, since) SELECT 'keyed', MIN(created) FROM keys HAVING COUNT(*) > 0",
     ],
 ]
 
