@@ -63,6 +63,7 @@ def serve(
         from rankloop.service.example import NAME, SPEC, lines
         from rankloop.service.run import prepare, prepare_ranker
         from rankloop.service.run import serve as run
+        from rankloop.service.store.database import without_password
     except ModuleNotFoundError as error:
         raise InvalidParameter(f"serving needs {error.name}; pip install 'rankloop[service]'") from None
 
@@ -71,7 +72,7 @@ def serve(
     _out.say_when_compiling()
     url = f"http://{chosen.host}:{chosen.port}"
     _out.people.print(
-        f"rankloop serves {url} from {_hidden(chosen.store)}; open it to watch, {url}/docs is the API",
+        f"rankloop serves {url} from {without_password(chosen.store)}; open it to watch, {url}/docs is the API",
         highlight=False,
         soft_wrap=True,
     )
@@ -152,13 +153,6 @@ def revoke(name: str, *, store: str | None = None) -> None:
         if not writer.do(lambda c: stored.drop(c, name)):
             raise InvalidParameter(f"there is no key called {name!r}; `rankloop keys list` shows which there are")
     _out.people.print(f"revoked {name}")
-
-
-def _hidden(store: str) -> str:
-    """A store's address without its password."""
-    scheme, slashes, rest = store.partition("://")
-    user, at, host = rest.rpartition("@")
-    return f"{scheme}{slashes}{user.partition(':')[0]}{at}{host}" if at else store
 
 
 def _store(store: str | None):  # type: ignore[no-untyped-def]

@@ -21,6 +21,7 @@ from rankloop.service.http.doors import Doors
 from rankloop.service.http.errors import HANDLERS
 from rankloop.service.http.fast_path import FastPath
 from rankloop.service.http.routes import ROUTES
+from rankloop.service.http.stopping import noticed
 from rankloop.service.operations.views import Recent
 from rankloop.service.pages import api_docs
 from rankloop.service.settings import Settings, from_environment
@@ -90,7 +91,8 @@ def create_app(settings: Settings | None = None, engine: Engine | None = None) -
         app.state.docs = api_docs.page(app.state.document)
         await asyncio.to_thread(running.start)
         try:
-            yield
+            with noticed(running):
+                yield
         finally:
             await asyncio.to_thread(running.stop)
 

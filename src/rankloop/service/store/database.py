@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from rankloop.errors import InvalidParameter
 from rankloop.service.errors import StoreUnavailable
@@ -290,6 +290,10 @@ class PostgresConnection(Connection):
             self._raw = psycopg.connect(url, connect_timeout=5, application_name="rankloop")
         except psycopg.OperationalError as error:
             raise Retryable(_first_line(error)) from None
+        except psycopg.ProgrammingError:  # its message may quote a password that was taken for something else
+            raise InvalidParameter(
+                "store is no postgresql:// URL that can be read; in its password write / as %2F, @ as %40, : as %3A"
+            ) from None
 
     def run(self, sql: str, *parameters: Any) -> int:
         return self._raw.execute(_translated(sql), parameters).rowcount
@@ -352,6 +356,24 @@ def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).strip().splitlines()[0]
 
 
+def without_password(url: str) -> str:
+    """A store's address as it may be shown.
+
+    >>> without_password("postgresql://me:secret@db/rankloop?sslmode=require&password=secret")
+    'postgresql://me@db/rankloop?sslmode=require'
+    """
+    scheme, slashes, rest = url.partition("://")
+    if not slashes:
+        return url
+    rest, _, query = rest.partition("?")
+    before, at, host = rest.rpartition("@")
+    shown = f"{scheme}://{before.partition(':')[0]}{at}{host}"
+    kept = [
+        part for part in query.split("&") if part and not part.lower().startswith(("password", "passfile", "sslpass"))
+    ]
+    return f"{shown}?{'&'.join(kept)}" if kept else shown
+
+
 def open_database(url: str) -> Database:
     """`sqlite:///file`, a plain path, or `postgresql://user:password@host/name`.
 
@@ -360,13 +382,13 @@ def open_database(url: str) -> Database:
     ...
     rankloop.errors.InvalidParameter: store is 'mysql://x'; give a file, sqlite:///file or postgresql://…
     """
-    scheme = urlsplit(url).scheme if "://" in url else ""
+    scheme = url.partition("://")[0].lower() if "://" in url else ""
     if scheme in ("postgresql", "postgres"):
         return Postgres(url)
     if scheme == "sqlite":
         url = unquote(url.removeprefix("sqlite://").removeprefix("/") if url.startswith("sqlite:///") else "")
     elif scheme:
-        raise InvalidParameter(f"store is {url!r}; give a file, sqlite:///file or postgresql://…")
+        raise InvalidParameter(f"store is {without_password(url)!r}; give a file, sqlite:///file or postgresql://…")
     if not url or url == ":memory:":
         raise InvalidParameter("the store has no file name; what is learned must outlive the process: give a path")
     return SQLite(Path(url).expanduser())
