@@ -20,6 +20,7 @@ from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.registry import LEARNERS, learner_class
 from rankloop.service.engine import Engine
 from rankloop.service.http.app import create_served
+from rankloop.service.http.protocol import BoundedProtocol
 from rankloop.service.run import LOGGING
 from rankloop.service.settings import Settings
 from rankloop.service.wire.basics import Exposure
@@ -104,6 +105,7 @@ class Demo:
                 log_config=_quiet(),
                 access_log=False,
                 lifespan="on",
+                http=BoundedProtocol,
                 timeout_graceful_shutdown=2,
             )
             self._server = uvicorn.Server(config)

@@ -13,6 +13,7 @@ import uvicorn
 from rankloop.errors import InvalidParameter
 from rankloop.service.engine import Engine
 from rankloop.service.http.app import create_served
+from rankloop.service.http.protocol import BoundedProtocol
 from rankloop.service.operations.rankers import complete
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.settings import Settings, is_loopback
@@ -34,21 +35,27 @@ LOGGING: dict[str, Any] = {
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or Ctrl-C; requests in flight are finished, what was learned is saved."""
     prepare(settings)
-    options: dict[str, Any] = {
+    options = server_options(settings)
+    if settings.workers == 1:
+        uvicorn.run(create_served(engine=Engine(settings)), **options)
+        return
+    os.environ.update(settings.environment())  # how the workers learn of the settings
+    uvicorn.run("rankloop.service.http.app:create_served", factory=True, workers=settings.workers, **options)
+
+
+def server_options(settings: Settings) -> dict[str, Any]:
+    """How the server is set up, whoever starts it."""
+    return {
         "host": settings.host,
         "port": settings.port,
         "log_config": LOGGING,
         "access_log": False,
         "proxy_headers": False,
         "timeout_graceful_shutdown": settings.drain_seconds,
-        "timeout_keep_alive": 75,
+        "timeout_keep_alive": settings.idle_seconds,
+        "http": BoundedProtocol,
         "lifespan": "on",
     }
-    if settings.workers == 1:
-        uvicorn.run(create_served(engine=Engine(settings)), **options)
-        return
-    os.environ.update(settings.environment())  # how the workers learn of the settings
-    uvicorn.run("rankloop.service.http.app:create_served", factory=True, workers=settings.workers, **options)
 
 
 def prepare(settings: Settings) -> None:

@@ -32,6 +32,9 @@ class Settings:
     origins: str = _setting("", "without keys: further origins, comma separated, whose pages may call")
     learn: bool = _setting(True, "whether this machine's processes may hold leases and learn")
     max_body_bytes: int = _setting(8 * 2**20, "largest request body")
+    max_header_bytes: int = _setting(32 * 2**10, "largest head of a request, all its headers together")
+    request_seconds: float = _setting(30.0, "how long a request may take to arrive in whole")
+    idle_seconds: int = _setting(75, "how long a connection on which nothing comes is kept")
     max_candidates: int = _setting(1000, "candidates a request")
     max_features: int = _setting(4096, "features a ranker")
     max_events: int = _setting(1000, "feedback events, or logged lists, a call")
@@ -50,7 +53,17 @@ class Settings:
             value = getattr(self, entry.name)
             if entry.type in ("int", "float") and not 0 <= value < float("inf"):
                 raise InvalidParameter(f"setting {entry.name} is {value}; it must be a finite number of at least 0")
-        for name in ("workers", "max_body_bytes", "max_candidates", "max_features", "max_events", "lease_seconds"):
+        for name in (
+            "request_seconds",
+            "idle_seconds",
+            "max_header_bytes",
+            "workers",
+            "max_body_bytes",
+            "max_candidates",
+            "max_features",
+            "max_events",
+            "lease_seconds",
+        ):
             if getattr(self, name) <= 0:
                 raise InvalidParameter(f"setting {name} is {getattr(self, name)}; it must be above 0")
         if self.port > 65535:
