@@ -27,7 +27,9 @@ class NotAllowed(Told, RankloopError):
 
 
 class UnknownRanker(Told, UnknownName):
-    """No ranker has that name."""
+    """No ranker has that name. The message lists the ones there are; `plain` is for those who may not know them."""
+
+    plain = "there is no ranker of that name"
 
     word, status = "unknown", 404
 
@@ -40,6 +42,18 @@ class Conflict(Told, RankloopError):
     """What is asked for contradicts what is there."""
 
     word, status = "conflict", 409
+
+
+class Malformed(Told, InvalidInput):
+    """A body that cannot be read."""
+
+    word, status = "malformed", 400
+
+
+class UnknownEncoding(Told, RankloopError):
+    """A body packed in a way that is not known here."""
+
+    word, status = "unknown-encoding", 415
 
 
 class OverLimit(Told, RankloopError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from hashlib import sha256
+from typing import NamedTuple
 
 from rankloop.service.errors import NotAllowed, NotAuthenticated
 from rankloop.service.settings import SCOPES, Settings, is_loopback, parse_scopes
@@ -18,6 +19,20 @@ def new_token() -> str:
 def digest(token: str) -> str:
     """What is stored of a key."""
     return sha256(token.encode()).hexdigest()
+
+
+class Key(NamedTuple):
+    """What a caller may do."""
+
+    scopes: frozenset[str]
+
+    @property
+    def sees_rankers(self) -> bool:
+        """Whether the caller may know which rankers there are."""
+        return "admin" in self.scopes
+
+
+EVERYTHING = Key(frozenset(SCOPES))  # where no key is asked for
 
 
 class Keys:
@@ -40,10 +55,10 @@ class Keys:
         """Whether no key is asked for."""
         return self._loopback and not self._keyed
 
-    def check(self, header: str | None, scope: str | None) -> None:
-        """Refuse a caller whose `Authorization` header does not carry a key with `scope` (None: any key)."""
+    def check(self, header: str | None, scope: str | None) -> Key:
+        """The caller's key; refused without an `Authorization` header that carries one with `scope` (None: any key)."""
         if self.off:
-            return
+            return EVERYTHING
         kind, _, token = (header or "").partition(" ")
         if kind.lower() != "bearer" or not token:
             raise NotAuthenticated(
@@ -57,3 +72,4 @@ class Keys:
         if scope is not None and scope not in scopes:
             have = "+".join(s for s in SCOPES if s in scopes)
             raise NotAllowed(f"this needs a key with scope {scope!r}, the one sent has {have}")
+        return Key(scopes)

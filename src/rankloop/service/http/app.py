@@ -17,6 +17,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from rankloop import __version__
 from rankloop.service.engine import Engine
+from rankloop.service.http.bodies import Bodies
 from rankloop.service.http.doors import Doors
 from rankloop.service.http.errors import HANDLERS
 from rankloop.service.http.fast_path import FastPath
@@ -50,13 +51,24 @@ class CountRequests:
         await self.app(scope, receive, counted)
 
 
-def document(app: Litestar) -> dict[str, Any]:
+OPENAPI = OpenAPIConfig(
+    title="rankloop",
+    version=__version__,
+    summary="A ranking that learns from every click.",
+    use_handler_docstrings=True,
+    components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
+    security=[{"key": []}],
+)
+
+
+def document() -> dict[str, Any]:
     """The OpenAPI document, with the bodies that two routes read by themselves.
 
     What can be sent is described by msgspec, which reads it: the framework leaves out that no other fields are allowed
     and the bounds of a number that may also be something else.
     """
-    made: dict[str, Any] = app.openapi_schema.to_schema()
+    # An application for this alone: the one that is served would answer with a second document of its own.
+    made: dict[str, Any] = Litestar(ROUTES, openapi_config=OPENAPI, logging_config=None).openapi_schema.to_schema()
     sent = [ExperimentRequest, FeedbackEvent, RankRequest, Spec, VersionRequest]
     _, components = msgspec.json.schema_components(sent, ref_template="#/components/schemas/{name}")
     made["components"]["schemas"].update(components)
@@ -77,7 +89,8 @@ def document(app: Litestar) -> dict[str, Any]:
 def create_served(settings: Settings | None = None, engine: Engine | None = None) -> Doors:
     """The application as it is served: behind its doors, with a lane of its own for what every user calls."""
     running = engine or Engine(settings or from_environment())
-    return Doors(FastPath(create_app(engine=running), running), running)
+    inner = FastPath(create_app(engine=running), running)
+    return Doors(Bodies(inner, running.settings.max_body_bytes), running)
 
 
 def create_app(settings: Settings | None = None, engine: Engine | None = None) -> Litestar:
@@ -87,7 +100,7 @@ def create_app(settings: Settings | None = None, engine: Engine | None = None) -
 
     @asynccontextmanager
     async def life(app: Litestar) -> AsyncIterator[None]:
-        app.state.document = document(app)
+        app.state.document = document()
         app.state.docs = api_docs.page(app.state.document)
         await asyncio.to_thread(running.start)
         try:
@@ -104,14 +117,5 @@ def create_app(settings: Settings | None = None, engine: Engine | None = None) -
         exception_handlers=HANDLERS,
         request_max_body_size=settings.max_body_bytes,
         logging_config=None,
-        openapi_config=OpenAPIConfig(
-            title="rankloop",
-            version=__version__,
-            summary="A ranking that learns from every click.",
-            use_handler_docstrings=True,
-            path="/schema",
-            render_plugins=[],
-            components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
-            security=[{"key": []}],
-        ),
+        openapi_config=None,
     )

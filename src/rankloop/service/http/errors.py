@@ -11,6 +11,7 @@ from litestar.exceptions import HTTPException
 
 from rankloop.errors import CodecError, RankloopError, UnknownName
 from rankloop.service.errors import Told
+from rankloop.service.http import bodies
 from rankloop.service.wire.basics import Problem
 
 logger = logging.getLogger("rankloop")
@@ -21,6 +22,13 @@ KINDS: list[tuple[type[Exception], str, int]] = [
     (CodecError, "damaged", 500),
     (RankloopError, "invalid", 422),
 ]
+
+
+HEADERS: dict[int, dict[str, str]] = {
+    401: {"WWW-Authenticate": "Bearer"},
+    415: {"Accept-Encoding": "gzip"},
+    503: {"Retry-After": "1"},
+}
 
 
 class Failure(NamedTuple):
@@ -46,8 +54,7 @@ def describe(error: Exception, body: bytes = b"") -> Failure:
 
 def failure(status: int, error: str, message: str) -> Failure:
     """A failure with the headers that belong to its status."""
-    headers = {"Retry-After": "1"} if status == 503 else {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    return Failure(status, Problem(error, message), headers)
+    return Failure(status, Problem(error, message), HEADERS.get(status, {}))
 
 
 def _malformed(error: Exception, body: bytes) -> str:
@@ -66,8 +73,7 @@ def _malformed(error: Exception, body: bytes) -> str:
 
 def too_large(limit: int) -> Failure:
     """A body over the limit."""
-    text = f"the body is larger than the limit max_body_bytes of {limit:,} bytes; send less at a time"
-    return failure(413, "over-limit", text)
+    return failure(413, "over-limit", bodies.too_large(limit))
 
 
 def problem(found: Failure) -> Response[Problem]:

@@ -16,8 +16,9 @@ import msgspec
 
 from rankloop.errors import InvalidInput
 from rankloop.service.engine import Engine
-from rankloop.service.errors import OverLimit
-from rankloop.service.http.errors import Failure, describe, failure, too_large
+from rankloop.service.errors import OverLimit, UnknownRanker
+from rankloop.service.http.bodies import whole
+from rankloop.service.http.errors import Failure, describe, failure
 from rankloop.service.store import NewEvent
 from rankloop.service.wire.basics import NAME
 from rankloop.service.wire.calls import FeedbackAnswer, FeedbackEvent, RankRequest, Receipt
@@ -65,34 +66,18 @@ class FastPath:
             key = next(
                 (value.decode("latin-1") for header, value in scope["headers"] if header == b"authorization"), None
             )
-            self.engine.keys.check(key, "feedback" if name is None else "rank")
-            read = await self._read(receive)
-            if isinstance(read, Failure):
-                return _told(read)
-            body = read
+            caller = self.engine.keys.check(key, "feedback" if name is None else "rank")
+            body = await whole(receive, self._limit)
             if name is None:
                 return 200, await feedback(self.engine, body), {}
             explain = _explain(scope["query_string"])
             if isinstance(explain, Failure):
                 return _told(explain)
             return 200, await rank(self.engine, name, body, explain), {}
+        except UnknownRanker as error:
+            return _told(describe(error) if caller.sees_rankers else failure(error.status, error.word, error.plain))
         except Exception as error:
             return _told(describe(error, body))
-
-    async def _read(self, receive: Any) -> bytes | Failure:
-        """The body, or why not."""
-        parts, size, more = [], 0, True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return failure(400, "malformed", "the request ended before its body did")
-            part = message.get("body", b"")
-            size += len(part)
-            if size > self._limit:
-                return too_large(self._limit)
-            parts.append(part)
-            more = message.get("more_body", False)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def rank(engine: Engine, name: str, body: bytes, explain: bool) -> bytes:

@@ -24,6 +24,7 @@ def problems(*codes: int) -> dict[int, ResponseSpec]:
         404: "no such ranker or version",
         409: "contradicts what is there; the message says the remedy",
         413: "larger than a limit; the message says which",
+        415: "packed in a way that is not known; gzip is",
         422: "well formed, but a value breaks a rule",
         503: "the store is down, the learner busy or the service stopping; try again with the same ids",
     }

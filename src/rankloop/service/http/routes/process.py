@@ -51,7 +51,7 @@ async def metrics(state: State) -> Response[str]:
         return exposition({name.rpartition(":")[0].rpartition(":")[2]: report for name, report in reports.items()})
 
     text = await asyncio.to_thread(collect)
-    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(text, media_type="text/plain; version=0.0.4")  # the framework adds the charset
 
 
 @get("/openapi.json", include_in_schema=False, sync_to_thread=False)
