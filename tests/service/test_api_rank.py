@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,22 @@ def test_a_candidate_that_breaks_a_rule_is_named(
     service.put("checked", features=["bm25", "price"])
     body = {"candidates": [{"id": "ok", "features": [0.0, 1.0]}, candidate]}
     refused(service.http.post("/v1/rankers/checked/rank", json=body), 422, *words, error=error)
+
+
+def test_mistakes_of_one_caller_cost_the_others_nothing(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal reads no snapshot, and waits for nobody who does."""
+    service.put("careful", learner="base", features=["a"])
+
+    def must_not(*_: Any) -> None:
+        raise AssertionError("a snapshot was read")
+
+    monkeypatch.setattr("rankloop.service.engine.admin.snapshot", must_not)
+    body = {"candidates": [{"id": 1, "features": {"b": 1.0}}]}
+    with ThreadPoolExecutor(1) as other, service.engine._loading:
+        wrong = other.submit(service.http.post, "/v1/rankers/careful/rank", json=body)
+        refused(wrong.result(20), 422, "'b'", error="unknown-feature")
+        unknown = other.submit(service.http.post, "/v1/rankers/carefull/rank", json=body)
+        refused(unknown.result(20), 404, "careful")
 
 
 @pytest.mark.parametrize(

@@ -191,11 +191,24 @@ class Engine:
     async def find(self, name: str) -> LiveRanker:
         """The ranker called `name`, looked up in the store if this process does not know it yet."""
         live = self.rankers.get(name)
-        if live is None:
+        if live is None and await self._revision(name) is not None:
             live = await asyncio.to_thread(self.load, name)
         if live is None:
             raise UnknownRanker.among("ranker", name, sorted(self.rankers) or ["none yet; make one with PUT"])
         return live
+
+    async def _revision(self, name: str) -> int | None:
+        """A ranker's revision in the store: one number, so that nobody's mistakes cost others a snapshot."""
+        return await asyncio.to_thread(self.database.read, lambda connection: admin.revision(connection, name))
+
+    async def _changed(self, live: LiveRanker) -> LiveRanker | None:
+        """The ranker as it is in the store, if that is another than is known here."""
+        try:
+            if await self._revision(live.row.name) == live.row.revision:
+                return None
+            return await asyncio.to_thread(self.load, live.row.name)
+        except StoreUnavailable:  # what was sent breaks a rule as far as anybody can tell
+            return None
 
     # -- ranking ---------------------------------------------------------------------------------------------------
 
@@ -216,8 +229,8 @@ class Engine:
             candidates = live.schema.read(request.query, request.candidates)
         except InvalidInput:
             # Another process may just have changed the ranker: look before refusing what fits its new features.
-            newer = await asyncio.to_thread(self.load, name)
-            if newer is None or newer.row.revision == row.revision:
+            newer = await self._changed(live)
+            if newer is None:
                 raise
             live, spec, row = newer, newer.row.spec, newer.row
             candidates = live.schema.read(request.query, request.candidates)

@@ -29,9 +29,8 @@ class NotAllowed(Told, RankloopError):
 class UnknownRanker(Told, UnknownName):
     """No ranker has that name. The message lists the ones there are; `plain` is for those who may not know them."""
 
-    plain = "there is no ranker of that name"
-
     word, status = "unknown", 404
+    plain = "there is no ranker of that name"
 
 
 class UnknownVersion(UnknownRanker):

@@ -66,6 +66,12 @@ def revisions(connection: Connection) -> dict[str, int]:
     return {name: int(revision) for name, revision in connection.rows("SELECT name, revision FROM rankers")}
 
 
+def revision(connection: Connection, name: str) -> int | None:
+    """The same of one ranker; None if there is none."""
+    row = connection.row("SELECT revision FROM rankers WHERE name = ?", name)
+    return None if row is None else int(row[0])
+
+
 def add_ranker(connection: Connection, name: str, spec: Spec, state: bytes, now: float) -> bool:
     """Add a ranker, with the state of a learner that has learned nothing; False if the name is taken."""
     # Counted from the time it is made: a ranker deleted and made again must not look like the one others remember.
