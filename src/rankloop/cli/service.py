@@ -61,6 +61,8 @@ def serve(
     try:
         from rankloop.service import settings as options
         from rankloop.service.example import NAME, SPEC, lines
+        from rankloop.service.listening import taken
+        from rankloop.service.listening import url as url_of
         from rankloop.service.run import prepare, prepare_ranker
         from rankloop.service.run import serve as run
         from rankloop.service.store.database import without_password
@@ -69,8 +71,9 @@ def serve(
 
     chosen = options.from_environment(host=host, port=port, store=store, workers=workers, learn=learn)
     prepare(chosen)
+    sockets = taken(chosen)
     _out.say_when_compiling()
-    url = f"http://{chosen.host}:{chosen.port}"
+    url = url_of(chosen, sockets)
     _out.people.print(
         f"rankloop serves {url} from {without_password(chosen.store)}; open it to watch, {url}/docs is the API",
         highlight=False,
@@ -81,7 +84,7 @@ def serve(
         sys.stderr.write(f"\nReady when {url}/readyz says so. Then, in another terminal:\n\n{lines(url)}\n")
     # Once all is drained and saved, the server raises the signal again for whoever had it before: a clean end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    run(chosen)
+    run(chosen, sockets)
 
 
 @keys.command

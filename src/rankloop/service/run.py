@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import uvicorn
@@ -14,6 +15,7 @@ from rankloop.errors import InvalidParameter
 from rankloop.service.engine import Engine
 from rankloop.service.http.app import create_served
 from rankloop.service.http.protocol import BoundedProtocol
+from rankloop.service.listening import taken
 from rankloop.service.operations.rankers import complete
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.settings import Settings, is_loopback
@@ -32,13 +34,22 @@ LOGGING: dict[str, Any] = {
 }
 
 
-def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or Ctrl-C; requests in flight are finished, what was learned is saved."""
+def serve(settings: Settings, sockets: list[socket.socket] | None = None) -> None:
+    """Serve until SIGTERM or Ctrl-C; requests in flight are finished, what was learned is saved.
+
+    `sockets` are those of `listening.taken`, if the port was taken before.
+    """
     prepare(settings)
+    sockets = sockets or taken(settings)
     options = server_options(settings)
     if settings.workers == 1:
-        uvicorn.run(create_served(engine=Engine(settings)), **options)
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(uvicorn.Config(create_served(engine=Engine(settings)), **options)).run(sockets)
         return
+    # Several processes share a socket that their parent makes: give ours back for it.
+    options["port"] = sockets[0].getsockname()[1]
+    for one in sockets:
+        one.close()
     os.environ.update(settings.environment())  # how the workers learn of the settings
     uvicorn.run("rankloop.service.http.app:create_served", factory=True, workers=settings.workers, **options)
 
