@@ -207,9 +207,10 @@ def test_mistakes_of_one_caller_cost_the_others_nothing(service: Service, monkey
 def test_a_feature_that_is_no_number_is_refused(service: Service, text: str, words: list[str]) -> None:
     service.put("numbers", features=["bm25", "price"])
     body = '{"candidates": [{"id": "x", "features": [%s, 1.0]}]}' % text  # noqa: UP031
-    refused(service.http.post("/v1/rankers/numbers/rank", content=body), 400, *words, error="malformed")
+    named = [] if "JSON" in words[0] else ["feature 'bm25' of candidate 'x'"]
+    refused(service.http.post("/v1/rankers/numbers/rank", content=body), 400, *words, *named, error="malformed")
     body = '{"candidates": [{"id": "x", "features": {"price": 1.0, "bm25": %s}}]}' % text  # noqa: UP031
-    refused(service.http.post("/v1/rankers/numbers/rank", content=body), 400, error="malformed")
+    refused(service.http.post("/v1/rankers/numbers/rank", content=body), 400, *named, error="malformed")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,6 +13,7 @@ from litestar.exceptions import HTTPException
 from rankloop.errors import CodecError, RankloopError, UnknownName
 from rankloop.service.errors import Told
 from rankloop.service.http import bodies
+from rankloop.service.http.wording import helped
 from rankloop.service.wire.basics import Problem
 
 logger = logging.getLogger("rankloop")
@@ -39,15 +41,15 @@ class Failure(NamedTuple):
     headers: dict[str, str]
 
 
-def describe(error: Exception, body: bytes = b"") -> Failure:
-    """What to tell a caller whose request ended in `error`."""
+def describe(error: Exception, body: bytes = b"", names: Sequence[str] = ()) -> Failure:
+    """What to tell a caller whose request ended in `error`; `names` are the features of the ranker it was for."""
     if isinstance(error, Told):
         return failure(error.status, error.word, str(error))
     for kind, word, status in KINDS:
         if isinstance(error, kind):
             return failure(status, word, str(error))
     if isinstance(error, msgspec.MsgspecError | UnicodeDecodeError | RecursionError):
-        return failure(400, "malformed", _malformed(error, body))
+        return failure(400, "malformed", _malformed(error, body, names=names))
     logger.error("a request failed", exc_info=error)
     return failure(500, "internal", "this is a bug of rankloop; the log of the service has the details")
 
@@ -57,7 +59,7 @@ def failure(status: int, error: str, message: str) -> Failure:
     return Failure(status, Problem(error, message), HEADERS.get(status, {}))
 
 
-def _malformed(error: Exception, body: bytes) -> str:
+def _malformed(error: Exception, body: bytes, kind: Any = None, names: Sequence[str] = ()) -> str:
     """Bodies that are not JSON, or not of the declared shape."""
     text = " ".join(str(error).split()).replace("`$.data", "`$")  # a path into the body, as the caller sees it
     if text == "Input data was truncated":
@@ -68,7 +70,7 @@ def _malformed(error: Exception, body: bytes) -> str:
         return "the body is nested too deeply; nothing here is more than a few levels deep"
     if b"NaN" in body or b"Infinity" in body:
         text += "; JSON has no NaN and no Infinity: leave the candidate out, or send a number"
-    return text
+    return helped(text, body, kind, names)
 
 
 def too_large(limit: int) -> Failure:
@@ -98,7 +100,9 @@ def http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Prob
         found: Any = error.extra if isinstance(error.extra, list) else []
         parts = [f"{e.get('key', '')}: {e.get('message', '')}".lstrip(": ") for e in found if isinstance(e, dict)]
         reason = cause if isinstance(cause, msgspec.MsgspecError) else ValueError("; ".join(parts) or text)
-        return problem(failure(400, "malformed", _malformed(reason, _body(request))))
+        field = getattr(request.route_handler, "parsed_data_field", None)
+        kind = None if field is None else field.annotation
+        return problem(failure(400, "malformed", _malformed(reason, _body(request), kind)))
     if status == 413:
         return problem(too_large(request.app.state.engine.settings.max_body_bytes))
     if status == 404:

@@ -77,7 +77,8 @@ class FastPath:
         except UnknownRanker as error:
             return _told(describe(error) if caller.sees_rankers else failure(error.status, error.word, error.plain))
         except Exception as error:
-            return _told(describe(error, body))
+            live = self.engine.rankers.get(name or "")
+            return _told(describe(error, body, () if live is None else live.schema.names))
 
 
 async def rank(engine: Engine, name: str, body: bytes, explain: bool) -> bytes:
