@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
 from rankloop.errors import InvalidParameter
@@ -12,6 +14,8 @@ from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, trials
 from rankloop.service.store.database import Connection
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
+
+logger = logging.getLogger("rankloop")
 
 
 class UnknownExperiment(UnknownRanker):
@@ -55,6 +59,7 @@ def start(engine: Engine, name: str, terms: ExperimentRequest) -> Experiment:
         return trials.begin(connection, row, "experiment", settled, now)
 
     number = engine.writer.do(change)
+    logger.info("ranker %s: experiment %d began, against %s, share %g", name, number, terms.against, terms.share)
     engine.load(name)
     return one(engine, name, number)
 
@@ -89,7 +94,7 @@ def stop(engine: Engine, name: str, number: int) -> Experiment:
     """End an experiment; one that has ended stays as it is. Lists whose feedback comes later do not count."""
     now = engine.clock()
 
-    def change(connection: Connection) -> None:
+    def change(connection: Connection) -> bool:
         if admin.ranker(connection, name, lock=True) is None:
             raise _unknown(engine, name)
         found = trials.trial(connection, name, number)
@@ -101,8 +106,10 @@ def stop(engine: Engine, name: str, number: int) -> Experiment:
                 f'PUT /v1/rankers/{name} with "guardrail": null'
             )
         trials.end(connection, name, number, "it was stopped", now)
+        return found.state == "running"
 
-    engine.writer.do(change)
+    if engine.writer.do(change):
+        logger.info("ranker %s: experiment %d was stopped", name, number)
     engine.load(name)
     return one(engine, name, number)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 from typing import Any
 
 import msgspec
@@ -16,7 +17,9 @@ from rankloop.service.ranking import model as models
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.store import admin, log, trials
 from rankloop.service.store.database import Connection
-from rankloop.service.wire.rankers import Erased, RankerStatus, Spec, VersionInfo
+from rankloop.service.wire.rankers import Erased, Guardrail, RankerStatus, Spec, VersionInfo
+
+logger = logging.getLogger("rankloop")
 
 
 def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
@@ -31,10 +34,10 @@ def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
         )
     state, now = models.fresh_state(spec), engine.clock()
 
-    def change(connection: Connection) -> bool:
+    def change(connection: Connection) -> Spec | None:
         if admin.add_ranker(connection, name, spec, state, now):
             trials.settle(connection, name, now)
-            return True
+            return None
         before = admin.ranker(connection, name, lock=True)
         assert before is not None
         old, new = models.fixed_part(before.spec), models.fixed_part(spec)
@@ -52,12 +55,17 @@ def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
         else:
             admin.change_spec(connection, name, spec)
         trials.settle(connection, name, now)
-        return False
+        return before.spec
 
-    created = engine.writer.do(change)
+    before = engine.writer.do(change)
+    if before is None:
+        terms = f"{spec.learner}, {len(spec.features)} features, exposure {spec.exposure}"
+        logger.info("ranker %s: made (%s)", name, terms)
+    else:
+        logger.info("ranker %s: changed (%s)", name, _difference(before, spec) or "nothing")
     engine.load(name)
     engine.housekeeping.cycle()  # take the lease now rather than in a second
-    return status(engine, name), created
+    return status(engine, name), before is None
 
 
 def status(engine: Engine, name: str) -> RankerStatus:
@@ -74,6 +82,7 @@ def delete(engine: Engine, name: str) -> None:
     """Delete a ranker and all that belongs to it."""
     if not engine.writer.do(lambda connection: admin.delete_ranker(connection, name)):
         raise _unknown(engine, name)
+    logger.info("ranker %s: deleted", name)
     engine.load(name)
 
 
@@ -95,6 +104,7 @@ def versions(engine: Engine, name: str) -> list[VersionInfo]:
 def keep(engine: Engine, name: str, note: str) -> VersionInfo:
     """Keep what is learned now as a version."""
     number = _keep(engine, _live(engine, name), note)
+    logger.info("ranker %s: v%d was kept", name, number)
     return next(version for version in versions(engine, name) if version.version == number)
 
 
@@ -115,6 +125,7 @@ def promote(engine: Engine, name: str, version: int | str | None, note: str) -> 
         trials.settle(connection, name, engine.clock())
 
     engine.writer.do(change)
+    logger.info("ranker %s: serves %s", name, "live" if number is None else f"v{number}")
     engine.load(name)
     return status(engine, name)
 
@@ -134,16 +145,18 @@ def rollback(engine: Engine, name: str, version: int | str | None, note: str) ->
     learned, state = engine.learning.current(live)
     now = engine.clock()
 
-    def change(connection: Connection) -> None:
+    def change(connection: Connection) -> int:
         row = admin.ranker(connection, name, lock=True)
         if row is None:
             raise _unknown(engine, name)
         wanted = _usable(connection, row, number)
-        admin.keep_version(connection, name, learned, state, note or f"before the rollback to v{number}", now)
+        kept = admin.keep_version(connection, name, learned, state, note or f"before the rollback to v{number}", now)
         admin.replace_state(connection, name, wanted, now, reset=False)
         trials.settle(connection, name, now)
+        return kept
 
-    engine.writer.do(change)
+    kept = engine.writer.do(change)
+    logger.info("ranker %s: rolled back to v%d; what was is v%d", name, number, kept)
     engine.load(name)
     return status(engine, name)
 
@@ -154,15 +167,17 @@ def reset(engine: Engine, name: str, note: str = "") -> RankerStatus:
     learned, state = engine.learning.current(live)
     now = engine.clock()
 
-    def change(connection: Connection) -> None:
+    def change(connection: Connection) -> int:
         row = admin.ranker(connection, name, lock=True)
         if row is None:
             raise _unknown(engine, name)
-        admin.keep_version(connection, name, learned, state, note or "before the reset", now)
+        kept = admin.keep_version(connection, name, learned, state, note or "before the reset", now)
         admin.replace_state(connection, name, models.fresh_state(row.spec), now, reset=True)
         trials.settle(connection, name, now)
+        return kept
 
-    engine.writer.do(change)
+    kept = engine.writer.do(change)
+    logger.info("ranker %s: reset; what was is v%d", name, kept)
     engine.load(name)
     return status(engine, name)
 
@@ -171,6 +186,7 @@ def set_learning(engine: Engine, name: str, learning: bool) -> RankerStatus:
     """Pause: feedback is still joined and kept, but not learned. Resume: what comes from now on is."""
     _live(engine, name)
     engine.writer.do(lambda connection: admin.set_learning(connection, name, learning))
+    logger.info("ranker %s: learning %s", name, "goes on" if learning else "is paused")
     engine.load(name)
     return status(engine, name)
 
@@ -179,7 +195,9 @@ def erase_user(engine: Engine, user: str) -> Erased:
     """Forget a user."""
     if "\0" in user:
         raise InvalidParameter("a user is text; this one has the character NUL in it")
-    return engine.writer.do(lambda connection: admin.erase_user(connection, user))
+    erased = engine.writer.do(lambda connection: admin.erase_user(connection, user))
+    logger.info("a user was forgotten: %d impressions, %d events", erased.impressions, erased.events)
+    return erased
 
 
 def complete(spec: Spec) -> Spec:
@@ -198,6 +216,23 @@ def complete(spec: Spec) -> Spec:
 
 
 # -- helpers -------------------------------------------------------------------------------------------------------
+
+
+def _difference(before: Spec, after: Spec) -> str:
+    """What a change of a spec was, in a line; what is long is only named."""
+    said = []
+    for field in Spec.__struct_fields__:
+        old, new = getattr(before, field), getattr(after, field)
+        if old != new:
+            long = isinstance(old, list | dict) or isinstance(new, list | dict)
+            said.append(field if long else f"{field} {_word(old)} -> {_word(new)}")
+    return ", ".join(said)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, Guardrail):
+        return f"share {value.share:g} alpha {value.alpha:g}"
+    return "off" if value is None else str(value)
 
 
 def _is_fresh(spec: Spec, state: bytes) -> bool:
