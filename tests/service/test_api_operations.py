@@ -22,6 +22,7 @@ from rankloop.service.ranking.features import Schema
 from rankloop.service.run import opened, prepare, prepare_ranker
 from rankloop.service.settings import Settings
 from rankloop.service.store import keys as stored
+from rankloop.service.store.keys import StoredKey
 from rankloop.service.telemetry.metrics import METRICS
 from rankloop.service.wire.calls import FeedbackEvent, RankRequest
 from rankloop.service.wire.rankers import Spec
@@ -194,6 +195,7 @@ def test_a_thousand_and_more_impression_numbers(tmp_path: Path) -> None:
 
 
 KEYS = {"rank": "rank-0123456789abcdef", "feedback": "feed-0123456789abcdef", "admin": "admn-0123456789abcdef"}
+KEYS["read"] = "read-0123456789abcdef"
 SCOPE_OF = {
     ("POST", "/v1/rankers/{name}/rank"): "rank",
     ("POST", "/v1/feedback"): "feedback",
@@ -259,7 +261,7 @@ def test_every_route_asks_for_its_scope(tmp_path: Path) -> None:
     with Service(tmp_path / "keys.db", keys=keys) as locked:
         locked.ready()
         for method, path in routes():
-            wanted = SCOPE_OF.get((method, path), "admin")
+            wanted = SCOPE_OF.get((method, path), "read" if method == "GET" else "admin")
             url = path.replace("{name}", "nobody").replace("{user}", "ann").replace("{number}", "1")
 
             def ask(token: str | None, method: str = method, url: str = url, scheme: str = "Bearer") -> Any:
@@ -279,7 +281,7 @@ def test_every_route_asks_for_its_scope(tmp_path: Path) -> None:
                 assert response.headers["www-authenticate"] == "Bearer"
             for scope, token in KEYS.items():
                 response = ask(token)
-                if wanted in (scope, "any"):
+                if wanted in (scope, "any") or (wanted, scope) == ("read", "admin"):
                     assert response.status_code not in (401, 403), (method, path, scope)
                 else:
                     message = refused(response, 403, f"'{wanted}'", scope, error="not-allowed")
@@ -292,13 +294,13 @@ def test_a_key_of_the_store_is_honoured_and_revoked_while_the_service_runs(tmp_p
     with Service(tmp_path / "keys.db") as one:
         one.ready().put("shop", learner="base")
         with opened(settings) as writer:
-            assert writer.do(lambda c: stored.add(c, digest(token), "web", "rank+feedback", 0.0))
+            assert writer.do(lambda c: stored.add(c, StoredKey(digest(token), "web", "rank+feedback", 0.0)))
         one.engine.housekeeping.cycle()
         key = {"authorization": f"Bearer {token}"}
         body = {"candidates": [{"id": 1}]}
         refused(one.http.post("/v1/rankers/shop/rank", json=body), 401, "Authorization: Bearer")
         fine(one.http.post("/v1/rankers/shop/rank", json=body, headers=key))
-        refused(one.http.get("/v1/rankers", headers=key), 403, "'admin'", "rank+feedback")
+        refused(one.http.get("/v1/rankers", headers=key), 403, "'read'", "rank+feedback")
         fine(one.http.get("/healthz"))
         with opened(settings) as writer:
             assert writer.do(lambda c: stored.drop(c, "web"))
@@ -325,7 +327,7 @@ def test_a_service_that_others_can_reach_needs_a_key(tmp_path: Path) -> None:
         prepare(Settings(store=store, host=host))
     prepare(Settings(store=store, host="0.0.0.0", keys=f"{KEYS['rank']}:rank"))
     with opened(Settings(store=store)) as writer:
-        writer.do(lambda c: stored.add(c, digest(new_token()), "web", "rank", 0.0))
+        writer.do(lambda c: stored.add(c, StoredKey(digest(new_token()), "web", "rank", 0.0)))
     prepare(Settings(store=store, host="0.0.0.0"))
 
 

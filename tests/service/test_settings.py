@@ -104,7 +104,7 @@ def test_scopes() -> None:
     assert parse_scopes("+".join(SCOPES)) == set(SCOPES)
     assert parse_scopes("rank,feedback") == {"rank", "feedback"}
     for text in ("", "+", "rank+root", "Rank"):
-        with pytest.raises(InvalidParameter, match="rank, feedback, admin"):
+        with pytest.raises(InvalidParameter, match="rank, feedback, read, admin"):
             parse_scopes(text)
 
 

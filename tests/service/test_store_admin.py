@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from rankloop.service.store import admin, keys, log, trials
+from rankloop.service.store.keys import StoredKey
 from rankloop.service.wire.experiments import ExperimentRequest
 from rankloop.service.wire.rankers import Spec
 from tests.service.running import PATIENCE
@@ -137,10 +138,12 @@ def test_leases(store: Store) -> None:
 
 def test_keys(store: Store) -> None:
     assert store.see(keys.known) == ([], False)
-    assert store.do(keys.add, "digest", "web", "rank", 5.0)
-    assert not store.do(keys.add, "other", "web", "rank", 6.0)
-    assert store.do(keys.add, "third", "ops", "admin", 7.0)
-    assert store.see(keys.known) == ([("third", "ops", "admin", 7.0), ("digest", "web", "rank", 5.0)], True)
+    web = StoredKey("digest", "web", "rank", 5.0, frozenset({"shop", "films"}), 9.5)
+    ops = StoredKey("third", "ops", "admin", 7.0)
+    assert store.do(keys.add, web)
+    assert not store.do(keys.add, StoredKey("other", "web", "rank", 6.0))
+    assert store.do(keys.add, ops)
+    assert store.see(keys.known) == ([ops, web], True)
     assert store.do(keys.drop, "web")
     assert not store.do(keys.drop, "web")
     assert [one.name for one in store.see(keys.known).keys] == ["ops"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import time
@@ -88,32 +89,52 @@ def serve(
 
 
 @keys.command
-def create(name: str, *, scopes: str = "rank+feedback", store: str | None = None) -> None:
+def create(
+    name: str,
+    *,
+    scopes: str = "rank+feedback",
+    rankers: str | None = None,
+    days: float | None = None,
+    store: str | None = None,
+) -> None:
     """Make a key and print it. It is shown this once: only a digest is stored.
+
+    Example: rankloop keys create shop --rankers shop,shop-test --days 90
 
     Parameters
     ----------
     name
         What you call it.
     scopes
-        rank, feedback and admin, joined by +.
+        rank, feedback, read and admin, joined by +; who has admin has read.
+    rankers
+        The only rankers it is for, separated by commas; all if not given.
+    days
+        After how many days it ends; never if not given.
     store
         As in `rankloop serve`.
     """
     from rankloop.service.keys import digest, new_token
     from rankloop.service.settings import parse_scopes
     from rankloop.service.store import keys as stored
+    from rankloop.service.wire.basics import NAME
 
-    wanted, token = "+".join(sorted(parse_scopes(scopes))), new_token()
+    wanted, token, now = "+".join(sorted(parse_scopes(scopes))), new_token(), time.time()
+    only = None if rankers is None else frozenset(filter(None, (one.strip() for one in rankers.split(","))))
+    if only is not None and (not only or not all(re.match(NAME, one) for one in only)):
+        raise InvalidParameter(f"rankers is {rankers!r}; give names of rankers, separated by commas")
+    if days is not None and not 0 < days < float("inf"):
+        raise InvalidParameter(f"days is {days:g}; give a number above 0, or leave it out for a key that does not end")
+    key = stored.StoredKey(digest(token), name, wanted, now, only, None if days is None else now + days * 86400)
     with _store(store) as writer:
-        if not writer.do(lambda c: stored.add(c, digest(token), name, wanted, time.time())):
+        if not writer.do(lambda c: stored.add(c, key)):
             raise InvalidParameter(f"there is a key called {name!r}; revoke it first, or take another name")
     print(token)
 
 
 @keys.command(name="list")
 def list_keys(*, store: str | None = None, json: bool = False) -> None:
-    """Show names, scopes and age of the keys in the store.
+    """Show names, scopes, rankers, age and end of the keys in the store.
 
     Parameters
     ----------
@@ -126,15 +147,30 @@ def list_keys(*, store: str | None = None, json: bool = False) -> None:
 
     with _store(store) as writer:
         found = writer.database.read(stored.known).keys
-    listed = [{"name": name, "scopes": scopes, "created": created} for _, name, scopes, created in found]
     if json:
-        _out.print_json(listed)
+        _out.print_json(
+            [
+                {
+                    "name": key.name,
+                    "scopes": key.scopes,
+                    "rankers": None if key.rankers is None else sorted(key.rankers),
+                    "created": key.created,
+                    "expires": key.expires,
+                }
+                for key in found
+            ]
+        )
         return
-    rows = [
-        [str(key["name"]), str(key["scopes"]), time.strftime("%Y-%m-%d %H:%M", time.gmtime(float(str(key["created"]))))]
-        for key in listed
-    ]
-    _out.print_table("Keys", ["name", "scopes", "created (UTC)"], rows, numbers_from=9)
+    rows = []
+    for key in found:
+        only = "all" if key.rankers is None else ", ".join(sorted(key.rankers))
+        end = "never" if key.expires is None else _day(key.expires) + " (ended)" * (key.expires <= time.time())
+        rows.append([key.name, key.scopes, only, _day(key.created), end])
+    _out.print_table("Keys", ["name", "scopes", "rankers", "created (UTC)", "ends (UTC)"], rows, numbers_from=9)
+
+
+def _day(when: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(when))
 
 
 @keys.command

@@ -63,7 +63,7 @@ class Engine:
         self.metrics = Metrics()
         self.position_counts = PositionCounts()
         self.history = History()
-        self.keys = Keys(settings)
+        self.keys = Keys(settings, clock)
         self.rankers: dict[str, LiveRanker] = {}
         self.database = open_database(settings.store)
         self.pool = Pool(4)

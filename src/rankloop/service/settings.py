@@ -11,7 +11,7 @@ from typing import Any
 
 from rankloop.errors import InvalidParameter
 
-SCOPES = ("rank", "feedback", "admin")
+SCOPES = ("rank", "feedback", "read", "admin")
 PREFIX = "RANKLOOP_"
 
 
@@ -27,7 +27,7 @@ class Settings:
     host: str = _setting("127.0.0.1", "address to listen on; anything but loopback needs a key")
     port: int = _setting(8080, "port to listen on; 0 takes a free one")
     workers: int = _setting(1, "processes that rank; they share the port")
-    keys: str = _setting("", "API keys, comma separated: token:scope+scope (scopes: rank, feedback, admin)")
+    keys: str = _setting("", "API keys, comma separated: token:scope+scope (scopes: rank, feedback, read, admin)")
     hosts: str = _setting("", "without keys: further names, comma separated, that requests may be for")
     origins: str = _setting("", "without keys: further origins, comma separated, whose pages may call")
     learn: bool = _setting(True, "whether this machine's processes may hold leases and learn")

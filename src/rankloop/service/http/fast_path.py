@@ -19,6 +19,7 @@ from rankloop.service.engine import Engine
 from rankloop.service.errors import OverLimit, UnknownRanker
 from rankloop.service.http.bodies import whole
 from rankloop.service.http.errors import Failure, describe, failure
+from rankloop.service.keys import Key
 from rankloop.service.store import NewEvent
 from rankloop.service.wire.basics import NAME
 from rankloop.service.wire.calls import FeedbackAnswer, FeedbackEvent, RankRequest, Receipt
@@ -66,10 +67,10 @@ class FastPath:
             key = next(
                 (value.decode("latin-1") for header, value in scope["headers"] if header == b"authorization"), None
             )
-            caller = self.engine.keys.check(key, "feedback" if name is None else "rank")
+            caller = self.engine.keys.check(key, "feedback" if name is None else "rank", name)
             body = await whole(receive, self._limit)
             if name is None:
-                return 200, await feedback(self.engine, body), {}
+                return 200, await feedback(self.engine, body, caller), {}
             explain = _explain(scope["query_string"])
             if isinstance(explain, Failure):
                 return _told(explain)
@@ -86,7 +87,7 @@ async def rank(engine: Engine, name: str, body: bytes, explain: bool) -> bytes:
     return await engine.rank(name, _decode_request(body), explain)
 
 
-async def feedback(engine: Engine, body: bytes) -> bytes:
+async def feedback(engine: Engine, body: bytes, caller: Key) -> bytes:
     """Take one event or an array of them; one that cannot be read is rejected for itself, unless it is alone."""
     raw = _decode_events(body) if body.lstrip()[:1] == b"[" else [msgspec.Raw(body)]
     if not raw:
@@ -100,7 +101,7 @@ async def feedback(engine: Engine, body: bytes) -> bytes:
             event = _decode_event(one)
             if "\0" in event.event_id or "\0" in event.impression_id:
                 raise msgspec.ValidationError("ids are text; one has the character NUL in it")
-            events.append(NewEvent(event, bytes(one)))
+            events.append(NewEvent(event, bytes(one), caller.rankers))
             results.append(None)
         except msgspec.ValidationError as error:
             if len(raw) == 1:

@@ -53,6 +53,7 @@ class NewEvent(NamedTuple):
 
     event: FeedbackEvent
     body: bytes
+    rankers: frozenset[str] | None = None  # those the caller may report on; None: all
 
 
 class Closing(NamedTuple):
@@ -172,8 +173,10 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
     known: dict[str, str] = dict(connection.rows_in(sql, event_ids))
 
     receipts, fresh, finals = [], [], []
-    for event, body in new:
+    for event, body, allowed in new:
         impression = impressions.get(event.impression_id)
+        if impression is not None and allowed is not None and impression.ranker not in allowed:
+            impression = None  # to this caller there is no such impression
         receipt = _judged(event, impression, rankers, known)
         receipts.append(receipt)
         if receipt.status in ("accepted", "late"):
@@ -195,7 +198,7 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
         updates = [(None if one.seen is None else _encode(one.seen), one.id) for one in changed]
         connection.many("UPDATE impressions SET seen = ? WHERE id = ?", updates)
     closings = _close(connection, [(one, "final") for one in finals], rankers, now)
-    where = [impressions[e.impression_id].ranker if e.impression_id in impressions else "" for e, _ in new]
+    where = [impressions[e.impression_id].ranker if e.impression_id in impressions else "" for e, *_ in new]
     return Receipts(receipts, where, closings)
 
 

@@ -137,6 +137,10 @@ MIGRATIONS: list[list[str]] = [
         "CREATE TABLE facts (name TEXT PRIMARY KEY, since {real} NOT NULL)",
         "INSERT INTO facts (name, since) SELECT 'keyed', MIN(created) FROM keys HAVING COUNT(*) > 0",
     ],
+    [  # keys that are for some rankers only, or that end
+        "ALTER TABLE keys ADD COLUMN rankers TEXT",  # names, each followed by a comma; null: all
+        "ALTER TABLE keys ADD COLUMN expires {real}",
+    ],
 ]
 
 

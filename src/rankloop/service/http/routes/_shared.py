@@ -10,6 +10,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
 from rankloop.service.engine import Engine
+from rankloop.service.errors import NotAllowed
 from rankloop.service.wire.basics import NAME, Problem
 
 RankerName = Annotated[str, Parameter(pattern=NAME, description="the ranker", max_length=64)]
@@ -20,7 +21,7 @@ def problems(*codes: int) -> dict[int, ResponseSpec]:
     texts = {
         400: "not JSON, or not of the shape described here",
         401: "no key, or an unknown one",
-        403: "a key without the scope this needs",
+        403: "a key without the scope this needs, or for other rankers",
         404: "no such ranker or version",
         409: "contradicts what is there; the message says the remedy",
         413: "larger than a limit; the message says which",
@@ -34,11 +35,16 @@ def problems(*codes: int) -> dict[int, ResponseSpec]:
     }
 
 
-def needs(scope: str | None) -> Any:
-    """A guard that asks for a key with `scope`; async, or every request would pass through a thread."""
+def needs(scope: str | None, every_ranker: bool = False) -> Any:
+    """A guard that asks for a key with `scope`, for the ranker in the path or for all of them, and leaves it in the
+    request's `state.key`; async, or every request would pass through a thread."""
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
         engine: Engine = connection.app.state.engine
-        engine.keys.check(connection.headers.get("authorization"), scope)
+        ranker = connection.path_params.get("name")
+        key = engine.keys.check(connection.headers.get("authorization"), scope, ranker)
+        if every_ranker and key.rankers is not None:
+            raise NotAllowed("this is about all rankers, the key sent is for some; take one that is for all")
+        connection.state.key = key
 
     return guard

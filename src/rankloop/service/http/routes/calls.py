@@ -48,4 +48,6 @@ async def feedback(request: Request[Any, Any, Any]) -> Response[bytes]:
     accepted: joined to its impression. duplicate: this event_id was here before, nothing happened. late: the impression
     is closed; kept, not learned. orphan: there is no such impression. rejected: it breaks a rule, see the reason.
     """
-    return Response(await fast_path.feedback(request.app.state.engine, await request.body()), media_type=MediaType.JSON)
+    engine: Engine = request.app.state.engine
+    answer = await fast_path.feedback(engine, await request.body(), request.state.key)
+    return Response(answer, media_type=MediaType.JSON)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from litestar import get, post
+from litestar import Request, get, post
 from litestar.datastructures import State
 from litestar.params import Body, Parameter
 
 from rankloop.errors import InvalidInput
+from rankloop.service.errors import NotAllowed
 from rankloop.service.http.routes._shared import RankerName, needs, problems
 from rankloop.service.operations import experiments
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
@@ -25,17 +26,20 @@ Terms = Annotated[ExperimentRequest | None, Body()]
     summary="Start an experiment",
     responses=problems(400, 404, 409, 422),
 )
-async def start_experiment(state: State, name: RankerName, data: Terms = None) -> Experiment:
+async def start_experiment(request: Request[Any, Any, Any], name: RankerName, data: Terms = None) -> Experiment:
     """A share of the requests is answered with a list mixed from the ranker's and the rival's, and clicks say which of
     the two users prefer. One at a time for each ranker; without a body it is compared with your order."""
     if data is not None and "\0" in data.note:
         raise InvalidInput("the note is text; it has the character NUL in it")
-    return await asyncio.to_thread(experiments.start, state.engine, name, data or ExperimentRequest())
+    terms, key = data or ExperimentRequest(), request.state.key
+    if isinstance(terms.against, str) and terms.against not in ("base", "live") and not key.is_for(terms.against):
+        raise NotAllowed("the key sent is not for the ranker to compare with")
+    return await asyncio.to_thread(experiments.start, request.app.state.engine, name, terms)
 
 
 @get(
     "/v1/rankers/{name:str}/experiments",
-    guards=[needs("admin")],
+    guards=[needs("read")],
     tags=["experiments"],
     summary="Its experiments",
     responses=problems(400, 404),
@@ -47,7 +51,7 @@ async def list_experiments(state: State, name: RankerName) -> list[Experiment]:
 
 @get(
     "/v1/rankers/{name:str}/experiments/{number:int}",
-    guards=[needs("admin")],
+    guards=[needs("read")],
     tags=["experiments"],
     summary="One experiment",
     responses=problems(400, 404),

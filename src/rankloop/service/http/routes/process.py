@@ -35,14 +35,14 @@ def readyz(state: State) -> Response[Any]:
 
 @get(
     "/metrics",
-    guards=[needs(None)],
+    guards=[needs(None, every_ranker=True)],
     tags=["operations"],
     summary="Metrics for Prometheus",
     media_type=MediaType.TEXT,
     responses=problems(),
 )
 async def metrics(state: State) -> Response[str]:
-    """Of all processes on this machine, told apart by the label `worker`. Any key will do."""
+    """Of all processes on this machine, told apart by the label `worker`. Any key for all rankers will do."""
     engine: Engine = state.engine
 
     def collect() -> str:

@@ -13,6 +13,7 @@ from litestar.params import Body, Parameter
 
 from rankloop.service.engine import Engine
 from rankloop.service.http.routes._shared import RankerName, needs, problems
+from rankloop.service.keys import Key
 from rankloop.service.operations import rankers, warm_start
 from rankloop.service.wire.rankers import Erased, RankerStatus, Spec, WarmAnswer
 
@@ -39,15 +40,16 @@ async def put_ranker(state: State, name: RankerName, data: Annotated[Spec, Body(
     return Response(status, status_code=201 if created else 200)
 
 
-@get("/v1/rankers", guards=[needs("admin")], tags=["rankers"], summary="All rankers", responses=problems())
-async def list_rankers(state: State) -> list[RankerStatus]:
-    """Every ranker with its status."""
-    return await asyncio.to_thread(rankers.statuses, state.engine)
+@get("/v1/rankers", guards=[needs("read")], tags=["rankers"], summary="All rankers", responses=problems())
+async def list_rankers(request: Request[Any, Any, Any]) -> list[RankerStatus]:
+    """Every ranker with its status; of those that the key is for."""
+    key: Key = request.state.key
+    return [one for one in await asyncio.to_thread(rankers.statuses, request.app.state.engine) if key.is_for(one.name)]
 
 
 @get(
     "/v1/rankers/{name:str}",
-    guards=[needs("admin")],
+    guards=[needs("read")],
     tags=["rankers"],
     summary="One ranker",
     responses=problems(400, 404),
@@ -89,7 +91,7 @@ async def warm(request: Request[Any, Any, Any], name: RankerName, strict: Strict
 
 @delete(
     "/v1/users/{user:path}",
-    guards=[needs("admin")],
+    guards=[needs("admin", every_ranker=True)],
     status_code=200,
     tags=["users"],
     summary="Forget a user",

@@ -20,7 +20,7 @@ Wanted = Annotated[VersionRequest | None, Body()]
 
 @get(
     "/v1/rankers/{name:str}/versions",
-    guards=[needs("admin")],
+    guards=[needs("read")],
     tags=["versions"],
     summary="Kept versions",
     responses=problems(400, 404),

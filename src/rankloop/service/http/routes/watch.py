@@ -22,7 +22,7 @@ Features = Annotated[int, Parameter(ge=1, le=4096, description="how many, those 
 
 @get(
     "/v1/rankers/{name:str}/series",
-    guards=[needs("admin")],
+    guards=[needs("read")],
     tags=["watch"],
     summary="How it fares",
     responses={200: ResponseSpec(Series, generate_examples=False), **problems(400, 404, 422)},
@@ -37,7 +37,7 @@ async def get_series(state: State, name: RankerName, seconds: Seconds = 900, ste
 
 @get(
     "/v1/rankers/{name:str}/impressions",
-    guards=[needs("admin")],
+    guards=[needs("read")],
     tags=["watch"],
     summary="Its latest lists",
     responses={200: ResponseSpec(list[ShownList], generate_examples=False), **problems(400, 404)},
@@ -49,7 +49,7 @@ async def get_impressions(state: State, name: RankerName, limit: Lists = 20) -> 
 
 @get(
     "/v1/rankers/{name:str}/weights",
-    guards=[needs("admin")],
+    guards=[needs("read")],
     tags=["watch"],
     summary="What it thinks of features",
     responses={200: ResponseSpec(Weights, generate_examples=False), **problems(400, 404)},
@@ -61,7 +61,7 @@ async def get_weights(state: State, name: RankerName, limit: Features = 30) -> R
 
 @get(
     "/v1/rankers/{name:str}/movement",
-    guards=[needs("admin")],
+    guards=[needs("read")],
     tags=["watch"],
     summary="How far it has moved from your order",
     responses={200: ResponseSpec(Movement, generate_examples=False), **problems(400, 404)},

@@ -140,7 +140,8 @@ function showKeyForm(error) {
   $$("rankers").replaceChildren();
   $$("main").setAttribute("aria-busy", "false");
   $$("main").replaceChildren(h("section", { class: "card key" }, h("h1", {}, "This service asks for a key"),
-    h("p", {}, "Give one with the scope ", h("code", {}, "admin"), ". ", h("code", {}, "rankloop keys create me --scopes admin"),
+    h("p", {}, "Give one with the scope ", h("code", {}, "admin"), ", or ", h("code", {}, "read"), " to look only. ",
+      h("code", {}, "rankloop keys create me --scopes admin"),
       " makes one where the service runs."),
     wrong && h("p", { class: "warning", role: "alert" }, error.message),
     h("form", { onsubmit: submit }, h("label", {}, "Key", h("input", { name: "key", type: "password", autocomplete: "off", required: true })),
