@@ -25,6 +25,8 @@ FOREIGN: dict[str, tuple[Mapping[str, str], str]] = {
     "the same from another port": ({"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors"}, "origins"),
     "nginx": ({"x-forwarded-for": "203.0.113.7"}, "rankloop keys create"),
     "a proxy of another kind": ({"x-forwarded-proto": "https"}, "rankloop keys create"),
+    "nginx, set up otherwise": ({"x-real-ip": "203.0.113.7"}, "rankloop keys create"),
+    "a proxy that signs": ({"via": "1.1 proxy"}, "rankloop keys create"),
     "a proxy by the book": ({"forwarded": "for=203.0.113.7"}, "rankloop keys create"),
 }
 PLAIN = {"content-type": "text/plain"}  # what a page may send anywhere without asking first
@@ -87,6 +89,29 @@ def test_names_and_origins_can_be_let_in(tmp_path: Path) -> None:
         let_in = {"origin": "http://localhost:3000", "sec-fetch-site": "same-site", "sec-fetch-mode": "cors"}
         fine(one.http.get("/v1/rankers", headers=let_in))
         refused(one.http.get("/v1/rankers", headers={"origin": "http://localhost:3001"}), 403, "RANKLOOP_ORIGINS")
+
+
+@pytest.mark.parametrize("keys", ["", f"{KEY}:admin+rank+feedback"])
+def test_browsers_are_told_of_origins_that_were_let_in(tmp_path: Path, keys: str) -> None:
+    origin, key = {"origin": "http://localhost:3000"}, {"authorization": f"Bearer {KEY}"}
+    with Service(tmp_path / "cors.db", keys=keys, origins="http://localhost:3000") as one:
+        for path in ("/v1/rankers/shop/rank", "/v1/feedback", "/v1/rankers"):  # asked beforehand, without a key
+            asked = one.http.options(path, headers={**origin, "access-control-request-method": "POST"})
+            assert (asked.status_code, asked.content) == (204, b"")
+            assert asked.headers["access-control-allow-origin"] == "http://localhost:3000"
+            assert "authorization" in asked.headers["access-control-allow-headers"]
+        fine(one.http.put("/v1/rankers/shop", json={"learner": "base"}, headers=key))
+        body = {"candidates": items(2)}
+        for answer in (
+            one.http.get("/v1/rankers", headers={**origin, **key}),
+            one.http.post("/v1/rankers/shop/rank", json=body, headers={**origin, **key}),
+            one.http.post("/v1/rankers/shop/rank", json={}, headers={**origin, **key}),
+        ):
+            assert answer.headers["access-control-allow-origin"] == "http://localhost:3000"
+            assert "origin" in answer.headers["vary"]
+        other = one.http.get("/v1/rankers", headers={"origin": "http://localhost:3001", **key})
+        assert "access-control-allow-origin" not in other.headers
+        assert "access-control-allow-origin" not in one.http.get("/healthz").headers
 
 
 def test_with_keys_the_key_decides(tmp_path: Path) -> None:

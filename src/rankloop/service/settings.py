@@ -29,7 +29,7 @@ class Settings:
     workers: int = _setting(1, "processes that rank; they share the port")
     keys: str = _setting("", "API keys, comma separated: token:scope+scope (scopes: rank, feedback, read, admin)")
     hosts: str = _setting("", "without keys: further names, comma separated, that requests may be for")
-    origins: str = _setting("", "without keys: further origins, comma separated, whose pages may call")
+    origins: str = _setting("", "further origins, comma separated, whose pages may call from a browser")
     learn: bool = _setting(True, "whether this machine's processes may hold leases and learn")
     max_body_bytes: int = _setting(8 * 2**20, "largest request body")
     max_header_bytes: int = _setting(32 * 2**10, "largest head of a request, all its headers together")

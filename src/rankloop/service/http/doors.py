@@ -3,7 +3,8 @@
 A service on loopback without keys trusts whoever can reach it. A browser reaches it for any page that it shows, and a
 proxy for anybody at all. So requests that name another host (a page whose name was made to point here: DNS rebinding),
 come from a page of another origin, or were passed on, are refused. With keys none of this is needed: no browser and no
-proxy has a key unless it was given one.
+proxy has a key unless it was given one. Pages of the origins in the setting `origins` may call, with keys or without,
+and their browsers are told so (CORS).
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from rankloop.service.http.errors import Failure, failure
 from rankloop.service.settings import is_loopback
 
 Headers = list[tuple[bytes, bytes]]
+_BEFOREHAND: Headers = [  # what a browser asks for before it sends anything
+    (b"access-control-allow-methods", b"GET, POST, PUT, DELETE"),
+    (b"access-control-allow-headers", b"authorization, content-type, content-encoding"),
+    (b"access-control-max-age", b"600"),
+]
 _KEY = "make a key with `rankloop keys create NAME --scopes rank+feedback+admin` and send it"
 
 
@@ -30,16 +36,28 @@ class Doors:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Refuse, or pass on."""
-        if scope["type"] == "http" and self.engine.keys.off:
-            found = self.refused(scope["method"], scope["headers"])
-            if found is not None:
-                self.engine.metrics.count("http_requests_total", route="other", status=found.status)
-                body = msgspec.json.encode(found.problem)
-                headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-                await send({"type": "http.response.start", "status": found.status, "headers": headers})
-                await send({"type": "http.response.body", "body": body})
-                return
+        if scope["type"] == "http":
+            if self.engine.keys.off:
+                found = self.refused(scope["method"], scope["headers"])
+                if found is not None:
+                    body = msgspec.json.encode(found.problem)
+                    await self._answer(send, found.status, [(b"content-type", b"application/json")], body)
+                    return
+            if self._origins:
+                origin = next((value for name, value in scope["headers"] if name == b"origin"), None)
+                if origin is not None and _text(origin) in self._origins:
+                    if scope["method"] == "OPTIONS":
+                        await self._answer(send, 204, [*_allowed(origin), *_BEFOREHAND], b"")
+                        return
+                    send = _telling(send, _allowed(origin))
         await self.app(scope, receive, send)
+
+    async def _answer(self, send: Any, status: int, headers: Headers, body: bytes) -> None:
+        self.engine.metrics.count("http_requests_total", route="other", status=status)
+        if status != 204:
+            headers = [*headers, (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     def refused(self, method: str, headers: Headers) -> Failure | None:
         """Why a request without a key may not come in; None if it may."""
@@ -55,7 +73,7 @@ class Doors:
                 site = value
             elif name == b"sec-fetch-mode":
                 mode = value
-            elif name == b"forwarded" or name.startswith(b"x-forwarded-"):
+            elif name in (b"forwarded", b"via", b"x-real-ip") or name.startswith(b"x-forwarded-"):
                 return _passed_on(name)
         if origin is not None:
             # Pages are served over plain HTTP here, under the host that the browser asked for.
@@ -72,6 +90,19 @@ class Doors:
             return True
         bare = name.partition("]")[0].removeprefix("[") if name.startswith("[") else name.partition(":")[0]
         return is_loopback(bare) or bare in self._hosts
+
+
+def _allowed(origin: bytes) -> Headers:
+    return [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
+
+
+def _telling(send: Any, headers: Headers) -> Any:
+    async def told(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *headers]}
+        await send(message)
+
+    return told
 
 
 def _text(value: bytes) -> str:
