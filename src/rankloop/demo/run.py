@@ -20,8 +20,7 @@ from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.registry import LEARNERS, learner_class
 from rankloop.service.engine import Engine
 from rankloop.service.http.app import create_served
-from rankloop.service.http.protocol import BoundedProtocol
-from rankloop.service.run import LOGGING
+from rankloop.service.run import LOGGING, server_options
 from rankloop.service.settings import Settings
 from rankloop.service.wire.basics import Exposure
 from rankloop.service.wire.rankers import Spec
@@ -100,15 +99,8 @@ class Demo:
         with _folder() as folder, self._socket:
             store = str(folder / "demo.db")
             engine = Engine(Settings(store=store, host=HOST, retention_days=RETENTION, **VERSIONS))
-            config = uvicorn.Config(
-                create_served(engine=engine),
-                log_config=_quiet(),
-                access_log=False,
-                lifespan="on",
-                http=BoundedProtocol,
-                timeout_graceful_shutdown=2,
-            )
-            self._server = uvicorn.Server(config)
+            options = {**server_options(engine.settings), "log_config": _quiet(), "timeout_graceful_shutdown": 2}
+            self._server = uvicorn.Server(uvicorn.Config(create_served(engine=engine), **options))
             thread = threading.Thread(target=self._accompany, args=(engine, opened), name="rankloop-demo", daemon=True)
             thread.start()
             try:
