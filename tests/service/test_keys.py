@@ -11,6 +11,7 @@ import pytest
 from rankloop.service.keys import Keys, digest, new_token
 from rankloop.service.settings import Settings
 from rankloop.service.store import keys as stored
+from rankloop.service.store import open_database, schema
 from rankloop.service.store.keys import Known, StoredKey
 from tests.service.app_fixtures import Clock, Service, fine, items, refused
 
@@ -129,6 +130,30 @@ def test_where_all_keys_have_ended_the_doors_stay_closed() -> None:
     assert keys.off
     keys.refresh(Known([StoredKey("d", "n", "admin", 1.0, None, 50.0)], True))
     assert not keys.off
+
+
+def test_a_scope_of_a_later_release_opens_nothing() -> None:
+    keys, token = Keys(Settings()), new_token()
+    keys.refresh(Known([StoredKey(digest(token), "n", "rank+dance", 1.0)], True))
+    assert keys.check(f"Bearer {token}", "rank").scopes == {"rank"}
+
+
+def test_a_store_with_keys_of_an_earlier_release_is_closed_for_good(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = open_database(store_url)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:4])
+        schema.migrate(database)
+    connection = database.connect()
+    with connection.transaction():
+        connection.insert("keys", "digest, name, scopes, created", [("d", "web", "rank", 5.0)])
+    assert schema.migrate(database) == len(schema.MIGRATIONS) - 4
+    with connection.transaction():
+        assert stored.known(connection) == ([StoredKey("d", "web", "rank", 5.0)], True)
+        assert stored.drop(connection, "web")
+        assert stored.known(connection) == ([], True)
+    connection.close()
 
 
 def test_keys_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

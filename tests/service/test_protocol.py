@@ -128,6 +128,14 @@ def test_a_connection_on_which_nothing_comes_is_closed(served: Served, before: b
     assert 1.9 < time.monotonic() - began < 20
 
 
+def test_a_web_socket_is_not_opened(served: Served) -> None:
+    """Nothing is behind it, and a page of another site may try one without being asked for its origin."""
+    key = b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    with connected(served) as sock:
+        sock.sendall(BEGIN + b"Connection: Upgrade\r\n" + key + b"\r\n")
+        assert not sock.recv(65536).startswith(b"HTTP/1.1 101 ")
+
+
 def test_requests_on_one_connection_that_stays_open(served: Served) -> None:
     """The clock is for each request, and stands still between them."""
     with connected(served) as sock:

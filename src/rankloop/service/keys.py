@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from rankloop.service.errors import NotAllowed, NotAuthenticated
-from rankloop.service.settings import SCOPES, Settings, is_loopback, parse_scopes
+from rankloop.service.settings import SCOPES, Settings, is_loopback
 from rankloop.service.store.keys import Known
 
 
@@ -60,7 +60,11 @@ class Keys:
 
     def refresh(self, known: Known) -> None:
         """Take over the keys that are in the store now. Once there was one, there is no way back to none."""
-        self._stored = {one.digest: Key(parse_scopes(one.scopes), one.rankers, one.expires) for one in known.keys}
+        # A later release may know more scopes: they open nothing here.
+        self._stored = {
+            one.digest: Key(frozenset(one.scopes.split("+")).intersection(SCOPES), one.rankers, one.expires)
+            for one in known.keys
+        }
         self._keyed = self._keyed or known.keyed
 
     @property

@@ -65,6 +65,7 @@ def server_options(settings: Settings) -> dict[str, Any]:
         "timeout_graceful_shutdown": settings.drain_seconds,
         "timeout_keep_alive": settings.idle_seconds,
         "http": BoundedProtocol,
+        "ws": "none",  # there is nothing to be had that way, and nobody watches that door
         "lifespan": "on",
     }
 
