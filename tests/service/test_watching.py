@@ -346,11 +346,11 @@ def test_many_who_look_at_once_cost_one_look(service: Service, monkeypatch: pyte
     assert len(fine(service.http.get("/v1/rankers/looked/impressions"))) == 1
 
 
-def test_watching_needs_an_admin_key(tmp_path: Path) -> None:
+def test_watching_needs_a_key_to_read_with(tmp_path: Path) -> None:
     key = "a-key-of-sixteen-letters"
     with Service(tmp_path / "keys.db", keys=f"{key}:rank+feedback") as service:
         service.ready()
         for what in ("series", "impressions", "weights", "movement"):
             refused(service.http.get(f"/v1/rankers/x/{what}"), 401)
             headers = {"Authorization": f"Bearer {key}"}
-            refused(service.http.get(f"/v1/rankers/x/{what}", headers=headers), 403, "admin")
+            refused(service.http.get(f"/v1/rankers/x/{what}", headers=headers), 403, "read")
