@@ -30,12 +30,13 @@ from benchmarks.__main__ import machine, print_rows
 from benchmarks.shop import TWIN, Deployment, Negated, Sorted, shop_spec, taught
 from rankloop.learner import Learner
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.service import tally as counting
-from rankloop.service.model import Model
-from rankloop.service.ranker import LiveRanker
+from rankloop.service.experiments import evidence
+from rankloop.service.ranking.live_ranker import LiveRanker
+from rankloop.service.ranking.model import Model
 from rankloop.service.store.admin import Ranker
-from rankloop.service.store.trials import guard_terms
-from rankloop.service.wire import ExperimentRequest, Guardrail
+from rankloop.service.store.trials import Tally, guard_terms
+from rankloop.service.wire.experiments import ExperimentRequest
+from rankloop.service.wire.rankers import Guardrail
 
 SHADOW = 1000  # requests in shadow before a good ranker goes live
 PILOT = 200  # lists after which a forecast is taken
@@ -91,8 +92,8 @@ def live(kind: str, exposure: str, guardrail: Guardrail, requests: int, seed: in
         if kind == "breaks":
             learner.negated = t >= good
         if deployment.request() and deployment.tally.verdict == "worse":
-            return Life(t + 1 - good, deployment.tally.lists, counting.watched(deployment.tally, 0.05).mean)
-    return Life(None, deployment.tally.lists, counting.watched(deployment.tally, 0.05).mean)
+            return Life(t + 1 - good, deployment.tally.lists, evidence.watched(deployment.tally, 0.05).mean)
+    return Life(None, deployment.tally.lists, evidence.watched(deployment.tally, 0.05).mean)
 
 
 def guardrails(asked: Any, log: Log) -> list[dict[str, Any]]:
@@ -148,7 +149,7 @@ class Comparison(NamedTuple):
         """The size that the forecast of the status gave after 200 lists."""
         if self.pilot is None:
             return PILOT
-        more = counting.forecast(msgspec.convert(self.pilot, counting.Tally), ALPHA, effect).needed
+        more = evidence.forecast(msgspec.convert(self.pilot, Tally), ALPHA, effect).needed
         assert more is not None
         return PILOT + more
 
@@ -170,8 +171,8 @@ def compare(name: str, mixing: str, seed: int, lists: int | None = None) -> Comp
         assert deployment.request()
         if tally.lists == PILOT and tally.verdict == "undecided":
             pilot = msgspec.to_builtins(tally)
-            size = lists or PILOT + (counting.forecast(tally, ALPHA, DEFAULT).needed or 0)
-    watch = counting.watched(tally, ALPHA)
+            size = lists or PILOT + (evidence.forecast(tally, ALPHA, DEFAULT).needed or 0)
+    watch = evidence.watched(tally, ALPHA)
     at = tally.lists if tally.evidence is None else tally.evidence.lists
     return Comparison(tally.verdict, at, watch.interval(), watch.mean, float(watch.sums_[2] / watch.n), pilot)
 

@@ -22,8 +22,8 @@ from typing import Any
 from benchmarks.__main__ import machine, print_rows
 from benchmarks.service import service
 from rankloop.client import Client
-from rankloop.service._http import Failed, Pool
-from rankloop.service.load import LoadPlan, LoadReport, run, start
+from rankloop.service.load_test.connections import Failed, Pool
+from rankloop.service.load_test.load import LoadPlan, LoadReport, run, start
 
 RANKER = "watched"
 ASKED: dict[str, float] = {  # path -> seconds between two requests of a page that shows one ranker

@@ -30,14 +30,15 @@ from benchmarks.__main__ import machine, print_rows
 from rankloop import codec, registry, statistics
 from rankloop.learner import DRAWN
 from rankloop.offpolicy import intervals
-from rankloop.service import model as models
-from rankloop.service.findings import Found, Pages, find
-from rankloop.service.operations import complete
-from rankloop.service.replay import rebuild
+from rankloop.service.offline.challengers import LOGGED, Tries, try_out
+from rankloop.service.offline.estimates import Found, Pages, find
+from rankloop.service.offline.replay import rebuild
+from rankloop.service.operations.rankers import complete
+from rankloop.service.ranking import model as models
 from rankloop.service.store import NewEvent, NewImpression, admin, log, open_database, schema
 from rankloop.service.store.database import Database
-from rankloop.service.tries import LOGGED, Tries, try_out
-from rankloop.service.wire import FeedbackEvent, RankAnswer, RankedItem, Spec
+from rankloop.service.wire.calls import FeedbackEvent, RankAnswer, RankedItem
+from rankloop.service.wire.rankers import Spec
 from rankloop.streams import Streams
 from rankloop.types import Array, Candidates, Feedback
 

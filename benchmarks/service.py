@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.__main__ import machine, print_rows
 from rankloop.client import Client
-from rankloop.service.load import LoadPlan, LoadReport, find_maximum, run, start
+from rankloop.service.load_test.load import LoadPlan, LoadReport, find_maximum, run, start
 
 LIMIT_MS = 15.0
 KINDS = {"100 x 136": (100, 136, 100.0), "20 x 20": (20, 20, 500.0)}  # candidates, features, promised rate

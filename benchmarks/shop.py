@@ -23,16 +23,18 @@ from rankloop.learner import Learner, cut, show
 from rankloop.learners.baselines.base_order import BaseOrder
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.metrics import mean_ndcg
-from rankloop.service import tally as counting
-from rankloop.service.asked import Asked
-from rankloop.service.exposure import choose
-from rankloop.service.metrics import Metrics
-from rankloop.service.mixing import LiveTrial, Trials, prepared
-from rankloop.service.model import Model
-from rankloop.service.ranker import LiveRanker
+from rankloop.service.experiments import evidence
+from rankloop.service.experiments.mixing import LiveTrial, Trials, prepared
+from rankloop.service.ranking.exposure import choose
+from rankloop.service.ranking.live_ranker import LiveRanker
+from rankloop.service.ranking.model import Model
+from rankloop.service.ranking.pending import PendingRanking
 from rankloop.service.store.admin import Ranker
-from rankloop.service.store.trials import Kind, Trial
-from rankloop.service.wire import Candidate, ExperimentRequest, RankRequest, Spec
+from rankloop.service.store.trials import Kind, Seen, Tally, Trial
+from rankloop.service.telemetry.metrics import Metrics
+from rankloop.service.wire.calls import Candidate, RankRequest
+from rankloop.service.wire.experiments import ExperimentRequest
+from rankloop.service.wire.rankers import Spec
 from rankloop.streams import Streams
 from rankloop.types import Array, Candidates, Impression
 
@@ -124,13 +126,13 @@ class Deployment:
         highest = _data()[0].highest_grade
         self.users = [open_user(f"{user}?stop_requires_click=false", highest) for user in USERS]
         self.streams, self.chances = Streams(seed), Streams(spec.seed)  # of the shop, and of the service
-        self.requests, self.tally = 0, counting.Tally()
+        self.requests, self.tally = 0, Tally()
         self.rankers, self.metrics, self.learns = {"shop": self.live}, Metrics(), learns
 
     def try_out(self, kind: Kind, terms: ExperimentRequest) -> None:
         """Begin a trial."""
         self.kind, self.terms = kind, terms
-        row = Trial("shop", 1, kind, terms, b"", "running", None, 0.0, None, 0, counting.Tally())
+        row = Trial("shop", 1, kind, terms, b"", "running", None, 0.0, None, 0, Tally())
         self.live.trials = Trials(self.row, [LiveTrial(row, terms.exposure or "full", None)])
 
     def request(self) -> bool:
@@ -149,17 +151,17 @@ class Deployment:
             self.model.learner.learn(choice.impression, clicks, self.chances.at("learn", t))
         if choice.credit is None:
             return False
-        seen = counting.Seen(t, choice.credit.tolist(), clicks.values.tolist(), 0.0)
-        counting.fold(self.tally, [seen], self.terms.alpha, self.kind == "guardrail")
+        seen = Seen(t, choice.credit.tolist(), clicks.values.tolist(), 0.0)
+        evidence.fold(self.tally, [seen], self.terms.alpha, self.kind == "guardrail")
         return True
 
-    def _asked(self, candidates: Candidates, number: int) -> Asked:
+    def _asked(self, candidates: Candidates, number: int) -> PendingRanking:
         """The request as a rival sees it."""
         assert candidates.features is not None
         sent = []
         if self.terms.against != "base":
             sent = [Candidate(i, row) for i, row in enumerate(candidates.features.tolist())]
-        return Asked(self.live, self.row, RankRequest(sent), candidates, K, number, float)
+        return PendingRanking(self.live, self.row, RankRequest(sent), candidates, K, number, float)
 
 
 def shop_spec(exposure: str = "shadow", **more: Any) -> Spec:

@@ -87,22 +87,22 @@ def learner_of(spec: str) -> Learner:
 
 def into_store(log: Path, folder: Path, spec: str) -> dict[str, object]:
     """The same log into a new SQLite store, learned there; and replayed, which must give the same bits."""
-    from rankloop.service import operations, warming
     from rankloop.service.engine import Engine
-    from rankloop.service.replay import open_store, rebuild
+    from rankloop.service.offline.replay import open_store, rebuild
+    from rankloop.service.operations import rankers, warm_start
     from rankloop.service.settings import Settings
-    from rankloop.service.wire import Spec
+    from rankloop.service.wire.rankers import Spec
 
     name, parameters = parse_learner(spec)
     features = [f"f{j}" for j in range(20)]
     engine = Engine(Settings(store=str(folder / "store.db")))
     engine.start()
     try:
-        operations.put(engine, "shop", Spec(learner=name, parameters=parameters, features=features))
+        rankers.put(engine, "shop", Spec(learner=name, parameters=parameters, features=features))
         began = time.process_time()
-        found = warming.warm(engine, "shop", Reading([log]))
+        found = warm_start.warm(engine, "shop", Reading([log]))
         spent = time.process_time() - began
-        lag = operations.status(engine, "shop").lag
+        lag = rankers.status(engine, "shop").lag
     finally:
         engine.stop()
     again = time.perf_counter()

@@ -116,8 +116,8 @@ def test_sweeps_and_interleaving_take_the_names(tmp_path: Path) -> None:
 
 def test_the_service_keeps_what_the_name_stands_for() -> None:
     """A later release may have another table; a ranker that was made stays what it was."""
-    from rankloop.service.operations import complete
-    from rankloop.service.wire import Spec
+    from rankloop.service.operations.rankers import complete
+    from rankloop.service.wire.rankers import Spec
 
     spec = complete(Spec(learner="pairrank@code", parameters={"alpha": 0.2}, features=["price"]))
     assert spec.learner == "pairrank"

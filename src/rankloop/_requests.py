@@ -21,23 +21,11 @@ import msgspec
 
 from rankloop._sending import as_event, converted, ids, listed
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopError
-from rankloop.service.wire import (
-    Candidate,
-    Erased,
-    Experiment,
-    ExperimentRequest,
-    FeedbackAnswer,
-    FeedbackEvent,
-    Problem,
-    RankAnswer,
-    RankerStatus,
-    RankRequest,
-    Receipt,
-    Spec,
-    VersionInfo,
-    VersionRequest,
-)
-from rankloop.service.wire_watch import Movement, Series, ShownList, Weights
+from rankloop.service.wire.basics import Problem
+from rankloop.service.wire.calls import Candidate, FeedbackAnswer, FeedbackEvent, RankAnswer, RankRequest, Receipt
+from rankloop.service.wire.experiments import Experiment, ExperimentRequest
+from rankloop.service.wire.rankers import Erased, RankerStatus, Spec, VersionInfo, VersionRequest
+from rankloop.service.wire.watch import Movement, Series, ShownList, Weights
 from rankloop.types import Candidates
 
 FIRST_PAUSE = 0.1  # seconds; the pause before try n is drawn from 0 … FIRST_PAUSE * 2**n

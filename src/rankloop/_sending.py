@@ -10,7 +10,8 @@ from uuid import uuid4
 import msgspec
 
 from rankloop.errors import InvalidInput
-from rankloop.service.wire import Candidate, FeedbackEvent, ItemId
+from rankloop.service.wire.basics import ItemId
+from rankloop.service.wire.calls import Candidate, FeedbackEvent
 from rankloop.types import Candidates
 
 T = TypeVar("T")
@@ -93,4 +94,4 @@ def converted(fields: dict[str, Any], kind: type[T], noun: str) -> T:
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"{noun}: {error}; see {kind.__name__} in rankloop.service.wire") from None
+        raise InvalidInput(f"{noun}: {error}; see {kind.__name__} in {kind.__module__}") from None

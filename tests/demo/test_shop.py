@@ -9,8 +9,8 @@ import pytest
 
 from rankloop.demo.run import TRIED, specs
 from rankloop.demo.shop import FEATURES, SEASONS, SHELVES, SHOWN, TASTES, Shop, Visit
-from rankloop.service.model import make_learner
-from rankloop.service.operations import complete
+from rankloop.service.operations.rankers import complete
+from rankloop.service.ranking.model import make_learner
 from rankloop.streams import Streams
 from rankloop.types import Candidates, Feedback
 

@@ -313,7 +313,7 @@ for arguments in (["learners"], ["simulate", "olranknet?net=three-layer"]):
 
 def test_pytorch_is_imported_only_when_used() -> None:
     code = (
-        "import sys, rankloop, rankloop.learners.neural.networks, rankloop.service.app, rankloop.cli.service\n"
+        "import sys, rankloop, rankloop.learners.neural.networks, rankloop.service.http.app, rankloop.cli.service\n"
         "for name in rankloop.LEARNERS: rankloop.make(name)\n"
         "rankloop.make('olranknet', net='three-layer')\n"
         "assert 'torch' not in sys.modules"

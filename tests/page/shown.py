@@ -12,8 +12,9 @@ from urllib.parse import quote
 
 import uvicorn
 
-from rankloop.service.app import create_served
 from rankloop.service.engine import Engine
+from rankloop.service.http.app import create_served
+from rankloop.service.run import server_options
 from rankloop.service.settings import Settings
 from tests.service.running import PATIENCE, SPEC, Answer, ask, free_port, rank_request, wait_for
 
@@ -28,8 +29,8 @@ class Served:
 
     def start(self) -> None:
         engine = Engine(self._settings)
-        config = uvicorn.Config(create_served(engine=engine), port=self.port, log_config=None, lifespan="on")
-        self._server = uvicorn.Server(config)
+        options = {**server_options(self._settings), "log_config": None}
+        self._server = uvicorn.Server(uvicorn.Config(create_served(engine=engine), **options))
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()
         wait_for(lambda: self._server.started, "the service to start")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 from collections.abc import Callable
@@ -58,7 +59,7 @@ def test_a_service_with_keys_asks_for_one_and_keeps_it_in_the_tab(serve: Callabl
     looker.sees(re.compile("the key is not known here"))
     page.get_by_label("Key").fill(WEB)
     page.get_by_role("button", name="Open").click()
-    looker.sees(re.compile("needs a key with scope 'admin'"))
+    looker.sees(re.compile("needs a key with scope 'read'"))
     page.get_by_label("Key").fill(ADMIN)
     page.get_by_role("button", name="Open").click()
     looker.sees("No ranker yet")
@@ -69,6 +70,23 @@ def test_a_service_with_keys_asks_for_one_and_keeps_it_in_the_tab(serve: Callabl
     other = looker.context.new_page()  # another tab asks again
     other.goto(at(service))
     other.get_by_text("This service asks for a key").wait_for()
+
+
+def test_a_key_to_look_with_looks_and_its_buttons_are_refused(serve: Callable[..., Served], look: Look) -> None:
+    reader = "read-0123456789abcdef"
+    service = serve(keys=f"{ADMIN}:admin,{reader}:read")
+    asked = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
+    asked.request("PUT", "/v1/rankers/shop", '{"learner": "base"}', {"Authorization": f"Bearer {ADMIN}"})
+    assert asked.getresponse().status == 201
+    asked.close()
+    looker = look(at(service))
+    looker.expected = ("401", "403")
+    looker.page.get_by_label("Key").fill(reader)
+    looker.page.get_by_role("button", name="Open").click()
+    looker.page.get_by_role("heading", level=1, name="shop").wait_for()
+    looker.button("Pause learning").click()
+    looker.told("Refused: this needs a key with scope 'admin'")
+    assert looker.page.locator(".pulse").inner_text() == "live"
 
 
 def test_a_demoted_ranker_shows_the_evidence(serve: Callable[..., Served], look: Look) -> None:

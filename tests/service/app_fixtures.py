@@ -16,11 +16,11 @@ from litestar import Litestar
 from litestar.testing import TestClient
 
 from rankloop.registry import learner_class
-from rankloop.service.app import create_served
 from rankloop.service.engine import Engine
-from rankloop.service.ids import new_id
+from rankloop.service.http.app import create_served
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin
+from rankloop.service.store.ids import new_id
 from tests.service.running import PATIENCE
 
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request
@@ -45,7 +45,7 @@ class Service:
         # A disk that takes seconds to write is no failure of what is tested here.
         self.engine = Engine(Settings(store=str(store), **{"store_timeout_ms": 30_000.0, **settings}), clock)
         app: Any = create_served(engine=self.engine)
-        self.http: TestClient[Litestar] = TestClient(app)
+        self.http: TestClient[Litestar] = TestClient(app, base_url="http://127.0.0.1")
         self._own, self._events = new_id(), 0
 
     def __enter__(self) -> Self:

@@ -13,7 +13,7 @@ import msgspec
 from rankloop.service.engine import Engine
 from rankloop.service.settings import Settings
 from rankloop.service.store import NewEvent
-from rankloop.service.wire import FeedbackEvent, RankAnswer, RankRequest
+from rankloop.service.wire.calls import FeedbackEvent, RankAnswer, RankRequest
 from tests.service.running import PATIENCE, rank_request
 
 

@@ -12,14 +12,15 @@ import pytest
 from rankloop.service.store import NewEvent, NewImpression, Outcome, Writer, admin, log, schema
 from rankloop.service.store.database import open_database
 from rankloop.service.store.log import Closing
-from rankloop.service.wire import FeedbackEvent, Receipt, Spec
+from rankloop.service.wire.calls import FeedbackEvent, Receipt
+from rankloop.service.wire.rankers import Spec
 from tests.service.running import PATIENCE
 from tests.service.truths import read
 
 T = TypeVar("T")
 KINDS = {"pairrank": "clicks", "x": "grades"}
 TABLES = ["rankers", "heads", "impressions", "events", "outcomes", "snapshots", "versions", "leases", "workers", "keys"]
-TABLES += ["experiments", "origins"]
+TABLES += ["experiments", "origins", "facts"]
 
 
 class Store:

@@ -14,16 +14,18 @@ import pytest
 
 from rankloop.errors import InvalidParameter
 from rankloop.registry import LEARNERS
-from rankloop.service import model as models
-from rankloop.service import wire
-from rankloop.service.auth import digest, new_token
 from rankloop.service.engine import NUMBERS
-from rankloop.service.features import Schema
-from rankloop.service.metrics import METRICS
-from rankloop.service.routes import ROUTES
+from rankloop.service.http.routes import ROUTES
+from rankloop.service.keys import digest, new_token
+from rankloop.service.ranking import model as models
+from rankloop.service.ranking.features import Schema
 from rankloop.service.run import opened, prepare, prepare_ranker
 from rankloop.service.settings import Settings
-from rankloop.service.store import admin
+from rankloop.service.store import keys as stored
+from rankloop.service.store.keys import StoredKey
+from rankloop.service.telemetry.metrics import METRICS
+from rankloop.service.wire.calls import FeedbackEvent, RankRequest
+from rankloop.service.wire.rankers import Spec
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, shown, until
 from tests.service.running import PATIENCE
 
@@ -62,12 +64,12 @@ def test_not_ready_while_kernels_warm_up(tmp_path: Path, monkeypatch: pytest.Mon
     go = threading.Event()
     true_warm = models.warm
 
-    def slow(spec: wire.Spec) -> None:
+    def slow(spec: Spec) -> None:
         assert go.wait(PATIENCE)
         true_warm(spec)
 
     store = tmp_path / "cold.db"
-    prepare_ranker(Settings(store=str(store)), "first", wire.Spec(features=names(3), exposure="full"))
+    prepare_ranker(Settings(store=str(store)), "first", Spec(features=names(3), exposure="full"))
     monkeypatch.setattr(models, "warm", slow)
     with Service(store) as cold:
         response = cold.http.get("/readyz")
@@ -193,6 +195,7 @@ def test_a_thousand_and_more_impression_numbers(tmp_path: Path) -> None:
 
 
 KEYS = {"rank": "rank-0123456789abcdef", "feedback": "feed-0123456789abcdef", "admin": "admn-0123456789abcdef"}
+KEYS["read"] = "read-0123456789abcdef"
 SCOPE_OF = {
     ("POST", "/v1/rankers/{name}/rank"): "rank",
     ("POST", "/v1/feedback"): "feedback",
@@ -239,7 +242,7 @@ def test_every_route_and_every_setting_is_on_the_service_page() -> None:
     page = (ROOT / "docs" / "service.md").read_text("utf-8")
     missing = [f"{method} {path}" for method, path in routes() if path != "/" and not mentioned(page, path)]
     missing += [entry.name for entry in fields(Settings) if f"`{entry.name}`" not in page]
-    missing += [entry for entry in wire.Spec.__struct_fields__ if f"`{entry}`" not in page]
+    missing += [entry for entry in Spec.__struct_fields__ if f"`{entry}`" not in page]
     assert not missing, f"docs/service.md does not mention {', '.join(missing)}"
 
 
@@ -258,7 +261,7 @@ def test_every_route_asks_for_its_scope(tmp_path: Path) -> None:
     with Service(tmp_path / "keys.db", keys=keys) as locked:
         locked.ready()
         for method, path in routes():
-            wanted = SCOPE_OF.get((method, path), "admin")
+            wanted = SCOPE_OF.get((method, path), "read" if method == "GET" else "admin")
             url = path.replace("{name}", "nobody").replace("{user}", "ann").replace("{number}", "1")
 
             def ask(token: str | None, method: str = method, url: str = url, scheme: str = "Bearer") -> Any:
@@ -278,7 +281,7 @@ def test_every_route_asks_for_its_scope(tmp_path: Path) -> None:
                 assert response.headers["www-authenticate"] == "Bearer"
             for scope, token in KEYS.items():
                 response = ask(token)
-                if wanted in (scope, "any"):
+                if wanted in (scope, "any") or (wanted, scope) == ("read", "admin"):
                     assert response.status_code not in (401, 403), (method, path, scope)
                 else:
                     message = refused(response, 403, f"'{wanted}'", scope, error="not-allowed")
@@ -291,17 +294,28 @@ def test_a_key_of_the_store_is_honoured_and_revoked_while_the_service_runs(tmp_p
     with Service(tmp_path / "keys.db") as one:
         one.ready().put("shop", learner="base")
         with opened(settings) as writer:
-            assert writer.do(lambda c: admin.add_key(c, digest(token), "web", "rank+feedback", 0.0))
-        one.engine.keeper.cycle()
+            assert writer.do(lambda c: stored.add(c, StoredKey(digest(token), "web", "rank+feedback", 0.0)))
+        one.engine.housekeeping.cycle()
         key = {"authorization": f"Bearer {token}"}
         body = {"candidates": [{"id": 1}]}
         refused(one.http.post("/v1/rankers/shop/rank", json=body), 401, "Authorization: Bearer")
         fine(one.http.post("/v1/rankers/shop/rank", json=body, headers=key))
-        refused(one.http.get("/v1/rankers", headers=key), 403, "'admin'", "rank+feedback")
+        refused(one.http.get("/v1/rankers", headers=key), 403, "'read'", "rank+feedback")
         fine(one.http.get("/healthz"))
         with opened(settings) as writer:
-            assert writer.do(lambda c: admin.drop_key(c, "web"))
-        until(lambda: one.http.post("/v1/rankers/shop/rank", json=body).is_success, "the keeper to see it gone", 5)
+            assert writer.do(lambda c: stored.drop(c, "web"))
+        gone = "the key is not known"
+        until(lambda: gone in one.http.post("/v1/rankers/shop/rank", json=body, headers=key).text, "it to be gone", 5)
+        refused(one.http.post("/v1/rankers/shop/rank", json=body), 401, "rankloop keys create")
+    with Service(tmp_path / "keys.db") as again:
+        refused(again.http.get("/v1/rankers"), 401)
+
+
+def test_keys_of_the_settings_that_are_left_out_later_do_not_open_the_doors(tmp_path: Path) -> None:
+    with Service(tmp_path / "keys.db", keys=f"{KEYS['admin']}:admin"):
+        pass
+    with Service(tmp_path / "keys.db") as later:
+        refused(later.http.get("/v1/rankers"), 401, "rankloop keys create")
 
 
 def test_a_service_that_others_can_reach_needs_a_key(tmp_path: Path) -> None:
@@ -313,7 +327,7 @@ def test_a_service_that_others_can_reach_needs_a_key(tmp_path: Path) -> None:
         prepare(Settings(store=store, host=host))
     prepare(Settings(store=store, host="0.0.0.0", keys=f"{KEYS['rank']}:rank"))
     with opened(Settings(store=store)) as writer:
-        writer.do(lambda c: admin.add_key(c, digest(new_token()), "web", "rank", 0.0))
+        writer.do(lambda c: stored.add(c, StoredKey(digest(new_token()), "web", "rank", 0.0)))
     prepare(Settings(store=store, host="0.0.0.0"))
 
 
@@ -333,9 +347,9 @@ def test_the_example_in_the_docs_fits_the_wire() -> None:
     assert len(blocks) >= 3
     import msgspec
 
-    spec = msgspec.json.decode(blocks[0], type=wire.Spec)
-    request = msgspec.json.decode(blocks[1], type=wire.RankRequest)
-    msgspec.json.decode(blocks[2], type=wire.FeedbackEvent)
+    spec = msgspec.json.decode(blocks[0], type=Spec)
+    request = msgspec.json.decode(blocks[1], type=RankRequest)
+    msgspec.json.decode(blocks[2], type=FeedbackEvent)
     assert spec.learner in LEARNERS
     assert Schema(spec).read(request.query, request.candidates).n == 2
     assert json.loads(blocks[1])["candidates"][1]["features"] == [7.2, 0.1, 20]

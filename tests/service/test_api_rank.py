@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,22 @@ def test_a_candidate_that_breaks_a_rule_is_named(
     refused(service.http.post("/v1/rankers/checked/rank", json=body), 422, *words, error=error)
 
 
+def test_mistakes_of_one_caller_cost_the_others_nothing(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal reads no snapshot, and waits for nobody who does."""
+    service.put("careful", learner="base", features=["a"])
+
+    def must_not(*_: Any) -> None:
+        raise AssertionError("a snapshot was read")
+
+    monkeypatch.setattr("rankloop.service.engine.admin.snapshot", must_not)
+    body = {"candidates": [{"id": 1, "features": {"b": 1.0}}]}
+    with ThreadPoolExecutor(1) as other, service.engine._loading:
+        wrong = other.submit(service.http.post, "/v1/rankers/careful/rank", json=body)
+        refused(wrong.result(20), 422, "'b'", error="unknown-feature")
+        unknown = other.submit(service.http.post, "/v1/rankers/carefull/rank", json=body)
+        refused(unknown.result(20), 404, "careful")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -190,9 +207,10 @@ def test_a_candidate_that_breaks_a_rule_is_named(
 def test_a_feature_that_is_no_number_is_refused(service: Service, text: str, words: list[str]) -> None:
     service.put("numbers", features=["bm25", "price"])
     body = '{"candidates": [{"id": "x", "features": [%s, 1.0]}]}' % text  # noqa: UP031
-    refused(service.http.post("/v1/rankers/numbers/rank", content=body), 400, *words, error="malformed")
+    named = [] if "JSON" in words[0] else ["feature 'bm25' of candidate 'x'"]
+    refused(service.http.post("/v1/rankers/numbers/rank", content=body), 400, *words, *named, error="malformed")
     body = '{"candidates": [{"id": "x", "features": {"price": 1.0, "bm25": %s}}]}' % text  # noqa: UP031
-    refused(service.http.post("/v1/rankers/numbers/rank", content=body), 400, error="malformed")
+    refused(service.http.post("/v1/rankers/numbers/rank", content=body), 400, *named, error="malformed")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.service.app_fixtures import Service, fine, items, names, refused, service, shown, teach
+from tests.service.app_fixtures import Body, Service, fine, items, names, refused, service, shown, teach
 
 __all__ = ["service"]  # a fixture
 
@@ -144,3 +144,22 @@ def test_without_any_ranker_the_message_says_how_to_make_one(tmp_path: Path) -> 
         assert fine(empty.http.get("/v1/rankers")) == []
         refused(empty.http.get("/v1/rankers/shop"), 404, "PUT")
         refused(empty.http.post("/v1/rankers/shop/rank", json={"candidates": [{"id": 1}]}), 404, "PUT")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "words"),
+    [
+        ("PUT", "", {"exposure": "ful"}, ["'ful'", "'bounded', 'full', 'shadow'"]),
+        ("PUT", "", {"exposure": 3}, ["'bounded', 'full', 'shadow'"]),
+        ("PUT", "", {"normalisation": "minmax"}, ["'none', 'query-minmax'"]),
+        ("PUT", "", {"silence": "nothing"}, ["'ignore', 'no-click'"]),
+        ("POST", "/experiments", {"mixing": "team"}, ["'probabilistic', 'team-draft'"]),
+        ("POST", "/experiments", {"exposure": "shadow"}, ["'bounded', 'full'"]),
+        ("PUT", "", {"k": "ten"}, ["int", "$.k"]),
+        ("PUT", "", {"guardrail": {"share": "x"}}, ["$.guardrail.share"]),
+    ],
+)
+def test_a_word_that_is_none_of_the_choices_is_told_which_there_are(
+    service: Service, method: str, path: str, body: Body, words: list[str]
+) -> None:
+    refused(service.http.request(method, f"/v1/rankers/choices{path}", json=body), 400, *words, error="malformed")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from rankloop.service.learning.retention import sweep
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, teach, until
 
 __all__ = ["service"]  # a fixture
@@ -131,7 +133,7 @@ def test_a_version_of_another_spec_is_neither_served_nor_gone_back_to(service: S
         response = service.http.post(f"/v1/rankers/other-spec/{action}", json={"version": 1})
         refused(response, 422, "another spec", "features")
     assert service.status("other-spec")["serving"] == "live"
-    service.engine.keeper.cycle()
+    service.engine.housekeeping.cycle()
     teach(service, "other-spec", 1, width=2)
 
 
@@ -232,7 +234,7 @@ def test_what_learning_still_needs_of_a_user_is_unlinked_now_and_deleted_later(t
         assert fine(one.http.delete("/v1/users/ann")) == {"impressions": 0, "events": 0, "pending": 1}
         assert stored_of(one, "ann") == (0, 1)
         one.engine.learning.save(one.engine.rankers["shop"], force=True)
-        one.engine.keeper.sweep()
+        sweep(one.engine)
         assert stored_of(one, "ann") == (0, 0)
 
 
@@ -252,3 +254,46 @@ def test_a_user_that_cannot_be(service: Service) -> None:
     refused(service.http.delete("/v1/users/" + "x" * 513), 400, "user")
     refused(service.http.delete("/v1/users/"), 404)
     refused(service.http.delete("/v1/users/%2F"), 404)
+
+
+def test_what_operators_do_leaves_a_line_in_the_log(
+    service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "told"
+    logger = logging.getLogger("rankloop")
+    monkeypatch.setattr(logger, "propagate", False)  # as where it is served
+    logger.addHandler(caplog.handler)
+    try:
+        with caplog.at_level(logging.INFO, "rankloop"):
+            service.put(name, learner="random", exposure="full", k=3)
+            service.put(name, learner="random", exposure="bounded", k=5)
+            service.act(name, "versions", note="for later\nranker x: deleted")
+            service.act(name, "promote", version=1)
+            service.act(name, "promote", version="live")
+            service.act(name, "rollback")
+            service.act(name, "reset")
+            service.act(name, "pause")
+            service.act(name, "resume")
+            number = service.act(name, "experiments", share=0.25)["id"]
+            service.act(name, f"experiments/{number}/stop")
+            fine(service.http.delete("/v1/users/ann"))
+            assert service.http.delete(f"/v1/rankers/{name}").status_code == 204
+    finally:
+        logger.removeHandler(caplog.handler)
+    lines = [line for record in caplog.records if (line := record.getMessage()).startswith(("ranker told:", "a user"))]
+    told = [line.removeprefix("ranker told: ") for line in lines if "this process" not in line]
+    assert told == [
+        "made (random, 0 features, exposure full)",
+        "changed (k 3 -> 5, exposure full -> bounded)",
+        "v1 was kept",
+        "serves v1",
+        "serves live",
+        "rolled back to v1; what was is v2",
+        "reset; what was is v3",
+        "learning is paused",
+        "learning goes on",
+        f"experiment {number} began, against base, share 0.25",
+        f"experiment {number} was stopped",
+        "a user was forgotten: 0 impressions, 0 events",
+        "deleted",
+    ]

@@ -15,7 +15,8 @@ import pytest
 from rankloop import Candidates, _requests
 from rankloop.client import AsyncClient, Client, ServiceError, ServiceUnavailable
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopError
-from rankloop.service.wire import Candidate, FeedbackEvent, RankAnswer, Spec
+from rankloop.service.wire.calls import Candidate, FeedbackEvent, RankAnswer
+from rankloop.service.wire.rankers import Spec
 from tests.service.running import PATIENCE
 from tests.service.scripted import DROP, Asked, Said, Server, script
 

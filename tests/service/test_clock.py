@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from rankloop.service import operations
+from rankloop.service.learning.retention import sweep
+from rankloop.service.operations import rankers
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin, open_database, schema
-from rankloop.service.wire import Spec
+from rankloop.service.wire.rankers import Spec
 from tests.service.inside import click, rank, running
 from tests.service.running import PATIENCE, SPEC, wait_for
 from tests.service.truths import check_state, read, snapshot_of
@@ -23,7 +24,7 @@ def test_the_clock_goes_back(store_url: str) -> None:
         store_timeout_ms=PATIENCE * 1e3,
     )
     with running(settings, lambda: now) as engine:
-        operations.put(engine, "shop", Spec(**{**SPEC, "window_seconds": 60.0}))
+        rankers.put(engine, "shop", Spec(**{**SPEC, "window_seconds": 60.0}))
 
         async def story() -> None:
             nonlocal now
@@ -40,18 +41,18 @@ def test_the_clock_goes_back(store_url: str) -> None:
             assert await click(engine, "new", after[0]) == ["accepted"]
             assert await click(engine, "early", before[0]) == ["duplicate"]
             await asyncio.sleep(1.5)  # three times the life of a lease that does not beat
-            wait_for(lambda: operations.status(engine, "shop").lag == 0, "all to be learned")
-            status = operations.status(engine, "shop")
+            wait_for(lambda: rankers.status(engine, "shop").lag == 0, "all to be learned")
+            status = rankers.status(engine, "shop")
             assert status.learner_process == engine.worker
             assert (status.outcomes, status.lag, status.open_impressions) == (3, 0, 9)  # no window closes early
 
             now += 61  # windows of lists from after the jump end
-            wait_for(lambda: operations.status(engine, "shop").outcomes == 8, "windows to close")
+            wait_for(lambda: rankers.status(engine, "shop").outcomes == 8, "windows to close")
             assert await click(engine, "late", after[1]) == ["late"]
             assert await click(engine, "rest", before[2]) == ["accepted"]  # those from before wait an hour longer
             now += 3600
-            wait_for(lambda: operations.status(engine, "shop").outcomes == 12, "windows to close")
-            wait_for(lambda: operations.status(engine, "shop").lag == 0, "all to be learned")
+            wait_for(lambda: rankers.status(engine, "shop").outcomes == 12, "windows to close")
+            wait_for(lambda: rankers.status(engine, "shop").lag == 0, "all to be learned")
 
         asyncio.run(story())
     found = read(store_url, "SELECT kind FROM outcomes ORDER BY seq")
@@ -74,17 +75,17 @@ def test_retention_with_a_clock_that_went_back(store_url: str) -> None:
         store_timeout_ms=PATIENCE * 1e3,
     )
     with running(settings, lambda: now) as engine:
-        operations.put(engine, "shop", Spec(**SPEC))
+        rankers.put(engine, "shop", Spec(**SPEC))
 
         async def story() -> None:
             nonlocal now
             assert await click(engine, "e1", await rank(engine)) == ["accepted"]
-            wait_for(lambda: (operations.status(engine, "shop").snapshot_at or 0) == 1, "a snapshot")
+            wait_for(lambda: (rankers.status(engine, "shop").snapshot_at or 0) == 1, "a snapshot")
             now -= 7200
-            engine.keeper.sweep()
+            sweep(engine)
             assert len(read(store_url, "SELECT id FROM impressions")) == 1
             now += 7200 + 86400 + 1
-            engine.keeper.sweep()
+            sweep(engine)
             assert read(store_url, "SELECT id FROM impressions") == []
             assert await click(engine, "e2", await rank(engine)) == ["accepted"]
 

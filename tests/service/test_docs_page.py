@@ -17,8 +17,9 @@ from litestar.openapi.spec import Components, SecurityScheme, Tag
 from litestar.params import FromPath, JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct
 
-from rankloop.service import wire
-from rankloop.service.docs_page import CONTENT_SECURITY_POLICY, page
+from rankloop.service.pages.api_docs import CONTENT_SECURITY_POLICY, page
+from rankloop.service.wire.calls import FeedbackAnswer, FeedbackEvent, RankAnswer, RankRequest
+from rankloop.service.wire.rankers import VersionInfo, VersionRequest
 
 VOID = {"meta", "link", "input", "br", "col"}
 HOSTILE = "</script><script>alert('1')</script>\"><img src=x onerror=alert(1)>`&amp;"
@@ -35,21 +36,21 @@ class Tree(Struct):
 @post("/v1/rankers/{name:str}/rank", tags=["ranking"], summary="Rank", security=[{"key": []}], status_code=200)
 async def rank(
     name: Annotated[str, PathParameter(description="which ranker")],
-    data: JSONBody[wire.RankRequest],
+    data: JSONBody[RankRequest],
     explain: Annotated[bool, QueryParameter(description="add every feature's share")] = False,
     top: Annotated[int | None, QueryParameter(ge=1, le=20)] = None,
-) -> wire.RankAnswer:
+) -> RankAnswer:
     """Rank the candidates."""
     raise NotImplementedError
 
 
 @post("/v1/feedback", tags=["feedback"], description="One event,\n\nor `many`.")
-async def feedback(data: JSONBody[wire.FeedbackEvent | list[wire.FeedbackEvent]]) -> wire.FeedbackAnswer:
+async def feedback(data: JSONBody[FeedbackEvent | list[FeedbackEvent]]) -> FeedbackAnswer:
     raise NotImplementedError
 
 
 @post("/v1/rankers/{name:str}/promote", tags=["ranking"], deprecated=True)
-async def promote(name: FromPath[str], data: JSONBody[wire.VersionRequest]) -> list[wire.VersionInfo]:
+async def promote(name: FromPath[str], data: JSONBody[VersionRequest]) -> list[VersionInfo]:
     raise NotImplementedError
 
 
@@ -227,9 +228,9 @@ def test_a_schema_inside_itself_ends(document: dict[str, Any]) -> None:
 def test_examples_are_accepted_by_the_service(document: dict[str, Any]) -> None:
     html = articles(page(document))
     kinds: dict[str, Any] = {
-        "post-v1-rankers-by-name-rank": wire.RankRequest,
-        "post-v1-feedback": wire.FeedbackEvent,
-        "post-v1-rankers-by-name-promote": wire.VersionRequest,
+        "post-v1-rankers-by-name-rank": RankRequest,
+        "post-v1-feedback": FeedbackEvent,
+        "post-v1-rankers-by-name-promote": VersionRequest,
     }
     for anchor, kind in kinds.items():
         assert msgspec.convert(example(html[anchor]), kind)

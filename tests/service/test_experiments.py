@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from rankloop import codec
-from rankloop.service.tally import score
-from rankloop.service.wire import Candidate
+from rankloop.service.experiments.evidence import score
+from rankloop.service.wire.calls import Candidate
 from tests.service.app_fixtures import Body, Service, items, names, service, shown, teach, until
 from tests.service.experimenting import counted, look, owners, reverse, start, stop
 from tests.service.truths import read

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from rankloop.service import tally as counting
+from rankloop.service.experiments import evidence
+from rankloop.service.store.trials import Seen, Tally
 from tests.service.running import Load, Service, wait_for
 from tests.service.truths import check_log, read
 
@@ -54,7 +55,7 @@ def test_kill_nine(kills: int, store_url: str, start_service: Callable[..., Serv
         assert not _mixed(store_url, number, seq, head)
 
 
-def _mixed(url: str, number: int, since: int, until: int) -> list[counting.Seen]:
+def _mixed(url: str, number: int, since: int, until: int) -> list[Seen]:
     rows = read(
         url,
         "SELECT o.seq, i.credit, o.feedback, o.created FROM outcomes o JOIN impressions i ON i.id = o.impression_id "
@@ -63,12 +64,12 @@ def _mixed(url: str, number: int, since: int, until: int) -> list[counting.Seen]
         since,
         until,
     )
-    return [counting.Seen(seq, json.loads(credit), json.loads(values), when) for seq, credit, values, when in rows]
+    return [Seen(seq, json.loads(credit), json.loads(values), when) for seq, credit, values, when in rows]
 
 
 def _folded(url: str, number: int, until: int) -> bytes:
     """The tally over the whole log at once."""
     ((kind, terms),) = read(url, "SELECT kind, terms FROM experiments WHERE id = ?", number)
-    tally = counting.Tally()
-    counting.fold(tally, _mixed(url, number, 0, until), json.loads(terms)["alpha"], kind == "guardrail")
+    tally = Tally()
+    evidence.fold(tally, _mixed(url, number, 0, until), json.loads(terms)["alpha"], kind == "guardrail")
     return msgspec.json.encode(tally)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.service.wire import Candidate
+from rankloop.service.wire.calls import Candidate
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, fine, items, names, service, shown, teach, until
 from tests.service.experimenting import look, owners, refuse, reverse, start, stop

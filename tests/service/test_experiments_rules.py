@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from rankloop.client import Client
-from rankloop.service.mixing import LiveTrial, Trials
+from rankloop.service.experiments.mixing import LiveTrial, Trials
 from rankloop.service.store.admin import Ranker
-from rankloop.service.store.trials import Kind, Trial
-from rankloop.service.tally import Tally
-from rankloop.service.wire import ExperimentRequest, Spec
+from rankloop.service.store.trials import Kind, Tally, Trial
+from rankloop.service.wire.experiments import ExperimentRequest
+from rankloop.service.wire.rankers import Spec
 from tests.service.app_fixtures import Body, Service, fine, refused, service, shown, until
 from tests.service.experimenting import counted, look, refuse, start, stop
 
@@ -133,7 +133,7 @@ def test_another_process_takes_part_and_sees_it(tmp_path: Path) -> None:
 @pytest.fixture
 def client(service: Service) -> Client:
     """A client whose requests go straight to the application."""
-    made = Client("http://testserver.local")
+    made = Client("http://127.0.0.1")
     made._http.close()
     made._http = service.http
     return made

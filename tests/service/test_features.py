@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from rankloop.errors import InvalidInput
 from rankloop.kernels.ragged import minmax_queries
-from rankloop.service.features import Schema, UnknownFeature
-from rankloop.service.wire import Candidate, Spec
+from rankloop.service.errors import UnknownFeature
+from rankloop.service.ranking.features import Schema
+from rankloop.service.wire.calls import Candidate
+from rankloop.service.wire.rankers import Spec
 
 NUMBERS = st.floats(-1e100, 1e100)
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from rankloop.service import wire
 from rankloop.service.run import opened, prepare_ranker
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin
+from rankloop.service.wire.rankers import Guardrail, Spec
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, fine, items, names, refused, shown, teach, until
 
@@ -169,7 +169,7 @@ def test_a_guardrail_is_changed_in_the_spec(tmp_path: Path) -> None:
 def test_one_is_begun_for_a_ranker_that_came_without(tmp_path: Path) -> None:
     """Of an older release, or made while no service ran: the process that learns sees to it."""
     store = tmp_path / "a.db"
-    spec = wire.Spec(learner="reverse", exposure="full", k=4, guardrail=wire.Guardrail(share=0.4))
+    spec = Spec(learner="reverse", exposure="full", k=4, guardrail=Guardrail(share=0.4))
     prepare_ranker(Settings(store=str(store)), "shop", spec)
     with Service(store) as service:
         service.ready()
@@ -218,7 +218,7 @@ def test_settled_without_a_word_of_it_in_the_spec(tmp_path: Path) -> None:
     """A stored spec of an older release has no guardrail: it loads with today's default."""
     store = tmp_path / "a.db"
     settings = Settings(store=str(store))
-    prepare_ranker(settings, "shop", wire.Spec(learner="base", exposure="full"))
+    prepare_ranker(settings, "shop", Spec(learner="base", exposure="full"))
     with opened(settings) as writer:
         row = writer.do(lambda c: admin.ranker(c, "shop"))
         assert row is not None
@@ -227,5 +227,5 @@ def test_settled_without_a_word_of_it_in_the_spec(tmp_path: Path) -> None:
         writer.do(lambda c: c.run("UPDATE rankers SET spec = ?", msgspec.json.encode(old)))
     with Service(store) as service:
         service.ready()
-        expected = msgspec.to_builtins(wire.Spec().guardrail)
+        expected = msgspec.to_builtins(Spec().guardrail)
         assert service.status("shop")["spec"]["guardrail"] == expected

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.service.ids import new_id
+from rankloop.service.store import ids
+from rankloop.service.store.ids import new_id
 
 TIMES = st.floats(0, 2**47 / 1000, allow_nan=False)
 
@@ -32,3 +35,31 @@ def test_at_one_moment_only_chance_tells_them_apart() -> None:
 
 def test_a_clock_beyond_the_range_gives_an_id_all_the_same() -> None:
     assert len(new_id(-5.0)) == len(new_id(1e15)) == 26
+
+
+def test_chance_is_the_systems_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A generator that can be worked out from what it gave would tell one user the ids of the next."""
+    drawn = bytes(range(256)) * 10
+    monkeypatch.setattr(ids, "_ready", [])
+    monkeypatch.setattr(os, "urandom", lambda size: drawn[:size])
+    values = []
+    for _ in range(ids.AT_ONCE):
+        value = 0
+        for letter in new_id(0.0):
+            value = value << 5 | "0123456789abcdefghjkmnpqrstvwxyz".index(letter)
+        values.append(value.to_bytes(10, "big"))
+    assert b"".join(sorted(values)) == b"".join(sorted(drawn[at : at + 10] for at in range(0, 2560, 10)))
+
+
+def test_a_process_that_was_forked_does_not_repeat_its_parent() -> None:
+    new_id()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        os.write(writing, new_id(0.0).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = os.read(reading, 26).decode()
+    os.close(reading)
+    os.close(writing)
+    assert theirs not in {new_id(0.0) for _ in range(ids.AT_ONCE)}

@@ -16,11 +16,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rankloop.service import operations
 from rankloop.service.engine import Engine
+from rankloop.service.operations import rankers
 from rankloop.service.settings import Settings
 from rankloop.service.store import NewEvent, admin
-from rankloop.service.wire import FeedbackEvent, RankAnswer, RankRequest, Spec
+from rankloop.service.wire.calls import FeedbackEvent, RankAnswer, RankRequest
+from rankloop.service.wire.rankers import Spec
 from tests.service.conftest import Postgres
 from tests.service.running import LOST, PATIENCE, SPEC, Load, Service, rank_request, wait_for
 from tests.service.truths import check_log, check_state, read, snapshot_of
@@ -153,7 +154,7 @@ def holds(engine: Engine, ranker: str = "shop") -> bool:
 
 def test_a_silent_learner_on_another_machine_is_replaced(store_url: str, engines: Callable[[str], Engine]) -> None:
     one = engines("here/1")
-    operations.put(one, "shop", Spec(**SPEC))
+    rankers.put(one, "shop", Spec(**SPEC))
     assert holds(one)
     two = engines("there/2")
     sent = use(one, 10)
@@ -161,17 +162,17 @@ def test_a_silent_learner_on_another_machine_is_replaced(store_url: str, engines
     assert holds(one)  # it beats: nobody takes its lease, however long it holds it
     assert not holds(two)
 
-    one.keeper.stop()  # as a machine that hangs: its learner goes on, its beat stands still
+    one.housekeeping.stop()  # as a machine that hangs: its learner goes on, its beat stands still
     sent += use(two, 10)
     wait_for(lambda: holds(two), "the lease to be taken")
     assert holds(one)  # it does not know yet. Two learners fold the same log:
     sent += use(two, 10) + use(one, 10)
     wait_for(lambda: one.rankers["shop"].model.learned == two.rankers["shop"].model.learned == 40, "both to learn")
     assert one.rankers["shop"].model.state() == two.rankers["shop"].model.state()
-    one.keeper.cycle()  # it wakes up, and sees
+    one.housekeeping.cycle()  # it wakes up, and sees
     assert not holds(one)
     assert holds(two)
-    assert operations.status(one, "shop").learner_process == two.worker
+    assert rankers.status(one, "shop").learner_process == two.worker
     wait_for(lambda: snapshot_of(store_url, "shop").seq == 40, "a snapshot")
     assert check_state(store_url, "shop") == 40
     assert {row[0] for row in read(store_url, "SELECT event_id FROM events")} == set(sent)
@@ -180,17 +181,17 @@ def test_a_silent_learner_on_another_machine_is_replaced(store_url: str, engines
 def test_who_takes_over_goes_on_from_the_last_snapshot(store_url: str, engines: Callable[[str], Engine]) -> None:
     """What a snapshot covers may be deleted, so a successor with an older state must not begin there."""
     one = engines("here/1")
-    operations.put(one, "shop", Spec(**SPEC))
+    rankers.put(one, "shop", Spec(**SPEC))
     two = engines("there/2")
     use(one, 5)
     wait_for(lambda: two.rankers["shop"].model.learned == 5, "the other to follow")
-    two.keeper.stop()  # it sees nothing of what comes now
+    two.housekeeping.stop()  # it sees nothing of what comes now
     use(one, 10, user="ann")
     wait_for(lambda: snapshot_of(store_url, "shop").seq == 15, "a snapshot")
-    assert operations.erase_user(one, "ann").impressions == 10
+    assert rankers.erase_user(one, "ann").impressions == 10
     one.stop()
 
-    two.keeper.cycle()  # sees a lease that nobody has, and takes it at once
+    two.housekeeping.cycle()  # sees a lease that nobody has, and takes it at once
     assert holds(two)
     use(two, 5)
     wait_for(lambda: two.rankers["shop"].model.learned == 20, "learning to go on")
@@ -199,12 +200,12 @@ def test_who_takes_over_goes_on_from_the_last_snapshot(store_url: str, engines: 
 
 def test_leases_are_given_back_at_the_end(engines: Callable[[str], Engine]) -> None:
     one = engines("here/1")
-    operations.put(one, "shop", Spec(**SPEC))
+    rankers.put(one, "shop", Spec(**SPEC))
     use(one, 5)
     two = engines("there/2")
-    two.keeper.stop()
+    two.housekeeping.stop()
     one.stop()
-    two.keeper.cycle()  # need not wait for a beat to stand still
+    two.housekeeping.cycle()  # need not wait for a beat to stand still
     assert holds(two)
     wait_for(lambda: two.rankers["shop"].model.learned == 5, "learning to go on")
     assert set(two.database.read(admin.workers)) == {two.worker}
@@ -212,18 +213,18 @@ def test_leases_are_given_back_at_the_end(engines: Callable[[str], Engine]) -> N
 
 def test_a_reset_by_a_process_that_does_not_learn(store_url: str, engines: Callable[[str], Engine]) -> None:
     one = engines("here/1")
-    operations.put(one, "shop", Spec(**SPEC))
+    rankers.put(one, "shop", Spec(**SPEC))
     two = engines("there/2")
     use(one, 20)
     ((epoch, before),) = read(store_url, "SELECT r.epoch, h.next_seq FROM rankers r JOIN heads h ON h.ranker = r.name")
-    operations.reset(two, "shop")
+    rankers.reset(two, "shop")
     use(two, 10)
     use(one, 10)  # which may not know of it yet: what it shows then is late
     wait_for(lambda: one.rankers["shop"].row.epoch == epoch + 1, "the learner to notice")
     use(one, 10)
     use(two, 10)
-    wait_for(lambda: operations.status(one, "shop").lag == 0, "all to be learned")
-    wait_for(lambda: snapshot_of(store_url, "shop").seq == operations.status(one, "shop").outcomes, "a snapshot")
+    wait_for(lambda: rankers.status(one, "shop").lag == 0, "all to be learned")
+    wait_for(lambda: snapshot_of(store_url, "shop").seq == rankers.status(one, "shop").outcomes, "a snapshot")
     # Only lists of the new epoch are in it, all of them, from a fresh learner on.
     found = read(
         store_url,

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from rankloop.cli import load as command
 from rankloop.errors import InvalidParameter, RankloopError, UnknownName
-from rankloop.service import load
-from rankloop.service._http import Failed, Pool, parse
-from rankloop.service._load_report import fifths, metric_sum, served
-from rankloop.service._traffic import Traffic
-from rankloop.service.load import Latency, LoadPlan, LoadReport
+from rankloop.service.load_test import load
+from rankloop.service.load_test.connections import Failed, Pool, parse
+from rankloop.service.load_test.load import Latency, LoadPlan, LoadReport
+from rankloop.service.load_test.report import fifths, metric_sum, served
+from rankloop.service.load_test.traffic import Traffic
 from tests.service.scripted import DROP, Asked, Said, Server, script
 
 SMALL: dict[str, Any] = {"candidates": 8, "features": 5, "k": 4, "warm_up": 2, "connections": 4, "sample_seconds": 0.3}
@@ -182,7 +182,7 @@ def test_traffic_is_a_function_of_the_seed_and_fits_the_memory(monkeypatch: pyte
     assert all(0.05 <= pause <= 0.2 for pause in pauses if pause is not None)
     with pytest.raises(UnknownName, match="no user is called 'prefect'; did you mean 'perfect'"):
         Traffic(candidates=6, features=4, k=3, user="prefect")
-    monkeypatch.setattr("rankloop.service._traffic.MOST_BYTES", 2000)
+    monkeypatch.setattr("rankloop.service.load_test.traffic.MOST_BYTES", 2000)
     assert Traffic(candidates=6, features=4, k=3).queries == 10
 
 
@@ -331,8 +331,8 @@ def test_find_maximum_steps_up_or_down(first: int, tried: list[int], monkeypatch
 
     async def no_wait(*_: object) -> None: ...
 
-    monkeypatch.setattr("rankloop.service.load._Session.measure", measured)
-    monkeypatch.setattr("rankloop.service.load._Session.settle", no_wait)  # the stub never catches up
+    monkeypatch.setattr("rankloop.service.load_test.load._Session.measure", measured)
+    monkeypatch.setattr("rankloop.service.load_test.load._Session.settle", no_wait)  # the stub never catches up
     with Server(Stub()) as server:
         found = go(load.find_maximum(LoadPlan(url=server.url, rate=first, feedback=0, **SMALL), factor=2))
     assert found.rate == 40

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankloop.errors import InvalidInput, UnknownName
-from rankloop.service.metrics import FORMAT, METRICS, Metrics, exposition, process_memory
+from rankloop.service.telemetry.metrics import FORMAT, METRICS, Metrics, exposition, process_memory
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')

@@ -13,9 +13,9 @@ import pytest
 from rankloop import codec
 from rankloop.errors import RankloopError
 from rankloop.learner import show
-from rankloop.service.model import Model
+from rankloop.service.ranking.model import Model
 from rankloop.service.store import Outcome
-from rankloop.service.wire import Spec
+from rankloop.service.wire.rankers import Spec
 from rankloop.types import Array, Candidates, FeedbackKind, Impression
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from rankloop import codec
 from rankloop.cli import main
-from rankloop.service import views
+from rankloop.service.operations import views
 from rankloop.telling import Drift
 from rankloop.types import Candidates
 from tests.service.app_fixtures import Body, Service, fine, items, names, refused, service, shown, teach
@@ -129,7 +129,7 @@ def test_queries_that_come_back_are_remembered(service: Service) -> None:
     for t in range(2):
         service.rank("remembers", items(6), query=f"new {t}")
     assert movement(service, "remembers", limit=4)["memory"] == {"queries": 3, "share": 0.5}
-    service.engine.keeper._tell_of_drift()
+    service.engine.housekeeping._tell_of_drift()
     assert service.metric("rankloop_remembered_queries", ranker="remembers") == 3
 
 
@@ -139,13 +139,13 @@ def test_drift_is_told_to_who_asks_who_scrapes_and_who_reads_the_log(
     service.put("follows", **{**SPEC, "learner": "adaptive"})
     teach(service, "follows", 2)
     assert movement(service, "follows")["drift"] == {"alarms": 0, "latest": [], "since": 0, "lists": 2}
-    service.engine.keeper._tell_of_drift()
+    service.engine.housekeeping._tell_of_drift()
     assert service.metric("rankloop_drift_alarms", ranker="follows") == 0
     learner = service.engine.rankers["follows"].model.learner
     monkeypatch.setattr(learner, "drift", lambda: Drift(500, 410, 2, np.array([120, 400])))
     with caplog.at_level(logging.WARNING, "rankloop"):
         for _ in range(2):  # once is enough
-            service.engine.keeper._tell_of_drift()
+            service.engine.housekeeping._tell_of_drift()
     warned = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     assert warned == ["ranker follows: users have changed, at list 400 of 500"]
     assert service.metric("rankloop_drift_alarms", ranker="follows") == 2
@@ -159,7 +159,7 @@ def test_a_learner_that_is_busy_or_fails_spoils_nothing(service: Service, monkey
     model = service.engine.rankers["trouble"].model
     with model.lock:
         refused(service.http.get("/v1/rankers/trouble/movement"), 503, "busy", error="busy")
-        service.engine.keeper._tell_of_drift()
+        service.engine.housekeeping._tell_of_drift()
 
     def fails(_: object) -> None:
         raise ValueError("not today")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rankloop.service.metrics import METRICS
+from rankloop.service.telemetry.metrics import METRICS
 from tests.service.app_fixtures import Service, names, teach
 
 ROOT = Path(__file__).parents[2]

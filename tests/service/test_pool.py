@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.pool import Pool
+from rankloop.service.ranking.pool import Pool
 from tests.service.running import PATIENCE
 
 

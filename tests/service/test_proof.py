@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from benchmarks import guardrail as proof
 
-from rankloop.service.wire import Guardrail
+from rankloop.service.wire.rankers import Guardrail
 
 GUARD = Guardrail(share=0.3)
 

@@ -16,9 +16,10 @@ import pytest
 from rankloop import codec, registry
 from rankloop.cli import main
 from rankloop.errors import InvalidParameter, RankloopError, UnknownName
-from rankloop.service import replay
-from rankloop.service.replay import LogCut, open_store, rebuild
-from rankloop.service.store import StoreUnavailable, open_database, schema
+from rankloop.service.errors import StoreUnavailable
+from rankloop.service.offline import replay
+from rankloop.service.offline.replay import LogCut, open_store, rebuild
+from rankloop.service.store import open_database, schema
 from rankloop.service.store.database import Connection, Database
 from tests.service.app_fixtures import Service, fine, items, names, teach
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from rankloop.registry import LEARNERS
-from rankloop.service.model import Model
-from rankloop.service.ranker import HANGING
-from rankloop.service.wire import Spec
+from rankloop.service.ranking.live_ranker import HANGING
+from rankloop.service.ranking.model import Model
+from rankloop.service.wire.rankers import Spec
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, check_bounded, items, names, refused, service, shown, teach, until
 from tests.service.misbehaving import HARMLESS, RUBBISH, Hangs
@@ -278,7 +278,7 @@ def test_a_learner_that_hangs_from_the_first_moment_stops_nobody(
             one.put("fine", learner="base", exposure="full")
             assert one.rank("hangs", items(3))["reason"] == "warming-up"
             until(lambda: not one.rank("fine", items(3))["fallback"])
-            one.engine.keeper.cycle()
+            one.engine.housekeeping.cycle()
     held_up()
 
 

@@ -7,10 +7,10 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.service.history import History
 from rankloop.service.store import admin, series
 from rankloop.service.store.log import Closing
 from rankloop.service.store.series import Bucket
+from rankloop.service.telemetry.history import History
 from tests.service.stores import Store, shop, store
 
 __all__ = ["shop", "store"]  # fixtures

@@ -21,6 +21,7 @@ def test_without_anything_the_defaults() -> None:
 def test_every_setting_goes_through_the_environment_and_back() -> None:
     """That is how worker processes learn of them."""
     other: dict[str, Any] = {"store": "x.db", "host": "::1", "keys": f"{TOKEN}:rank+admin", "learn": False}
+    other |= {"hosts": "box", "origins": "http://box"}
     for entry in fields(Settings):
         if entry.name not in other:
             default: Any = entry.default
@@ -103,7 +104,7 @@ def test_scopes() -> None:
     assert parse_scopes("+".join(SCOPES)) == set(SCOPES)
     assert parse_scopes("rank,feedback") == {"rank", "feedback"}
     for text in ("", "+", "rank+root", "Rank"):
-        with pytest.raises(InvalidParameter, match="rank, feedback, admin"):
+        with pytest.raises(InvalidParameter, match="rank, feedback, read, admin"):
             parse_scopes(text)
 
 

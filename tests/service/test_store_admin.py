@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
-from rankloop.service.store import admin, log, trials
-from rankloop.service.wire import ExperimentRequest, Spec
+from rankloop.service.store import admin, keys, log, trials
+from rankloop.service.store.keys import StoredKey
+from rankloop.service.wire.experiments import ExperimentRequest
+from rankloop.service.wire.rankers import Spec
 from tests.service.running import PATIENCE
 from tests.service.stores import TABLES, Store, ev, shop, statuses, store
 
@@ -135,13 +137,18 @@ def test_leases(store: Store) -> None:
 
 
 def test_keys(store: Store) -> None:
-    assert store.do(admin.add_key, "digest", "web", "rank", 5.0)
-    assert not store.do(admin.add_key, "other", "web", "rank", 6.0)
-    assert store.do(admin.add_key, "third", "ops", "admin", 7.0)
-    assert store.see(admin.keys) == [("third", "ops", "admin", 7.0), ("digest", "web", "rank", 5.0)]
-    assert store.do(admin.drop_key, "web")
-    assert not store.do(admin.drop_key, "web")
-    assert [row[1] for row in store.see(admin.keys)] == ["ops"]
+    assert store.see(keys.known) == ([], False)
+    web = StoredKey("digest", "web", "rank", 5.0, frozenset({"shop", "films"}), 9.5)
+    ops = StoredKey("third", "ops", "admin", 7.0)
+    assert store.do(keys.add, web)
+    assert not store.do(keys.add, StoredKey("other", "web", "rank", 6.0))
+    assert store.do(keys.add, ops)
+    assert store.see(keys.known) == ([ops, web], True)
+    assert store.do(keys.drop, "web")
+    assert not store.do(keys.drop, "web")
+    assert [one.name for one in store.see(keys.known).keys] == ["ops"]
+    assert store.do(keys.drop, "ops")
+    assert store.see(keys.known) == ([], True)
 
 
 # -- forgetting ----------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankloop.service.store import Writer, admin, schema
+from rankloop.service.store import Writer, admin, keys, schema
 from rankloop.service.store.database import open_database
-from rankloop.service.wire import FeedbackEvent
+from rankloop.service.wire.calls import FeedbackEvent
 from tests.service.conftest import Postgres
 from tests.service.stores import Store, shop, statuses, store
 
@@ -208,7 +208,7 @@ def test_the_write_ahead_log_is_emptied_though_someone_always_reads(
     log_file, sizes = tmp_path / "busy.db-wal", []
     try:
         for i in range(200):
-            writer.do(lambda c, i=i: admin.add_key(c, f"{i}" * 20_000, f"key {i}", "rank", 1.0))  # type: ignore[misc]
+            writer.do(lambda c, i=i: keys.add(c, keys.StoredKey(f"{i}" * 20_000, f"key {i}", "rank", 1.0)))  # type: ignore[misc]
             sizes.append(log_file.stat().st_size)
     finally:
         ended.set()

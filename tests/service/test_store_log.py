@@ -12,7 +12,7 @@ import pytest
 from rankloop.service.store import Outcome, admin, log, schema
 from rankloop.service.store.database import open_database
 from rankloop.service.store.log import Closing, Stored
-from rankloop.service.wire import FeedbackEvent
+from rankloop.service.wire.calls import FeedbackEvent
 from tests.service.running import PATIENCE
 from tests.service.stores import KINDS, TABLES, Store, ev, shop, statuses, store
 

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from rankloop.service.store import admin, trials
-from rankloop.service.tally import Tally
-from rankloop.service.wire import Evidence, ExperimentRequest, Guardrail, Spec
+from rankloop.service.store.trials import Tally
+from rankloop.service.wire.experiments import Evidence, ExperimentRequest
+from rankloop.service.wire.rankers import Guardrail, Spec
 from tests.service.stores import Store, ev, shop, store
 
 __all__ = ["shop", "store"]  # fixtures

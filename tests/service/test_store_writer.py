@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from rankloop.service.errors import StoreUnavailable
 from rankloop.service.settings import Settings
-from rankloop.service.store import StoreUnavailable, admin, log, schema
-from rankloop.service.store.database import BUSY_SECONDS, Connection, Passing, SQLiteConnection, open_database
+from rankloop.service.store import admin, log, schema
+from rankloop.service.store.database import BUSY_SECONDS, Connection, Retryable, SQLiteConnection, open_database
 from rankloop.service.store.log import Stored
-from rankloop.service.wire import Receipt
+from rankloop.service.wire.calls import Receipt
 from tests.service.running import PATIENCE
 from tests.service.stores import KINDS, Store, T, as_new, ev, shop, statuses, store
 
@@ -113,7 +114,7 @@ def test_one_bad_write_does_not_spoil_the_others(shop: Store) -> None:
 
 
 def test_reading_never_waits_for_whoever_writes(shop: Store) -> None:
-    tries = iter([Passing("a hiccup"), None])
+    tries = iter([Retryable("a hiccup"), None])
 
     def moody(connection: Connection) -> list[admin.Ranker]:
         if error := next(tries):

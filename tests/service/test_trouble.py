@@ -20,12 +20,12 @@ import msgspec
 import psycopg
 import pytest
 
-from rankloop.service import operations
+from rankloop.service.errors import StoreUnavailable
+from rankloop.service.operations import rankers
 from rankloop.service.run import prepare
 from rankloop.service.settings import Settings
-from rankloop.service.store import StoreUnavailable
 from rankloop.service.store.database import Connection
-from rankloop.service.wire import Spec
+from rankloop.service.wire.rankers import Spec
 from tests.service.conftest import Postgres
 from tests.service.inside import click, rank, running
 from tests.service.running import PATIENCE, SPEC, Load, Service, rank_request, wait_for
@@ -199,7 +199,7 @@ def test_a_file_without_rights_is_refused_at_the_start() -> None:
 def test_a_read_only_sqlite_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's own error for a file it may not write, on every connection that the writer opens."""
     with running(Settings(store=str(tmp_path / "store.db"), snapshot_seconds=0.05)) as engine:
-        operations.put(engine, "shop", Spec(**SPEC))
+        rankers.put(engine, "shop", Spec(**SPEC))
         connect = engine.database.connect
 
         def read_only() -> Connection:
@@ -216,7 +216,7 @@ def test_a_read_only_sqlite_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 await click(engine, "e1", one)
             fallback = await rank(engine)
             assert (fallback.impression_id, fallback.fallback, fallback.reason) == (None, True, "store")
-            assert operations.status(engine, "shop").outcomes == 0
+            assert rankers.status(engine, "shop").outcomes == 0
             monkeypatch.undo()
             with suppress(StoreUnavailable):  # the last connection that may not write, if it is still there
                 await click(engine, "e0", one, final=False)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from rankloop import codec
-from rankloop.service import views
-from rankloop.service.store import StoreUnavailable
+from rankloop.service.errors import StoreUnavailable
+from rankloop.service.operations import views
 from tests.service.app_fixtures import Clock, Service, fine, items, names, refused, service, shown, teach, until
 from tests.service.running import PATIENCE
 
@@ -296,7 +296,7 @@ def test_weights_are_the_learners_own_with_its_confidence(service: Service) -> N
 
 def test_counts_survive_a_store_that_is_away(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.put("waits", **SPEC)
-    service.engine.keeper.cycle()
+    service.engine.housekeeping.cycle()
     service.engine.history.store(service.engine)
     service.rank("waits", items(3))
 
@@ -346,11 +346,11 @@ def test_many_who_look_at_once_cost_one_look(service: Service, monkeypatch: pyte
     assert len(fine(service.http.get("/v1/rankers/looked/impressions"))) == 1
 
 
-def test_watching_needs_an_admin_key(tmp_path: Path) -> None:
+def test_watching_needs_a_key_to_read_with(tmp_path: Path) -> None:
     key = "a-key-of-sixteen-letters"
     with Service(tmp_path / "keys.db", keys=f"{key}:rank+feedback") as service:
         service.ready()
         for what in ("series", "impressions", "weights", "movement"):
             refused(service.http.get(f"/v1/rankers/x/{what}"), 401)
             headers = {"Authorization": f"Bearer {key}"}
-            refused(service.http.get(f"/v1/rankers/x/{what}", headers=headers), 403, "admin")
+            refused(service.http.get(f"/v1/rankers/x/{what}", headers=headers), 403, "read")

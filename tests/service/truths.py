@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rankloop import codec, registry
-from rankloop.service import model as models
+from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, log, open_database
 from rankloop.streams import Streams
 from rankloop.types import Array, Feedback

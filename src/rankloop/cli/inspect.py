@@ -12,7 +12,7 @@ from rankloop.cli import _out
 from rankloop.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from rankloop.service.inspection import Inspection, Learned
+    from rankloop.service.offline.inspection import Inspection, Learned
 
 MOST = 25  # weights that are shown; --json has all
 
@@ -46,8 +46,8 @@ def inspect(
         Print JSON.
     """
     try:
-        from rankloop.service import inspection
-        from rankloop.service.replay import open_store
+        from rankloop.service.offline import inspection
+        from rankloop.service.offline.replay import open_store
         from rankloop.service.store import admin
     except ModuleNotFoundError as error:
         raise InvalidParameter(f"inspect needs {error.name}; pip install 'rankloop[service]'") from None

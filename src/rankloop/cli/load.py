@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 from rankloop.cli import _out
 
 if TYPE_CHECKING:
-    from rankloop.service.load import LoadReport, Maximum, OnProgress, Progress
+    from rankloop.service.load_test.load import LoadReport, Maximum, OnProgress, Progress
 
 
 def add_to(app: App) -> None:
@@ -99,7 +99,7 @@ def load(
         Print one JSON object instead of tables.
     """
     from rankloop.errors import InvalidParameter
-    from rankloop.service import load as tester
+    from rankloop.service.load_test import load as tester
 
     url = url if "://" in url else f"http://{url}"
     if not yes_remote and not tester.is_local(url):

@@ -15,7 +15,7 @@ from rankloop.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from rankloop.offpolicy.intervals import Estimate
-    from rankloop.service.findings import Findings, Found
+    from rankloop.service.offline.estimates import Findings, Found
 
 ABOUT = "of the items that were shown, in each policy's order; the log keeps no other candidates"
 
@@ -99,7 +99,7 @@ def replay(
         Print JSON instead of tables.
     """
     try:
-        from rankloop.service.replay import open_store
+        from rankloop.service.offline.replay import open_store
         from rankloop.service.settings import from_environment
     except ModuleNotFoundError as error:
         raise InvalidParameter(f"replay needs {error.name}; pip install 'rankloop[service]'") from None
@@ -116,8 +116,8 @@ def replay(
         return
 
     from rankloop.offpolicy import gains
-    from rankloop.service.findings import Pages, check_examination, find
-    from rankloop.service.tries import try_out
+    from rankloop.service.offline.challengers import try_out
+    from rankloop.service.offline.estimates import Pages, check_examination, find
 
     check_examination(examination)  # what is wrong is told before the log is read
     gains(gain, 1)
@@ -148,7 +148,7 @@ def _rebuild(
     database: Any, ranker: str, version: int | None, at: int | None, start: int | None, out: Path | None, json: bool
 ) -> None:
     from rankloop import registry
-    from rankloop.service.replay import rebuild
+    from rankloop.service.offline.replay import rebuild
 
     began = time.perf_counter()
     with _out.progress_bars() as bars:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import time
@@ -61,17 +62,21 @@ def serve(
     try:
         from rankloop.service import settings as options
         from rankloop.service.example import NAME, SPEC, lines
+        from rankloop.service.listening import taken
+        from rankloop.service.listening import url as url_of
         from rankloop.service.run import prepare, prepare_ranker
         from rankloop.service.run import serve as run
+        from rankloop.service.store.database import without_password
     except ModuleNotFoundError as error:
         raise InvalidParameter(f"serving needs {error.name}; pip install 'rankloop[service]'") from None
 
     chosen = options.from_environment(host=host, port=port, store=store, workers=workers, learn=learn)
     prepare(chosen)
+    sockets = taken(chosen)
     _out.say_when_compiling()
-    url = f"http://{chosen.host}:{chosen.port}"
+    url = url_of(chosen, sockets)
     _out.people.print(
-        f"rankloop serves {url} from {_hidden(chosen.store)}; open it to watch, {url}/docs is the API",
+        f"rankloop serves {url} from {without_password(chosen.store)}; open it to watch, {url}/docs is the API",
         highlight=False,
         soft_wrap=True,
     )
@@ -80,36 +85,56 @@ def serve(
         sys.stderr.write(f"\nReady when {url}/readyz says so. Then, in another terminal:\n\n{lines(url)}\n")
     # Once all is drained and saved, the server raises the signal again for whoever had it before: a clean end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    run(chosen)
+    run(chosen, sockets)
 
 
 @keys.command
-def create(name: str, *, scopes: str = "rank+feedback", store: str | None = None) -> None:
+def create(
+    name: str,
+    *,
+    scopes: str = "rank+feedback",
+    rankers: str | None = None,
+    days: float | None = None,
+    store: str | None = None,
+) -> None:
     """Make a key and print it. It is shown this once: only a digest is stored.
+
+    Example: rankloop keys create shop --rankers shop,shop-test --days 90
 
     Parameters
     ----------
     name
         What you call it.
     scopes
-        rank, feedback and admin, joined by +.
+        rank, feedback, read and admin, joined by +; who has admin has read.
+    rankers
+        The only rankers it is for, separated by commas; all if not given.
+    days
+        After how many days it ends; never if not given.
     store
         As in `rankloop serve`.
     """
-    from rankloop.service.auth import digest, new_token
+    from rankloop.service.keys import digest, new_token
     from rankloop.service.settings import parse_scopes
-    from rankloop.service.store import admin
+    from rankloop.service.store import keys as stored
+    from rankloop.service.wire.basics import NAME
 
-    wanted, token = "+".join(sorted(parse_scopes(scopes))), new_token()
+    wanted, token, now = "+".join(sorted(parse_scopes(scopes))), new_token(), time.time()
+    only = None if rankers is None else frozenset(filter(None, (one.strip() for one in rankers.split(","))))
+    if only is not None and (not only or not all(re.match(NAME, one) for one in only)):
+        raise InvalidParameter(f"rankers is {rankers!r}; give names of rankers, separated by commas")
+    if days is not None and not 0 < days < float("inf"):
+        raise InvalidParameter(f"days is {days:g}; give a number above 0, or leave it out for a key that does not end")
+    key = stored.StoredKey(digest(token), name, wanted, now, only, None if days is None else now + days * 86400)
     with _store(store) as writer:
-        if not writer.do(lambda c: admin.add_key(c, digest(token), name, wanted, time.time())):
+        if not writer.do(lambda c: stored.add(c, key)):
             raise InvalidParameter(f"there is a key called {name!r}; revoke it first, or take another name")
     print(token)
 
 
 @keys.command(name="list")
 def list_keys(*, store: str | None = None, json: bool = False) -> None:
-    """Show names, scopes and age of the keys in the store.
+    """Show names, scopes, rankers, age and end of the keys in the store.
 
     Parameters
     ----------
@@ -118,24 +143,41 @@ def list_keys(*, store: str | None = None, json: bool = False) -> None:
     json
         Print JSON.
     """
-    from rankloop.service.store import admin
+    from rankloop.service.store import keys as stored
 
     with _store(store) as writer:
-        found = writer.database.read(admin.keys)
-    listed = [{"name": name, "scopes": scopes, "created": created} for _, name, scopes, created in found]
+        found = writer.database.read(stored.known).keys
     if json:
-        _out.print_json(listed)
+        _out.print_json(
+            [
+                {
+                    "name": key.name,
+                    "scopes": key.scopes,
+                    "rankers": None if key.rankers is None else sorted(key.rankers),
+                    "created": key.created,
+                    "expires": key.expires,
+                }
+                for key in found
+            ]
+        )
         return
-    rows = [
-        [str(key["name"]), str(key["scopes"]), time.strftime("%Y-%m-%d %H:%M", time.gmtime(float(str(key["created"]))))]
-        for key in listed
-    ]
-    _out.print_table("Keys", ["name", "scopes", "created (UTC)"], rows, numbers_from=9)
+    rows = []
+    for key in found:
+        only = "all" if key.rankers is None else ", ".join(sorted(key.rankers))
+        end = "never" if key.expires is None else _day(key.expires) + " (ended)" * (key.expires <= time.time())
+        rows.append([key.name, key.scopes, only, _day(key.created), end])
+    _out.print_table("Keys", ["name", "scopes", "rankers", "created (UTC)", "ends (UTC)"], rows, numbers_from=9)
+
+
+def _day(when: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(when))
 
 
 @keys.command
 def revoke(name: str, *, store: str | None = None) -> None:
     """Revoke a key; running services notice within a second or two.
+
+    The last one, too: a store that has had keys is not served without them again.
 
     Parameters
     ----------
@@ -144,19 +186,12 @@ def revoke(name: str, *, store: str | None = None) -> None:
     store
         As in `rankloop serve`.
     """
-    from rankloop.service.store import admin
+    from rankloop.service.store import keys as stored
 
     with _store(store) as writer:
-        if not writer.do(lambda c: admin.drop_key(c, name)):
+        if not writer.do(lambda c: stored.drop(c, name)):
             raise InvalidParameter(f"there is no key called {name!r}; `rankloop keys list` shows which there are")
     _out.people.print(f"revoked {name}")
-
-
-def _hidden(store: str) -> str:
-    """A store's address without its password."""
-    scheme, slashes, rest = store.partition("://")
-    user, at, host = rest.rpartition("@")
-    return f"{scheme}{slashes}{user.partition(':')[0]}{at}{host}" if at else store
 
 
 def _store(store: str | None):  # type: ignore[no-untyped-def]

@@ -123,9 +123,9 @@ def _teach(spec: str, out: Path, reading: Any, names: list[str] | None, scale: b
 
 def _warm_ranker(ranker: str, store: str | None, reading: Any, show: Any) -> tuple[Any, int]:
     try:
-        from rankloop.service import operations, warming
         from rankloop.service.engine import Engine
-        from rankloop.service.replay import find_ranker, open_store
+        from rankloop.service.offline.replay import find_ranker, open_store
+        from rankloop.service.operations import rankers, warm_start
         from rankloop.service.settings import from_environment
     except ModuleNotFoundError as error:
         raise InvalidParameter(f"warming a ranker needs {error.name}; pip install 'rankloop[service]'") from None
@@ -136,7 +136,7 @@ def _warm_ranker(ranker: str, store: str | None, reading: Any, show: Any) -> tup
     engine = Engine(settings)
     engine.start()
     try:
-        found = warming.warm(engine, ranker, reading, show)
-        return found, operations.status(engine, ranker).lag
+        found = warm_start.warm(engine, ranker, reading, show)
+        return found, rankers.status(engine, ranker).lag
     finally:
         engine.stop()

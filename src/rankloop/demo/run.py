@@ -18,11 +18,12 @@ from rankloop.demo.shop import FEATURES, SHOWN, Shop
 from rankloop.demo.shoppers import Shoppers
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.registry import LEARNERS, learner_class
-from rankloop.service.app import create_served
 from rankloop.service.engine import Engine
-from rankloop.service.run import LOGGING
+from rankloop.service.http.app import create_served
+from rankloop.service.run import LOGGING, server_options
 from rankloop.service.settings import Settings
-from rankloop.service.wire import Exposure, Spec
+from rankloop.service.wire.basics import Exposure
+from rankloop.service.wire.rankers import Spec
 
 HOST = "127.0.0.1"
 TRIED, TRIAL = "hybrid", 30.0  # the ranker that is compared with the shop's order, and after how many seconds
@@ -98,14 +99,8 @@ class Demo:
         with _folder() as folder, self._socket:
             store = str(folder / "demo.db")
             engine = Engine(Settings(store=store, host=HOST, retention_days=RETENTION, **VERSIONS))
-            config = uvicorn.Config(
-                create_served(engine=engine),
-                log_config=_quiet(),
-                access_log=False,
-                lifespan="on",
-                timeout_graceful_shutdown=2,
-            )
-            self._server = uvicorn.Server(config)
+            options = {**server_options(engine.settings), "log_config": _quiet(), "timeout_graceful_shutdown": 2}
+            self._server = uvicorn.Server(uvicorn.Config(create_served(engine=engine), **options))
             thread = threading.Thread(target=self._accompany, args=(engine, opened), name="rankloop-demo", daemon=True)
             thread.start()
             try:

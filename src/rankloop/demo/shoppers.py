@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 from rankloop.client import Client
 from rankloop.demo.shop import SHELVES, Shop
 from rankloop.errors import RankloopError
-from rankloop.service.wire import Candidate
+from rankloop.service.wire.calls import Candidate
 
 T = TypeVar("T")
 THINKS = 0.4  # seconds from seeing a list to clicking in it

@@ -2,7 +2,7 @@
 
 A request to rank is: candidates -> array -> the learner in a thread, with a deadline -> impression appended and
 committed -> answer. A feedback is: events joined and committed -> answer; learning happens behind it, in the one
-process that holds the ranker's lease (`learning.py`), with leases and refreshing in `keeper.py`.
+process that holds the ranker's lease (`learning/`).
 """
 
 from __future__ import annotations
@@ -19,40 +19,30 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rankloop.errors import InvalidInput, RankloopError, UnknownName
-from rankloop.service import identity, mixing, tally
-from rankloop.service import model as models
-from rankloop.service.asked import Asked
-from rankloop.service.auth import Keys
-from rankloop.service.curves import Curves
-from rankloop.service.history import History
-from rankloop.service.ids import new_id
-from rankloop.service.keeper import Keeper
-from rankloop.service.learning import Learning
-from rankloop.service.metrics import Metrics, process_memory
-from rankloop.service.pool import Pool
-from rankloop.service.ranker import HANGING, LiveRanker
+from rankloop.errors import InvalidInput, RankloopError
+from rankloop.service import identity
+from rankloop.service.errors import Conflict, OverLimit, StoreUnavailable, TooSlow, UnknownRanker
+from rankloop.service.experiments import evidence, mixing
+from rankloop.service.keys import Keys
+from rankloop.service.learning.fold import Learning
+from rankloop.service.learning.housekeeping import Housekeeping
+from rankloop.service.ranking import model as models
+from rankloop.service.ranking.live_ranker import HANGING, LiveRanker
+from rankloop.service.ranking.pending import PendingRanking
+from rankloop.service.ranking.pool import Pool
 from rankloop.service.settings import Settings
-from rankloop.service.store import NewEvent, StoreUnavailable, Writer, admin, log, open_database, schema, trials
+from rankloop.service.store import NewEvent, Writer, admin, keys, log, open_database, schema, trials
+from rankloop.service.store.ids import new_id
 from rankloop.service.store.log import Closing, Receipts
-from rankloop.service.wire import RankRequest
+from rankloop.service.telemetry.history import History
+from rankloop.service.telemetry.metrics import Metrics, process_memory
+from rankloop.service.telemetry.position_counts import PositionCounts
+from rankloop.service.wire.calls import RankRequest
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
 WARM_SECONDS = 60.0  # that one waits for a learner to warm up; until it is warm it is not asked
 NUMBERS = 1024  # impression numbers a process reserves at a time
 logger = logging.getLogger("rankloop")
-
-
-class UnknownRanker(UnknownName):
-    """No ranker has that name."""
-
-
-class OverLimit(RankloopError):
-    """A request is larger than a limit; the message says which."""
-
-
-class Conflict(RankloopError):
-    """What is asked for contradicts what is there."""
 
 
 class Engine:
@@ -71,9 +61,9 @@ class Engine:
         self.machine = identity.machine()
         self.worker = f"{self.machine}:{os.getpid()}:{new_id()[-6:]}"
         self.metrics = Metrics()
-        self.curves = Curves()
+        self.position_counts = PositionCounts()
         self.history = History()
-        self.keys = Keys(settings)
+        self.keys = Keys(settings, clock)
         self.rankers: dict[str, LiveRanker] = {}
         self.database = open_database(settings.store)
         self.pool = Pool(4)
@@ -84,7 +74,7 @@ class Engine:
         self._reserving: dict[str, asyncio.Lock] = {}
         self.writer: Writer
         self.learning: Learning
-        self.keeper: Keeper
+        self.housekeeping: Housekeeping
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -94,16 +84,18 @@ class Engine:
         schema.migrate(self.database)
         self.metrics.gauge("process_start_time_seconds", time.time())
         self.writer = Writer(self.database, identity.kinds(), self._committed, self._store_error, self.clock)
-        self.learning, self.keeper = Learning(self), Keeper(self)
-        self.keeper.cycle()
+        if self.settings.parsed_keys():
+            self.writer.do(lambda connection: keys.remember(connection, self.clock()))
+        self.learning, self.housekeeping = Learning(self), Housekeeping(self)
+        self.housekeeping.cycle()
         self.learning.start()
-        self.keeper.start()
+        self.housekeeping.start()
         threading.Thread(target=self._warm_up, name="rankloop-warm-up", daemon=True).start()
 
     def stop(self) -> None:
         """Learn what is logged, save it, give the leases back."""
         self.draining = True
-        self.keeper.stop()
+        self.housekeeping.stop()
         self.learning.stop()
         try:
             self.history.store(self)
@@ -122,7 +114,7 @@ class Engine:
         return None if self.warm.is_set() else "warming up: kernels are being compiled or loaded"
 
     def _warm_up(self) -> None:
-        tally.warm()
+        evidence.warm()
         for live in list(self.rankers.values()):
             self.warm_ranker(live)
         # numba leaves a million objects behind; looking through them again and again would stop requests for 100 ms.
@@ -199,11 +191,24 @@ class Engine:
     async def find(self, name: str) -> LiveRanker:
         """The ranker called `name`, looked up in the store if this process does not know it yet."""
         live = self.rankers.get(name)
-        if live is None:
+        if live is None and await self._revision(name) is not None:
             live = await asyncio.to_thread(self.load, name)
         if live is None:
             raise UnknownRanker.among("ranker", name, sorted(self.rankers) or ["none yet; make one with PUT"])
         return live
+
+    async def _revision(self, name: str) -> int | None:
+        """A ranker's revision in the store: one number, so that nobody's mistakes cost others a snapshot."""
+        return await asyncio.to_thread(self.database.read, lambda connection: admin.revision(connection, name))
+
+    async def _changed(self, live: LiveRanker) -> LiveRanker | None:
+        """The ranker as it is in the store, if that is another than is known here."""
+        try:
+            if await self._revision(live.row.name) == live.row.revision:
+                return None
+            return await asyncio.to_thread(self.load, live.row.name)
+        except StoreUnavailable:  # what was sent breaks a rule as far as anybody can tell
+            return None
 
     # -- ranking ---------------------------------------------------------------------------------------------------
 
@@ -224,30 +229,32 @@ class Engine:
             candidates = live.schema.read(request.query, request.candidates)
         except InvalidInput:
             # Another process may just have changed the ranker: look before refusing what fits its new features.
-            newer = await asyncio.to_thread(self.load, name)
-            if newer is None or newer.row.revision == row.revision:
+            newer = await self._changed(live)
+            if newer is None:
                 raise
             live, spec, row = newer, newer.row.spec, newer.row
             candidates = live.schema.read(request.query, request.candidates)
         number = live.number()
         if number is None:
             number = await self._reserve(live)
-        asked = Asked(live, row, request, candidates, min(request.k or spec.k, candidates.n), number, self.clock)
+        pending = PendingRanking(
+            live, row, request, candidates, min(request.k or spec.k, candidates.n), number, self.clock
+        )
         reason = "store" if number is None else None if live.warm else "warming-up"
         if live.hanging >= HANGING:
             reason = "hanging"
         if reason is None:
-            reason = await self._ask(asked, live.schema.names if explain else None)
+            reason = await self._ask(pending, live.schema.names if explain else None)
         if reason is not None:
-            asked = asked.fall_back(reason)
+            pending = pending.fall_back(reason)
         if number is None:  # not even a number could be had: the store is down
-            return self._unstored(live, asked)
-        write = asked.write or asked.store(self.writer)
+            return self._unstored(live, pending)
+        write = pending.write or pending.store(self.writer)
         try:
             stored = await write.done(self.settings.store_timeout_ms / 1e3)
         except (TimeoutError, StoreUnavailable):
             write.abandoned = True
-            return self._unstored(live, asked)
+            return self._unstored(live, pending)
         if not stored.fresh:
             if not stored.same_request:
                 raise Conflict(
@@ -255,34 +262,34 @@ class Engine:
                     "give every request its own"
                 )
             return stored.answer
-        self._count_ranked(live, asked.explored, asked.k, reason, time.perf_counter() - start)
+        self._count_ranked(live, pending.explored, pending.k, reason, time.perf_counter() - start)
         return stored.answer
 
-    async def _ask(self, asked: Asked, names: list[str] | None) -> str | None:
+    async def _ask(self, pending: PendingRanking, names: list[str] | None) -> str | None:
         """Let the learner rank in a thread; None if it has, else why not. The list is on its way to the store then."""
-        live, spec, number = asked.live, asked.row.spec, asked.number
+        live, spec, number = pending.live, pending.row.spec, pending.number
         served = live.serving
         assert number is not None
-        drawn = None if live.trials is None else live.trials.draw(number, asked.k, asked.row)
+        drawn = None if live.trials is None else live.trials.draw(number, pending.k, pending.row)
 
         def work() -> None:
-            mix = None if drawn is None else mixing.prepared(drawn, asked, self.rankers, self.metrics)
+            mix = None if drawn is None else mixing.prepared(drawn, pending, self.rankers, self.metrics)
             with live.asked(number):
-                asked.ranked(served.rank(asked.candidates, asked.k, number, spec, names, mix), mix)
-                asked.store(self.writer)
+                pending.ranked(served.rank(pending.candidates, pending.k, number, spec, names, mix), mix)
+                pending.store(self.writer)
 
         try:
             await self.pool.run(work, spec.timeout_ms / 1e3)
             return None
-        except (TimeoutError, models.TooSlow):
-            asked.give_up()
+        except (TimeoutError, TooSlow):
+            pending.give_up()
             live.given_up(number)
             served.abandon(number)
             if drawn is not None:
                 drawn.trial.abandon(live.row.name, number)
             return "timeout"
         except Exception as error:
-            asked.give_up()
+            pending.give_up()
             logger.warning("ranker %s: the learner failed to rank: %s", live.row.name, error)
             return "error"
 
@@ -304,13 +311,13 @@ class Engine:
             live.refill(first, NUMBERS)
             return live.number()
 
-    def _unstored(self, live: LiveRanker, asked: Asked) -> bytes:
+    def _unstored(self, live: LiveRanker, pending: PendingRanking) -> bytes:
         """The base order, for showing only: the store is down, so there is no impression to report on."""
         live.counts["fallbacks"] += 1
-        self.history.ranked(live.row.name, asked.k, 0, True)
+        self.history.ranked(live.row.name, pending.k, 0, True)
         self.metrics.count("rank_requests_total", ranker=live.row.name, exposure=live.row.spec.exposure)
         self.metrics.count("rank_fallbacks_total", ranker=live.row.name, reason="store")
-        return asked.unstored()
+        return pending.unstored()
 
     def _count_ranked(self, live: LiveRanker, explored: int, k: int, reason: str | None, seconds: float) -> None:
         name, metrics = live.row.name, self.metrics
@@ -343,7 +350,7 @@ class Engine:
         for closing in closings:
             name, kind, values, length = closing
             self.metrics.count("outcomes_total", ranker=name, kind=kind)
-            self.curves.add(name, values, length)
+            self.position_counts.add(name, values, length)
             self.history.closed(closing)
         if closings:
             self.learning.wake.set()
@@ -352,7 +359,7 @@ class Engine:
 
     def report(self) -> bytes:
         """This process's metrics."""
-        self.curves.flush(self.metrics)
+        self.position_counts.flush(self.metrics)
         self.metrics.gauge("process_resident_memory_bytes", process_memory())
         return self.metrics.report()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankloop.service.wire import Spec
+from rankloop.service.wire.rankers import Spec
 
 NAME = "example"
 SPEC = Spec(

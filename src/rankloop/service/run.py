@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import uvicorn
 
 from rankloop.errors import InvalidParameter
-from rankloop.service.app import create_served
 from rankloop.service.engine import Engine
-from rankloop.service.model import fresh_state
-from rankloop.service.operations import complete
+from rankloop.service.http.app import create_served
+from rankloop.service.http.protocol import BoundedProtocol
+from rankloop.service.listening import taken
+from rankloop.service.operations.rankers import complete
+from rankloop.service.ranking.model import fresh_state
 from rankloop.service.settings import Settings, is_loopback
-from rankloop.service.store import Writer, admin, open_database, schema
-from rankloop.service.wire import Spec
+from rankloop.service.store import Writer, admin, keys, open_database, schema
+from rankloop.service.wire.rankers import Spec
 
 LOGGING: dict[str, Any] = {
     "version": 1,
@@ -31,31 +34,47 @@ LOGGING: dict[str, Any] = {
 }
 
 
-def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or Ctrl-C; requests in flight are finished, what was learned is saved."""
+def serve(settings: Settings, sockets: list[socket.socket] | None = None) -> None:
+    """Serve until SIGTERM or Ctrl-C; requests in flight are finished, what was learned is saved.
+
+    `sockets` are those of `listening.taken`, if the port was taken before.
+    """
     prepare(settings)
-    options: dict[str, Any] = {
+    sockets = sockets or taken(settings)
+    options = server_options(settings)
+    if settings.workers == 1:
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(uvicorn.Config(create_served(engine=Engine(settings)), **options)).run(sockets)
+        return
+    # Several processes share a socket that their parent makes: give ours back for it.
+    options["port"] = sockets[0].getsockname()[1]
+    for one in sockets:
+        one.close()
+    os.environ.update(settings.environment())  # how the workers learn of the settings
+    uvicorn.run("rankloop.service.http.app:create_served", factory=True, workers=settings.workers, **options)
+
+
+def server_options(settings: Settings) -> dict[str, Any]:
+    """How the server is set up, whoever starts it."""
+    return {
         "host": settings.host,
         "port": settings.port,
         "log_config": LOGGING,
         "access_log": False,
         "proxy_headers": False,
         "timeout_graceful_shutdown": settings.drain_seconds,
-        "timeout_keep_alive": 75,
+        "timeout_keep_alive": settings.idle_seconds,
+        "http": BoundedProtocol,
+        "ws": "none",  # there is nothing to be had that way, and nobody watches that door
         "lifespan": "on",
     }
-    if settings.workers == 1:
-        uvicorn.run(create_served(engine=Engine(settings)), **options)
-        return
-    os.environ.update(settings.environment())  # how the workers learn of the settings
-    uvicorn.run("rankloop.service.app:create_served", factory=True, workers=settings.workers, **options)
 
 
 def prepare(settings: Settings) -> None:
     """Refuse what cannot work before anything listens, and bring the store up to date."""
     database = open_database(settings.store)
     schema.migrate(database)
-    stored = database.read(admin.keys)
+    stored = database.read(keys.known).keys
     database.forget()
     if not is_loopback(settings.host) and not settings.parsed_keys() and not stored:
         raise InvalidParameter(

@@ -11,7 +11,7 @@ from typing import Any
 
 from rankloop.errors import InvalidParameter
 
-SCOPES = ("rank", "feedback", "admin")
+SCOPES = ("rank", "feedback", "read", "admin")
 PREFIX = "RANKLOOP_"
 
 
@@ -27,9 +27,14 @@ class Settings:
     host: str = _setting("127.0.0.1", "address to listen on; anything but loopback needs a key")
     port: int = _setting(8080, "port to listen on; 0 takes a free one")
     workers: int = _setting(1, "processes that rank; they share the port")
-    keys: str = _setting("", "API keys, comma separated: token:scope+scope (scopes: rank, feedback, admin)")
+    keys: str = _setting("", "API keys, comma separated: token:scope+scope (scopes: rank, feedback, read, admin)")
+    hosts: str = _setting("", "without keys: further names, comma separated, that requests may be for")
+    origins: str = _setting("", "further origins, comma separated, whose pages may call from a browser")
     learn: bool = _setting(True, "whether this machine's processes may hold leases and learn")
     max_body_bytes: int = _setting(8 * 2**20, "largest request body")
+    max_header_bytes: int = _setting(32 * 2**10, "largest head of a request, all its headers together")
+    request_seconds: float = _setting(30.0, "how long a request may take to arrive in whole")
+    idle_seconds: int = _setting(75, "how long a connection on which nothing comes is kept")
     max_candidates: int = _setting(1000, "candidates a request")
     max_features: int = _setting(4096, "features a ranker")
     max_events: int = _setting(1000, "feedback events, or logged lists, a call")
@@ -40,6 +45,7 @@ class Settings:
     lease_seconds: float = _setting(3.0, "a learning process silent for so long is replaced")
     retention_days: float = _setting(30.0, "impressions and events older than this are deleted; 0 keeps them for ever")
     store_timeout_ms: float = _setting(1000.0, "a store slower than this gives your order, without an impression")
+    notice_seconds: float = _setting(0.0, "how long /readyz says no after SIGTERM before the listener closes")
     drain_seconds: float = _setting(10.0, "how long requests in flight may take after SIGTERM")
 
     def __post_init__(self) -> None:
@@ -47,7 +53,17 @@ class Settings:
             value = getattr(self, entry.name)
             if entry.type in ("int", "float") and not 0 <= value < float("inf"):
                 raise InvalidParameter(f"setting {entry.name} is {value}; it must be a finite number of at least 0")
-        for name in ("workers", "max_body_bytes", "max_candidates", "max_features", "max_events", "lease_seconds"):
+        for name in (
+            "request_seconds",
+            "idle_seconds",
+            "max_header_bytes",
+            "workers",
+            "max_body_bytes",
+            "max_candidates",
+            "max_features",
+            "max_events",
+            "lease_seconds",
+        ):
             if getattr(self, name) <= 0:
                 raise InvalidParameter(f"setting {name} is {getattr(self, name)}; it must be above 0")
         if self.port > 65535:

@@ -1,4 +1,4 @@
-"""Everything beside the log: rankers, snapshots, versions, leases, workers, keys, and deleting what is old."""
+"""Everything beside the log: rankers, snapshots, versions, leases, workers, and deleting what is old."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from rankloop.service.store import lineage
 from rankloop.service.store.database import Connection, Row, marks
-from rankloop.service.wire import Erased, Spec
+from rankloop.service.wire.rankers import Erased, Spec
 
 
 class Ranker(NamedTuple):
@@ -64,6 +64,12 @@ def ranker(connection: Connection, name: str, lock: bool = False) -> Ranker | No
 def revisions(connection: Connection) -> dict[str, int]:
     """A cheap look at whether any ranker has changed."""
     return {name: int(revision) for name, revision in connection.rows("SELECT name, revision FROM rankers")}
+
+
+def revision(connection: Connection, name: str) -> int | None:
+    """The same of one ranker; None if there is none."""
+    row = connection.row("SELECT revision FROM rankers WHERE name = ?", name)
+    return None if row is None else int(row[0])
 
 
 def add_ranker(connection: Connection, name: str, spec: Spec, state: bytes, now: float) -> bool:
@@ -269,29 +275,6 @@ def reports(connection: Connection, machine: str) -> dict[str, bytes]:
 def forget_worker(connection: Connection, worker: str, seen_beat: int) -> None:
     """Strike a dead worker off the list."""
     connection.run("DELETE FROM workers WHERE id = ? AND beat = ?", worker, seen_beat)
-
-
-# -- keys ----------------------------------------------------------------------------------------------------------
-
-
-def keys(connection: Connection) -> list[tuple[str, str, str, float]]:
-    """(digest, name, scopes, created) of every API key."""
-    return [
-        (d, n, s, c) for d, n, s, c in connection.rows("SELECT digest, name, scopes, created FROM keys ORDER BY name")
-    ]
-
-
-def add_key(connection: Connection, digest: str, name: str, scopes: str, now: float) -> bool:
-    """Add a key; False if the name is taken."""
-    row = (digest, name, scopes, now)
-    return bool(
-        connection.insert("keys", "digest, name, scopes, created", [row], "ON CONFLICT DO NOTHING RETURNING name")
-    )
-
-
-def drop_key(connection: Connection, name: str) -> bool:
-    """Revoke a key."""
-    return connection.run("DELETE FROM keys WHERE name = ?", name) > 0
 
 
 # -- forgetting ----------------------------------------------------------------------------------------------------

@@ -15,20 +15,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from rankloop.errors import InvalidParameter, RankloopError
+from rankloop.errors import InvalidParameter
+from rankloop.service.errors import StoreUnavailable
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
 PARAMETERS = 30_000  # a statement at most; SQLite takes 32,766, PostgreSQL 65,535
 
 
-class StoreUnavailable(RankloopError):
-    """The store cannot be reached or cannot write now; what was asked for has not happened."""
-
-
-class Passing(Exception):
+class Retryable(Exception):
     """An error that goes away when the transaction is tried again: a deadlock, a lost connection, a restart."""
 
 
@@ -51,7 +48,7 @@ class Connection(ABC):
 
     @abstractmethod
     def transaction(self) -> Any:
-        """A context in which all happens or nothing; errors come out as `StoreUnavailable` or `Passing`."""
+        """A context in which all happens or nothing; errors come out as `StoreUnavailable` or `Retryable`."""
 
     @abstractmethod
     def close(self) -> None:
@@ -117,7 +114,7 @@ class Database(ABC):
                         self._readers.add(connection)
                 with connection.transaction():
                     return query(connection)
-            except Passing as error:
+            except Retryable as error:
                 self._local.connection = None
                 if connection is not None:
                     with suppress(Exception):
@@ -226,7 +223,7 @@ class SQLiteConnection(Connection):
         ):
             text = str(error)
             if "locked" in text or "busy" in text:
-                return Passing(text)
+                return Retryable(text)
             return StoreUnavailable(f"{self._path}: {text}; {_sqlite_remedy(text)}")
         return error
 
@@ -292,7 +289,11 @@ class PostgresConnection(Connection):
         try:
             self._raw = psycopg.connect(url, connect_timeout=5, application_name="rankloop")
         except psycopg.OperationalError as error:
-            raise Passing(_first_line(error)) from None
+            raise Retryable(_first_line(error)) from None
+        except psycopg.ProgrammingError:  # its message may quote a password that was taken for something else
+            raise InvalidParameter(
+                "store is no postgresql:// URL that can be read; in its password write / as %2F, @ as %40, : as %3A"
+            ) from None
 
     def run(self, sql: str, *parameters: Any) -> int:
         return self._raw.execute(_translated(sql), parameters).rowcount
@@ -320,13 +321,13 @@ class PostgresConnection(Connection):
         kinds = self._errors.errors
         passing = (kinds.DeadlockDetected, kinds.SerializationFailure, kinds.LockNotAvailable)
         if isinstance(error, passing) or self._raw.broken or self._raw.closed:
-            return Passing(_first_line(error))
+            return Retryable(_first_line(error))
         if isinstance(error, kinds.DiskFull | kinds.ReadOnlySqlTransaction | kinds.InsufficientPrivilege):
             return StoreUnavailable(
                 f"PostgreSQL: {_first_line(error)}; ask whoever runs it, nothing acknowledged is lost"
             )
         if isinstance(error, self._errors.OperationalError):
-            return Passing(_first_line(error))
+            return Retryable(_first_line(error))
         return error
 
 
@@ -355,6 +356,24 @@ def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).strip().splitlines()[0]
 
 
+def without_password(url: str) -> str:
+    """A store's address as it may be shown.
+
+    >>> without_password("postgresql://me:secret@db/rankloop?sslmode=require&password=secret")
+    'postgresql://me@db/rankloop?sslmode=require'
+    """
+    scheme, slashes, rest = url.partition("://")
+    if not slashes:
+        return url
+    rest, _, query = rest.partition("?")
+    before, at, host = rest.rpartition("@")
+    shown = f"{scheme}://{before.partition(':')[0]}{at}{host}"
+    kept = [
+        part for part in query.split("&") if part and not part.lower().startswith(("password", "passfile", "sslpass"))
+    ]
+    return f"{shown}?{'&'.join(kept)}" if kept else shown
+
+
 def open_database(url: str) -> Database:
     """`sqlite:///file`, a plain path, or `postgresql://user:password@host/name`.
 
@@ -363,13 +382,13 @@ def open_database(url: str) -> Database:
     ...
     rankloop.errors.InvalidParameter: store is 'mysql://x'; give a file, sqlite:///file or postgresql://…
     """
-    scheme = urlsplit(url).scheme if "://" in url else ""
+    scheme = url.partition("://")[0].lower() if "://" in url else ""
     if scheme in ("postgresql", "postgres"):
         return Postgres(url)
     if scheme == "sqlite":
         url = unquote(url.removeprefix("sqlite://").removeprefix("/") if url.startswith("sqlite:///") else "")
     elif scheme:
-        raise InvalidParameter(f"store is {url!r}; give a file, sqlite:///file or postgresql://…")
+        raise InvalidParameter(f"store is {without_password(url)!r}; give a file, sqlite:///file or postgresql://…")
     if not url or url == ":memory:":
         raise InvalidParameter("the store has no file name; what is learned must outlive the process: give a path")
     return SQLite(Path(url).expanduser())

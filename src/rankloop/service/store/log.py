@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rankloop.service.store.database import Connection, Passing, marks
-from rankloop.service.wire import FeedbackEvent, Receipt, Spec
+from rankloop.service.store.database import Connection, Retryable, marks
+from rankloop.service.wire.calls import FeedbackEvent, Receipt
+from rankloop.service.wire.rankers import Spec
 
 _encode = msgspec.json.encode
 
@@ -52,6 +53,7 @@ class NewEvent(NamedTuple):
 
     event: FeedbackEvent
     body: bytes
+    rankers: frozenset[str] | None = None  # those the caller may report on; None: all
 
 
 class Closing(NamedTuple):
@@ -104,7 +106,7 @@ def add_impressions(connection: Connection, new: Sequence[NewImpression]) -> lis
             one.request_id,
         )
         if earlier is None:
-            raise Passing("an impression that was in the way has gone")
+            raise Retryable("an impression that was in the way has gone")
         found.append(Stored(bytes(earlier[0]), earlier[2] == one.id, bytes(earlier[1]) == one.digest))
     return found
 
@@ -171,8 +173,10 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
     known: dict[str, str] = dict(connection.rows_in(sql, event_ids))
 
     receipts, fresh, finals = [], [], []
-    for event, body in new:
+    for event, body, allowed in new:
         impression = impressions.get(event.impression_id)
+        if impression is not None and allowed is not None and impression.ranker not in allowed:
+            impression = None  # to this caller there is no such impression
         receipt = _judged(event, impression, rankers, known)
         receipts.append(receipt)
         if receipt.status in ("accepted", "late"):
@@ -188,13 +192,13 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
         columns = "event_id, impression_id, received, status, body"
         added = connection.insert("events", columns, fresh, "ON CONFLICT DO NOTHING RETURNING event_id")
         if len(added) < len(fresh):  # another process has just stored one of them: look again
-            raise Passing("the same event was stored by another process")
+            raise Retryable("the same event was stored by another process")
     changed = [one for one in impressions.values() if one.changed and one.open]
     if changed:
         updates = [(None if one.seen is None else _encode(one.seen), one.id) for one in changed]
         connection.many("UPDATE impressions SET seen = ? WHERE id = ?", updates)
     closings = _close(connection, [(one, "final") for one in finals], rankers, now)
-    where = [impressions[e.impression_id].ranker if e.impression_id in impressions else "" for e, _ in new]
+    where = [impressions[e.impression_id].ranker if e.impression_id in impressions else "" for e, *_ in new]
     return Receipts(receipts, where, closings)
 
 

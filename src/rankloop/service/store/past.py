@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankloop.service.ids import new_id
 from rankloop.service.store.database import Connection, marks
-from rankloop.service.wire import RankAnswer, RankedItem
+from rankloop.service.store.ids import new_id
+from rankloop.service.wire.calls import RankAnswer, RankedItem
 
 PORTION = 500  # keys asked for at a time: databases bound the parameters of a statement
 _encode = msgspec.json.encode

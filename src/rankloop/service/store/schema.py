@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from rankloop.errors import RankloopError
-from rankloop.service.store.database import Connection, Database, Passing, SQLiteConnection, StoreUnavailable
+from rankloop.service.errors import StoreUnavailable
+from rankloop.service.store.database import Connection, Database, Retryable, SQLiteConnection
 
 MIGRATIONS: list[list[str]] = [
     [
@@ -116,7 +117,7 @@ MIGRATIONS: list[list[str]] = [
             started {real} NOT NULL,
             ended {real},
             next_seq {int} NOT NULL,        -- outcomes before it are in the tally
-            tally {bytes} NOT NULL,         -- tally.Tally as JSON
+            tally {bytes} NOT NULL,         -- trials.Tally as JSON
             PRIMARY KEY (ranker, id)
         )""",
     ],
@@ -131,6 +132,14 @@ MIGRATIONS: list[list[str]] = [
             PRIMARY KEY (ranker, generation)
         )""",
         "ALTER TABLE versions ADD COLUMN generation {int}",  # which fold it is a state of; null in older stores
+    ],
+    [  # what is true of a store from some time on: that it has had keys
+        "CREATE TABLE facts (name TEXT PRIMARY KEY, since {real} NOT NULL)",
+        "INSERT INTO facts (name, since) SELECT 'keyed', MIN(created) FROM keys HAVING COUNT(*) > 0",
+    ],
+    [  # keys that are for some rankers only, or that end
+        "ALTER TABLE keys ADD COLUMN rankers TEXT",  # names, each followed by a comma; null: all
+        "ALTER TABLE keys ADD COLUMN expires {real}",
     ],
 ]
 
@@ -150,7 +159,7 @@ def migrate(database: Database, patience: float = 10.0) -> int:
                     return _migrate(connection)
             finally:
                 connection.close()
-        except Passing as error:  # the database may still be starting, or another process migrates
+        except Retryable as error:  # the database may still be starting, or another process migrates
             if time.monotonic() - start > patience:
                 raise StoreUnavailable(
                     f"the store cannot be reached ({error}); check --store and that the database runs"

@@ -13,10 +13,43 @@ import msgspec
 
 from rankloop.service.store import admin
 from rankloop.service.store.database import Connection, Row
-from rankloop.service.tally import Seen, Tally
-from rankloop.service.wire import Evidence, ExperimentRequest
+from rankloop.service.wire.experiments import Evidence, ExperimentRequest, Verdict
 
 Kind = Literal["experiment", "guardrail"]
+
+State = dict[str, list[Any]]
+
+
+class Seen(NamedTuple):
+    """A mixed list whose feedback is in."""
+
+    seq: int
+    credit: list[float]  # by slot: 1 the ranker put it there, -1 the other did, 0 nobody; or the difference in odds
+    values: list[float]  # clicks or grades by slot, from the top; may be shorter
+    when: float
+
+
+class Later(msgspec.Struct):
+    """A watch that began after number * FRESH lists."""
+
+    number: int
+    state: State
+
+
+class Tally(msgspec.Struct):
+    """How an experiment stands."""
+
+    lists: int = 0
+    wins: int = 0
+    losses: int = 0
+    whole: State = {}  # a ConfidenceSequence over all lists
+    later: list[Later] = []  # the same from later on; of guardrails only, the newest last
+    verdict: Verdict = "undecided"
+    evidence: Evidence | None = None
+    weight: float = 0.0  # lists, those long ago counting less: for the rate
+    last: float = 0.0
+
+
 _decode_terms = msgspec.json.Decoder(ExperimentRequest).decode
 _decode_tally = msgspec.json.Decoder(Tally).decode
 _decode_floats = msgspec.json.Decoder(list[float]).decode

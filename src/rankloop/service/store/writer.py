@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
+from rankloop.service.errors import StoreUnavailable
 from rankloop.service.store import log
-from rankloop.service.store.database import Connection, Database, Passing, StoreUnavailable
+from rankloop.service.store.database import Connection, Database, Retryable
 from rankloop.service.store.log import NewEvent, NewImpression, Receipts, Stored
 
 T = TypeVar("T")
@@ -170,7 +171,7 @@ class Writer:
             try:
                 results = self._try(writes)
                 break
-            except Passing as error:
+            except Retryable as error:
                 self._on_error("passing")
                 self._disconnect()
                 first_failure = first_failure or time.monotonic()

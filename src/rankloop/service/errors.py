@@ -1,0 +1,83 @@
+"""What callers are refused with, in one place: each error with the word and the status that HTTP answers."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rankloop.errors import InvalidInput, RankloopError, UnknownName
+
+
+class Told:
+    """An error that has a word for programs and a status of its own."""
+
+    word: ClassVar[str]
+    status: ClassVar[int]
+
+
+class NotAuthenticated(Told, RankloopError):
+    """No key, or one that is not known."""
+
+    word, status = "not-authenticated", 401
+
+
+class NotAllowed(Told, RankloopError):
+    """A key without the scope that is needed."""
+
+    word, status = "not-allowed", 403
+
+
+class UnknownRanker(Told, UnknownName):
+    """No ranker has that name. The message lists the ones there are; `plain` is for those who may not know them."""
+
+    word, status = "unknown", 404
+    plain = "there is no ranker of that name"
+
+
+class UnknownVersion(UnknownRanker):
+    """The ranker has no version of that number."""
+
+
+class Conflict(Told, RankloopError):
+    """What is asked for contradicts what is there."""
+
+    word, status = "conflict", 409
+
+
+class Malformed(Told, InvalidInput):
+    """A body that cannot be read."""
+
+    word, status = "malformed", 400
+
+
+class UnknownEncoding(Told, RankloopError):
+    """A body packed in a way that is not known here."""
+
+    word, status = "unknown-encoding", 415
+
+
+class OverLimit(Told, RankloopError):
+    """A request is larger than a limit; the message says which."""
+
+    word, status = "over-limit", 413
+
+
+class UnknownFeature(Told, InvalidInput):
+    """A feature that the ranker does not know, or one that it needs and did not get."""
+
+    word, status = "unknown-feature", 422
+
+
+class StoreUnavailable(Told, RankloopError):
+    """The store cannot be reached or cannot write now; what was asked for has not happened."""
+
+    word, status = "store-unavailable", 503
+
+
+class TooSlow(Told, RankloopError):
+    """A learner did not answer in time."""
+
+    word, status = "busy", 503
+
+
+class NotARanking(RankloopError):
+    """A learner answered with something that is not a ranking."""

@@ -1,0 +1,154 @@
+"""Experiments while requests come: which requests take part, and what their lists are mixed with."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rankloop.errors import InvalidInput, RankloopError
+from rankloop.service.errors import StoreUnavailable, TooSlow
+from rankloop.service.ranking.exposure import Mix
+from rankloop.service.ranking.live_ranker import HANGING, InFlight, LiveRanker
+from rankloop.service.ranking.model import Model, load_model
+from rankloop.service.ranking.pending import PendingRanking
+from rankloop.service.store import admin
+from rankloop.service.store.admin import Ranker
+from rankloop.service.store.database import Database
+from rankloop.service.store.trials import Trial
+from rankloop.service.telemetry.metrics import Metrics
+from rankloop.service.wire.basics import Exposure
+from rankloop.streams import Streams
+from rankloop.types import Array
+
+PATIENCE = 0.25  # of a request's time-out, which the rival's learner may take to come free
+logger = logging.getLogger("rankloop")
+
+
+class Skipped(RankloopError):
+    """A request that was to take part but cannot; the message is a word for the metrics."""
+
+
+class Drawn(NamedTuple):
+    """A request that takes part in a trial."""
+
+    trial: LiveTrial
+    coins: Array
+
+
+class LiveTrial(InFlight):
+    """One experiment or guardrail, as a process that ranks knows it."""
+
+    def __init__(self, row: Trial, exposure: Exposure, version: Model | None) -> None:
+        super().__init__()
+        self.row, self.exposure, self.version = row, exposure, version
+        self.probabilistic = row.terms.mixing == "probabilistic"
+        self._rival: Model | None = None  # the one that was asked last
+
+    def mix(self, coins: Array, pending: PendingRanking, number: int, rankers: Mapping[str, LiveRanker]) -> Mix:
+        """What to mix the list of this request with."""
+        if self.row.terms.against == "base":
+            rival = np.arange(pending.k)
+        else:
+            if self.hanging >= HANGING:
+                raise Skipped("hanging")
+            with self.asked(number):
+                rival = self._best(pending, number, rankers)
+        return Mix(self.row.id, self.exposure, rival, coins, self.probabilistic)
+
+    def _best(self, pending: PendingRanking, number: int, rankers: Mapping[str, LiveRanker]) -> Array:
+        """(k,) the rival's list."""
+        live, spec, against = pending.live, pending.row.spec, self.row.terms.against
+        model, candidates = live.model if against == "live" else self.version, pending.candidates
+        if isinstance(against, str) and against != "live":
+            other = rankers.get(against)
+            if other is None or not other.warm:
+                raise Skipped("gone" if other is None else "warming-up")
+            try:
+                candidates = live.schema.read_for(other.schema, pending.request.query, pending.request.candidates)
+            except RankloopError:
+                raise Skipped("features") from None
+            model = other.serving
+        assert model is not None
+        self._rival = model
+        try:
+            patience = PATIENCE * spec.timeout_ms / 1e3
+            return model.best(
+                candidates, pending.k, self.exposure, spec.displacement, (pending.row.name, number), patience
+            )
+        except TooSlow:
+            raise Skipped("busy") from None
+
+    def abandon(self, name: str, number: int) -> None:
+        """Nobody waits for this list any more; the rival's learner may hang."""
+        self.given_up(number)
+        if self._rival is not None:
+            self._rival.abandon((name, number))
+
+
+class Trials:
+    """Those of a ranker. Which requests take part hangs on the number of the impression alone.
+
+    A guardrail draws first, so that an experiment cannot starve it.
+    """
+
+    def __init__(self, row: Ranker, trials: Sequence[LiveTrial]) -> None:
+        self.revision = row.revision
+        self.trials = sorted(trials, key=lambda one: one.row.kind != "guardrail")
+        self._streams = Streams(row.spec.seed)
+        self._lock = threading.Lock()
+
+    def draw(self, number: int, k: int, row: Ranker) -> Drawn | None:
+        """The trial that impression `number` takes part in, if any."""
+        if row.revision != self.revision:  # the ranker is being changed: these may be trials of what it was
+            return None
+        with self._lock:
+            generator = self._streams.at("mix", number)
+            place = generator.random()
+            for trial in self.trials:
+                if place < trial.row.terms.share:
+                    shape = (2, k) if trial.probabilistic else (k,)
+                    return Drawn(trial, generator.random(shape))
+                place -= trial.row.terms.share
+        return None
+
+
+def opened(database: Database, live: LiveRanker, row: Ranker, found: Sequence[Trial]) -> Trials | None:
+    """The trials of a ranker that go on, with the versions they need; those that are open already stay so."""
+    known = {one.row.id: one for one in live.trials.trials} if live.trials else {}
+    trials = []
+    for one in found:
+        version, against = known[one.id].version if one.id in known else None, one.terms.against
+        try:
+            if version is None and isinstance(against, int):
+                stored = database.read(lambda c, n=against: admin.version_state(c, row.name, n))  # type: ignore[misc]
+                if stored is None:
+                    raise InvalidInput(f"there is no version {against}")
+                version = load_model(row.spec, -1, stored[0], stored[1], f"{row.name!r}, v{against}")
+        except StoreUnavailable:
+            raise
+        except RankloopError as error:  # what cannot be tried is not; the ranker stands
+            logger.error("ranker %s, experiment %d: %s", row.name, one.id, error)
+            continue
+        trials.append(LiveTrial(one, one.terms.exposure or row.spec.exposure, version))
+    return Trials(row, trials) if trials else None
+
+
+def prepared(drawn: Drawn, pending: PendingRanking, rankers: Mapping[str, LiveRanker], metrics: Metrics) -> Mix | None:
+    """What to mix a list with; None if the request cannot take part. No rival may cost a request its list."""
+    name, trial = pending.row.name, drawn.trial
+    assert pending.number is not None
+    try:
+        mix = trial.mix(drawn.coins, pending, pending.number, rankers)
+        metrics.count("mixed_lists_total", ranker=name, kind=trial.row.kind)
+        return mix
+    except Skipped as why:
+        reason = str(why)
+    except BaseException as error:  # SystemExit, too: a rival's learner is not this ranker's
+        reason = "error"
+        logger.warning("ranker %s: the rival of experiment %d failed: %s", name, trial.row.id, error)
+    metrics.count("unmixed_lists_total", ranker=name, reason=reason)
+    return None

@@ -1,0 +1,108 @@
+"""What HTTP knows of bodies and the routes need not: that none is wanted back (HEAD), that one is packed (gzip)."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from typing import Any
+
+from rankloop.service.errors import Malformed, OverLimit, UnknownEncoding
+
+LARGE = 64 * 2**10  # bytes; more is unpacked in a thread, so that others need not wait for it
+_OF_PACKED = (b"content-encoding", b"content-length")  # headers that are not true of what was unpacked
+_GZIP = 16 + zlib.MAX_WBITS  # a gzip header, and nothing else
+
+
+class Bodies:
+    """An ASGI application in front of another."""
+
+    def __init__(self, app: Any, limit: int) -> None:
+        self.app, self._limit = app, limit
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer HEAD like GET, without the body; unpack what was packed once it is read, that is after the key."""
+        if scope["type"] == "http":
+            if scope["method"] == "HEAD":
+                scope, send = {**scope, "method": "GET"}, _headless(send)
+            for name, value in scope["headers"]:
+                if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+                    kept = [
+                        pair for pair in scope["headers"] if pair[0] not in (b"content-encoding", b"content-length")
+                    ]
+                    scope, receive = {**scope, "headers": kept}, self._unpacking(receive, value)
+                    break
+        await self.app(scope, receive, send)
+
+    def _unpacking(self, receive: Any, encoding: bytes) -> Any:
+        unpacked = False
+
+        async def read() -> Any:
+            nonlocal unpacked
+            if unpacked:
+                return await receive()
+            unpacked = True
+            name = encoding.decode("latin-1").strip().lower()
+            if name not in ("gzip", "x-gzip"):
+                raise UnknownEncoding(f"content-encoding is {name[:40]!r}; send the body as gzip, or as it is")
+            packed = await whole(receive, self._limit)
+            if len(packed) > LARGE:
+                body = await asyncio.to_thread(gunzip, packed, self._limit)
+            else:
+                body = gunzip(packed, self._limit)
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        return read
+
+
+async def whole(receive: Any, limit: int) -> bytes:
+    """The body of a request, in one piece."""
+    parts, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Malformed("the request ended before its body did")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise OverLimit(too_large(limit))
+        parts.append(part)
+        more = message.get("more_body", False)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def too_large(limit: int) -> str:
+    """What is said of a body over the limit."""
+    return f"the body is larger than the limit max_body_bytes of {limit:,} bytes; send less at a time"
+
+
+def gunzip(packed: bytes, limit: int) -> bytes:
+    """Unpack, and stop where it gets too large: a thousand bytes may hold a million.
+
+    >>> import gzip
+    >>> gunzip(gzip.compress(b"{}"), 10)
+    b'{}'
+    >>> gunzip(gzip.compress(b" " * 11), 10)
+    Traceback (most recent call last):
+    ...
+    rankloop.service.errors.OverLimit: the body is larger than the limit max_body_bytes of 10 bytes; send less at a time
+    """
+    member = zlib.decompressobj(_GZIP)
+    try:
+        found = member.decompress(packed, limit + 1)
+    except zlib.error as error:
+        raise Malformed(f"content-encoding is gzip, but the body is not: {error}") from None
+    if len(found) > limit:
+        raise OverLimit(too_large(limit))
+    if not member.eof or member.unused_data:
+        what = "something follows its end" if member.eof else "it ends too early"
+        raise Malformed(f"content-encoding is gzip, but the body is not whole: {what}")
+    return found
+
+
+def _headless(send: Any) -> Any:
+    async def without_body(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        await send(message)
+
+    return without_body

@@ -1,0 +1,139 @@
+"""Who may come in while no key is asked for: programs of this machine, and the service's own page in a browser.
+
+A service on loopback without keys trusts whoever can reach it. A browser reaches it for any page that it shows, and a
+proxy for anybody at all. So requests that name another host (a page whose name was made to point here: DNS rebinding),
+come from a page of another origin, or were passed on, are refused. With keys none of this is needed: no browser and no
+proxy has a key unless it was given one. Pages of the origins in the setting `origins` may call, with keys or without,
+and their browsers are told so (CORS).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from rankloop.service.engine import Engine
+from rankloop.service.http.errors import Failure, failure
+from rankloop.service.settings import is_loopback
+
+Headers = list[tuple[bytes, bytes]]
+_BEFOREHAND: Headers = [  # what a browser asks for before it sends anything
+    (b"access-control-allow-methods", b"GET, POST, PUT, DELETE"),
+    (b"access-control-allow-headers", b"authorization, content-type, content-encoding"),
+    (b"access-control-max-age", b"600"),
+]
+_KEY = "make a key with `rankloop keys create NAME --scopes rank+feedback+admin` and send it"
+
+
+class Doors:
+    """An ASGI application in front of another; it lets in whom `refused` has nothing against."""
+
+    def __init__(self, app: Any, engine: Engine) -> None:
+        self.app, self.engine = app, engine
+        self._hosts = frozenset(_listed(engine.settings.hosts))
+        self._origins = frozenset(_listed(engine.settings.origins))
+        self._ours = lru_cache(64)(self._is_ours)  # callers name the same host every time; reading it takes 8 µs
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Refuse, or pass on."""
+        if scope["type"] == "http":
+            if self.engine.keys.off:
+                found = self.refused(scope["method"], scope["headers"])
+                if found is not None:
+                    body = msgspec.json.encode(found.problem)
+                    await self._answer(send, found.status, [(b"content-type", b"application/json")], body)
+                    return
+            if self._origins:
+                origin = next((value for name, value in scope["headers"] if name == b"origin"), None)
+                if origin is not None and _text(origin) in self._origins:
+                    if scope["method"] == "OPTIONS":
+                        await self._answer(send, 204, [*_allowed(origin), *_BEFOREHAND], b"")
+                        return
+                    send = _telling(send, _allowed(origin))
+        await self.app(scope, receive, send)
+
+    async def _answer(self, send: Any, status: int, headers: Headers, body: bytes) -> None:
+        self.engine.metrics.count("http_requests_total", route="other", status=status)
+        if status != 204:
+            headers = [*headers, (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def refused(self, method: str, headers: Headers) -> Failure | None:
+        """Why a request without a key may not come in; None if it may."""
+        host, origin, site, mode = None, None, b"", b""
+        for name, value in headers:
+            if name == b"host":
+                if not self._ours(value):
+                    return _foreign_host(value)
+                host = value
+            elif name == b"origin":
+                origin = value
+            elif name == b"sec-fetch-site":
+                site = value
+            elif name == b"sec-fetch-mode":
+                mode = value
+            elif name in (b"forwarded", b"via", b"x-real-ip") or name.startswith(b"x-forwarded-"):
+                return _passed_on(name)
+        if origin is not None:
+            # Pages are served over plain HTTP here, under the host that the browser asked for.
+            if origin.lower() != b"http://" + (host or b"").lower() and _text(origin) not in self._origins:
+                return _foreign_origin(origin)
+        elif site in (b"cross-site", b"same-site") and not (method == "GET" and mode == b"navigate"):
+            # Browsers leave Origin out where the page will not see the answer; a link that is followed may come.
+            return _foreign_origin(b"another site")
+        return None
+
+    def _is_ours(self, host: bytes) -> bool:
+        name = _text(host)
+        if name in self._hosts:
+            return True
+        bare = name.partition("]")[0].removeprefix("[") if name.startswith("[") else name.partition(":")[0]
+        return is_loopback(bare) or bare in self._hosts
+
+
+def _allowed(origin: bytes) -> Headers:
+    return [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
+
+
+def _telling(send: Any, headers: Headers) -> Any:
+    async def told(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *headers]}
+        await send(message)
+
+    return told
+
+
+def _text(value: bytes) -> str:
+    return value.decode("latin-1").strip().lower()
+
+
+def _listed(setting: str) -> list[str]:
+    return [part.strip().lower().rstrip("/") for part in setting.split(",") if part.strip()]
+
+
+def _foreign_host(host: bytes) -> Failure:
+    text = (
+        f"the request is for host {_text(host)[:100]!r}, and without keys this service answers to names of this "
+        f"machine only (127.0.0.1, localhost); add the name to the setting hosts (RANKLOOP_HOSTS), or {_KEY}"
+    )
+    return failure(403, "foreign-host", text)
+
+
+def _foreign_origin(origin: bytes) -> Failure:
+    text = (
+        f"the request comes from a page of {_text(origin)[:100]!r}, and without keys only the service's own pages may "
+        f"call it; add the origin to the setting origins (RANKLOOP_ORIGINS), or {_KEY}"
+    )
+    return failure(403, "foreign-origin", text)
+
+
+def _passed_on(name: bytes) -> Failure:
+    text = (
+        f"the request was passed on by a proxy (header {name.decode('latin-1')!r}), and without keys that would open "
+        f"the service to everyone who reaches the proxy; {_KEY} (docs/operations.md, Keys)"
+    )
+    return failure(403, "passed-on", text)

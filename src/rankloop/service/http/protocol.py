@@ -1,0 +1,127 @@
+"""HTTP/1.1 as uvicorn speaks it, with bounds on what a caller may send before it is known who that is.
+
+The parser joins the pieces of a header in a string that grows: one that never ends takes time with the square of its
+length from everyone, and memory as long as it goes on. And a request that is never finished holds its connection for
+ever. Both end here, with a word, before anything of the service has seen them.
+"""
+
+from __future__ import annotations
+
+import http
+from asyncio import TimerHandle
+from typing import Any
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from rankloop.service.http.errors import Failure, failure
+from rankloop.service.settings import Settings
+
+MOST_HEADERS = 100  # a request; browsers send some twenty
+
+
+class _Refused(Exception):
+    """Raised through the parser, which then stops."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """A connection."""
+
+    def __init__(self, config: Any, *arguments: Any, **named: Any) -> None:
+        super().__init__(config, *arguments, **named)
+        settings: Settings = self.app.engine.settings
+        self._most, self._seconds = settings.max_header_bytes, settings.request_seconds
+        self._unread = 0  # bytes since a head ended or a piece of a body came
+        self._whole = True  # no request is on its way in
+        self._head = False  # of the request on its way in, the head is here: the application has begun with it
+        self._late: TimerHandle | None = None
+        self._why: Failure | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Who connects and says nothing is let go like who says nothing more."""
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """No clock runs for a connection that is gone."""
+        self._in_time()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, unless it is too much. What does not come in one piece has `request_seconds` for the rest."""
+        self._unread += len(data)
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._unread > self._most:
+            self._refuse(_too_long(self._most))
+        elif not self._whole and self._late is None:
+            self._late = self.loop.call_later(self._seconds, self._too_late)
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._whole = self._head = False
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header is whole; those behind a body, too."""
+        if len(self.headers) >= MOST_HEADERS:
+            self._why = failure(431, "over-limit", f"more than {MOST_HEADERS} headers; leave some out")
+            raise _Refused
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self._most:
+            self._why = _too_long(self._most)
+            raise _Refused
+        self._unread, self._head = 0, True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._unread = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        self._unread, self._whole = 0, True
+        self._in_time()
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What could not be read, in the shape of all other errors."""
+        self._refuse(self._why or failure(400, "malformed", f"{msg} Send HTTP/1.1."))
+
+    def _too_late(self) -> None:
+        text = f"the request was not here in whole within {self._seconds:g} seconds (setting request_seconds)"
+        self._refuse(failure(408, "too-slow", text))
+
+    def _in_time(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _refuse(self, why: Failure) -> None:
+        """Say why, if nothing was said yet, and hang up."""
+        self._in_time()
+        if self.transport.is_closing():
+            return
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if (answering and not self.cycle.response_started) if self._head else not answering:
+            body = msgspec.json.encode(why.problem)
+            lines = (
+                f"HTTP/1.1 {why.status} {http.HTTPStatus(why.status).phrase}",
+                "content-type: application/json",
+                f"content-length: {len(body)}",
+                "connection: close",
+            )
+            self.transport.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+            self.app.engine.metrics.count("http_requests_total", route="other", status=why.status)
+        self.transport.close()
+
+
+def _too_long(limit: int) -> Failure:
+    text = f"the headers are larger than the limit max_header_bytes of {limit:,} bytes; send less in them"
+    return failure(431, "over-limit", text)

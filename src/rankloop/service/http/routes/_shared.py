@@ -1,0 +1,50 @@
+"""What the routes share: the ranker in a path, the errors a route may answer with, the key it asks for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from litestar.connection import ASGIConnection
+from litestar.handlers.base import BaseRouteHandler
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import Parameter
+
+from rankloop.service.engine import Engine
+from rankloop.service.errors import NotAllowed
+from rankloop.service.wire.basics import NAME, Problem
+
+RankerName = Annotated[str, Parameter(pattern=NAME, description="the ranker", max_length=64)]
+
+
+def problems(*codes: int) -> dict[int, ResponseSpec]:
+    """The errors with these codes, and those that every route may answer with."""
+    texts = {
+        400: "not JSON, or not of the shape described here",
+        401: "no key, or an unknown one",
+        403: "a key without the scope this needs, or for other rankers",
+        404: "no such ranker or version",
+        409: "contradicts what is there; the message says the remedy",
+        413: "larger than a limit; the message says which",
+        415: "packed in a way that is not known; gzip is",
+        422: "well formed, but a value breaks a rule",
+        503: "the store is down, the learner busy or the service stopping; try again with the same ids",
+    }
+    return {
+        code: ResponseSpec(Problem, description=texts[code], generate_examples=False)
+        for code in (*codes, 401, 403, 503)
+    }
+
+
+def needs(scope: str | None, every_ranker: bool = False) -> Any:
+    """A guard that asks for a key with `scope`, for the ranker in the path or for all of them, and leaves it in the
+    request's `state.key`; async, or every request would pass through a thread."""
+
+    async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        engine: Engine = connection.app.state.engine
+        ranker = connection.path_params.get("name")
+        key = engine.keys.check(connection.headers.get("authorization"), scope, ranker)
+        if every_ranker and key.rankers is not None:
+            raise NotAllowed("this is about all rankers, the key sent is for some; take one that is for all")
+        connection.state.key = key
+
+    return guard

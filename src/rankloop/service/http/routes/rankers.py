@@ -1,0 +1,105 @@
+"""The routes of rankers: make, change, look at, delete; logged lists; users to forget."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+from urllib.parse import unquote
+
+from litestar import Request, Response, delete, get, post, put
+from litestar.datastructures import State
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import Body, Parameter
+
+from rankloop.service.engine import Engine
+from rankloop.service.http.routes._shared import RankerName, needs, problems
+from rankloop.service.keys import Key
+from rankloop.service.operations import rankers, warm_start
+from rankloop.service.wire.rankers import Erased, RankerStatus, Spec, WarmAnswer
+
+# 513: a path parameter comes with the slash before it
+User = Annotated[str, Parameter(min_length=1, max_length=513, description="as sent with rank requests")]
+Strict = Annotated[bool, Parameter(description="refuse the whole call if one line is malformed")]
+
+
+@put(
+    "/v1/rankers/{name:str}",
+    guards=[needs("admin")],
+    tags=["rankers"],
+    summary="Make or change a ranker",
+    responses={
+        200: ResponseSpec(RankerStatus, description="it was there; changed", generate_examples=False),
+        201: ResponseSpec(RankerStatus, description="new", generate_examples=False),
+        **problems(400, 409, 413, 422),
+    },
+)
+async def put_ranker(state: State, name: RankerName, data: Annotated[Spec, Body()]) -> Response[RankerStatus]:
+    """What hangs on what was learned (learner, parameters, features, normalisation, seed) can only change while nothing
+    has been learned; k, exposure, displacement, window, silence and time-out can change at any time."""
+    status, created = await asyncio.to_thread(rankers.put, state.engine, name, data)
+    return Response(status, status_code=201 if created else 200)
+
+
+@get("/v1/rankers", guards=[needs("read")], tags=["rankers"], summary="All rankers", responses=problems())
+async def list_rankers(request: Request[Any, Any, Any]) -> list[RankerStatus]:
+    """Every ranker with its status; of those that the key is for."""
+    key: Key = request.state.key
+    return [one for one in await asyncio.to_thread(rankers.statuses, request.app.state.engine) if key.is_for(one.name)]
+
+
+@get(
+    "/v1/rankers/{name:str}",
+    guards=[needs("read")],
+    tags=["rankers"],
+    summary="One ranker",
+    responses=problems(400, 404),
+)
+async def get_ranker(state: State, name: RankerName) -> RankerStatus:
+    """Its spec, how much it has learned, how far learning is behind, who learns."""
+    return await asyncio.to_thread(rankers.status, state.engine, name)
+
+
+@delete(
+    "/v1/rankers/{name:str}",
+    guards=[needs("admin")],
+    tags=["rankers"],
+    summary="Delete a ranker",
+    responses=problems(400, 404),
+)
+async def delete_ranker(state: State, name: RankerName) -> None:
+    """And all its impressions, feedback and versions."""
+    await asyncio.to_thread(rankers.delete, state.engine, name)
+
+
+@post(
+    "/v1/rankers/{name:str}/warm",
+    guards=[needs("admin")],
+    status_code=200,
+    tags=["rankers"],
+    summary="Learn from logged lists",
+    responses={200: ResponseSpec(WarmAnswer, generate_examples=False), **problems(400, 404, 409, 413, 422)},
+)
+async def warm(request: Request[Any, Any, Any], name: RankerName, strict: Strict = False) -> WarmAnswer:
+    """Lists that were shown before rankloop was there, with their clicks: a JSON object a line, at most `max_events`.
+
+    They join the ranker's log, durably and once, and are learned like lists shown in shadow. One that carries an `id`
+    counts once for the ranker; without ids, the same body sent again counts once.
+    """
+    engine: Engine = request.app.state.engine
+    return await asyncio.to_thread(warm_start.call, engine, name, await request.body(), strict)
+
+
+@delete(
+    "/v1/users/{user:path}",
+    guards=[needs("admin", every_ranker=True)],
+    status_code=200,
+    tags=["users"],
+    summary="Forget a user",
+    responses=problems(400, 422),
+)
+async def erase_user(request: Request[Any, Any, Any], user: User) -> Erased:
+    """Delete all impressions and events of a user. Weights that were learned stay: they hold no one's data."""
+    # As it was sent: to the framework a//b and a/ are a/b and a, but they may be users of their own.
+    raw = request.scope.get("raw_path", b"").decode("latin-1").partition("?")[0]
+    sent = unquote(raw.partition("/v1/users/")[2]) or user.removeprefix("/")
+    return await asyncio.to_thread(rankers.erase_user, request.app.state.engine, sent)

@@ -1,0 +1,98 @@
+"""API keys: who may do what, with which rankers, until when. Digests are stored: a lost key is replaced, not found."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from typing import NamedTuple
+
+from rankloop.service.errors import NotAllowed, NotAuthenticated
+from rankloop.service.settings import SCOPES, Settings, is_loopback
+from rankloop.service.store.keys import Known
+
+
+def new_token() -> str:
+    """A key nobody can guess: 192 bits, so a plain digest of it is safe to store."""
+    return f"rl_{secrets.token_urlsafe(24)}"
+
+
+def digest(token: str) -> str:
+    """What is stored of a key."""
+    return sha256(token.encode()).hexdigest()
+
+
+class Key(NamedTuple):
+    """What a caller may do."""
+
+    scopes: frozenset[str]
+    rankers: frozenset[str] | None = None  # those it is for; None: all
+    expires: float | None = None
+
+    def has(self, scope: str) -> bool:
+        """Whether it has a scope; who may change may look."""
+        return scope in self.scopes or (scope == "read" and "admin" in self.scopes)
+
+    def is_for(self, ranker: str) -> bool:
+        """Whether it is for a ranker."""
+        return self.rankers is None or ranker in self.rankers
+
+    @property
+    def sees_rankers(self) -> bool:
+        """Whether the caller may know which rankers there are."""
+        return self.has("read") and self.rankers is None
+
+
+EVERYTHING = Key(frozenset(SCOPES))  # where no key is asked for
+
+
+class Keys:
+    """The keys of the settings and of the store. On loopback a service is open where there has never been one; any
+    other is closed."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self._fixed = {digest(token): Key(scopes) for token, scopes in settings.parsed_keys().items()}
+        self._stored: dict[str, Key] = {}
+        self._clock = clock
+        self._loopback = is_loopback(settings.host)
+        self._keyed = bool(self._fixed)
+
+    def refresh(self, known: Known) -> None:
+        """Take over the keys that are in the store now. Once there was one, there is no way back to none."""
+        # A later release may know more scopes: they open nothing here.
+        self._stored = {
+            one.digest: Key(frozenset(one.scopes.split("+")).intersection(SCOPES), one.rankers, one.expires)
+            for one in known.keys
+        }
+        self._keyed = self._keyed or known.keyed
+
+    @property
+    def off(self) -> bool:
+        """Whether no key is asked for."""
+        return self._loopback and not self._keyed
+
+    def check(self, header: str | None, scope: str | None, ranker: str | None = None) -> Key:
+        """The caller's key; refused without an `Authorization` header that carries one with `scope` (None: any key) and
+        for `ranker` (None: this is about no ranker)."""
+        if self.off:
+            return EVERYTHING
+        kind, _, token = (header or "").partition(" ")
+        if kind.lower() != "bearer" or not token:
+            raise NotAuthenticated(
+                "this service asks for a key; send the header 'Authorization: Bearer KEY' "
+                "(`rankloop keys create NAME --scopes rank+feedback+admin` makes one)"
+            )
+        known = digest(token.strip())
+        key = self._fixed.get(known) or self._stored.get(known)
+        if key is None:
+            raise NotAuthenticated("the key is not known here; `rankloop keys list` shows which there are")
+        if key.expires is not None and self._clock() >= key.expires:
+            ended = time.strftime("%Y-%m-%d %H:%M", time.gmtime(key.expires))
+            raise NotAuthenticated(f"the key has ended, at {ended} UTC; `rankloop keys create` makes another")
+        if scope is not None and not key.has(scope):
+            have = "+".join(s for s in SCOPES if s in key.scopes)
+            raise NotAllowed(f"this needs a key with scope {scope!r}, the one sent has {have}")
+        if ranker is not None and not key.is_for(ranker):
+            raise NotAllowed(f"the key sent is for other rankers: {', '.join(sorted(key.rankers or ()))}")
+        return key

@@ -1,0 +1,207 @@
+"""A look at a ranker: what it has learned, how it stands, and how its lists fared. Only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from rankloop import codec, registry
+from rankloop.learner import Learner, params
+from rankloop.service.offline.replay import find_ranker
+from rankloop.service.ranking import model as models
+from rankloop.service.store import admin, log, shown
+from rankloop.service.store.database import Connection, Database
+from rankloop.service.telemetry import movement
+from rankloop.service.wire.calls import RankAnswer
+from rankloop.types import Array
+
+BUCKETS = 40  # points of the curves
+BATCH = 5000
+
+
+@dataclass
+class Numbers:
+    """One array of a learner's state."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+    least: float | None
+    mean: float | None
+    largest: float | None
+
+
+@dataclass
+class Weight:
+    """What a linear learner has learned of a feature."""
+
+    feature: str
+    weight: float
+    confidence: float | None  # half the width of its interval, if the learner tells
+
+
+@dataclass
+class Learned:
+    """A learner, from the inside."""
+
+    learner: str
+    parameters: dict[str, Any]
+    state: list[Numbers]
+    weights: list[Weight]
+
+
+@dataclass
+class Curves:
+    """How lists fared, in equal parts of the outcomes first … first + lists - 1."""
+
+    first: int
+    lists: int
+    clicks: list[float] = field(default_factory=list)  # a list
+    reciprocal_rank: list[float] = field(default_factory=list)  # of the first click, 0 without one
+    explored: list[float | None] = field(default_factory=list)  # share of positions that are not in the order of scores
+    fallbacks: list[float] = field(default_factory=list)  # share of lists that were not the learner's
+    by_position: list[float] = field(default_factory=list)  # clicks a display, from the top
+
+
+@dataclass
+class Inspection:
+    """A ranker as the store has it."""
+
+    ranker: str
+    spec: dict[str, Any]
+    serving: str
+    learning: bool
+    created: float
+    outcomes: int
+    learned: int
+    lag: int
+    open_impressions: int
+    learner_process: str | None
+    versions: list[dict[str, Any]]
+    learner: Learned
+    movement: dict[str, Any]  # as GET …/movement tells it, of the snapshot
+    curves: Curves
+
+
+def look_inside(learner: Learner, names: Sequence[str] = ()) -> Learned:
+    """The state of a learner; `names` of its features, as far as they are known."""
+    state = [
+        Numbers(
+            name,
+            list(array.shape),
+            str(array.dtype),
+            *((float(f(array)) for f in (np.min, np.mean, np.max)) if _is_number(array) else (None, None, None)),
+        )
+        for name, array in learner.state().items()
+    ]
+    weights = []
+    theta = models.weights_of(learner)
+    if isinstance(theta, np.ndarray) and theta.ndim == 1:
+        tell = getattr(learner, "confidence", None)
+        sure: Array | None = tell() if callable(tell) else None
+        for j, weight in enumerate(theta.tolist()):
+            known = None if sure is None or sure.size != theta.size else float(sure[j])
+            base = j == theta.size - 1 and params(learner).get("start") == "base"
+            name = models.BASE_ORDER if base else names[j] if j < len(names) else f"feature {j + 1}"
+            weights.append(Weight(name, weight, known))
+    return Learned(registry.name_of(learner), params(learner), state, weights)
+
+
+def _is_number(array: Array) -> bool:
+    return array.size > 0 and array.dtype.kind in "biuf"
+
+
+def inspect_file(path: str) -> Learned:
+    """A learner that `rankloop.save` or `rankloop replay --out` wrote."""
+    return look_inside(registry.load(path))
+
+
+def inspect(database: Database, name: str, last: int = 20_000) -> Inspection:
+    """A ranker of a store; curves are over its `last` outcomes (0: all)."""
+    row = find_ranker(database, name)
+    return database.read(lambda connection: _read(connection, row, last))
+
+
+def _read(connection: Connection, row: admin.Ranker, last: int) -> Inspection:
+    name = row.name
+    outcomes, snapshot = log.heads(connection).get(name, 0), admin.snapshot(connection, name)
+    assert snapshot is not None  # every ranker has one from the start
+    model = models.load_model(row.spec, snapshot.generation, snapshot.seq, snapshot.state, f"the snapshot of {name!r}")
+    return Inspection(
+        ranker=name,
+        spec=msgspec.to_builtins(row.spec),
+        serving="live" if row.serving is None else f"v{row.serving}",
+        learning=row.learning,
+        created=row.created,
+        outcomes=outcomes,
+        learned=snapshot.seq,
+        lag=outcomes - snapshot.seq,
+        open_impressions=log.open_counts(connection)[name],
+        learner_process=admin.leases(connection).get(name, (None, 0))[0],
+        versions=[
+            {"version": one.version, "outcomes": one.seq, "created": one.created, "note": one.note}
+            for one in admin.versions(connection, name)
+        ],
+        learner=look_inside(model.learner, row.spec.features),
+        movement=_movement(connection, row, model),
+        curves=_curves(connection, name, max(0, outcomes - last) if last else 0, outcomes),
+    )
+
+
+def _movement(connection: Connection, row: admin.Ranker, model: models.Model) -> dict[str, Any]:
+    bodies = shown.latest_bodies(connection, row.name, row.epoch, movement.LOOKED_AT)
+    found: dict[str, Any] = msgspec.to_builtins(
+        movement.told(row.name, f"live@{model.learned}", movement.looked_at(model, bodies), movement.noticed(model))
+    )
+    return found
+
+
+def _curves(connection: Connection, name: str, first: int, end: int) -> Curves:
+    sql = (
+        "SELECT o.seq, o.feedback, i.answer FROM outcomes o JOIN impressions i ON i.id = o.impression_id "
+        f"WHERE o.ranker = ? AND o.seq >= ? ORDER BY o.seq LIMIT {BATCH}"
+    )
+    answers = msgspec.json.Decoder(RankAnswer)
+    figures: list[list[float]] = []  # clicks, reciprocal rank, explored, positions with a score, fallback
+    shown, clicked = np.zeros(1000), np.zeros(1000)
+    at = first
+    while rows := [one for one in connection.rows(sql, name, at) if one[0] < end]:
+        for _, feedback, answer in rows:
+            values = np.array(msgspec.json.decode(feedback)) > 0
+            told = answers.decode(answer)
+            items = told.items
+            hit = np.flatnonzero(values)
+            shown[: len(items)] += 1
+            clicked[hit] += 1
+            scores = [item.score for item in items if item.score is not None]
+            moved = np.count_nonzero(np.argsort(-np.array(scores), kind="stable") != np.arange(len(scores)))
+            reciprocal = 1.0 / (1 + int(hit[0])) if hit.size else 0.0
+            figures.append([hit.size, reciprocal, int(moved), len(scores), told.fallback])
+        at = rows[-1][0] + 1
+    if not figures:
+        return Curves(first, 0)
+    table = np.array(figures, np.float64)
+    parts = np.array_split(table, min(BUCKETS, len(table)))
+    deepest = int(np.flatnonzero(shown)[-1]) + 1
+    return Curves(
+        first,
+        len(table),
+        clicks=[float(part[:, 0].mean()) for part in parts],
+        reciprocal_rank=[float(part[:, 1].mean()) for part in parts],
+        explored=[float(part[:, 2].sum() / part[:, 3].sum()) if part[:, 3].any() else None for part in parts],
+        fallbacks=[float(part[:, 4].mean()) for part in parts],
+        by_position=(clicked[:deepest] / shown[:deepest]).tolist(),
+    )
+
+
+def is_learner_file(path: str) -> bool:
+    """Whether a file begins as a saved learner does."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(codec.MAGIC)) == codec.MAGIC
+    except OSError:
+        return False

@@ -1,0 +1,234 @@
+"""Replay: rebuild what a ranker has learned from its log, and say whether the bits are those that were stored.
+
+What is learned is a fold over outcomes, so any version, and any point between two, can be had again: load where the
+fold began (a fresh learner, or the version that was rolled back to) and learn on. On the way every state that was kept
+is compared, bit by bit. This only reads: a running service does not notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from rankloop import codec
+from rankloop.errors import InvalidParameter, RankloopError, UnknownName
+from rankloop.learner import Learner
+from rankloop.service.ranking import model as models
+from rankloop.service.store import admin, lineage, log, open_database, schema
+from rankloop.service.store.database import Connection, Database, SQLite
+from rankloop.service.store.log import Outcome
+from rankloop.service.wire.rankers import Spec
+
+BATCH = 1000  # outcomes read at a time: some ten MB
+TELL = 100  # outcomes between two reports of progress
+Progress = Callable[[int, int], None]  # how many outcomes are done, and of how many
+
+
+class LogCut(RankloopError):
+    """Outcomes that the fold needs are not in the log any more."""
+
+
+class State(NamedTuple):
+    """A state that is stored, and where in the log it belongs."""
+
+    name: str  # "fresh", "v3", "snapshot"
+    seq: int
+    state: bytes
+
+
+class Compared(NamedTuple):
+    """A stored state that replay came past."""
+
+    name: str
+    seq: int
+    equal: bool
+
+
+class Rebuilt(NamedTuple):
+    """What came of a replay."""
+
+    learner: Learner
+    seq: int  # outcomes 0 … seq-1 are behind it
+    start: str  # the stored state it began with
+    start_seq: int
+    learned: int  # outcomes that were learned
+    failed: int  # those that the learner refused, as it did when they came
+    compared: list[Compared]
+    note: str
+
+    @property
+    def equal(self) -> bool:
+        """Whether all stored states on the way were met bit for bit."""
+        return all(one.equal for one in self.compared)
+
+
+@contextmanager
+def open_store(url: str) -> Iterator[Database]:
+    """A store to look at; it must be there, and is not changed."""
+    database = open_database(url)
+    if isinstance(database, SQLite) and not Path(database.path).is_file():
+        raise InvalidParameter(f"there is no store at {database.path}; give the file or URL that `rankloop serve` has")
+    try:
+        schema.require_current(database)
+        yield database
+    finally:
+        database.forget()
+
+
+def find_ranker(database: Database, name: str) -> admin.Ranker:
+    """A ranker of the store."""
+    found = database.read(lambda connection: admin.ranker(connection, name))
+    if found is None:
+        names = [one.name for one in database.read(admin.rankers)]
+        raise UnknownName.among("ranker", name, names or ["none in this store"])
+    return found
+
+
+def outcomes(database: Database, name: str, first: int, end: int) -> Iterator[Outcome]:
+    """The outcomes first … end-1 as far as they are in the log, read in portions."""
+    while first < end:
+        some = database.read(lambda c, at=first: log.outcomes_from(c, name, at, min(BATCH, end - at)))  # type: ignore[misc]
+        some = [outcome for outcome in some if outcome.seq < end]
+        if not some:
+            return
+        yield from some
+        first = some[-1].seq + 1
+
+
+def rebuild(
+    database: Database,
+    name: str,
+    version: int | None = None,
+    at: int | None = None,
+    start: int | None = None,
+    on_progress: Progress | None = None,
+) -> Rebuilt:
+    """Rebuild a version, or the state after `at` outcomes, or (neither) the newest.
+
+    From where its fold began, or from version `start`. Where outcomes in between are gone (retention, users who were
+    erased), from the first state kept after them.
+    """
+    row = find_ranker(database, name)
+    plan = database.read(lambda connection: _plan(connection, row, version, at, start))
+    spec = _spec_of(row.spec, plan.start)
+    model = models.load_model(spec, 0, plan.start.seq, plan.start.state, f"{plan.start.name} of ranker {name!r}")
+    learned = failed = 0
+    compared = []
+    waiting = list(plan.on_the_way)
+
+    def compare() -> None:
+        while waiting and waiting[0].seq == model.learned:
+            kept = waiting.pop(0)
+            compared.append(Compared(kept.name, kept.seq, model.state()[1] == kept.state))
+
+    compare()
+    total = plan.end - plan.start.seq
+    for outcome in outcomes(database, name, plan.start.seq, plan.end):
+        if outcome.seq != model.learned:
+            break
+        try:
+            learned += model.learn(outcome, plan.epoch)
+        except MemoryError:
+            raise
+        except (Exception, SystemExit):  # the service passed it over, too
+            failed += 1
+        compare()
+        if on_progress and (model.learned - plan.start.seq) % TELL == 0:
+            on_progress(model.learned - plan.start.seq, total)
+    if model.learned < plan.end:
+        raise LogCut(f"outcome {model.learned:,} of ranker {name!r} was deleted meanwhile; start again")
+    return Rebuilt(model.learner, model.learned, plan.start.name, plan.start.seq, learned, failed, compared, plan.note)
+
+
+# -- from where to where -------------------------------------------------------------------------------------------
+
+
+class _Plan(NamedTuple):
+    start: State
+    epoch: int
+    end: int
+    on_the_way: list[State]  # to compare with, in the order of the log
+    note: str
+
+
+def _plan(connection: Connection, row: admin.Ranker, version: int | None, at: int | None, start: int | None) -> _Plan:
+    if version is not None and at is not None:
+        raise InvalidParameter("give a version or a point of the log, not both")
+    head = log.heads(connection).get(row.name, 0)
+    origins = lineage.origins(connection, row.name)
+    note = ""
+    if not origins:
+        note = "an earlier release made this ranker and did not note where learning began: taken as fresh at 0"
+        origins = [lineage.Origin(row.generation, row.epoch, 0, models.fresh_state(row.spec))]
+    kept = lineage.kept(connection, row.name)
+    known = {one.version: one for one in kept}
+    for number in (version, start):
+        if number is not None and number not in known:
+            has = ", ".join(map(str, known)) or "none"
+            raise UnknownName(f"ranker {row.name!r} has no version {number}; it has {has}")
+
+    if version is not None:
+        wanted = known[version].generation
+        origin = next((one for one in origins if one.generation == wanted), origins[0])
+        end = known[version].seq
+    else:
+        if at is not None and not 0 <= at <= head:
+            raise InvalidParameter(f"at is {at}; ranker {row.name!r} has outcomes 0 to {head}: give one of these")
+        end = head if at is None else at
+        origin = [one for one in origins if one.seq <= end or one is origins[0]][-1]
+
+    first = "fresh" if origin is origins[0] or origin.epoch != origins[origins.index(origin) - 1].epoch else "rollback"
+    states = [State(first, origin.seq, origin.state)]
+    states += [
+        State(f"v{one.version}", one.seq, one.state)
+        for one in kept
+        if one.generation in (origin.generation, None) and origin.seq <= one.seq <= end
+    ]
+    snapshot = admin.snapshot(connection, row.name)
+    if snapshot is not None and snapshot.generation == origin.generation and snapshot.seq <= end:
+        states.append(State("snapshot", snapshot.seq, snapshot.state))
+    states = [states[0], *sorted(states[1:], key=lambda state: state.seq)]
+    begin = states[0]
+    if start is not None:
+        begin = next((one for one in states if one.name == f"v{start}"), begin)
+        if begin.name != f"v{start}":
+            raise InvalidParameter(
+                f"version {start} does not lie before what is to be rebuilt, or another fold made it"
+            )
+    elif lineage.logged(connection, row.name, origin.seq, end) < end - origin.seq:
+        earlier = [one for one in states if version is None or one.seq < end]
+        begin, gone = _after_the_gap(connection, row.name, earlier, end)
+        note = f"outcomes before {gone:,} are not all in the log any more: begun with {begin.name}"
+    return _Plan(begin, origin.epoch, end, [one for one in states if one.seq >= begin.seq and one is not begin], note)
+
+
+def _after_the_gap(connection: Connection, name: str, states: list[State], end: int) -> tuple[State, int]:
+    """The first state from which on nothing is missing in the log, and where what is there without a gap begins."""
+    low, high = states[0].seq, end  # the log is whole from `high` on, not from `low` on
+    while high - low > 1:
+        middle = (low + high) // 2
+        if lineage.logged(connection, name, middle, end) == end - middle:
+            high = middle
+        else:
+            low = middle
+    for state in states:
+        if state.seq >= high:
+            return state, high
+    raise LogCut(
+        f"outcomes before {high:,} of ranker {name!r} are gone (retention, or users who were erased), and no version "
+        f"between there and {end:,} was kept: there is nothing to begin with. A kept version can be had as it is: "
+        "name it as the one to begin with"
+    )
+
+
+def _spec_of(spec: Spec, start: State) -> Spec:
+    """The spec that a state is of: learner, features and what else it hangs on may have changed at a reset."""
+    _, meta = codec.loads(start.state, start.name)
+    try:
+        return msgspec.convert({**msgspec.to_builtins(spec), **meta["fixed"]}, Spec)
+    except (KeyError, msgspec.ValidationError) as error:
+        raise RankloopError(f"{start.name} does not say which spec it is of ({error})") from None

@@ -1,0 +1,202 @@
+"""What an operator does with experiments: start, look, stop. Blocking: call in a thread."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from rankloop.errors import InvalidParameter
+from rankloop.service.engine import Engine
+from rankloop.service.errors import Conflict, UnknownRanker
+from rankloop.service.experiments import evidence
+from rankloop.service.ranking import model as models
+from rankloop.service.store import admin, trials
+from rankloop.service.store.database import Connection
+from rankloop.service.wire.experiments import Experiment, ExperimentRequest
+
+logger = logging.getLogger("rankloop")
+
+
+class UnknownExperiment(UnknownRanker):
+    """The ranker has no experiment of that number."""
+
+
+def start(engine: Engine, name: str, terms: ExperimentRequest) -> Experiment:
+    """Begin to compare a ranker with something else."""
+    now = engine.clock()
+
+    def change(connection: Connection) -> int:
+        row = admin.ranker(connection, name, lock=True)
+        if row is None:
+            raise _unknown(engine, name)
+        trials.settle(connection, name, now)
+        row = admin.ranker(connection, name) or row
+        exposure = terms.exposure or row.spec.exposure
+        if exposure == "shadow":
+            raise Conflict(
+                f"ranker {name!r} is in shadow: what it shows is your order. To try its lists all the same, on a share "
+                'of the requests, say which: "exposure": "full", or "bounded"'
+            )
+        if terms.mixing == "probabilistic" and exposure != "full":
+            raise InvalidParameter(
+                f'mixing is "probabilistic", which may show any item anywhere, and exposure is {exposure!r}, which may '
+                'not; take "team-draft"'
+            )
+        for other in trials.running(connection, name):
+            if other.kind == "experiment":
+                raise Conflict(
+                    f"experiment {other.id} of ranker {name!r} is running, and there is one at a time; wait, or "
+                    f"POST /v1/rankers/{name}/experiments/{other.id}/stop"
+                )
+            if terms.share + other.terms.share > 1.0:
+                raise Conflict(
+                    f"share is {terms.share:g}, but the guardrail of ranker {name!r} has {other.terms.share:g} of the "
+                    f"requests; take at most {1.0 - other.terms.share:g}, or change the guardrail"
+                )
+        _check_rival(connection, engine, row, terms)
+        settled = msgspec.structs.replace(terms, exposure=exposure)
+        return trials.begin(connection, row, "experiment", settled, now)
+
+    number = engine.writer.do(change)
+    logger.info("ranker %s: experiment %d began, against %s, share %g", name, number, terms.against, terms.share)
+    engine.load(name)
+    return one(engine, name, number)
+
+
+def listed(engine: Engine, name: str) -> list[Experiment]:
+    """The experiments and guardrails of a ranker, the newest first; the last hundred of them."""
+
+    def read(connection: Connection) -> list[trials.Trial]:
+        if admin.ranker(connection, name) is None:
+            raise _unknown(engine, name)
+        return trials.trials(connection, name)
+
+    now = engine.clock()
+    return [told(found, now) for found in engine.database.read(read)]
+
+
+def one(engine: Engine, name: str, number: int) -> Experiment:
+    """One of them."""
+
+    def read(connection: Connection) -> trials.Trial:
+        if admin.ranker(connection, name) is None:
+            raise _unknown(engine, name)
+        found = trials.trial(connection, name, number)
+        if found is None:
+            raise _no_experiment(connection, name, number)
+        return found
+
+    return told(engine.database.read(read), engine.clock())
+
+
+def stop(engine: Engine, name: str, number: int) -> Experiment:
+    """End an experiment; one that has ended stays as it is. Lists whose feedback comes later do not count."""
+    now = engine.clock()
+
+    def change(connection: Connection) -> bool:
+        if admin.ranker(connection, name, lock=True) is None:
+            raise _unknown(engine, name)
+        found = trials.trial(connection, name, number)
+        if found is None:
+            raise _no_experiment(connection, name, number)
+        if found.kind == "guardrail" and found.state == "running":
+            raise Conflict(
+                f"{number} is the guardrail of ranker {name!r}, which is part of its spec; "
+                f'PUT /v1/rankers/{name} with "guardrail": null'
+            )
+        trials.end(connection, name, number, "it was stopped", now)
+        return found.state == "running"
+
+    if engine.writer.do(change):
+        logger.info("ranker %s: experiment %d was stopped", name, number)
+    engine.load(name)
+    return one(engine, name, number)
+
+
+def told(found: trials.Trial, now: float) -> Experiment:
+    """An experiment as it is told."""
+    terms, tally = found.terms, found.tally
+    watch = evidence.watched(tally, terms.alpha)
+    running = found.state == "running"
+    more = evidence.forecast(tally, terms.alpha, terms.effect) if running else evidence.Forecast(None, None)
+    rate = evidence.rate(tally, found.started, now) if running else 0.0
+
+    def seconds(lists: int | None) -> float | None:
+        return None if lists is None or (lists and not rate) else lists / rate if lists else 0.0
+
+    return Experiment(
+        id=found.id,
+        ranker=found.ranker,
+        kind=found.kind,
+        against=f"v{terms.against}" if isinstance(terms.against, int) else terms.against,
+        share=terms.share,
+        mixing=terms.mixing,
+        exposure=terms.exposure or "full",
+        alpha=terms.alpha,
+        effect=terms.effect,
+        note=terms.note,
+        state=found.state,  # type: ignore[arg-type]
+        reason=found.reason,
+        started=found.started,
+        ended=found.ended,
+        lists=tally.lists,
+        wins=tally.wins,
+        losses=tally.losses,
+        decided=tally.wins + tally.losses,
+        preference=watch.mean if tally.lists else None,
+        interval=watch.interval(),
+        level=1.0 - terms.alpha,
+        verdict=tally.verdict,
+        evidence=tally.evidence,
+        lists_needed=more.needed,
+        seconds_needed=seconds(more.needed),
+        lists_likely=more.likely,
+        seconds_likely=seconds(more.likely),
+        lists_per_second=rate,
+    )
+
+
+# -- helpers -------------------------------------------------------------------------------------------------------
+
+
+def _check_rival(connection: Connection, engine: Engine, row: admin.Ranker, terms: ExperimentRequest) -> None:
+    """Refuse a rival that is not there, is the ranker itself, or wants what requests do not carry."""
+    against, name = terms.against, row.name
+    if against == "base":
+        return
+    if isinstance(against, int):
+        stored = admin.version_state(connection, name, against)
+        if stored is None:
+            known = ", ".join(str(version.version) for version in admin.versions(connection, name)) or "none"
+            raise UnknownRanker(f"ranker {name!r} has no version {against}; it has {known}")
+        if against == row.serving:
+            raise Conflict(f'ranker {name!r} serves version {against}; compare it with another one, "live" or "base"')
+        models.load_model(row.spec, 0, 0, stored[1], f"version {against} of ranker {name!r}")
+        return
+    if against == "live":
+        if row.serving is None:
+            raise Conflict(f"ranker {name!r} serves what it learns; there is nothing else that is live")
+        return
+    if against == name:
+        raise Conflict(
+            f'a ranker cannot be compared with itself; against is {against!r}: give "base", a version or another'
+        )
+    other = admin.ranker(connection, against)
+    if other is None:
+        raise UnknownRanker.among("ranker", against, ["base", "live", *sorted(engine.rankers)])
+    missing = [feature for feature in other.spec.features if feature not in row.spec.features]
+    if missing:
+        raise Conflict(
+            f"ranker {against!r} needs feature {missing[0]!r}, which requests to {name!r} do not carry; a rival can "
+            "only use features of the ranker"
+        )
+
+
+def _unknown(engine: Engine, name: str) -> Exception:
+    return UnknownRanker.among("ranker", name, sorted(engine.rankers) or ["none yet; make one with PUT"])
+
+
+def _no_experiment(connection: Connection, name: str, number: int) -> UnknownExperiment:
+    known = ", ".join(str(trial.id) for trial in trials.trials(connection, name, 20)) or "none"
+    return UnknownExperiment(f"ranker {name!r} has no experiment {number}; it has {known}")

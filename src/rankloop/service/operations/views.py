@@ -1,0 +1,201 @@
+"""What people who watch a ranker see of it: curves, latest lists, weights, movement. Blocking: call in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from rankloop import codec
+from rankloop.errors import InvalidInput
+from rankloop.service.engine import Engine
+from rankloop.service.errors import UnknownRanker
+from rankloop.service.ranking.live_ranker import LiveRanker
+from rankloop.service.ranking.model import BASE_ORDER, weights_of
+from rankloop.service.store import series as buckets
+from rankloop.service.store import shown
+from rankloop.service.store.series import RESOLUTIONS, Bucket
+from rankloop.service.telemetry.movement import looked_at, noticed, told
+from rankloop.service.wire.calls import RankAnswer
+from rankloop.service.wire.watch import (
+    Doubt,
+    Movement,
+    Point,
+    PositionRate,
+    Series,
+    ShownItem,
+    ShownList,
+    Weight,
+    Weights,
+)
+from rankloop.telling import Confident, Explains, Explanation
+from rankloop.types import Impression
+
+FRESH = 1.0  # seconds for which an answer is as good as a new one
+LONGER = 10  # times as long for one that takes a hundred lists to make: it changes slowly
+POINTS = 90  # of a curve, if no step is asked for: as many as can be told apart on a page
+STEPS = (10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
+MOST_POINTS = 3000
+DOUBTS = 20
+
+
+class Recent:
+    """Answers that were just made: ten pages that watch a ranker cost as much as one."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[Any, ...], tuple[float, asyncio.Future[bytes]]] = {}
+
+    async def get(self, make: Callable[..., Any], engine: Engine, *arguments: Any) -> bytes:
+        """The JSON of `make(engine, *arguments)`, at most a second old, or ten if it is costly."""
+        key, now = (make, *arguments), time.monotonic()
+        for old in [key for key, (made, _) in self._answers.items() if now - made > _lasts(key[0])]:
+            del self._answers[old]
+        if key not in self._answers:
+            work = asyncio.to_thread(lambda: msgspec.json.encode(make(engine, *arguments)))
+            self._answers[key] = now, asyncio.ensure_future(work)
+        answer = self._answers[key][1]
+        try:
+            return await asyncio.shield(answer)
+        except Exception:
+            self._answers.pop(key, None)  # what went wrong may be right in a moment
+            raise
+
+
+def _lasts(view: Callable[..., Any]) -> float:
+    return FRESH * LONGER if view is movement else FRESH
+
+
+def series(engine: Engine, name: str, seconds: int, step: int | None) -> Series:
+    """How a ranker fared in the last `seconds`, in steps of about `step`."""
+    _live(engine, name)
+    now = engine.clock()
+    wanted = step or next((s for s in STEPS if s * POINTS >= seconds), STEPS[-1])
+    kept = max((s for s in RESOLUTIONS if s <= wanted and RESOLUTIONS[s] >= seconds), default=max(RESOLUTIONS))
+    width = max(wanted // kept, 1) * kept
+    since = (now - seconds) // width * width
+    if seconds / width > MOST_POINTS:
+        raise InvalidInput(
+            f"{seconds} seconds in steps of {width} are more than {MOST_POINTS} points; take a longer step"
+        )
+    groups: dict[int, Bucket] = {}
+    total = Bucket()
+    for start, bucket in engine.database.read(lambda c: list(buckets.between(c, name, kept, since + kept))):
+        groups.setdefault(start // width * width, Bucket()).add(bucket)
+        total.add(bucket)
+    total.clicks.extend([0] * (len(total.shown) - len(total.clicks)))
+    counts = zip(total.shown, total.clicks, strict=True)
+    return Series(
+        ranker=name,
+        now=now,
+        since=since,
+        step=width,
+        points=[_point(start, bucket) for start, bucket in groups.items()],
+        positions=[PositionRate(i, n, clicked) for i, (n, clicked) in enumerate(counts, 1)],
+    )
+
+
+def _point(start: int, bucket: Bucket) -> Point:
+    def mean(total: float, count: int) -> float | None:
+        return total / count if count else None
+
+    return Point(
+        start=start,
+        lists=bucket.lists,
+        outcomes=bucket.outcomes,
+        clicks=mean(sum(bucket.clicks), bucket.outcomes),
+        reciprocal_rank=mean(bucket.reciprocal, bucket.clicked),
+        explored=mean(bucket.explored, bucket.positions),
+        uncertain=mean(bucket.uncertain, bucket.pairs),
+        fallbacks=mean(bucket.fallbacks, bucket.lists),
+        lag=bucket.lag,
+        ndcg=mean(bucket.ndcg, bucket.judged),
+    )
+
+
+def impressions(engine: Engine, name: str, limit: int) -> list[ShownList]:
+    """The latest lists, the newest first."""
+    live = _live(engine, name)
+    found = engine.database.read(lambda c: shown.newest(c, name, limit))
+    return [_shown(live, one) for one in found]
+
+
+def _shown(live: LiveRanker, one: shown.Seen) -> ShownList:
+    impression = codec.load_impression(one.body)
+    answer = msgspec.json.decode(one.answer, type=RankAnswer)
+    belief = None if answer.fallback else _belief(live, impression, answer)
+    places = [None] * impression.k if belief is None else (np.argsort(belief.best) + 1).tolist()
+    # Of no pairs nothing is known; and what stands in a mixed list against belief was put there by a rival.
+    told = None if belief is None or not belief.pairs or answer.experiment is not None else belief
+    # Silence that became an outcome says: nothing was clicked.
+    values = one.seen or [0.0 if one.kind else None] * impression.k
+    doubts = [Doubt(p + 1, q + 1, places[p] > places[q]) for p, q in (told.uncertain.tolist() if told else ())]
+    doubts.sort(key=lambda doubt: (not doubt.swapped, doubt.lower - doubt.upper, doubt.upper))
+    return ShownList(
+        impression_id=one.id,
+        created=one.created,
+        query=impression.query,
+        version=answer.version,
+        exposure=answer.exposure,
+        reason=answer.reason,
+        experiment=answer.experiment,
+        items=[
+            ShownItem(item, slot, base + 1, place, value)
+            for slot, (item, base, place, value) in enumerate(
+                zip(impression.items.tolist(), impression.order.tolist(), places, values, strict=True), 1
+            )
+        ],
+        pairs=told.pairs if told else None,
+        uncertain=len(doubts) if told else None,
+        doubts=doubts[:DOUBTS],
+        outcome=cast(Any, "open" if one.open else one.kind or "ignored"),
+        learned=one.learn and (one.open or one.kind is not None),
+    )
+
+
+def _belief(live: LiveRanker, impression: Impression, answer: RankAnswer) -> Explanation | None:
+    """What the learner says of a list, or its scores do; None if nothing is known."""
+    if isinstance(live.model.learner, Explains):
+        return live.model.explain(impression)
+    scores = [item.score for item in answer.items]
+    if None in scores:
+        return None
+    best = np.lexsort((impression.order, -np.array(scores, np.float64)))
+    return Explanation(best, np.zeros((0, 2), np.int64), 0)
+
+
+def weights(engine: Engine, name: str, limit: int) -> Weights:
+    """What the model that ranks thinks of each feature."""
+    live = _live(engine, name)
+    model, names = live.serving, list(live.schema.names)
+    with model.looked_at() as learner:
+        theta, learned = weights_of(learner), model.learned
+        bounds = learner.confidence() if isinstance(learner, Confident) else None
+    found = []
+    if theta is not None and theta.size == len(names) + 1:
+        names.append(BASE_ORDER)
+    if theta is not None and theta.size == len(names):  # before that nothing is learned, and all are 0
+        largest = np.argsort(-np.abs(theta), kind="stable")[:limit].tolist()
+        found = [Weight(names[j], float(theta[j]), None if bounds is None else float(bounds[j])) for j in largest]
+    return Weights(name, live.version(learned), theta is not None, len(names), found)
+
+
+def movement(engine: Engine, name: str, limit: int) -> Movement:
+    """How far what ranks has moved from the caller's order, over the latest lists."""
+    live = _live(engine, name)
+    bodies = engine.database.read(lambda c: shown.latest_bodies(c, name, live.row.epoch, limit))
+    serving = live.serving
+    found = looked_at(serving, bodies)
+    # A promoted version stands still; what users do is noticed by the model that learns behind it.
+    drift = noticed(live.model)
+    return told(name, live.version(serving.learned), found, drift)
+
+
+def _live(engine: Engine, name: str) -> LiveRanker:
+    live = engine.rankers.get(name) or engine.load(name)
+    if live is None:
+        raise UnknownRanker.among("ranker", name, sorted(engine.rankers) or ["none yet; make one with PUT"])
+    return live

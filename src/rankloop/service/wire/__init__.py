@@ -1,0 +1,1 @@
+"""What travels over HTTP, as msgspec structs: OpenAPI, client, engine and store all read these."""

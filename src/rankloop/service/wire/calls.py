@@ -1,0 +1,100 @@
+"""The two calls that come with every user: rank and feedback, their answers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from rankloop.service.wire.basics import Exposure, ItemId, Text, Word
+
+EventStatus = Literal["accepted", "duplicate", "late", "orphan", "rejected"]
+
+
+class Candidate(Struct, forbid_unknown_fields=True, gc=False):
+    """One item that may be shown."""
+
+    id: Annotated[ItemId, Meta(description="all strings or all integers", examples=["red-shoe"])]
+    features: Annotated[
+        dict[str, float] | list[float] | None,
+        Meta(
+            description="by name, or as a list in the order of the ranker's feature names",
+            examples=[{"bm25": 7.2, "price": 20.0}],
+        ),
+    ] = None
+
+
+class RankRequest(Struct, forbid_unknown_fields=True):
+    """Candidates in the order you would show them (the base order)."""
+
+    candidates: Annotated[list[Candidate], Meta(min_length=1)]
+    query: Text = ""
+    k: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    request_id: Annotated[
+        Word | None, Meta(description="the same request_id gets the same answer, however often it is sent")
+    ] = None
+    user: Annotated[Word | None, Meta(description="whom `DELETE /v1/users/{user}` forgets")] = None
+
+
+class Contribution(Struct):
+    """A feature's share of a linear score: weight x value."""
+
+    value: float
+    weight: float
+    contribution: float
+
+
+class RankedItem(Struct, omit_defaults=True):
+    """An item at its position, 1 is the top."""
+
+    id: ItemId
+    position: int
+    score: float | None
+    features: dict[str, Contribution] | UnsetType = UNSET
+
+
+class RankAnswer(Struct):
+    """What to show. Send feedback with its impression_id."""
+
+    impression_id: Annotated[
+        str | None, Meta(description="null only if the store is down: show the list, there is nothing to report")
+    ]
+    ranker: str
+    version: Annotated[
+        str, Meta(description="live@N: learned from N outcomes; vN: a version that was promoted", examples=["live@42"])
+    ]
+    exposure: Exposure
+    fallback: Annotated[bool, Meta(description="true: your own order, because of `reason`")]
+    items: list[RankedItem]
+    reason: str | None = None
+    request_id: str | None = None
+    experiment: Annotated[int | None, Meta(description="the experiment (or guardrail) this list was mixed for")] = None
+
+
+class FeedbackEvent(Struct, forbid_unknown_fields=True):
+    """What a user did with an impression; several events of one impression are joined."""
+
+    event_id: Annotated[str, Meta(min_length=1, max_length=512, description="yours; sent twice it counts once")]
+    impression_id: Annotated[str, Meta(min_length=1, max_length=64)]
+    clicks: Annotated[
+        list[ItemId] | None, Meta(description="ids that were clicked; [] says: none", examples=[["red-shoe"]])
+    ] = None
+    grades: Annotated[dict[str, float] | None, Meta(description="id: grade")] = None
+    final: Annotated[
+        bool, Meta(description="true: nothing more will come, learn now; false: wait for the window to close")
+    ] = False
+
+
+class Receipt(Struct, omit_defaults=True):
+    """What became of an event."""
+
+    event_id: str | None
+    status: EventStatus
+    reason: str | None = None
+
+
+class FeedbackAnswer(Struct):
+    """A receipt an event, in the order they were sent, and how many of each kind."""
+
+    results: list[Receipt]
+    counts: dict[str, int]

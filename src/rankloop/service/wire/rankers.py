@@ -1,0 +1,124 @@
+"""Rankers as operators know them: the spec, the status, versions, and what became of logged lists and users."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
+
+from rankloop.service.wire.basics import Alpha, Exposure, Share, Text
+from rankloop.service.wire.experiments import Evidence
+
+Normalisation = Literal["query-minmax", "none"]
+
+
+class Guardrail(Struct, forbid_unknown_fields=True, frozen=True):
+    """A watch on the learned ranking: a share of the lists is mixed with the base order, and if users prefer the base
+    order, exposure goes down to shadow."""
+
+    share: Annotated[
+        Share, Meta(description="of the requests; the others are served as if there were no guardrail")
+    ] = 0.1
+    alpha: Annotated[
+        Alpha, Meta(description="how likely a ranking that is never worse is demoted, ever; however often one looks")
+    ] = 0.05
+
+
+class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """How a ranker ranks, what it shows of it, and how it takes feedback."""
+
+    learner: Annotated[str, Meta(description="a name of `rankloop learners`", examples=["hybrid"])] = "hybrid"
+    parameters: Annotated[
+        dict[str, Any], Meta(description="of the learner", extra_json_schema={"examples": [{"alpha": 0.3}]})
+    ] = {}
+    features: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=128)]],
+        Meta(description="names, in order; every candidate must carry all of them", examples=[["bm25", "price"]]),
+    ] = []
+    normalisation: Annotated[
+        Normalisation, Meta(description="query-minmax scales each feature to [0, 1] within a request")
+    ] = "query-minmax"
+    k: Annotated[int, Meta(ge=1, le=1000, description="how many positions are shown, unless a request says")] = 10
+    exposure: Annotated[
+        Exposure,
+        Meta(description="shadow: your order is shown; bounded: items move a little; full: the learner's list"),
+    ] = "shadow"
+    displacement: Annotated[
+        int, Meta(ge=0, le=1000, description="bounded: how many positions an item may move from your order")
+    ] = 3
+    window_seconds: Annotated[
+        float, Meta(ge=0.1, le=2_592_000, description="how long an impression waits for feedback that is not final")
+    ] = 1800.0
+    silence: Annotated[
+        Literal["no-click", "ignore"],
+        Meta(description="what it means when the window closes and nothing was reported"),
+    ] = "no-click"
+    timeout_ms: Annotated[
+        float, Meta(ge=1, le=60_000, description="a learner slower than this gives your order with fallback=true")
+    ] = 100.0
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    guardrail: Annotated[
+        Guardrail | None,
+        Meta(description="bounded, full: drops exposure to shadow if users prefer your order; null: off"),
+    ] = Guardrail()
+
+
+class VersionRequest(Struct, forbid_unknown_fields=True):
+    """Which version, and a note for what is kept."""
+
+    version: Annotated[
+        Annotated[int, Meta(ge=1, le=2**31)] | Literal["live"] | None,
+        Meta(description='promote: a number, "live", or none for what is learned now; rollback: a number, or none'),
+    ] = None
+    note: Text = ""
+
+
+class VersionInfo(Struct):
+    """An immutable copy of what was learned."""
+
+    version: int
+    learned: Annotated[int, Meta(description="how many outcomes it has seen")]
+    created: float
+    note: str
+    serving: bool
+
+
+class RankerStatus(Struct):
+    """A ranker as it stands."""
+
+    name: str
+    spec: Spec
+    serving: Annotated[str, Meta(description="live, or the promoted version as vN")]
+    learning: Annotated[bool, Meta(description="false after `pause`: feedback is kept but not learned")]
+    outcomes: Annotated[int, Meta(description="closed impressions so far")]
+    learned: Annotated[int, Meta(description="how many of them the learner is past: learned, or passed over")]
+    lag: Annotated[int, Meta(description="outcomes - learned")]
+    open_impressions: int
+    learner_process: Annotated[str | None, Meta(description="who holds the lease and learns")]
+    snapshot_at: Annotated[int | None, Meta(description="outcomes in the last snapshot")]
+    created: float
+    counts: Annotated[dict[str, int], Meta(description="events of this process since it started")] = field(
+        default_factory=dict
+    )
+    demoted: Annotated[
+        Evidence | None,
+        Meta(description="why the guardrail put it into shadow; null once exposure is put up, or the guardrail is off"),
+    ] = None
+
+
+class WarmAnswer(Struct):
+    """What became of logged lists."""
+
+    lists: Annotated[int, Meta(description="added to the log now; they are learned behind this answer")]
+    clicks: int
+    known: Annotated[int, Meta(description="in the log already: sent before, and counted then")]
+    skipped: Annotated[int, Meta(description="malformed, and so left out")]
+    problems: Annotated[list[str], Meta(description="line: what is wrong with it, of the first of those")]
+
+
+class Erased(Struct):
+    """What was deleted of a user."""
+
+    impressions: int
+    events: int
+    pending: Annotated[int, Meta(description="unlinked from the user now, deleted when the next snapshot covers them")]

@@ -1,0 +1,176 @@
+"""Keys that are for some rankers only, keys that end, and keys to look with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankloop.service.keys import Keys, digest, new_token
+from rankloop.service.settings import Settings
+from rankloop.service.store import keys as stored
+from rankloop.service.store import open_database, schema
+from rankloop.service.store.keys import Known, StoredKey
+from tests.service.app_fixtures import Clock, Service, fine, items, refused
+
+ADMIN = "admn-0123456789abcdef"
+
+
+class Locked:
+    """A service with keys, two rankers, and clients of several kinds."""
+
+    def __init__(self, service: Service, clock: Clock) -> None:
+        self.service, self.clock, self.admin = service, clock, {"authorization": f"Bearer {ADMIN}"}
+        for name in ("shop", "films"):
+            fine(service.http.put(f"/v1/rankers/{name}", json={"learner": "base"}, headers=self.admin))
+
+    def key(self, scopes: str, *rankers: str, days: float | None = None) -> dict[str, str]:
+        """The headers of a new key."""
+        token, now = new_token(), self.clock()
+        only, end = frozenset(rankers) or None, None if days is None else now + days * 86400
+        made = StoredKey(digest(token), token, scopes, now, only, end)
+        assert self.service.engine.writer.do(lambda c: stored.add(c, made))
+        self.service.engine.housekeeping.cycle()
+        return {"authorization": f"Bearer {token}"}
+
+    def ask(self, key: dict[str, str], method: str, path: str, **more: Any) -> Any:
+        return self.service.http.request(method, path, headers=key, **more)
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
+    clock, folder = Clock(), tmp_path_factory.mktemp("keys")
+    with Service(folder / "keys.db", clock, keys=f"{ADMIN}:admin+rank+feedback") as running:
+        yield Locked(running.ready(), clock)
+
+
+def test_a_key_to_look_with_changes_nothing(locked: Locked) -> None:
+    key = locked.key("read")
+    for path in (
+        "",
+        "/shop",
+        "/shop/versions",
+        "/shop/series",
+        "/shop/impressions",
+        "/shop/weights",
+        "/shop/experiments",
+    ):
+        fine(locked.ask(key, "GET", f"/v1/rankers{path}"))
+    assert locked.ask(key, "GET", "/metrics").status_code == 200
+    for method, path in (
+        ("PUT", "/v1/rankers/shop"),
+        ("DELETE", "/v1/rankers/shop"),
+        ("POST", "/v1/rankers/shop/reset"),
+        ("POST", "/v1/rankers/shop/experiments"),
+        ("DELETE", "/v1/users/ann"),
+    ):
+        refused(locked.ask(key, method, path, json={}), 403, "'admin'", error="not-allowed")
+    refused(locked.ask(key, "POST", "/v1/rankers/shop/rank", json={"candidates": items(2)}), 403, "'rank'")
+
+
+def test_a_key_for_one_ranker_opens_no_other(locked: Locked) -> None:
+    key = locked.key("rank+feedback+admin", "shop", "not-there-yet")
+    body = {"candidates": items(2)}
+    fine(locked.ask(key, "POST", "/v1/rankers/shop/rank", json=body))
+    fine(locked.ask(key, "GET", "/v1/rankers/shop"))
+    for method, path in (
+        ("POST", "/v1/rankers/films/rank"),
+        ("POST", "/v1/rankers/fims/rank"),  # nor does it tell which there are
+        ("GET", "/v1/rankers/films"),
+        ("PUT", "/v1/rankers/films"),
+        ("POST", "/v1/rankers/films/reset"),
+        ("GET", "/v1/rankers/films/experiments/1"),
+        ("DELETE", "/v1/rankers/films"),
+    ):
+        told = refused(locked.ask(key, method, path, json=body), 403, "shop", error="not-allowed")
+        assert "films" not in told
+    assert [one["name"] for one in fine(locked.ask(key, "GET", "/v1/rankers"))] == ["shop"]
+    refused(locked.ask(key, "GET", "/metrics"), 403, "all rankers")
+    refused(locked.ask(key, "DELETE", "/v1/users/ann"), 403, "all rankers")
+    against = {"against": "films", "exposure": "full"}
+    refused(locked.ask(key, "POST", "/v1/rankers/shop/experiments", json=against), 403, "compare")
+    told = refused(locked.ask(key, "POST", "/v1/rankers/not-there-yet/rank", json=body), 404)
+    assert "films" not in told
+    fine(locked.ask(key, "PUT", "/v1/rankers/not-there-yet", json={"learner": "base"}))
+
+
+def test_feedback_on_lists_of_other_rankers_is_orphaned(locked: Locked) -> None:
+    key = locked.key("rank+feedback", "shop")
+    body = {"candidates": items(2)}
+    own = fine(locked.ask(key, "POST", "/v1/rankers/shop/rank", json=body))
+    other = fine(locked.ask(locked.admin, "POST", "/v1/rankers/films/rank", json=body))
+
+    def report(key: dict[str, str], *answers: Any) -> list[str]:
+        events = [
+            {"event_id": f"e-{one['impression_id']}", "impression_id": one["impression_id"], "clicks": ["i0"]}
+            for one in answers
+        ]
+        receipts = fine(locked.ask(key, "POST", "/v1/feedback", json=events))["results"]
+        return [receipt["status"] for receipt in receipts]
+
+    assert report(key, own, other) == ["accepted", "orphan"]
+    assert report(locked.admin, own, other) == ["duplicate", "accepted"]  # nothing of it was kept
+
+
+def test_a_key_ends(locked: Locked) -> None:
+    key = locked.key("read", days=1)
+    fine(locked.ask(key, "GET", "/v1/rankers"))
+    locked.clock.ahead += 86401
+    try:
+        refused(locked.ask(key, "GET", "/v1/rankers"), 401, "has ended", "UTC", error="not-authenticated")
+        refused(locked.ask({}, "GET", "/v1/rankers"), 401)
+    finally:
+        locked.clock.ahead -= 86401
+
+
+def test_where_all_keys_have_ended_the_doors_stay_closed() -> None:
+    keys = Keys(Settings(), lambda: 100.0)
+    assert keys.off
+    keys.refresh(Known([StoredKey("d", "n", "admin", 1.0, None, 50.0)], True))
+    assert not keys.off
+
+
+def test_a_scope_of_a_later_release_opens_nothing() -> None:
+    keys, token = Keys(Settings()), new_token()
+    keys.refresh(Known([StoredKey(digest(token), "n", "rank+dance", 1.0)], True))
+    assert keys.check(f"Bearer {token}", "rank").scopes == {"rank"}
+
+
+def test_a_store_with_keys_of_an_earlier_release_is_closed_for_good(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = open_database(store_url)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:4])
+        schema.migrate(database)
+    connection = database.connect()
+    with connection.transaction():
+        connection.insert("keys", "digest, name, scopes, created", [("d", "web", "rank", 5.0)])
+    assert schema.migrate(database) == len(schema.MIGRATIONS) - 4
+    with connection.transaction():
+        assert stored.known(connection) == ([StoredKey("d", "web", "rank", 5.0)], True)
+        assert stored.drop(connection, "web")
+        assert stored.known(connection) == ([], True)
+    connection.close()
+
+
+def test_keys_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from rankloop.cli import main
+
+    def run(*words: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["keys", *words, "--store", str(tmp_path / "s.db")])
+        assert ended.value.code in (0, None), capsys.readouterr()
+        return capsys.readouterr().out
+
+    assert run("create", "web", "--rankers", "shop, films", "--days", "2").startswith("rl_")
+    run("create", "all", "--scopes", "read")
+    listed = run("list")
+    assert "films, shop" in listed
+    assert "never" in listed
+    for words in (["--rankers", ""], ["--rankers", "a b"], ["--days", "0"], ["--days", "-1"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["keys", "create", "bad", *words, "--store", str(tmp_path / "s.db")])
+        assert ended.value.code not in (0, None)

@@ -1,0 +1,60 @@
+"""SIGTERM with notice: /readyz says no before the listener closes, and what comes meanwhile is still answered."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rankloop.errors import InvalidParameter
+from rankloop.service.run import prepare
+from rankloop.service.settings import Settings
+from tests.service.running import LOST, PATIENCE, Service, wait_for
+
+Start = Callable[..., Service]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_readyz_says_that_it_stops_while_requests_are_still_taken(
+    tmp_path: Path, start_service: Start, workers: int
+) -> None:
+    service = start_service(store=tmp_path / "store.db", notice_seconds=3, workers=workers)
+    service.put_ranker("shop", learner="base", parameters={}, features=[])
+    assert service.process is not None
+    service.process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    stopping = {"error": "not-ready", "message": "stopping"}
+    wait_for(lambda: service.ask("GET", "/readyz").json == stopping, "it to say that it stops", 2.5)
+    ranked = service.ask("POST", "/v1/rankers/shop/rank", {"candidates": [{"id": 1}]})
+    assert ranked.status == 200
+    assert ranked.json["impression_id"]
+    assert service.process.wait(PATIENCE) == 0, service.log()
+    assert time.monotonic() - began >= 2.9
+    with pytest.raises(LOST):
+        service.ask("GET", "/healthz")
+
+
+def test_a_second_signal_does_not_wait(tmp_path: Path, start_service: Start) -> None:
+    service = start_service(store=tmp_path / "store.db", notice_seconds=100)
+    assert service.process is not None
+    service.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: service.ask("GET", "/readyz").status == 503, "it to say that it stops")
+    service.process.send_signal(signal.SIGTERM)
+    assert service.process.wait(60) == 0, service.log()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://me:secret@db/rankloop",
+        "postgresql+driver://me:secret@db:5432/rankloop?password=secret",
+        "postgresql://me:secret@[db/rankloop",  # PostgreSQL's own message about it quotes all of it
+    ],
+)
+def test_no_error_tells_the_password_of_a_store(url: str) -> None:
+    with pytest.raises(InvalidParameter) as told:
+        prepare(Settings(store=url))
+    assert "sec" not in str(told.value)
