@@ -42,7 +42,7 @@ from rankloop.telling import Follows
 
 WORLDS = ["stationary", "swap", "piecewise?every=1000", "drift?period=1000", "recurring?every=500&tastes=2"]
 USERS = ["perfect", "navigational", "informational"]
-DATA = ["synthetic:mq2007@200-204", "synthetic:mslr?queries=200@200-201"]
+DATA = ["synthetic:mq2007@300-304", "synthetic:mslr?queries=200@300-301"]
 METAS = [f"{name}?horizon=3000" for name in ("pm2l", "nm2l", "m3l", "dm2l")]
 LEARNERS = ["adaptive", "pairrank", "pairrank?forget=0.99", "pairrank?forget=0.98", "pdgd", *METAS]
 SHAPES = [("synthetic:mslr", 100), ("synthetic:mq2007", 40)]  # for --cost: 136 and 46 features

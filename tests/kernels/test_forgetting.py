@@ -116,3 +116,16 @@ def test_a_rival_of_the_truth_gains_nothing_on_average(seed: int) -> None:
             pairs += [(up, down)] * (1 + a)  # told twice or three times it is no more evidence
         mean += chance * np.exp(forgetting.foretold(rows, pair_rows(pairs), np.full(6, 0.9), truth, rival)[0])
     assert 0.0 < mean <= 1.0 + 1e-12
+
+
+def test_a_longer_rival_gains_nothing_by_its_length() -> None:
+    """The same direction, twice as sure, though every pair says so; half as sure is another model, and does worse."""
+    rng = np.random.default_rng(3)
+    rows, theta = rng.random((4, 3)), rng.normal(size=3)
+    up = np.argsort(-rows @ theta)
+    pairs = pair_rows([(int(up[0]), int(up[1])), (int(up[2]), int(up[3]))])
+    found = forgetting.foretold(rows, pairs, np.ones(2), theta, np.stack([2.0 * theta, theta, 0.5 * theta]))
+    assert found[:2] == pytest.approx([0.0, 0.0], abs=1e-15)
+    assert found[2] < -1e-3
+    from_nothing = forgetting.foretold(rows, pairs, np.ones(2), np.zeros(3), theta[None])
+    assert from_nothing == pytest.approx([0.0], abs=1e-15)

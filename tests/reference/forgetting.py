@@ -29,7 +29,7 @@ def faded(matrix: Array, keep: float, prior: float, turn: int) -> Array:
 def foretold(
     rows: Array, pairs: Sequence[tuple[int, int]], weights: Sequence[float], theta: Array, others: Array
 ) -> list[float]:
-    """log of Π (σ of the other / σ of θ)^share, no document's shares above 1 in all."""
+    """log of Π (σ of the other / σ of θ)^share, no document's shares above 1 in all, no other longer than θ."""
     load = [sum(w for w, pair in zip(weights, pairs, strict=True) if p in pair) for p in range(len(rows))]
     share = 1 / max(1.0, *load)
 
@@ -39,4 +39,6 @@ def foretold(
             for w, (a, b) in zip(weights, pairs, strict=True)
         )
 
-    return [likelihood(other) - likelihood(theta) for other in others]
+    lengths = [float(np.linalg.norm(model)) for model in (theta, *others)]
+    shrunk = [other * min(1.0, lengths[0] / (at or 1.0)) for other, at in zip(others, lengths[1:], strict=True)]
+    return [likelihood(other) - likelihood(theta) for other in shrunk]

@@ -45,7 +45,9 @@ class Adaptive(PairRank):
     One rival learns from the same lists: a PairRank whose evidence fades (`short`). The others wait: the models that
     ranked before the latest changes, as they were then (`past`), for tastes that come back. Before each list is learned
     from, every model foretells its pairs. A rival's evidence is the log of how much better it has done than the model
-    that ranks, since it last was no better (CUSUM). Beyond a bar it takes over, and who ranked joins the past.
+    that ranks, since it last was no better (CUSUM). Beyond a bar it takes over, and who ranked joins the past. It must
+    be better by its direction: one that forgets soon has a longer θ, which foretells better while nothing changes, so a
+    longer rival is brought to the length of the model that ranks first.
 
     Who fades goes on fading while he ranks, so that slow drift is followed all the time. Beside him learns one that
     started as he did and keeps everything since; by the same test he takes over where nothing changes any more, or he
@@ -64,7 +66,7 @@ class Adaptive(PairRank):
     short
         How much evidence who fades keeps an event, as `forget`; 1: he forgets nothing and never is better.
     bar
-        The evidence by which a rival takes over: 2 is 7 times likelier. Higher, changes are followed later; lower,
+        The evidence by which a rival takes over: 2.5 is 12 times likelier. Higher, changes are followed later; lower,
         they are followed where there are none. The notes tell what is proved of that.
     past
         How many former models are kept, at least 1.
@@ -87,7 +89,8 @@ class Adaptive(PairRank):
     for Online Learning to Rank) follows change with many step sizes at once, weighed by Hedge: `dm2l` and its sisters.
 
     What is proved. If the model that ranks is right, the likelihood ratio of a list against any rival fixed before it
-    has mean 1 at most (`kernels.forgetting.foretold` says how pairs are counted for this). exp(evidence) is at most
+    has mean 1 at most (`kernels.forgetting.foretold` says how pairs are counted for this; `tempered` has no part in it:
+    it is about what θ may learn from pairs that share documents). exp(evidence) is at most
     Shiryaev's and Roberts' R ← (1 + R)·ratio, and the sum of these over m rivals less m·t has a mean that never grows;
     so wrong hand-overs are e^bar / m lists apart on average, at least (optional stopping; Lorden 1971 has it for one
     rival). That is far from sharp, and at a low bar says nothing: a rival that has forgotten is further from the truth
@@ -99,7 +102,7 @@ class Adaptive(PairRank):
     """
 
     short: float = 0.98
-    bar: float = 2.0
+    bar: float = 2.5
     past: int = 2
 
     extended: ClassVar[bool] = True
@@ -112,6 +115,7 @@ class Adaptive(PairRank):
         require_number("bar", self.bar, 0, above=True)
         require_whole("past", self.past, 1)
         self._before: Array = self.theta_  # θ as it was when a list was foretold
+        self._tempered_by = 1.0  # in the list that is learned from
         self.models_: Array = np.zeros((0, 0))  # (r, d) θ of the rivals: who learns, then the past, oldest first
         self.inverses_: Array = np.zeros((0, 0, 0))  # (r, d, d) their inverse confidence matrices
         self.evidence_: Array = np.zeros(0)  # (r,) the CUSUM of each
@@ -141,9 +145,10 @@ class Adaptive(PairRank):
             self.models_, self.inverses_ = self.theta_[None].copy(), self.inverse_[None].copy()
             self.evidence_ = np.zeros(1)
             return
-        self.evidence_ = np.maximum(self.evidence_, 0.0) + foretold(rows, pairs, weights, before, self.models_)
+        told = weights / self._tempered_by  # `foretold` sees to it that no document counts twice
+        self.evidence_ = np.maximum(self.evidence_, 0.0) + foretold(rows, pairs, told, before, self.models_)
         if self.trial_[1] > 0.0:
-            self._try(-float(foretold(rows, pairs, weights, before, self.former_[None])[0]))
+            self._try(float(foretold(rows, pairs, told, self.former_, before[None])[0]))
         keep = self.forget if self.fades_[0] else self.short
         if keep < 1.0:
             fade(self.inverses_[0], keep, self.prior * self.unit_[0], self.taught_[0])
@@ -183,6 +188,11 @@ class Adaptive(PairRank):
                 "ripe_": (1,),
             },
         )
+
+    def _tempering(self, clicks: Array) -> float:
+        """As PairRank's, kept: evidence is told without."""
+        self._tempered_by = super()._tempering(clicks)
+        return self._tempered_by
 
     def _keep(self) -> float:
         """What the model that ranks keeps of its evidence: `short` while he is one that fades."""

@@ -258,8 +258,7 @@ class PairRank:
         pairs, weights = pairs[weights > 0.0], weights[weights > 0.0]
         if len(pairs) == 0:
             return
-        if self.tempered and self.pairs == "all":
-            weights *= min(1.0, 2.0 / pairwise.examined_count(clicks, self.plus_one))
+        weights *= self._tempering(clicks)
         if self.theta_.size == 0:
             self.theta_, self.inverse_, self.unit_ = self._fresh(features)
         if self.alpha == "theory":
@@ -341,6 +340,12 @@ class PairRank:
             theta, inverse, _ = self._fresh(rows)
         alpha = self._theory() if isinstance(self.alpha, str) else self.alpha
         return Doubt(rows, linear_scores(rows, theta), theta, inverse, alpha, self.certainty == "logit")
+
+    def _tempering(self, clicks: Array) -> float:
+        """What each pair of a list counts less because pairs share documents."""
+        if not (self.tempered and self.pairs == "all"):
+            return 1.0
+        return min(1.0, 2.0 / pairwise.examined_count(clicks, self.plus_one))
 
     def _shared(self, impression: Impression, pairs: Array, weights: Array) -> Array:  # noqa: ARG002
         """(m,) what each pair of a list counts for θ, of what it counts at all: for PairRank, all of it."""
