@@ -267,7 +267,7 @@ class PairRank:
         inverse = self.inverse_.copy()  # kernels let other threads run: whoever ranks meanwhile keeps whole arrays
         if self.update == "onepass":
             theta, gained = self.theta_.copy(), 0.0
-            keep = self._keep()
+            keep = self._keep() if self.extended else self.forget
             if keep < 1.0:
                 gained = fade(inverse, keep, self.prior * self.unit_[0], self.turn_[0])
                 self.turn_ = self.turn_ + 1
