@@ -19,7 +19,6 @@ class Entry(NamedTuple):
     labels: Array
     pairs: Array
     targets: Array
-    places: Array
     query: Array
 
 
@@ -31,7 +30,6 @@ class Lists(NamedTuple):
     labels: Array  # (C, K) clicks
     pairs: Array  # (C, K, K) what "a was preferred to b" counts; 0: it was not
     targets: Array  # (members, C, K, K) noisy labels of the pairs for an ensemble, or empty
-    places: Array  # (C, K) where the documents stood in the caller's list
     queries: Array  # (C,) the query's fingerprint; of a slot that was never written 0
 
     @classmethod
@@ -39,7 +37,7 @@ class Lists(NamedTuple):
         """Room for nothing."""
         noisy = np.zeros((members, 0, 0, 0))
         rows, whole = np.zeros((0, 0, 0), np.float32), np.zeros(0, np.int64)
-        return cls(rows, whole, np.zeros((0, 0)), np.zeros((0, 0, 0)), noisy, np.zeros((0, 0)), whole)
+        return cls(rows, whole, np.zeros((0, 0)), np.zeros((0, 0, 0)), noisy, whole)
 
     def with_room(self, slot: int, longest: int, features: int, most: int) -> Lists:
         """These lists, or larger copies that have slot `slot` and hold lists of `longest`; never more than `most`."""
@@ -55,19 +53,18 @@ class Lists(NamedTuple):
             np.zeros((C, K)),
             np.zeros((C, K, K)),
             np.zeros((members, C, K, K)),
-            np.zeros((C, K)),
             np.zeros(C, np.int64),
         )
         if count:
             made.rows[:count, :length], made.sizes[:count] = self.rows, self.sizes
             made.labels[:count, :length], made.pairs[:count, :length, :length] = self.labels, self.pairs
             made.targets[:, :count, :length, :length] = self.targets
-            made.places[:count, :length], made.queries[:count] = self.places, self.queries
+            made.queries[:count] = self.queries
         return made
 
     def entry(self, slot: int) -> Entry:
         """A copy of what stands in a slot."""
-        parts = (*(whole[slot] for whole in self[:4]), self.targets[:, slot], self.places[slot], self.queries[slot])
+        parts = (*(whole[slot] for whole in self[:4]), self.targets[:, slot], self.queries[slot])
         return Entry(*(np.array(part) for part in parts))
 
     def put(self, slot: int, entry: Entry) -> None:
@@ -79,7 +76,6 @@ class Lists(NamedTuple):
             (self.labels[slot], entry.labels),
             (self.pairs[slot], entry.pairs),
             (targets, entry.targets),
-            (self.places[slot], entry.places),
         ):
             place[...] = 0.0
             place[tuple(slice(size) for size in part.shape)] = part

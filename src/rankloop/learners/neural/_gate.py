@@ -3,7 +3,7 @@
 A list's pairs are foretold before they are learned, with c times the line's score and g times the network's, for
 several c and g. How well each does adds up, older lists counting less. The line alone (g = 0) stands there at its best
 c, since how sure its scores are of an order is not what counts: a line that is too modest would gain from a network
-that says the same once more. Of the network so much is taken as is surely better than that.
+that says the same once more. Of what is surely better than that, the best is taken.
 
 A network knows queries that it was trained on better than others, so the two kinds have sums of their own: those among
 the lists kept, and those that are not. Lest the second kind should run out where the same queries come again and again,
@@ -42,20 +42,9 @@ class Evidence(NamedTuple):
     def share(self, known: bool) -> float:
         """What to multiply the network's scores by before the line's are added, for a query that it knows or not.
 
-        g/c of those that have surely gained most over the line alone, 0 if none has.
+        A network that helps with queries that it does not know helps with those that it knows.
         """
-        gains, products = self.gains[int(known)] + np.tile(LIKELY, GATES.size), self.products[int(known)]
-        scales = gains.reshape(GATES.size, SCALES.size).argmax(1)
-        best = scales + np.arange(0, CELLS, SCALES.size)
-        line, squares = best[0], products.diagonal()
-        spread = squares[best] + squares[line] - 2.0 * products[best, line]
-        sure = gains[best] - gains[line] - BAR * np.sqrt(np.maximum(spread, 0.0))
-        chosen = sure.argmax()
-        return float(GATES[chosen] / SCALES[scales[chosen]])
-
-    def scale(self) -> float:
-        """c at which the line alone foretells best."""
-        return float(SCALES[(self.gains[:, : SCALES.size].sum(0) + LIKELY).argmax()])
+        return max(self._best(kind) for kind in range(1 + known))
 
     def after(self, known: bool, line: Array, net: Array, pairs: Array, weights: Array) -> Evidence:
         """This and that of a list, whose documents the line and the network give these scores (k,)."""
@@ -64,3 +53,14 @@ class Evidence(NamedTuple):
         gains[int(known)] = FADE * gains[int(known)] + found
         products[int(known)] = FADE * products[int(known)] + found[:, None] * found
         return Evidence(gains, products)
+
+    def _best(self, kind: int) -> float:
+        """g/c of what has gained most, of those that are surely better than the line alone; 0 if none is."""
+        gains, products = self.gains[kind] + np.tile(LIKELY, GATES.size), self.products[kind]
+        scales = gains.reshape(GATES.size, SCALES.size).argmax(1)
+        best = scales + np.arange(0, CELLS, SCALES.size)
+        line, squares = best[0], products.diagonal()
+        spread = squares[best] + squares[line] - 2.0 * products[best, line]
+        lead = gains[best] - gains[line]
+        chosen = np.where(lead > BAR * np.sqrt(np.maximum(spread, 0.0)), lead, 0.0).argmax()
+        return float(GATES[chosen] / SCALES[scales[chosen]])

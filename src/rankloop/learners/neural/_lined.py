@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,6 @@ import numpy as np
 
 from rankloop.errors import InvalidInput
 from rankloop.kernels import pairwise
-from rankloop.kernels.ranking import linear_scores, with_places
 from rankloop.learner import memo_of, require, require_choice, require_flag, require_number, require_whole
 from rankloop.learners._queries import fingerprint
 from rankloop.learners.neural._adam import AdamRanker
@@ -68,7 +67,7 @@ class LinedRanker(AdamRanker):
         self._line = self._fresh_line()
 
     def gate(self, query: str) -> float:
-        """How much of the network counts for a query, from 0 to 1: what foretold lists of such queries best so far."""
+        """How much of the network counts for a query, beside the line: what foretold lists of such queries best."""
         if self._line is None or self.weights_.size == 0:
             return float(self._line is None)
         return self._evidence().share(self._knows(fingerprint(query)))
@@ -127,17 +126,6 @@ class LinedRanker(AdamRanker):
         net = np.mean([member.scores for member in self._forward(rows)], axis=0)
         line, known = self._line._doubt(impression).scores, self._knows(fingerprint(impression.query))
         return self._evidence().after(known, line, net, pairs, counts)
-
-    def _line_scores(self, line: PairRank | None, rows: Array, places: Sequence[Array]) -> Array:
-        """(n,) what a line says of rows (n, d), at the scale at which it foretells best.
-
-        `places` are where the documents of each list stood in the caller's order.
-        """
-        if line is None:
-            return np.zeros(len(rows))
-        if self.start == "base":
-            rows = with_places(rows, np.concatenate(places))
-        return self._evidence().scale() * linear_scores(rows, line.theta_)
 
     def _check_loaded(self) -> None:
         super()._check_loaded()

@@ -26,7 +26,7 @@ from rankloop.learner import (
 )
 from rankloop.learners._queries import fingerprint
 from rankloop.learners.neural import _confidence, networks
-from rankloop.learners.neural._adam import Pulls, Training
+from rankloop.learners.neural._adam import Training
 from rankloop.learners.neural._buffer import Entry, Lists
 from rankloop.learners.neural._confidence import Known
 from rankloop.learners.neural._lined import LinedRanker
@@ -34,7 +34,6 @@ from rankloop.learners.neural._neural import MOST, Shapes
 from rankloop.learners.neural.networks import Forward
 from rankloop.learners.pairwise._debias import notes, pair_weights, told
 from rankloop.learners.pairwise._linear import PAIR_RULES
-from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.types import Array, Candidates, Feedback, Impression
 
 NO_LIMIT = 2**40
@@ -46,9 +45,9 @@ class OLRankNet(LinedRanker):
     """RankNet with a network beside a line: pairs whose order is certain keep it, the others come in a random one.
 
     What `pairrank` is for linear scores, for any network: choose it where relevance may be more than a weighted sum of
-    features and there will be thousands of clicks. Scores are θ·x + g·net(x): θ is PairRank's own, the network learns
-    what it leaves, and g, from 0 to 1, is how far the network has proved itself, so that where a line is all there is
-    to learn it ranks as `pairrank` does. It costs milliseconds an event and not fractions of one.
+    features and there will be thousands of clicks. Scores are θ·x + g·net(x): θ is PairRank's own, and g is how far the
+    network has proved itself beside it, so that where a line is all there is to learn it ranks as `pairrank` does. It
+    costs milliseconds an event and not fractions of one.
 
     Parameters
     ----------
@@ -118,15 +117,15 @@ class OLRankNet(LinedRanker):
     topological order of the certain pairs, made without those that cannot matter for the first k. The ensemble is
     P²NeurRank's (Jia and Wang, SIGIR 2022); the noise of a pair is drawn once, or replaying would average it out.
 
-    **Two steps an event.** The line learns the list exactly as PairRank would and does not look at the network, which
-    then learns what is left: RankNet's loss of c·θ·x + net(x), θ being that of now and c the scale at which the line
-    foretells best, on this list and on replayed ones.
+    **Two steps an event.** The line learns the list exactly as PairRank would, and the network as if it were alone;
+    neither looks at the other. (A network that learns what the line leaves ended lower: what lists the two show
+    together changes what a line finds in them, and the network had to follow.)
 
     **The gate.** Before a list is learned its pairs are foretold, by c times the line and shares of 0 to 1 of the
-    network; what has surely gained most over the line alone, at its own best c, says g (`_gate`). A network knows the
-    queries that it was trained on far better than others, so there is one g for queries among the lists kept and one
-    for the rest, which lists of queries seen for the first time and of those never trained on (`validate`) decide. At
-    g = 0 lists, propensities and what is learned from them are PairRank's, bit for bit. Beyond 500 candidates the
+    network; the best of what is surely better than the line alone, at its own best c, says g (`_gate`). A network knows
+    the queries that it was trained on far better than others, so there is one g for queries among the lists kept and
+    one for the rest, which lists of queries seen for the first time and of those never trained on (`validate`) decide.
+    At g = 0 lists, propensities and what is learned from them are PairRank's, bit for bit. Beyond 500 candidates the
     network's part of the interval is left out, since it costs time that is quadratic in them.
 
     Where we differ: the line, replay, all pairs and propensities by default; rate, ridge and prior in units that follow
@@ -251,14 +250,14 @@ class OLRankNet(LinedRanker):
         preferred = np.zeros((size, size))
         preferred[pairs[:, 0], pairs[:, 1]] = counts
         targets = 1.0 + self.noise * rng.standard_normal((self._noisy(), size, size))
-        labels, places = (clicks[:size] > 0).astype(np.float64), impression.order[:size].astype(np.float64)
-        lists.put(slot, Entry(rows[:size], np.array(size), labels, preferred, targets, places, np.array(query)))
+        labels = (clicks[:size] > 0).astype(np.float64)
+        lists.put(slot, Entry(rows[:size], np.array(size), labels, preferred, targets, np.array(query)))
         seen = self.seen_ + counts.sum()
         try:
             for chosen in self._batches(min(event + 1, most), slot, rng):
                 batch, offsets = listwise.gathered(lists.rows, lists.sizes, chosen)
-                training.step(batch, self._pulls(lists, chosen, batch, offsets, line), float(seen[0]))
-            training.keep(rows[:size], self._pulls(lists, np.array([slot]), rows[:size], np.array([0, size]), line))
+                training.step(batch, partial(self._pulls, lists, chosen, offsets), float(seen[0]))
+            training.keep(rows[:size], partial(self._pulls, lists, np.array([slot]), np.array([0, size])))
         except BaseException:
             lists.put(slot, before)
             raise
@@ -335,19 +334,13 @@ class OLRankNet(LinedRanker):
                 order = rng.permutation(kept)
                 yield from (order[at : at + self.batch] for at in range(0, kept, self.batch))
 
-    def _pulls(self, lists: Lists, chosen: Array, rows: Array, offsets: Array, line: PairRank | None) -> Pulls:
-        """The loss of lists, and its slope in their documents' scores, which are the line's and the network's."""
-        places = [lists.places[c, :size] for c, size in zip(chosen, np.diff(offsets), strict=True)]
-        base = self._line_scores(line, rows, places)
-
-        def pulls(member: int, scores: Array) -> tuple[Array, float]:
-            targets = lists.targets[member] if len(lists.targets) else lists.pairs[:0]
-            slope, loss, _ = listwise.pair_pulls(
-                base + scores, offsets, chosen, lists.pairs, lists.labels, targets, self._pair_rule()
-            )
-            return slope, loss
-
-        return pulls
+    def _pulls(self, lists: Lists, chosen: Array, offsets: Array, member: int, scores: Array) -> tuple[Array, float]:
+        """The loss of lists and its slope in their documents' scores."""
+        targets = lists.targets[member] if len(lists.targets) else lists.pairs[:0]
+        slope, loss, _ = listwise.pair_pulls(
+            scores, offsets, chosen, lists.pairs, lists.labels, targets, self._pair_rule()
+        )
+        return slope, loss
 
     def _pair_rule(self) -> int:
         """What a pair counts in the loss, beside its propensity."""
@@ -370,10 +363,10 @@ class OLRankNet(LinedRanker):
         return self._lists().knows(query)
 
     def _lists(self) -> Lists:
-        return Lists(self.rows_, self.sizes_, self.labels_, self.pairs_, self.targets_, self.places_, self.queries_)
+        return Lists(self.rows_, self.sizes_, self.labels_, self.pairs_, self.targets_, self.queries_)
 
     def _set_lists(self, lists: Lists) -> None:
-        self.rows_, self.sizes_, self.labels_, self.pairs_, self.targets_, self.places_, self.queries_ = lists
+        self.rows_, self.sizes_, self.labels_, self.pairs_, self.targets_, self.queries_ = lists
 
     def _shapes(self) -> Shapes:
         return {
@@ -385,6 +378,5 @@ class OLRankNet(LinedRanker):
             "labels_": ("c", "k"),
             "pairs_": ("c", "k", "k"),
             "targets_": (self._noisy(), "c", "k", "k"),
-            "places_": ("c", "k"),
             "queries_": ("c",),
         }
