@@ -3,7 +3,7 @@
 A list's pairs are foretold before they are learned, with c times the line's score and g times the network's, for
 several c and g. How well each does adds up, older lists counting less. The line alone (g = 0) stands there at its best
 c, since how sure its scores are of an order is not what counts: a line that is too modest would gain from a network
-that says the same once more. Of what is surely better than that, the best is taken.
+that says the same once more. Of the network so much is taken as is surely better than that.
 
 A network knows queries that it was trained on better than others, so the two kinds have sums of their own: those among
 the lists kept, and those that are not. Lest the second kind should run out where the same queries come again and again,
@@ -24,8 +24,8 @@ SCALES = np.array([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
 LIKELY = -0.02 * np.log2(SCALES) ** 2  # log of a prior for c: near 1, where nothing says otherwise
 CELLS = GATES.size * SCALES.size
 KINDS = 2  # queries that the network does not know, and those that it does
-FADE = 0.998  # of a sum at each list of its kind: the last five hundred count
-BAR = 1.0  # standard errors by which the network must be better than the line alone
+FADE = 0.9995  # of a sum at each list of its kind: the last two thousand count
+BAR = 2.0  # standard errors by which the network must be better than the line alone
 
 
 class Evidence(NamedTuple):
@@ -55,12 +55,12 @@ class Evidence(NamedTuple):
         return Evidence(gains, products)
 
     def _best(self, kind: int) -> float:
-        """g/c of what has gained most, of those that are surely better than the line alone; 0 if none is."""
+        """g/c of what has surely gained most over the line alone; 0 if nothing has."""
         gains, products = self.gains[kind] + np.tile(LIKELY, GATES.size), self.products[kind]
         scales = gains.reshape(GATES.size, SCALES.size).argmax(1)
         best = scales + np.arange(0, CELLS, SCALES.size)
         line, squares = best[0], products.diagonal()
         spread = squares[best] + squares[line] - 2.0 * products[best, line]
-        lead = gains[best] - gains[line]
-        chosen = np.where(lead > BAR * np.sqrt(np.maximum(spread, 0.0)), lead, 0.0).argmax()
+        sure = gains[best] - gains[line] - BAR * np.sqrt(np.maximum(spread, 0.0))
+        chosen = sure.argmax()
         return float(GATES[chosen] / SCALES[scales[chosen]])

@@ -122,7 +122,7 @@ class OLRankNet(LinedRanker):
     together changes what a line finds in them, and the network had to follow.)
 
     **The gate.** Before a list is learned its pairs are foretold, by c times the line and shares of 0 to 1 of the
-    network; the best of what is surely better than the line alone, at its own best c, says g (`_gate`). A network knows
+    network; what has surely gained most over the line alone, at its own best c, says g (`_gate`). A network knows
     the queries that it was trained on far better than others, so there is one g for queries among the lists kept and
     one for the rest, which lists of queries seen for the first time and of those never trained on (`validate`) decide.
     At g = 0 lists, propensities and what is learned from them are PairRank's, bit for bit. Beyond 500 candidates the
