@@ -88,6 +88,18 @@ def test_one_confidence_over_both(covariance: Any) -> None:
     assert 10 < sure < 8 * 28
 
 
+def test_long_lists_are_drawn_as_pairranks_are() -> None:
+    """Beyond 500 candidates: a list that respects what the line's width makes certain, and its exact probability."""
+    learner = taught(OLRankNet(width=M, rate=1.0), 40)
+    learner._set_evidence(evidence(0.5))
+    candidates = lists(1, n=600)[0]
+    shown = learner.rank(candidates, 5, np.random.default_rng(0))
+    assert shown.memo["log_propensity"][0] == learner.log_propensity(candidates, shown.order)
+    assert shown.memo["scores"].tolist() == learner.score(candidates)[shown.order].tolist()
+    best = learner.best(candidates, 200).tolist()
+    assert set(shown.order.tolist()) <= set(best)
+
+
 def test_some_queries_never_train_the_network_and_tell_how_far_to_believe_it() -> None:
     learner, trains, tells = OLRankNet(width=M, validate=3), 0, 0
     for t, candidates in enumerate(lists(80)):

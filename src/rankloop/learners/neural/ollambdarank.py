@@ -43,7 +43,7 @@ class OLLambdaRank(OLRankNet):
     Notes
     -----
     Jia and Wang, WWW 2022 (paper 001), section 3.2, "Extend to LambdaRank"; Burges, From RankNet to LambdaRank to
-    LambdaMART, 2010. Labels are the clicks, the order is that of the present scores among the examined
+    LambdaMART, 2010. Labels are the clicks, the order is that of the network's present scores among the examined
     documents of the list; both are looked up anew at every step, also when a list is replayed. Where we differ:
     |ΔNDCG| is divided by its mean over the list's pairs, so that a list counts as much as in `OLRankNet` and lists with
     a single click, whose ideal DCG is small, do not outweigh the others (what that is worth: docs/learners/neural.md).
