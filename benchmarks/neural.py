@@ -21,6 +21,7 @@ from rankloop.streams import Streams
 DATA = "synthetic:mslr?queries=500&docs=100&sizes=fixed&vali=1&test=1&relevance=nonlinear"
 CASES: list[tuple[str, dict[str, Any], int]] = [
     ("olranknet", {}, 3000),
+    ("olranknet", {"line": "none"}, 3000),
     ("ollambdarank", {}, 3000),
     ("olranknet", {"explore": "none"}, 3000),
     ("olranknet", {"explore": "ensemble", "nets": 5}, 1500),

@@ -42,6 +42,8 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("rtopk", {"surrogate": "smoothdcg", "top": 1, "temperature": 0.2}),
     ("rtopk-items", {"top": 3, "horizon": 50, "below": "random", "measure": "precision"}),
     ("olranknet", {"explore": "ensemble", "nets": 2, "width": 20}),
+    ("olranknet", {"line": "none", "width": 20}),
+    ("olranknet", {"start": "base", "width": 20}),
     ("olranknet", {"explore": "none", "debias": "none", "pairs": "adjacent", "width": 20}),
     ("ollambdarank", {"covariance": "full", "update": "refit", "steps": 1, "pairs": "matched", "width": 10}),
     ("neural-dbgd", {"mixing": "team-draft", "width": 20}),

@@ -19,6 +19,7 @@ from rankloop.lab.runs.trial import Trial, run
 from rankloop.learner import params
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.published import PUBLISHED
+from tests.learners.neural_rounds import M, lists, one_round, taught
 
 PAGES = Path(__file__).parents[1] / "docs" / "learners"
 GIVEN: dict[str, Any] = {"horizon": 200}
@@ -135,3 +136,23 @@ def test_the_command_prints_them(capsys: pytest.CaptureFixture[str]) -> None:
     table = capsys.readouterr().out
     assert "rate=0.01 (not 0.03)" in " ".join(table.replace("│", " ").split())
     assert "horizon: yours to give" in " ".join(table.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "length", "seen"),
+    [
+        ("olranknet@paper", "5104 7014 1360 3527 2573 7264 6013", 10.757970186467293, 14.827308429814238),
+        ("olranknet@code", "2750 7240 7045 1372 0412 1345 4267", 9.491941078963917, 17.074610939778964),
+        ("ollambdarank@paper", "5104 7014 6451 2356 2574 2760 6031", 10.134148240808651, 18.555193408972535),
+    ],
+)
+def test_the_published_networks_are_what_they_were_before_networks_had_a_line(
+    name: str, shown: str, length: float, seen: float
+) -> None:
+    """The last of 15 lists, the weights' absolute sum and that of A: written down when there was no `line`."""
+    learner = taught(registry.make(name, width=M), 15)
+    again = registry.make(name, width=M)
+    found = ["".join(map(str, one_round(again, candidates, t)[0].order)) for t, candidates in enumerate(lists(15))]
+    assert found[8:] == shown.split()
+    assert (np.abs(learner.weights_).sum(), learner.spread_.sum()) == (pytest.approx(length), pytest.approx(seen))
+    assert not any(key.startswith("line_") for key in learner.state())

@@ -57,7 +57,7 @@ _NET_PAPER: dict[str, Any] = {
     "debias": "none",
     "covariance": "diagonal",
     "width": 100,
-    "skip": False,
+    "line": "none",
     "units": "none",
     "ridge": 0.01,
     "prior": 0.01,
@@ -269,7 +269,7 @@ PUBLISHED: dict[str, Published] = {
     ),
     "lambdarank-labels@paper": Published(
         "lambdarank-labels",
-        {"growth": 0, "skip": False},
+        {"growth": 0},
         f"{_NEURAL}: olLambdaRank GT of section 5.1",
         "A new model on all queries presented so far after every round, which takes long.",
     ),

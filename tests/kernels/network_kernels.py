@@ -39,9 +39,9 @@ def results(rows: Array, scores: Array, uniforms: Array) -> Results:
         "tangent_squares": neural.tangent_squares(rows, active, output, pairs, counts).tolist(),
         "tangent_lengths": [*squares.tolist(), *centred.tolist()],
         "tangent_gram": gram.ravel().tolist(),
-        "line_gradient": neural.line_gradient(rows, uniforms).tolist(),
-        "line_squares": neural.line_squares(rows, pairs, counts).tolist(),
-        "line_lengths": np.concatenate(neural.line_lengths(rows, frozen(inverse[:d]))).tolist(),
+        "gate_gains": neural.gate_gains(scores, uniforms, frozen([0.0, 1.0]), frozen([0.5, 2.0, 8.0]), pairs, counts)
+        .ravel()
+        .tolist(),
         "adam": np.array(stepped).ravel().tolist(),
         "certain_over": certain.ravel().tolist(),
         "possible": certainty.possible(scores, frozen(np.sqrt(centred)), 0.005, 3).tolist(),

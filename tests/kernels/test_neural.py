@@ -8,7 +8,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rankloop.kernels import neural
-from rankloop.learners.neural.networks import Lined, network
 from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, frozen, pair_rows, positions
 from tests.reference import neural as naive
@@ -187,28 +186,23 @@ def test_products_have_one_order(n: int, d: int, w: int, single: bool, seed: int
     assert (two == expected[-1, first:]).all()
 
 
-@given(n=st.integers(2, 6), d=st.integers(1, 4), seed=SEEDS)
-def test_the_line_beside_a_network(n: int, d: int, seed: int) -> None:
-    """Scores, slopes, lengths, Gram matrix and squares of a network with a line are those of its tangent features."""
+@given(n=st.integers(2, 6), seed=SEEDS)
+def test_gains_of_gates_are_log_likelihoods_over_guessing(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    net = Lined(network("two-layer", d, 4, 0), d, 4)
-    rows, theta = rng.normal(size=(n, d)).astype(np.float32), net.start()
-    theta = theta + rng.normal(size=theta.size)
-    forward, inner = net.forward(theta, net.frozen(), rows), net.net.forward(theta[:-d], net.frozen(), rows)
-    assert forward.scores == pytest.approx(inner.scores + 2 * net.scale * rows @ theta[-d:], abs=1e-5)
-    g = forward.tangents()
-    pull, inverse = rng.normal(size=n), rng.uniform(0.1, 3.0, net.size)
-    assert forward.gradient(pull)[-d:] == pytest.approx(2.0 * pull @ g[:, -d:], rel=1e-5, abs=1e-5)
-    pairs, counts = pair_rows(rng.integers(0, n, (3, 2))), rng.uniform(0.2, 1.0, 3)
-    assert forward.squares(pairs, counts)[-d:] == pytest.approx(
-        counts @ (g[pairs[:, 0], -d:] - g[pairs[:, 1], -d:]) ** 2, rel=1e-5, abs=1e-6
-    )
-    whole, centred = forward.lengths(inverse)
-    assert whole == pytest.approx((g * g) @ inverse, rel=1e-4)
-    assert centred == pytest.approx((g - g.mean(0)) ** 2 @ inverse, rel=1e-3, abs=1e-3)
-    above, order = forward.scores[:, None] > forward.scores, np.argsort(-forward.scores)
-    expected = (g * inverse) @ g.T
-    assert forward.gram(inverse, np.arange(n), order)[above] == pytest.approx(expected[above], rel=1e-3, abs=1e-3)
+    line, net = frozen(rng.normal(size=n)), frozen(3.0 * rng.normal(size=n))
+    gates, scales = frozen([0.0, 0.25, 1.0]), frozen([1.0, 4.0])
+    pairs, weights = pair_rows(rng.integers(0, n, (4, 2))), frozen(rng.uniform(0.0, 1.0, 4))
+    found = neural.gate_gains(line, net, gates, scales, pairs, weights)
+    for q, g in enumerate(gates):
+        for r, c in enumerate(scales):
+            expected = naive.gate_gain((c * line).tolist(), (g * net).tolist(), pairs.tolist(), weights.tolist())
+            assert found[q, r] == pytest.approx(expected, abs=1e-9)
+
+
+def test_gains_of_gates_far_apart_are_finite() -> None:
+    line, net, pairs = frozen([2000.0, 0.0]), frozen([0.0, 2000.0]), pair_rows([(0, 1), (1, 0)])
+    found = neural.gate_gains(line, net, frozen([0.0, 1.0]), frozen([1.0]), pairs, frozen([1.0, 1.0]))
+    assert found.ravel() == pytest.approx([2.0 * np.log(2.0) - 2000.0, 0.0])
 
 
 @given(steps=st.integers(1, 5), size=st.integers(1, 6), pull=st.sampled_from([0.0, 0.3]), seed=SEEDS)

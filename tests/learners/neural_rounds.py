@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rankloop.lab.data.dataset import Dataset
+from rankloop.learners.neural._gate import GATES, SCALES, Evidence
 from rankloop.types import Array, Candidates, Feedback, Impression
 
 D, M = 4, 6
@@ -29,8 +30,19 @@ def taught(learner: Any, rounds: int = 20) -> Any:
     return learner
 
 
-def crossed(queries: int, seed: int) -> Dataset:
-    """A document is relevant iff both of two features are high or both low: every linear ranker is at chance."""
+def evidence(gate: float, sums: float = 1e6) -> Evidence:
+    """Evidence after which so much of the network counts for every query: one of `GATES`, at the line's own scale."""
+    found = Evidence.none()
+    found.gains[:, SCALES.size * GATES.tolist().index(gate) + SCALES.tolist().index(1.0)] = sums
+    return found
+
+
+def crossed(queries: int, seed: int, straight: bool = False) -> Dataset:
+    """A document is relevant iff both of two features are high or both low: every linear ranker is at chance.
+
+    Or, `straight`, iff their sum is high, which is what a line can say.
+    """
     rows = np.random.default_rng(seed).random((queries * 8, D))
-    grades = ((rows[:, 0] > 0.5) == (rows[:, 1] > 0.5)).astype(np.int64)
+    alike = (rows[:, 0] > 0.5) == (rows[:, 1] > 0.5)
+    grades = (rows[:, 0] + rows[:, 1] > 1.0 if straight else alike).astype(np.int64)
     return Dataset("crossed", rows, grades, np.arange(queries + 1) * 8, np.arange(queries).astype(str))

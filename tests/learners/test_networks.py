@@ -21,6 +21,7 @@ from rankloop.learners.neural.networks import network
 from rankloop.learners.neural.neural_pdgd import NeuralPDGD
 from rankloop.learners.neural.olranknet import OLRankNet
 from rankloop.types import Candidates, Feedback
+from tests.learners.neural_rounds import evidence
 from tests.learners.own_networks import Doubled, Small
 
 D, M = 5, 8
@@ -45,17 +46,19 @@ def taught(learner: Any, rounds: int = 20) -> Any:
 # -- the same network, built in and brought ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("line", ["none", "pairrank"])
 @pytest.mark.parametrize("covariance", ["diagonal", "full"])
-def test_a_brought_network_with_the_same_weights_gives_the_same_results(covariance: Any, skip: bool) -> None:
+def test_a_brought_network_with_the_same_weights_gives_the_same_results(covariance: Any, line: str) -> None:
     """Lists, scores, certain pairs and weights, round for round.
 
     PyTorch sums in another order, and in one of its own on every kind of CPU: scores agree to rounding, and a pair that
     is certain for one is certain for the other at an alpha that differs by a thousandth.
     """
-    shared: dict[str, Any] = {"width": M, "covariance": covariance, "rate": 0.5, "skip": skip}
+    shared: dict[str, Any] = {"width": M, "covariance": covariance, "rate": 0.5, "line": line}
     own, built_in = OLRankNet(net=doubled(), alpha=0.05, **shared), OLRankNet(alpha=0.05, **shared)
     bold, shy = OLRankNet(net=doubled(), alpha=0.04995, **shared), OLRankNet(net=doubled(), alpha=0.05005, **shared)
+    for learner in (own, built_in):
+        learner._set_evidence(evidence(1.0))
     random_lists, alike = 0, 0
     for t, candidates in enumerate(lists(40)):
         one, other = (learner.rank(candidates, 4, np.random.default_rng(t)) for learner in (own, built_in))
@@ -92,8 +95,8 @@ class Rounded(Doubled):
 
 def test_a_start_that_is_zero_but_for_rounding_shows_the_same_lists() -> None:
     """Nothing is certain, so scores of ±1e-15 must not decide what exact zeros leave to chance."""
-    own = OLRankNet(net=Rounded(D, M, network("two-layer", D, M, 0).start()).double(), width=M)
-    built_in, seen = OLRankNet(width=M), set()
+    own = OLRankNet(net=Rounded(D, M, network("two-layer", D, M, 0).start()).double(), width=M, line="none")
+    built_in, seen = OLRankNet(width=M, line="none"), set()
     for t, candidates in enumerate(lists(20)):
         assert 0.0 < np.abs(own._scores(candidates)).max() < 1e-12
         one, other = (learner.rank(candidates, 4, np.random.default_rng(t)) for learner in (own, built_in))
@@ -161,26 +164,27 @@ def test_buffers_are_part_of_the_state() -> None:
     with torch.no_grad():
         statistics: Any = module.body[1]
         statistics.running_mean += 3.0
-    learner = taught(OLRankNet(net=module, width=M))
-    restored = OLRankNet(net=other, width=M)
+    learner = taught(OLRankNet(net=module, width=M, line="none"))
+    restored = OLRankNet(net=other, width=M, line="none")
     restored.load(learner.state())
     candidates = lists(21)[-1]
     assert (restored._scores(candidates) == learner._scores(candidates)).all()
-    assert (restored._scores(candidates) != OLRankNet(net=other, width=M)._scores(candidates)).any()
+    assert (restored._scores(candidates) != OLRankNet(net=other, width=M, line="none")._scores(candidates)).any()
 
 
 def test_the_module_is_left_alone_and_can_be_had_back() -> None:
     module = Small(D).train()
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    learner = taught(OLRankNet(net=module, width=M, skip=True))
+    learner, alone = taught(OLRankNet(net=module, width=M)), taught(OLRankNet(net=module, width=M, line="none"))
     assert module.training
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
-    trained, candidates = learner.module(), lists(21)[-1]
-    scores = trained(torch.tensor(candidates.features, dtype=torch.float32)).detach().numpy()
-    assert scores == pytest.approx(learner._scores(candidates)[0], abs=1e-6)
-    assert not torch.equal(trained.net.head.weight, module.head.weight)
-    plain = taught(OLRankNet(net=module, width=M)).module()
-    assert not torch.equal(plain.head.weight, module.head.weight)
+    trained, candidates = alone.module(), lists(21)[-1]
+    rows = torch.tensor(candidates.features, dtype=torch.float32)
+    assert trained(rows).detach().numpy() == pytest.approx(alone.score(candidates), abs=1e-6)
+    assert not torch.equal(trained.head.weight, module.head.weight)
+    learner._set_evidence(evidence(1.0))  # the module is the network's part: the line's comes on top
+    both = learner._line.score(candidates) + learner.module()(rows).detach().numpy()
+    assert both == pytest.approx(learner.score(candidates), abs=1e-6)
     with pytest.raises(InvalidParameter, match="there is no module"):
         taught(OLRankNet(width=M)).module()
 
@@ -189,7 +193,7 @@ def test_the_seed_decides_the_start_and_nothing_else_moves() -> None:
     torch.manual_seed(1)
     expected = torch.rand(1).item()
     torch.manual_seed(1)
-    one, same, other = (OLRankNet(net=Small, width=M, seed=seed) for seed in (5, 5, 6))
+    one, same, other = (OLRankNet(net=Small, width=M, seed=seed, line="none") for seed in (5, 5, 6))
     candidates = lists(1)[0]
     assert (one._scores(candidates) == same._scores(candidates)).all()
     assert (one._scores(candidates) != other._scores(candidates)).any()
@@ -205,7 +209,7 @@ def test_a_trained_network_is_trusted_from_the_start() -> None:
         linear.weight[:] = torch.tensor([[50.0, 0.0, 0.0, 0.0, 0.0]])
     candidates = lists(1)[0]
     assert candidates.features is not None
-    learner = OLRankNet(net=knows, width=M)
+    learner = OLRankNet(net=knows, width=M, line="none")
     shown = learner.rank(candidates, 3, np.random.default_rng(0))
     assert shown.order.tolist() == np.argsort(-candidates.features[:, 0])[:3].tolist()
 

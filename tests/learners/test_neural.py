@@ -24,7 +24,7 @@ from rankloop.learners.pairwise.offline_ranknet import OfflineRankNet
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.registry import make
 from rankloop.types import Array, Candidates, Feedback
-from tests.learners.neural_rounds import D, M, crossed, lists, one_round, taught
+from tests.learners.neural_rounds import D, M, crossed, evidence, lists, one_round, taught
 from tests.reference import neural as naive
 
 
@@ -64,7 +64,7 @@ def test_the_start_is_the_papers() -> None:
 def test_certain_pairs_are_definition_3_4(covariance: Any) -> None:
     """A from explicit gradients of the doubled network at the weights of each moment; certain pairs from it."""
     learner = OLRankNet(
-        width=M, covariance=covariance, pairs="adjacent", debias="none", alpha=0.2, prior=20.0, rate=1.0, skip=False
+        width=M, covariance=covariance, pairs="adjacent", debias="none", alpha=0.2, prior=20.0, rate=1.0, line="none"
     )
     net, matrix, sure, unsure = naive.Doubled(D, M), np.zeros((0, 0)), 0, 0
     for t, candidates in enumerate(lists(12)):
@@ -98,9 +98,11 @@ def test_certain_pairs_are_definition_3_4(covariance: Any) -> None:
     [{}, {"covariance": "full", "width": 10}, {"explore": "ensemble", "nets": 3}, {"explore": "none"}],
     ids=str,
 )
-def test_lists_respect_the_certain_order_which_has_no_cycle(parameters: dict[str, Any]) -> None:
+@pytest.mark.parametrize("line", ["none", "pairrank"])
+def test_lists_respect_the_certain_order_which_has_no_cycle(line: str, parameters: dict[str, Any]) -> None:
     """Certain means a higher score, so no cycle; and nobody stands above one that is certainly better, shown or not."""
-    learner = taught(OLRankNet(**{"width": 20, "alpha": 0.05, "rate": 1.0, **parameters}), 40)
+    learner = taught(OLRankNet(**{"width": 20, "alpha": 0.05, "rate": 1.0, "line": line, **parameters}), 40)
+    learner._set_evidence(evidence(1.0))
     found = 0
     for t, candidates in enumerate(lists(30, n=15)):
         relation = learner.certain(candidates, np.arange(15))
@@ -117,7 +119,7 @@ def test_lists_respect_the_certain_order_which_has_no_cycle(parameters: dict[str
 def test_greedy_limits() -> None:
     """alpha = 0 is certain of every gap and shows the best; a huge alpha is certain of nothing and shows anything."""
     candidates = lists(1, n=10)[0]
-    sure, unsure = taught(OLRankNet(width=M, alpha=0.0)), taught(OLRankNet(width=M, alpha=1e6))
+    sure, unsure = (taught(OLRankNet(width=M, alpha=alpha, line="none")) for alpha in (0.0, 1e6))
     best = sure.best(candidates, 5).tolist()
     assert all(sure.rank(candidates, 5, np.random.default_rng(t)).order.tolist() == best for t in range(5))
     tops = {int(unsure.rank(candidates, 1, np.random.default_rng(t)).order[0]) for t in range(200)}
@@ -140,7 +142,7 @@ def test_more_evidence_makes_more_pairs_certain() -> None:
 
 def test_the_first_step_of_adam_by_hand() -> None:
     """One list, one step: every weight with a slope moves by the rate, against the sign of the slope."""
-    learner = OLRankNet(width=M, steps=1, batch=1, ridge=0.0, debias="none", rate=0.3, skip=False)
+    learner = OLRankNet(width=M, steps=1, batch=1, ridge=0.0, debias="none", rate=0.3, line="none")
     rows = np.random.default_rng(4).random((3, D))
     shown = learner.adopt(Candidates(features=rows), np.arange(3))
     learner.learn(shown, Feedback.clicks([0, 1, 0]), np.random.default_rng(0))
@@ -155,7 +157,7 @@ def test_the_first_step_of_adam_by_hand() -> None:
 
 
 def test_replay_keeps_the_last_lists_and_no_more() -> None:
-    learner, kept = OLRankNet(width=M, memory=20), []
+    learner, kept = OLRankNet(width=M, memory=20, line="none"), []
     sizes = []
     for t, candidates in enumerate(lists(60)):
         shown, clicks = one_round(learner, candidates, t)
@@ -177,7 +179,8 @@ def test_every_step_of_replay_looks_at_the_newest_list() -> None:
 
 def test_refit_keeps_all_and_may_begin_again() -> None:
     """With `reinit` what a refit finds does not hang on where the weights were before."""
-    one, other = (taught(OLRankNet(width=M, update="refit", reinit=True, steps=2, batch=4), 25) for _ in range(2))
+    shared: dict[str, Any] = {"width": M, "update": "refit", "steps": 2, "batch": 4, "line": "none"}
+    one, other = (taught(OLRankNet(**shared, reinit=True), 25) for _ in range(2))
     assert one.events_[0] == (one.sizes_ > 0).sum() > 16
     other.weights_ = other.weights_ + 5.0
     other.first_ = other.first_ + 1.0
@@ -186,12 +189,12 @@ def test_refit_keeps_all_and_may_begin_again() -> None:
     for learner in (one, other):
         learner.learn(shown, Feedback.clicks([1, 0, 1, 0]), np.random.default_rng(0))
     assert (one.weights_ == other.weights_).all()
-    warm = taught(OLRankNet(width=M, update="refit", steps=2, batch=4), 25)
+    warm = taught(OLRankNet(**shared), 25)
     assert (warm.weights_ != one.weights_).any()
 
 
 def test_longer_lists_make_room() -> None:
-    learner = OLRankNet(width=M)
+    learner = OLRankNet(width=M, line="none")
     for t, k in enumerate((2, 7, 3, 8)):
         shown = learner.adopt(lists(1)[0], np.arange(k))
         learner.learn(shown, Feedback.clicks([0, 1] * (k // 2)), np.random.default_rng(t))
@@ -201,7 +204,7 @@ def test_longer_lists_make_room() -> None:
 
 
 def test_an_ensemble_has_its_own_starts_and_labels() -> None:
-    learner = taught(OLRankNet(width=M, explore="ensemble", nets=3, noise=0.5), 30)
+    learner = taught(OLRankNet(width=M, explore="ensemble", nets=3, noise=0.5, line="none"), 30)
     assert learner.weights_.shape[0] == 3
     noise = learner.targets_[:, :16].ravel()
     noise = noise[noise != 0.0] - 1.0
@@ -221,7 +224,8 @@ def test_the_memo_stays_small() -> None:
 
 
 def test_lambdarank_differs_by_its_weights_only() -> None:
-    one, other = OLRankNet(width=M, ridge=0.0), OLLambdaRank(width=M, ridge=0.0, weights="list")
+    shared: dict[str, Any] = {"width": M, "ridge": 0.0, "line": "none"}
+    one, other = OLRankNet(**shared), OLLambdaRank(**shared, weights="list")
     shown = one.adopt(lists(1)[0], np.arange(2))  # one pair: Adam does not see a weight that all slopes have
     for learner in (one, other):
         learner.learn(shown, Feedback.clicks([0, 1]), np.random.default_rng(0))
@@ -235,7 +239,7 @@ def test_lambdarank_differs_by_its_weights_only() -> None:
 @pytest.mark.parametrize("weights", ["raw", "batch", "list"])
 def test_where_the_only_pair_of_a_list_stood_teaches_lambdarank(weights: Any) -> None:
     """Lists with one pair each, high or low in the order: with "list" the network learns as olRankNet does."""
-    shared: dict[str, Any] = {"width": M, "ridge": 0.0, "debias": "none", "pairs": "adjacent"}
+    shared: dict[str, Any] = {"width": M, "ridge": 0.0, "debias": "none", "pairs": "adjacent", "line": "none"}
     one, other = OLRankNet(**shared), OLLambdaRank(**shared, weights=weights)
     for t, clicks in enumerate(([0, 1], [1, 1, 1, 0, 1], [0, 1], [1, 1, 1, 0, 1])):
         shown = one.adopt(lists(t + 1)[t], np.arange(len(clicks)))
@@ -255,7 +259,7 @@ def test_the_papers_own_units(optimiser: Any) -> None:
         ridge=0.3,
         prior=0.3,
         update="refit",
-        skip=False,
+        line="none",
         steps=1,
         batch=10,
         debias="none",
@@ -276,7 +280,7 @@ def test_the_papers_own_units(optimiser: Any) -> None:
         assert doubled(learner.weights_[0]) == pytest.approx(theta, abs=1e-5)
     else:
         assert np.abs(learner.weights_[0] - start).max() == pytest.approx(0.02, rel=0.2)
-    before = OLRankNet(width=M, units="none", prior=0.3)
+    before = OLRankNet(width=M, units="none", prior=0.3, line="none")
     assert (before._spread(rows, 1.0) == 0.3).all()
 
 

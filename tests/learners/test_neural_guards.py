@@ -68,7 +68,12 @@ def test_bad_values_are_named() -> None:
         ({"reinit": True}, 'needs update="refit"'),
         ({"steps": 1.5}, "steps is 1.5; it must be a whole number"),
         ({"prior": 0}, "prior is 0; it must be above 0"),
-        ({"skip": 1}, "skip is 1"),
+        ({"line": "straight"}, "must be one of pairrank, none"),
+        ({"line": "none", "start": "base"}, "start is 'base'; it needs line=\"pairrank\""),
+        ({"start": "best"}, "must be zero, base or a list of weights"),
+        ({"trust": 0}, "trust is 0; it must be above 0"),
+        ({"line_alpha": -1}, "line_alpha is -1; it must be at least 0"),
+        ({"validate": 1}, "validate is 1; it must be a whole number of at least 2"),
         ({"units": "mine"}, "must be one of data, none"),
         ({"optimiser": "sgd"}, "must be one of adam, descent"),
     ):

@@ -17,7 +17,7 @@ from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.registry import make
 from rankloop.types import Array, Candidates, Feedback
 
-FROM_BASE = ["pairrank", "hybrid", "pdgd", "greedy", "epsilon-greedy"]
+FROM_BASE = ["pairrank", "hybrid", "pdgd", "greedy", "epsilon-greedy", "olranknet", "ollambdarank"]
 
 
 def shelf(seed: int, n: int = 20, d: int = 4) -> Candidates:
@@ -48,7 +48,7 @@ def test_before_anything_is_learned_the_best_list_is_the_callers(name: str) -> N
         assert (np.diff(scores) < 0).all()
 
 
-@pytest.mark.parametrize("name", ["pairrank", "hybrid"])
+@pytest.mark.parametrize("name", ["pairrank", "hybrid", "olranknet", "ollambdarank"])
 def test_at_first_neighbours_far_down_may_change_places_and_the_top_may_not(name: str) -> None:
     """The gap of neighbours falls as 1 / position, and what is uncertain by the features stays the same."""
     learner, rng = make(name, start="base"), np.random.default_rng(0)
@@ -85,7 +85,8 @@ def test_what_a_base_order_is_worth_is_learned_from_it(name: str) -> None:
     for t in range(400):
         shown = learner.adopt(Candidates(f"q{t}", features=rng.random((10, 3))), np.arange(10))
         learner.learn(shown, Feedback("clicks", (rng.random(10) < np.linspace(0.8, 0.05, 10)).astype(float)), rng)
-    theta: Array = learner.theta_  # type: ignore[attr-defined]
+    state = learner.state()
+    theta: Array = state["line_theta_" if "line_theta_" in state else "theta_"]
     assert theta.size == 4
     assert theta[-1] > 2 * np.abs(theta[:3]).max()
 

@@ -104,6 +104,17 @@ def pair_loss(margin: float, target: float) -> float:
     return -target * math.log(p) - (1 - target) * math.log(1 - p)
 
 
+def gate_gain(
+    line: Sequence[float], net: Sequence[float], pairs: Sequence[Sequence[int]], weights: Sequence[float]
+) -> float:
+    """Log-likelihood of the pairs under the sum of two scores, less that of guessing."""
+    both = [a + b for a, b in zip(line, net, strict=True)]
+    return sum(
+        weight * (math.log(sigmoid(both[a] - both[b])) - math.log(0.5))
+        for (a, b), weight in zip(pairs, weights, strict=True)
+    )
+
+
 def product(left: Array, right: Array) -> Array:
     """A matrix product, each entry a sum of one term after the other in the precision of its terms."""
     found = np.zeros((left.shape[0], right.shape[1]), left.dtype)

@@ -14,9 +14,10 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
-from rankloop.kernels.elementary import power
+from rankloop.kernels.elementary import exp, log1p, power
 from rankloop.types import Array
 
+GUESSED = float(np.log(2.0))  # what is lost on a pair by who does not know
 WIDE = 8  # numbers that processors take at once; lines are padded to multiples of it
 
 
@@ -255,44 +256,21 @@ def tangent_gram(rows: Array, active: Array, output: Array, inverse: Array, orde
 
 
 @jit
-def line_gradient(rows: Array, pull: Array) -> Array:
-    """(d,) Σ_i pull_i x_i."""
-    n, d = rows.shape
-    found = np.zeros(d)
-    for i in range(n):
-        for c in range(d):
-            found[c] += pull[i] * rows[i, c]
-    return found
+def gate_gains(line: Array, net: Array, gates: Array, scales: Array, pairs: Array, weights: Array) -> Array:
+    """(G, S) how much better than guessing pairs are foretold by c of a line and g of a network, for each g and c.
 
-
-@jit
-def line_squares(rows: Array, pairs: Array, counts: Array) -> Array:
-    """(d,) Σ over pairs of count·x_ij², entry by entry."""
-    d = rows.shape[1]
-    found = np.zeros(d)
+    Σ over pairs (m, 2) of weight·(log σ(c z + g h) - log 1/2) for g of `gates` (G,) and c of `scales` (S,), z and h
+    being the differences of the scores `line` (n,) and `net` (n,) between the preferred document and the other.
+    """
+    found = np.zeros((gates.size, scales.size))
     for p in range(pairs.shape[0]):
-        for c in range(d):
-            difference = np.float64(rows[pairs[p, 0], c]) - np.float64(rows[pairs[p, 1], c])
-            found[c] += counts[p] * difference * difference
+        a, b = pairs[p, 0], pairs[p, 1]
+        z, h = line[a] - line[b], net[a] - net[b]
+        for q in range(gates.size):
+            for r in range(scales.size):
+                margin = scales[r] * z + gates[q] * h
+                found[q, r] += weights[p] * (GUESSED - log1p(exp(-np.abs(margin))) - max(-margin, 0.0))
     return found
-
-
-@jit
-def line_lengths(rows: Array, inverse: Array) -> tuple[Array, Array]:
-    """(n,) ‖x‖² and (n,) ‖x - x̄‖² in the norm of a diagonal A⁻¹ (d,), x̄ being the mean over the rows."""
-    n, d = rows.shape
-    mean = np.zeros(d)
-    for i in range(n):
-        for c in range(d):
-            mean[c] += rows[i, c]
-    mean /= n
-    whole, centred = np.zeros(n), np.zeros(n)
-    for i in range(n):
-        for c in range(d):
-            x, away = np.float64(rows[i, c]), np.float64(rows[i, c]) - mean[c]
-            whole[i] += inverse[c] * x * x
-            centred[i] += inverse[c] * away * away
-    return whole, centred
 
 
 @jit

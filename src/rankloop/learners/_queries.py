@@ -129,7 +129,7 @@ class Queries:
 
     def find(self, query: str) -> int:
         """The query's slot, -1 if it is not known."""
-        return self.slots.get(_fingerprint(query), kernels.NONE)
+        return self.slots.get(fingerprint(query), kernels.NONE)
 
     def rounds(self, slot: int) -> int:
         """How often a query was learned from; 0 for slot -1."""
@@ -173,7 +173,7 @@ class Queries:
 
     def enter(self, query: str, codes: Array) -> Entered:
         """Make `query` the one learned from last, with one round more and with all these items; evict if need be."""
-        code = _fingerprint(query)
+        code = fingerprint(query)
         slot = self.slots.get(code, kernels.NONE)
         if slot == kernels.NONE:
             slot = self._admit(code, min(len(codes), self.max_items))
@@ -370,7 +370,8 @@ def only_query(table: Queries, query: str, items: int) -> int:
 
 
 @lru_cache(maxsize=10_000)  # a query that comes back is looked up, once to rank and once to learn
-def _fingerprint(query: str) -> int:
+def fingerprint(query: str) -> int:
+    """A query's 64 bits, the same on every machine."""
     digest = blake2b(query.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 

@@ -42,6 +42,7 @@ _NETS: tuple[Params, ...] = tuple(
         ({"pairs": "matched", "debias": "none"}, {"pairs": "all", "debias": "propensity"}), (0.05, 0.2)
     )
 )
+_ALONE = "line=none"  # the paper's are networks; that of ours beside a line would be compared with what is in it
 _LINES = tuple({"alpha": alpha, "prior": prior} for alpha, prior in product((0.1, 0.3), (10.0, 30.0)))
 _EPSILONS = tuple({"rate": rate, "epsilon": epsilon} for rate, epsilon in product((0.003, 0.03), (0.05, 0.2)))
 _CERTAIN = {"probes": ("certain",)}
@@ -49,8 +50,8 @@ _CERTAIN = {"probes": ("certain",)}
 MAIN = Part(
     "main",
     (
-        Contender(RANKNET, "olranknet", _NETS, more=_CERTAIN),
-        Contender(LAMBDARANK, "ollambdarank", _NETS),
+        Contender(RANKNET, f"olranknet?{_ALONE}", _NETS, more=_CERTAIN),
+        Contender(LAMBDARANK, f"ollambdarank?{_ALONE}", _NETS),
         Contender(PAIRRANK, "pairrank", _LINES),
         Contender(LINEAR_PDGD, "pdgd", _rates(0.03, 0.1, 0.3, 1.0)),
         Contender(NEURAL_PDGD, "neural-pdgd", _rates(0.3, 1.0, 3.0, 10.0)),
@@ -72,8 +73,8 @@ PUBLISHED = Part(
         Contender("olranknet@paper", "olranknet@paper", more=_CERTAIN),
         Contender("ollambdarank@paper", "ollambdarank@paper"),
         Contender("pairrank@paper", "pairrank@paper"),
-        Contender(RANKNET, "olranknet"),
-        Contender(LAMBDARANK, "ollambdarank"),
+        Contender(RANKNET, f"olranknet?{_ALONE}"),
+        Contender(LAMBDARANK, f"ollambdarank?{_ALONE}"),
         Contender(PAIRRANK, "pairrank"),
     ),
     ("synthetic:mq2007?relevance=strong&queries=300&docs=20&vali=10&test=100",),
@@ -83,7 +84,7 @@ PUBLISHED = Part(
 THEORY = Part(
     "theory",
     (
-        Contender(RANKNET, "olranknet"),
+        Contender(RANKNET, f"olranknet?{_ALONE}"),
         Contender("random", "random"),
     ),
     ("synthetic:mq2007?docs=10&features=10&queries=200&test=20",),

@@ -9,9 +9,8 @@ from typing import Literal
 import numpy as np
 
 from rankloop.kernels import neural
-from rankloop.learner import require_choice, require_flag, require_number
+from rankloop.learner import require_choice, require_number
 from rankloop.learners.neural._neural import NeuralRanker, Shapes
-from rankloop.learners.neural.networks import Lined, Network
 from rankloop.types import Array
 
 Pulls = Callable[[int, Array], tuple[Array, float]]  # (member, scores) -> slope in each score, loss
@@ -28,9 +27,6 @@ class AdamRanker(NeuralRanker):
         on the direction. Adam's own rate is this divided by √p ‖g_ij‖ of the first list.
     ridge
         How strongly to stay near the start, against the loss summed over all pairs; in units of the data.
-    skip
-        Score by net(x) + θ·x: a line beside the network, learned with it, that starts at 0. Without it the network
-        has to make every straight slope out of its hidden units; measured, that was no loss.
     units
         "data": numbers are told in units that follow from the first list. "none": as the paper has them, so that
         `rate` is the optimiser's own and λ of the loss is `ridge`.
@@ -40,7 +36,6 @@ class AdamRanker(NeuralRanker):
 
     rate: float = 0.1
     ridge: float = 0.01
-    skip: bool = False
     units: Literal["data", "none"] = "data"
     optimiser: Literal["adam", "descent"] = "adam"
 
@@ -48,29 +43,18 @@ class AdamRanker(NeuralRanker):
         super().__post_init__()
         require_number("rate", self.rate, 0, above=True)
         require_number("ridge", self.ridge, 0)
-        require_flag("skip", self.skip)
         require_choice("units", self.units, ("data", "none"))
         require_choice("optimiser", self.optimiser, ("adam", "descent"))
-        self.start_: Array = np.zeros((0, 0))  # (members, p) θ₀
+        self.origin_: Array = np.zeros((0, 0))  # (members, p) θ₀
         self.first_: Array = np.zeros((0, 0))  # (members, p) Adam's mean slope
         self.second_: Array = np.zeros((0, 0))  # (members, p) and its mean square
         self.steps_: Array = np.zeros(1, np.int64)  # Adam's steps so far
 
-    def _networks(self, features: int = 0) -> list[Network]:
-        nets = super()._networks(features)
-        if not self.skip:
-            return nets
-        return [Lined(net, features or int(self.features_[0]), self.width) for net in nets]
-
     def _unit(self, rows: Array) -> float:
         return super()._unit(rows) if self.units == "data" else 1.0
 
-    def _unit_tangents(self, rows: Array) -> Array:
-        tangents = super()._unit_tangents(rows)
-        return tangents[:, : -rows.shape[1]] if self.skip else tangents  # numbers mean the same with and without it
-
     def _shapes(self) -> Shapes:
-        moved: Shapes = dict.fromkeys(("start_", "first_", "second_"), ("e", "p"))
+        moved: Shapes = dict.fromkeys(("origin_", "first_", "second_"), ("e", "p"))
         return {**super()._shapes(), **moved, "steps_": (1,)}
 
 
@@ -82,7 +66,7 @@ class Training:
         features, cold = rows.shape[1], learner.weights_.size == 0
         self.learner, self.features, self.nets = learner, features, learner._networks(features)
         begun, self.frozen = learner._begun(features)
-        self.start = begun if cold else learner.start_
+        self.start = begun if cold else learner.origin_
         self.unit = learner._unit(rows)
         fresh = cold or again
         self.weights = (self.start if fresh else begun).copy()
@@ -122,6 +106,6 @@ class Training:
             self.learner._require_sound(loss, self.weights[e])
         learner = self.learner
         learner.features_, learner.unit_ = np.array([self.features]), np.array([self.unit])
-        learner.weights_, learner.frozen_, learner.start_ = self.weights, self.frozen, self.start
+        learner.weights_, learner.frozen_, learner.origin_ = self.weights, self.frozen, self.start
         learner.first_, learner.second_, learner.steps_ = self.first, self.second, np.array([self.steps])
         learner.events_ = learner.events_ + 1

@@ -153,13 +153,9 @@ class NeuralRanker(ABC):
         """Mean ‖g_ij‖²/m over the pairs of a first list: what a plain number means to this data and this network."""
         if self.weights_.size:
             return float(self.unit_[0])
-        tangents = self._unit_tangents(rows)
+        tangents = self._forward(rows)[0].tangents()
         square = 2.0 * float(((tangents - tangents.mean(0)) ** 2).sum()) / max(len(rows) - 1, 1)
         return square if square > 0.0 and np.isfinite(square) else 1.0
-
-    def _unit_tangents(self, rows: Array) -> Array:
-        """(n, p) the tangent features that the unit is made of."""
-        return self._forward(rows)[0].tangents()
 
     def _require_sound(self, loss: float, weights: Array) -> None:
         """Raise where learning ran away; nothing of the learner may have changed yet."""

@@ -42,19 +42,6 @@ class ThreeLayer(torch.nn.Module):
         return hidden @ self.last * self.last.numel() ** 0.5
 
 
-class Lined(torch.nn.Module):
-    """A network with a line beside it, as `networks.Lined` learned them."""
-
-    def __init__(self, net: Any, line: Array) -> None:
-        super().__init__()
-        kind = next(iter(net.parameters()))
-        self.net, self.line = net, torch.nn.Parameter(torch.from_numpy(line).to(kind.device, kind.dtype))
-
-    def forward(self, rows: Any) -> Any:
-        """(n,) scores of rows (n, d)."""
-        return self.net(rows) + rows @ self.line
-
-
 def _twice(block: Any) -> Any:
     """(block, 0; 0, block)."""
     zero = torch.zeros_like(block)

@@ -52,9 +52,9 @@ class LambdaRankLabels(AdamRanker):
     growth
         Fit anew when there have been so many times more rounds than at the last fit: .1 is 10 %. 0: every round, as
         the paper does.
-    rate, ridge, skip, units, optimiser
-        The step size, the weight of ‖θ - θ₀‖²/2, a line beside the network, what these numbers are told in, and Adam
-        or plain descent (`AdamRanker`).
+    rate, ridge, units, optimiser
+        The step size, the weight of ‖θ - θ₀‖²/2, what these numbers are told in, and Adam or plain descent
+        (`AdamRanker`).
     net, width, seed
         The network, its hidden units, and where it starts (`NeuralRanker`).
 

@@ -19,7 +19,6 @@ import numpy as np
 
 from rankloop.errors import InvalidParameter, MissingExtra, UnknownName
 from rankloop.kernels import neural
-from rankloop.kernels.products import row_products
 from rankloop.streams import Streams
 from rankloop.types import Array
 
@@ -190,70 +189,3 @@ class _Scored:
 
     def tangents(self) -> Array:
         return neural.tangents(self.rows, self.active, self.output)
-
-
-class Lined:
-    """Another network with a line beside it, f(x) = net(x) + c √m θ·x, which starts at 0 and leaves f as it was.
-
-    c = √(p/d) for a network of p weights over d features: a step of Adam moves all weights by about as much, so that
-    it takes the few weights of the line as far as the many of the network.
-    """
-
-    def __init__(self, net: Network, features: int, width: int) -> None:
-        self.net, self.features, self.width = net, features, width
-        self.size, self.parameters = net.size + features, net.parameters + features
-        self.scale = float(np.sqrt(net.parameters / features))
-
-    def start(self) -> Array:
-        """The network's, and 0 for the line."""
-        return np.concatenate([self.net.start(), np.zeros(self.features)])
-
-    def frozen(self) -> Array:
-        """The network's."""
-        return self.net.frozen()
-
-    def forward(self, weights: Array, frozen: Array, rows: Array, learn: bool = False) -> _LinedScored:
-        """Both scores added."""
-        inner = self.net.forward(weights[: self.net.size], frozen, rows, learn)
-        return _LinedScored(inner, weights[self.net.size :], rows, self.scale, self.width)
-
-    def with_weights(self, weights: Array, frozen: Array) -> Any:
-        """A module that adds both."""
-        from rankloop.learners.neural import _torch
-
-        inner: Any = self.net
-        line = self.scale * np.sqrt(self.width) * weights[inner.size :]
-        return _torch.Lined(inner.with_weights(weights[: inner.size], frozen), line)
-
-
-class _LinedScored:
-    """The answer of a network with a line beside it."""
-
-    def __init__(self, net: Forward, line: Array, rows: Array, scale: float, width: int) -> None:
-        self.net, self.rows, self.scale, self.root = net, rows, scale, scale * np.sqrt(width)
-        self.scores = net.scores + self.root * row_products(rows, line.astype(np.float64))
-
-    def gradient(self, pull: Array) -> Array:
-        return np.concatenate([self.net.gradient(pull), self.root * neural.line_gradient(self.rows, pull)])
-
-    def lengths(self, inverse: Array) -> tuple[Array, Array]:
-        of_net, of_line = self._parts(inverse)
-        (whole, centred), (more, wider) = self.net.lengths(of_net), neural.line_lengths(self.rows, of_line)
-        return whole + more, centred + wider
-
-    def gram(self, inverse: Array, some: Array, order: Array) -> Array:
-        of_net, of_line = self._parts(inverse)
-        weighed = (self.rows[some] * of_line).astype(np.float32)
-        return self.net.gram(of_net, some, order) + neural.sparse_product(self.rows, np.ascontiguousarray(weighed.T))
-
-    def squares(self, pairs: Array, counts: Array) -> Array:
-        line = self.scale**2 * neural.line_squares(self.rows, pairs, counts)
-        return np.concatenate([self.net.squares(pairs, counts), line])
-
-    def tangents(self) -> Array:
-        return np.concatenate([self.net.tangents(), self.scale * self.rows], axis=1)
-
-    def _parts(self, inverse: Array) -> tuple[Array, Array]:
-        """A⁻¹ of the network's weights, and of the line's with its scale."""
-        size = inverse.size - self.rows.shape[1]
-        return inverse[:size], self.scale**2 * inverse[size:]

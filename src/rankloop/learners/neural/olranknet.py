@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -23,32 +24,49 @@ from rankloop.learner import (
     require_number,
     require_whole,
 )
+from rankloop.learners._queries import fingerprint
 from rankloop.learners.neural import _confidence, networks
-from rankloop.learners.neural._adam import AdamRanker, Training
-from rankloop.learners.neural._buffer import Lists
+from rankloop.learners.neural._adam import Training
+from rankloop.learners.neural._buffer import Entry, Lists
+from rankloop.learners.neural._confidence import Known
+from rankloop.learners.neural._lined import LinedRanker
 from rankloop.learners.neural._neural import MOST, Shapes
 from rankloop.learners.neural.networks import Forward
 from rankloop.learners.pairwise._debias import notes, pair_weights, told
+from rankloop.learners.pairwise._linear import PAIR_RULES
 from rankloop.types import Array, Candidates, Feedback, Impression
 
-PAIR_RULES = {"matched": pairwise.MATCHED, "adjacent": pairwise.ADJACENT, "all": pairwise.ALL}
 NO_LIMIT = 2**40
+LOGIT = 4.0  # σ(s) - 1/2 is s/4 at most: so much wider is an interval of scores than one of probabilities
 
 
 @dataclass
-class OLRankNet(AdamRanker):
-    """RankNet with a neural network, online: pairs whose order is certain keep it, the others come in a random one.
+class OLRankNet(LinedRanker):
+    """RankNet with a network beside a line: pairs whose order is certain keep it, the others come in a random one.
 
-    What `pairrank` is for linear scores, for any network: choose it where relevance is not a weighted sum of features
-    and there will be thousands of clicks. It costs milliseconds an event and not fractions of one. It passes `pairrank`
-    where there is much that no linear ranker can see; with long lists and noisy users 5,000 rounds were not enough.
+    What `pairrank` is for linear scores, for any network: choose it where relevance may be more than a weighted sum of
+    features and there will be thousands of clicks. Scores are θ·x + g·net(x): θ is PairRank's own, and g is how far the
+    network has proved itself beside it, so that where a line is all there is to learn it ranks as `pairrank` does. It
+    costs milliseconds an event and not fractions of one.
 
     Parameters
     ----------
+    line
+        "pairrank": a line beside the network, learned as `PairRank` learns, and a gate (`gate`) that says how much of
+        the network counts. "none": the network alone, as in the paper.
+    start, trust
+        What the line knows at first, as in `PairRank`: nothing ("zero"), the caller's order ("base") or given weights,
+        and how many clicks that is worth. The network does not see the caller's order.
+    line_alpha
+        Width of the line's part of the confidence interval.
+    validate
+        One query in so many never trains the network. How well it foretells their clicks says how far to believe it
+        where it has not been.
     explore
-        "tangent": a pair is certain iff σ(f_i - f_j) - α‖g_ij/√m‖ > 1/2 in the norm of A⁻¹, g being the gradient of the
-        score in the weights. "ensemble": iff all of several networks, trained on noisy labels, agree; dearer to learn,
-        cheaper to rank. "none": show the highest scores.
+        "tangent": with a line, a pair is certain iff s_i - s_j > √(α_line²‖x_ij‖² + (4αg)²‖g_ij/√m‖²), in the norms of
+        the inverse confidence matrices of both, g_ij being the gradient of the network's score in its weights.
+        Alone: iff σ(f_i - f_j) - α‖g_ij/√m‖ > 1/2. "ensemble": iff all of several networks, trained on noisy labels,
+        agree; dearer to learn, cheaper to rank. "none": show the highest scores.
     covariance
         A as its "diagonal" (the paper's experiments) or "full", for small networks only.
     update
@@ -60,12 +78,12 @@ class OLRankNet(AdamRanker):
     debias
         What a pair counts: "propensity", how likely the list with the two swapped was, as in `PairRank`; "none": 1.
     alpha
-        Width of the confidence interval; 0 is greedy.
+        Width of the network's part of the confidence interval; 0 is greedy.
     prior
         λ of A, as a number of pairs: with so many seen, half of the first uncertainty is left.
-    rate, ridge, skip, units, optimiser
-        The step size, the weight of ‖θ - θ₀‖²/2, a line beside the network, what these numbers are told in, and Adam
-        or plain descent (`AdamRanker`). With units="none" λ of A is `prior` itself.
+    rate, ridge, units, optimiser
+        The step size, the weight of ‖θ - θ₀‖²/2, what these numbers are told in, and Adam or plain descent
+        (`AdamRanker`). With units="none" λ of A is `prior` itself.
     steps
         Of Adam for an event with "replay"; with "refit" passes over all lists.
     batch
@@ -99,19 +117,29 @@ class OLRankNet(AdamRanker):
     topological order of the certain pairs, made without those that cannot matter for the first k. The ensemble is
     P²NeurRank's (Jia and Wang, SIGIR 2022); the noise of a pair is drawn once, or replaying would average it out.
 
-    Where we differ: replay, all pairs and propensities by default; rate, ridge and prior in units that follow from the
-    first list, so that one setting fits any features and network. g and A are of the weights at the moment of learning,
-    which with feedback at once are those that were served; gradients of display time would be megabytes in a memo.
-    Ridge is shared out over the pairs seen: what is minimised is the paper's sum, a batch at a time. Matrix products
-    are float32, as the networks people bring are, and half as dear; weights, A and sums are float64. Bit-exact with one
-    BLAS thread. A loss that is not finite or beyond 1,000 is a `Diverged` error, and nothing of that event is kept.
+    **Two steps an event.** The line learns the list exactly as PairRank would, and the network as if it were alone;
+    neither looks at the other. (A network that learns what the line leaves ended lower: what lists the two show
+    together changes what a line finds in them, and the network had to follow.)
+
+    **The gate.** Before a list is learned its pairs are foretold, by c times the line and shares of 0 to 1 of the
+    network; what has surely gained most over the line alone, at its own best c, says g (`_gate`). A network knows
+    the queries that it was trained on far better than others, so there is one g for queries among the lists kept and
+    one for the rest, which lists of queries seen for the first time and of those never trained on (`validate`) decide.
+    At g = 0 lists, propensities and what is learned from them are PairRank's, bit for bit. Beyond 500 candidates the
+    network's part of the interval is left out, since it costs time that is quadratic in them.
+
+    Where we differ: the line, replay, all pairs and propensities by default; rate, ridge and prior in units that follow
+    from the first list, so that one setting fits any features and network. g and A are of the weights at the moment of
+    learning, which with feedback at once are those that were served; gradients of display time would be megabytes in a
+    memo. Ridge is shared out over the pairs seen: what is minimised is the paper's sum, a batch at a time. Matrix
+    products are float32, as the networks people bring are, and half as dear; weights, A and sums are float64. Bit-exact
+    with one BLAS thread. A loss that is not finite or beyond 1,000 is a `Diverged` error, and nothing of that event is
+    kept.
     """
 
     explore: Literal["tangent", "ensemble", "none"] = "tangent"
     covariance: Literal["diagonal", "full"] = "diagonal"
     update: Literal["replay", "refit"] = "replay"
-    pairs: Literal["all", "matched", "adjacent"] = "all"
-    debias: Literal["propensity", "none"] = "propensity"
     alpha: float = 0.03
     prior: float = 100.0
     steps: int = 4
@@ -120,22 +148,18 @@ class OLRankNet(AdamRanker):
     reinit: bool = False
     nets: int = 5
     noise: float = 0.1
-    plus_one: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("explore", self.explore, ("tangent", "ensemble", "none"))
         require_choice("covariance", self.covariance, ("diagonal", "full"))
         require_choice("update", self.update, ("replay", "refit"))
-        require_choice("pairs", self.pairs, tuple(PAIR_RULES))
-        require_choice("debias", self.debias, ("propensity", "none"))
         require_number("alpha", self.alpha, 0)
-        require_number("prior", self.prior, 0, above=True)
         require_number("noise", self.noise, 0)
+        require_number("prior", self.prior, 0, above=True)
         for name, least in (("steps", 1), ("batch", 1), ("memory", 1), ("nets", 2)):
             require_whole(name, getattr(self, name), least, MOST)
         require_flag("reinit", self.reinit)
-        require_flag("plus_one", self.plus_one)
         require(not self.reinit or self.update == "refit", "reinit", self.reinit, 'needs update="refit"')
         fixed = self.explore == "ensemble" and networks.is_fixed(self.net)
         require(not fixed, "net", type(self.net).__name__, 'has one start; explore="ensemble" needs a function or name')
@@ -150,20 +174,20 @@ class OLRankNet(AdamRanker):
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The first k of a random order that respects every certain pair."""
-        k, rows = cut(candidates, k), self._rows(candidates)
-        forward = self._forward(rows)
-        scores = np.stack([member.scores for member in forward])
-        mean, n = scores.mean(0), candidates.n
+        k, known, n = cut(candidates, k), self._known(candidates), candidates.n
+        mean = known.scores.mean(0)
         if self.explore == "none":
             order = top_k(mean, rng.random(n), k)
             chance = epsilon_greedy_log_probability(mean, order, 0.0)
-            shares = partial(np.zeros, (k, k))
-        elif not (scores != scores[:, :1]).any():  # nobody is above anybody, as at the start
-            order = _anyone(n, rng.random(k))
+            shares: Callable[[], Array] = partial(np.zeros, (k, k))
+        elif known.doubt is not None and self.explore == "tangent":
+            order, chance, shares = known.doubt.draw(k, rng, False)
+        elif known.alike():  # nobody is above anybody, as at the start
+            order = _confidence.anyone(n, rng.random(k))
             chance = epsilon_greedy_log_probability(mean, order, 1.0)
             shares = partial(certainty.block_swap_shares, np.array([n]), k)
         else:
-            running, relation = self._relation(forward, scores, rows, k)
+            running, relation = self._relation(known, k)
             picked = certainty.random_topological(relation, rng.random(k), k)
             order = running[picked]
             chance = certainty.topological_log_probability(relation, picked)
@@ -172,13 +196,14 @@ class OLRankNet(AdamRanker):
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """The product over positions of 1 / (documents free to be picked)."""
-        rows = self._rows(candidates)
-        forward = self._forward(rows)
-        scores = np.stack([member.scores for member in forward])
-        alike = not (scores != scores[:, :1]).any()
-        if self.explore == "none" or alike:
-            return float(epsilon_greedy_log_probability(scores.mean(0), order, float(self.explore != "none")))
-        running, relation = self._relation(forward, scores, rows, len(order))
+        known = self._known(candidates)
+        if self.explore == "none":
+            return float(epsilon_greedy_log_probability(known.scores.mean(0), order, 0.0))
+        if known.doubt is not None and self.explore == "tangent":
+            return known.doubt.log_chance(order, False)
+        if known.alike():
+            return float(epsilon_greedy_log_probability(known.scores.mean(0), order, 1.0))
+        running, relation = self._relation(known, len(order))
         if not np.isin(order, running).all():
             return -np.inf
         return float(certainty.topological_log_probability(relation, np.searchsorted(running, order)))
@@ -190,22 +215,28 @@ class OLRankNet(AdamRanker):
 
     def certain(self, candidates: Candidates, positions: Array) -> Array:
         """(k, k) which of the documents at these positions is certainly better than which."""
-        rows = self._rows(candidates)[positions]
-        forward = self._forward(rows)
-        running, relation = self._relation(forward, np.stack([f.scores for f in forward]), rows, len(positions))
+        running, relation = self._relation(self._known(candidates, positions), len(positions))
         whole = np.zeros((len(positions), len(positions)), np.bool_)
         whole[np.ix_(running, running)] = relation
         return whole
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
-        """Turn the clicks into pairs, and train on them and on lists from before."""
+        """Turn the clicks into pairs, let the line learn them, and train on them and on lists from before."""
         clicks = checked_values(self, impression, feedback)
+        line = copy.copy(self._line)  # nothing is kept of an event that goes wrong
+        if line is not None:
+            line.learn(impression, feedback, rng)
         pairs = pairwise.click_pairs(clicks, self.plus_one, PAIR_RULES[self.pairs], rng.random(clicks.size))
         if len(pairs) == 0:
             return
         rows, counts = self._rows(impression), pair_weights(impression, clicks, pairs, self.debias)
         pairs, counts = pairs[counts > 0.0], counts[counts > 0.0]
         if len(pairs) == 0:
+            return
+        evidence, query = self._foretold(impression, clicks, rows, pairs, counts), fingerprint(impression.query)
+        if self._line is not None and query % self.validate == 0:
+            self._line = line
+            self._set_evidence(evidence)
             return
         training = Training(self, rows, again=self.reinit)
         spread = self.spread_
@@ -219,7 +250,8 @@ class OLRankNet(AdamRanker):
         preferred = np.zeros((size, size))
         preferred[pairs[:, 0], pairs[:, 1]] = counts
         targets = 1.0 + self.noise * rng.standard_normal((self._noisy(), size, size))
-        lists.put(slot, rows[:size], np.array(size), (clicks[:size] > 0).astype(np.float64), preferred, targets)
+        labels = (clicks[:size] > 0).astype(np.float64)
+        lists.put(slot, Entry(rows[:size], np.array(size), labels, preferred, targets, np.array(query)))
         seen = self.seen_ + counts.sum()
         try:
             for chosen in self._batches(min(event + 1, most), slot, rng):
@@ -227,10 +259,11 @@ class OLRankNet(AdamRanker):
                 training.step(batch, partial(self._pulls, lists, chosen, offsets), float(seen[0]))
             training.keep(rows[:size], partial(self._pulls, lists, np.array([slot]), np.array([0, size])))
         except BaseException:
-            lists.put(slot, *before)
+            lists.put(slot, before)
             raise
         self._set_lists(lists)
-        self.seen_, self.spread_ = seen, spread
+        self._set_evidence(evidence)
+        self.seen_, self.spread_, self._line = seen, spread, line
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
@@ -241,11 +274,46 @@ class OLRankNet(AdamRanker):
         """How many members learn from labels of their own."""
         return self.nets if self.explore == "ensemble" else 0
 
-    def _relation(self, forward: list[Forward], scores: Array, rows: Array, k: int) -> tuple[Array, Array]:
+    def _known(self, candidates: Candidates, positions: Array | None = None) -> Known:
+        """What is known of candidates, or of those at some positions."""
+        rows = self._rows(candidates)
+        some = rows if positions is None else rows[positions]
+        if self._line is None:
+            forward = self._forward(some)
+            return Known(some, np.stack([member.scores for member in forward]), None, forward)
+        if self.weights_.size == 0:
+            self._forward(rows)  # a module that is no network for these rows is named now, not when clicks come
+        doubt, gate = self._line._doubt(candidates), self.gate(candidates.query)
+        if positions is not None:
+            doubt = doubt._replace(rows=doubt.rows[positions], scores=doubt.scores[positions])
+        if gate == 0.0:
+            return Known(some, np.tile(doubt.scores, (self._members(), 1)), doubt, [])
+        forward = self._forward(some)
+        scores = doubt.scores + gate * np.stack([member.scores for member in forward])
+        if self.explore == "tangent":
+            spread = self._spread(rows, self._unit(rows))
+            wider = _confidence.Tangents(some, self._first, spread, LOGIT * gate * self.alpha, self.covariance)
+            doubt = doubt._replace(scores=scores[0], wider=wider)
+        return Known(some, scores, doubt, forward)
+
+    def _first(self, rows: Array) -> Forward:
+        return self._forward(rows)[0]
+
+    def _scores(self, candidates: Candidates) -> Array:
+        return self._known(candidates).scores
+
+    def _relation(self, known: Known, k: int) -> tuple[Array, Array]:
         """Documents that can be among the first k, and the certain relation between them."""
-        if self.explore != "tangent":
-            return np.arange(len(rows)), certainty.agreed_pairs(scores)
-        return _confidence.relation(self._spread(rows, self._unit(rows)), forward[0], self.alpha, k, self.covariance)
+        everyone = np.arange(len(known.rows))
+        if known.doubt is None and self.explore == "tangent":
+            spread = self._spread(known.rows, self._unit(known.rows))
+            return _confidence.relation(spread, known.forward[0], self.alpha, k, self.covariance)
+        if known.doubt is None:
+            return everyone, certainty.agreed_pairs(known.scores)
+        if self.explore == "tangent":
+            return everyone, known.doubt.certain()
+        sure = [known.doubt._replace(scores=member).certain() for member in known.scores]
+        return everyone, np.logical_and.reduce(sure)
 
     def _spread(self, rows: Array, unit: float) -> Array:
         """A as it is, or as it begins: each of the p weights has 1/p of what `prior` pairs would add."""
@@ -291,11 +359,14 @@ class OLRankNet(AdamRanker):
         if self.spread_.shape != wanted:
             raise InvalidInput(f"state 'spread_' has shape {self.spread_.shape}; it must be {wanted}")
 
+    def _knows(self, query: int) -> bool:
+        return self._lists().knows(query)
+
     def _lists(self) -> Lists:
-        return Lists(self.rows_, self.sizes_, self.labels_, self.pairs_, self.targets_)
+        return Lists(self.rows_, self.sizes_, self.labels_, self.pairs_, self.targets_, self.queries_)
 
     def _set_lists(self, lists: Lists) -> None:
-        self.rows_, self.sizes_, self.labels_, self.pairs_, self.targets_ = lists
+        self.rows_, self.sizes_, self.labels_, self.pairs_, self.targets_, self.queries_ = lists
 
     def _shapes(self) -> Shapes:
         return {
@@ -307,14 +378,5 @@ class OLRankNet(AdamRanker):
             "labels_": ("c", "k"),
             "pairs_": ("c", "k", "k"),
             "targets_": (self._noisy(), "c", "k", "k"),
+            "queries_": ("c",),
         }
-
-
-def _anyone(n: int, uniforms: Array) -> Array:
-    """(k,) documents drawn as `certainty.random_topological` draws them where nothing is certain.
-
-    So that a network whose scores differ by rounding only, as those of a module may where they should be 0, shows the
-    same lists as one whose scores are equal.
-    """
-    left = list(range(n))
-    return np.array([left.pop(int(u * len(left))) for u in uniforms])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,6 +24,16 @@ class Draw(NamedTuple):
     shares: Callable[[], Array]
 
 
+class Wider(Protocol):
+    """A further part of the width of pairs, the norm of directions that are not in the rows."""
+
+    def squares(self) -> Array:
+        """(n,) the squared norm of each document, about one common origin."""
+
+    def gram(self, some: Array) -> Array:
+        """(r, r) the Gram matrix of the documents `some` (r,), about any common origin."""
+
+
 class Doubt(NamedTuple):
     """Scores of n documents, and how wide the interval about the difference of two of them is.
 
@@ -31,8 +41,9 @@ class Doubt(NamedTuple):
     w_ij² = α²‖x_i - x_j‖² + v_i + v_j in the norm of the inverse confidence matrix. Without one, nothing is certain.
 
     `own` are the v: what each document's own part of the score is uncertain by, if it has one. It is the squared norm
-    of a direction that is the document's alone, so all that holds for a norm holds for w. Beyond `LONG` documents it
-    is left out: w is then that of the shared part, and what is shown a little less random.
+    of a direction that is the document's alone, so all that holds for a norm holds for w. `wider` adds the squared norm
+    of directions that documents share, such as the tangent features of a network. Beyond `LONG` documents both are left
+    out: w is then that of the rows, and what is shown a little less random.
     """
 
     rows: Array  # (n, d)
@@ -42,6 +53,7 @@ class Doubt(NamedTuple):
     alpha: float
     logit: bool
     own: Array = NOTHING  # (n,), or (0,)
+    wider: Wider | None = None
 
     def draw(self, k: int, rng: np.random.Generator, blocks: bool) -> Draw:
         """The first k of a random order: of whole blocks, or one that respects every certain pair."""
@@ -89,7 +101,8 @@ class Doubt(NamedTuple):
         if self.inverse.size == 0:
             return np.zeros((self.scores.size, self.scores.size), np.bool_)
         gram = self.rows @ self.inverse @ self.rows.T
-        return certainty.certain_pairs(self.scores, gram, self.own, self.alpha, self.logit)
+        alpha = self._widen(gram, np.arange(self.scores.size))
+        return certainty.certain_pairs(self.scores, gram, self.own, alpha, self.logit)
 
     def ends(self, ranked: Array, k: int) -> Array:
         """(b,) the rank at which each block ends, at least of the blocks that the first k ranks lie in."""
@@ -106,9 +119,12 @@ class Doubt(NamedTuple):
             return np.arange(self.scores.size), self.certain()
         centred = certainty.centred_rows(self.rows)  # pairs are the same, single norms shorter: fewer contenders
         half = centred @ self.inverse
-        alpha, own = self.alpha, self.own
-        running = certainty.contenders(self.scores, certainty.row_norms(half, centred), own, alpha, k)
+        alpha, own, norms = self.alpha, self.own, certainty.row_norms(half, centred)
+        if self.wider is not None:
+            norms, alpha = np.sqrt(alpha**2 * norms**2 + self.wider.squares()), 1.0
+        running = certainty.contenders(self.scores, norms, own, alpha, k)
         gram = half[running] @ centred[running].T
+        self._widen(gram, running)
         own = own[running] if own.size else own
         return running, certainty.certain_pairs(self.scores[running], gram, own, alpha, True)
 
@@ -124,12 +140,23 @@ class Doubt(NamedTuple):
         n, root = self.scores.size, self._root()
         half = np.linalg.solve(root, self.theta)
         reach = (1.0 if self.logit else 1.0 / 16.0) * (half @ half)
-        if not self.own.size and reach < (1.0 - 1e-6) * self.alpha**2:  # rounding errs by far less
+        if not self._widened() and reach < (1.0 - 1e-6) * self.alpha**2:  # rounding errs by far less
             return self.rows, np.zeros(n, np.int64)
         if reach < UNSURE * self.alpha**2:
             root = turned(root, half, self.rows)
         white, ranked = self.rows @ root, top_k(self.scores, np.zeros(n), n)
         return white, predecessors(white, self.scores, ranked, self.alpha, self.logit, k)
+
+    def _widened(self) -> bool:
+        return self.own.size > 0 or self.wider is not None
+
+    def _widen(self, gram: Array, some: Array) -> float:
+        """Add what `wider` says of `some` to their Gram matrix, in place; told is what is left to multiply it by."""
+        if self.wider is None:
+            return self.alpha
+        gram *= self.alpha**2
+        gram += self.wider.gram(some)
+        return 1.0
 
     def _root(self) -> Array:
         """(d, d) a matrix A with A Aᵀ the inverse confidence matrix: plain distances of X A are those of the norm."""

@@ -150,7 +150,7 @@ class Hybrid(PairRank):
         if slot < 0:
             return doubt
         known, own, precision = self._memory.parts(slot, "items", "own", "precision")
-        rows, scores, theta, inverse, alpha, logit, _ = doubt
+        rows, scores, theta, inverse, alpha, logit, _, wider = doubt
         asked, width = codes_of(source.items), self.beta**2
         scores, own = pairwise.recall(scores, known, own, precision, asked, self.memory, width)
-        return Doubt(rows, scores, theta, inverse, alpha, logit, own)
+        return Doubt(rows, scores, theta, inverse, alpha, logit, own, wider)
