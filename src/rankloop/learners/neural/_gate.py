@@ -20,8 +20,9 @@ from rankloop.kernels import neural
 from rankloop.types import Array
 
 GATES = np.array([0.0, 0.125, 0.25, 0.5, 1.0])
-SCALES = np.array([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
-LIKELY = -0.02 * np.log2(SCALES) ** 2  # log of a prior for c: near 1, where nothing says otherwise
+DOUBLINGS = np.arange(-2.0, 7.0)
+SCALES = np.array([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])  # 1 doubled so often
+LIKELY = -0.02 * DOUBLINGS * DOUBLINGS  # log of a prior for c: near 1, where nothing says otherwise
 CELLS = GATES.size * SCALES.size
 KINDS = 2  # queries that the network does not know, and those that it does
 FADE = 0.9995  # of a sum at each list of its kind: the last two thousand count
