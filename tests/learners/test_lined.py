@@ -76,7 +76,7 @@ def test_one_confidence_over_both(covariance: Any) -> None:
         inverse = learner.spread_ if covariance == "full" else np.diag(1.0 / learner.spread_[0])
         gaps = scores[:, None] - scores
         x, g = rows[:, None] - rows, tangents[:, None] - tangents
-        squared = 0.3**2 * np.einsum("ijc,cd,ijd->ij", x, learner._line.inverse_, x)
+        squared = learner.line_alpha**2 * np.einsum("ijc,cd,ijd->ij", x, learner._line.inverse_, x)
         squared += (4 * 0.5 * 0.05) ** 2 * np.einsum("ijc,cd,ijd->ij", g, inverse, g)
         margin = gaps - np.sqrt(squared)
         found = learner.certain(candidates, np.arange(candidates.n))

@@ -101,7 +101,9 @@ class Doubt(NamedTuple):
         if self.inverse.size == 0:
             return np.zeros((self.scores.size, self.scores.size), np.bool_)
         gram = self.rows @ self.inverse @ self.rows.T
-        alpha = self._widen(gram, np.arange(self.scores.size))
+        alpha = self.alpha
+        if self.wider is not None:
+            gram, alpha = alpha**2 * gram + self.wider.gram(np.arange(self.scores.size)), 1.0
         return certainty.certain_pairs(self.scores, gram, self.own, alpha, self.logit)
 
     def ends(self, ranked: Array, k: int) -> Array:
@@ -124,7 +126,8 @@ class Doubt(NamedTuple):
             norms, alpha = np.sqrt(alpha**2 * norms**2 + self.wider.squares()), 1.0
         running = certainty.contenders(self.scores, norms, own, alpha, k)
         gram = half[running] @ centred[running].T
-        self._widen(gram, running)
+        if self.wider is not None:
+            gram = self.alpha**2 * gram + self.wider.gram(running)
         own = own[running] if own.size else own
         return running, certainty.certain_pairs(self.scores[running], gram, own, alpha, True)
 
@@ -140,23 +143,13 @@ class Doubt(NamedTuple):
         n, root = self.scores.size, self._root()
         half = np.linalg.solve(root, self.theta)
         reach = (1.0 if self.logit else 1.0 / 16.0) * (half @ half)
-        if not self._widened() and reach < (1.0 - 1e-6) * self.alpha**2:  # rounding errs by far less
+        alone = not self.own.size and self.wider is None
+        if alone and reach < (1.0 - 1e-6) * self.alpha**2:  # rounding errs by far less
             return self.rows, np.zeros(n, np.int64)
         if reach < UNSURE * self.alpha**2:
             root = turned(root, half, self.rows)
         white, ranked = self.rows @ root, top_k(self.scores, np.zeros(n), n)
         return white, predecessors(white, self.scores, ranked, self.alpha, self.logit, k)
-
-    def _widened(self) -> bool:
-        return self.own.size > 0 or self.wider is not None
-
-    def _widen(self, gram: Array, some: Array) -> float:
-        """Add what `wider` says of `some` to their Gram matrix, in place; told is what is left to multiply it by."""
-        if self.wider is None:
-            return self.alpha
-        gram *= self.alpha**2
-        gram += self.wider.gram(some)
-        return 1.0
 
     def _root(self) -> Array:
         """(d, d) a matrix A with A Aᵀ the inverse confidence matrix: plain distances of X A are those of the norm."""
