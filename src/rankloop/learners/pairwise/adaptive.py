@@ -39,8 +39,8 @@ class Adaptive(PairRank):
     """PairRank beside rivals that forget or remember: one that foretells the clicks better takes over, with an alarm.
 
     Choose it where tastes may change: by season, by fashion, between weekdays and weekends. While nothing changes its
-    lists are PairRank's, bit for bit. It costs 1.3 to 1.5 times PairRank's time a round and, with `past` models kept,
-    2 + past times its memory.
+    lists are PairRank's, bit for bit. It costs about 1.3 to 1.5 times PairRank's time a round and, with `past` models
+    kept, 2 + past times its memory.
 
     One rival learns from the same lists: a PairRank whose evidence fades (`short`). The others wait: the models that
     ranked before the latest changes, as they were then (`past`), for tastes that come back. Before each list is learned
@@ -98,7 +98,9 @@ class Adaptive(PairRank):
     trials of a former that is right at most one in e^7 = 1,097 ends in an alarm, however many take over meanwhile
     (Ville's inequality: each list is foretold by who ranks, fixed before it). If the former is back, the trial ends.
 
-    Measured in docs/learners/pairwise.md.
+    Measured in docs/learners/pairwise.md: nothing lost where nothing changes, 6 to 8 % above PairRank where tastes do.
+    A fixed rate that suits is 1.5 to 2.4 % better after sudden changes, all of it with users whose clicks are few or
+    noisy, for whom changes are noticed late; where tastes come back it is 4 % worse.
     """
 
     short: float = 0.98
@@ -137,7 +139,8 @@ class Adaptive(PairRank):
         """As PairRank; then ask who foretold the pairs, let the rival learn them too, look at the bar."""
         self._before, lists = self.theta_, self.lists_
         super().learn(impression, feedback, rng)
-        self.lists_ = lists + 1  # also of a list without pairs
+        if self.lists_ is lists:  # a list without pairs
+            self.lists_ = lists + 1
 
     def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> None:  # noqa: ARG002
         before, self.lists_ = self._before, self.lists_ + 1
@@ -154,7 +157,7 @@ class Adaptive(PairRank):
             fade(self.inverses_[0], keep, self.prior * self.unit_[0], self.taught_[0])
         pairwise.onepass(self.models_[0], self.inverses_[0], rows, pairs, weights)
         self.taught_ = self.taught_ + 1
-        if self.evidence_.max() > self.bar:
+        if max(self.evidence_.tolist()) > self.bar:  # of a few numbers: quicker than numpy
             self._hand_over(int(self.evidence_.argmax()))
 
     def load(self, state: Mapping[str, Array]) -> None:
