@@ -117,7 +117,6 @@ class Adaptive(PairRank):
         require_number("bar", self.bar, 0, above=True)
         require_whole("past", self.past, 1)
         self._before: Array = self.theta_  # θ as it was when a list was foretold
-        self._tempered_by = 1.0  # in the list that is learned from
         self.models_: Array = np.zeros((0, 0))  # (r, d) θ of the rivals: who learns, then the past, oldest first
         self.inverses_: Array = np.zeros((0, 0, 0))  # (r, d, d) their inverse confidence matrices
         self.evidence_: Array = np.zeros(0)  # (r,) the CUSUM of each
@@ -142,13 +141,13 @@ class Adaptive(PairRank):
         if self.lists_ is lists:  # a list without pairs
             self.lists_ = lists + 1
 
-    def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> None:  # noqa: ARG002
+    def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array, tempering: float) -> None:  # noqa: ARG002
         before, self.lists_ = self._before, self.lists_ + 1
         if before.size == 0:
             self.models_, self.inverses_ = self.theta_[None].copy(), self.inverse_[None].copy()
             self.evidence_ = np.zeros(1)
             return
-        told = weights / self._tempered_by  # `foretold` sees to it that no document counts twice
+        told = weights / tempering  # `foretold` sees to it that no document counts twice
         self.evidence_ = np.maximum(self.evidence_, 0.0) + foretold(rows, pairs, told, before, self.models_)
         if self.trial_[1] > 0.0:
             self._try(float(foretold(rows, pairs, told, self.former_, before[None])[0]))
@@ -191,11 +190,6 @@ class Adaptive(PairRank):
                 "ripe_": (1,),
             },
         )
-
-    def _tempering(self, clicks: Array) -> float:
-        """As PairRank's, kept: evidence is told without."""
-        self._tempered_by = super()._tempering(clicks)
-        return self._tempered_by
 
     def _keep(self) -> float:
         """What the model that ranks keeps of its evidence: `short` while he is one that fades."""

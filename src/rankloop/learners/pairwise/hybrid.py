@@ -119,7 +119,7 @@ class Hybrid(PairRank):
         known, precision = self._memory.parts(slot, "items", "precision")
         return pairwise.news(known, precision, codes_of(impression.items), self.memory, pairs, weights)
 
-    def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> None:
+    def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array, tempering: float) -> None:  # noqa: ARG002
         """Let the query's own part learn what θ, which has learned, leaves."""
         slot, numbers, _ = self._memory.enter(impression.query, codes_of(impression.items))
         own, precision = self._memory.parts(slot, "own", "precision")

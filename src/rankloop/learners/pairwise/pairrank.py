@@ -258,7 +258,10 @@ class PairRank:
         pairs, weights = pairs[weights > 0.0], weights[weights > 0.0]
         if len(pairs) == 0:
             return
-        weights *= self._tempering(clicks)
+        tempering = 1.0
+        if self.tempered and self.pairs == "all":
+            tempering = min(1.0, 2.0 / pairwise.examined_count(clicks, self.plus_one))
+        weights *= tempering
         if self.theta_.size == 0:
             self.theta_, self.inverse_, self.unit_ = self._fresh(features)
         if self.alpha == "theory":
@@ -288,7 +291,7 @@ class PairRank:
             )
         self.inverse_, self.log_det_ = inverse, self.log_det_ + gained
         if self.extended:
-            self._extend(impression, features, pairs, weights)
+            self._extend(impression, features, pairs, weights, tempering)
 
     def state(self) -> dict[str, Array]:
         """θ, the confidence matrix and, with "refit", the pairs so far."""
@@ -341,12 +344,6 @@ class PairRank:
         alpha = self._theory() if isinstance(self.alpha, str) else self.alpha
         return Doubt(rows, linear_scores(rows, theta), theta, inverse, alpha, self.certainty == "logit")
 
-    def _tempering(self, clicks: Array) -> float:
-        """What each pair of a list counts less because pairs share documents."""
-        if not (self.tempered and self.pairs == "all"):
-            return 1.0
-        return min(1.0, 2.0 / pairwise.examined_count(clicks, self.plus_one))
-
     def _shared(self, impression: Impression, pairs: Array, weights: Array) -> Array:  # noqa: ARG002
         """(m,) what each pair of a list counts for θ, of what it counts at all: for PairRank, all of it."""
         return weights
@@ -355,8 +352,11 @@ class PairRank:
         """How much of its evidence θ keeps at the next event; a learner built on this one may know better."""
         return self.forget
 
-    def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> None:
-        """What a learner built on this one does with the pairs (m, 2) of a list after θ has learned them."""
+    def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array, tempering: float) -> None:
+        """What a learner built on this one does with the pairs (m, 2) of a list after θ has learned them.
+
+        `weights` (m,) have the factor `tempering` in them.
+        """
 
     def _theory(self) -> float:
         """Lemma 1's width of the confidence interval, in units of the norm."""
