@@ -88,8 +88,10 @@ def _remembered(pairs: Array) -> list[float]:
 
 
 def _news(pairs: Array) -> Array:
-    known, precision, shown = np.array([4, 2, 7]), np.array([2.0, 3.5, 9.0]), np.arange(int(pairs.max()) + 1)
-    return pairwise.news(known, precision, shown, 0.5, pairs, np.linspace(0.1, 1.0, len(pairs)))
+    known, precision, before = np.array([4, 2, 1]), np.array([2.0, 3.5, 9.0]), np.array([5, 6, 7])
+    shown = np.arange(int(pairs.max()) + 1)
+    rows = np.where(shown == 2, 6, 8)  # of the two that are known one is as it was
+    return pairwise.news(known, precision, before, shown, rows, 0.5, pairs, np.linspace(0.1, 1.0, len(pairs)))
 
 
 def _recalled() -> tuple[Array, Array]:

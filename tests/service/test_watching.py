@@ -281,7 +281,7 @@ def test_weights_are_the_learners_own_with_its_confidence(service: Service) -> N
     assert [weight["feature"] for weight in found["weights"]] == [f"f{j}" for j in order]
     assert [weight["weight"] for weight in found["weights"]] == theta[order].tolist()
     widths = [weight["confidence"] for weight in found["weights"]]
-    assert widths == pytest.approx(0.3 * np.sqrt(np.diagonal(inverse)[order]))
+    assert widths == pytest.approx(0.2 * np.sqrt(np.diagonal(inverse)[order]))  # PairRank's alpha
     assert found["weights"][0]["feature"] == "f0"  # what the user likes
     assert found["version"] == "live@50"
     assert len(watch(service, "weighs", "weights", limit=1)["weights"]) == 1

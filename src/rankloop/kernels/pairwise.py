@@ -264,17 +264,22 @@ def recall(
 
 
 @jit
-def news(known: Array, precision: Array, shown: Array, prior: float, pairs: Array, weights: Array) -> Array:
+def news(
+    known: Array, precision: Array, before: Array, shown: Array, rows: Array, prior: float, pairs: Array, weights: Array
+) -> Array:
     """(m,) what pairs of a query that is remembered count for what all queries share: ρ / (1 + τ (A_a + A_b)).
 
     A is the precision that a document's own part, of variance τ = `prior` at first, has gained from earlier lists:
-    P - 1/τ. `known` (m,) are the items that `precision` tells of, `shown` (k,) those of the list. A query that comes a
-    thousand times tells all about its own documents, but of the others hardly more than after ten.
+    P - 1/τ. `known` (m,) are the items that `precision` tells of and `before` (m,) the fingerprints of their rows then,
+    `shown` (k,) the items of the list and `rows` (k,) the fingerprints of theirs. A document that had other features
+    before is new to θ: A = 0.
     """
     places = match(known[: precision.size], shown)
-    gained = np.empty(shown.size)
+    gained = np.zeros(shown.size)
     for i in range(shown.size):
-        gained[i] = max(prior * precision[places[i]] - 1.0, 0.0) if places[i] >= 0 else 0.0
+        place = places[i]
+        if place >= 0 and before[place] == rows[i]:
+            gained[i] = max(prior * precision[place] - 1.0, 0.0)
     found = np.empty(pairs.shape[0])
     for m in range(pairs.shape[0]):
         found[m] = weights[m] / (1.0 + gained[pairs[m, 0]] + gained[pairs[m, 1]])

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.kernels import pairwise
+from rankloop.kernels.queries import fingerprints
 from rankloop.kernels.ranking import linear_scores
 from rankloop.learner import require_number, state_of
 from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
@@ -67,10 +68,11 @@ class Hybrid(PairRank):
     look at u. A query that comes for the first time teaches them exactly what it would teach PairRank; one that comes
     again counts ρ / (1 + τ (A_i + A_j)) a pair, A being the precision that the two items' own parts have gained and τ
     their variance at first (`memory`). What a query says of its own items for the hundredth time says little of the
-    others, and counted in full θ would fit the queries that come often at the cost of all that have not come yet. A
-    query without memory has PairRank's scores and intervals for this θ, bit for bit. Then u learns what is left: each
-    pair is a logistic observation of θ·x_ij + u_i - u_j, and takes a Newton step on u_i and u_j with the diagonal of
-    their precision P (`kernels.pairwise.remember`).
+    others, and counted in full θ would fit the queries that come often at the cost of all that have not come yet. Items
+    whose features differ from the last time (of this user, at this hour) are new to θ, and count in full. A query
+    without memory has PairRank's scores and intervals for this θ, bit for bit. Then u learns what is left: each pair is
+    a logistic observation of θ·x_ij + u_i - u_j, and takes a Newton step on u_i and u_j with the diagonal of their
+    precision P (`kernels.pairwise.remember`).
 
     **One confidence over both.** u_i has variance 1 / P_i, in a direction of its own, so the squared width of a pair is
     α²‖x_ij‖² + β²(1/P_i + 1/P_j): a squared norm in the joint space. Hence the certain relation is a strict partial
@@ -78,7 +80,7 @@ class Hybrid(PairRank):
     that what is remembered becomes certain. Before the first outcome of a query its items have u = 0 and no width of
     their own: there is nothing to remember yet, and one who never comes back should not pay for being explored.
 
-    **What it costs.** 40 + 28 m bytes a query with m items that were seen, and about 105 in a dictionary: 425 for ten.
+    **What it costs.** 40 + 36 m bytes a query with m items that were seen, and about 105 in a dictionary: 505 for ten.
     1.2 to 1.5 times PairRank's time (`python -m benchmarks.cost`).
     """
 
@@ -111,18 +113,20 @@ class Hybrid(PairRank):
         doubt = self._doubt(impression)
         return Parts(doubt.rows, doubt.theta, doubt.scores - linear_scores(doubt.rows, doubt.theta))
 
-    def _shared(self, impression: Impression, pairs: Array, weights: Array) -> Array:
-        """What the items' own parts have taken in already counts less for what holds for all queries."""
+    def _shared(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> Array:
+        """What the own parts of items with these very rows have taken in already counts less for all queries."""
         slot = self._memory.find(impression.query)
         if slot < 0:
             return weights
-        known, precision = self._memory.parts(slot, "items", "precision")
-        return pairwise.news(known, precision, codes_of(impression.items), self.memory, pairs, weights)
+        known, precision, before = self._memory.parts(slot, "items", "precision", "rows")
+        codes, prior = codes_of(impression.items), self.memory
+        return pairwise.news(known, precision, before, codes, _fingerprints(rows), prior, pairs, weights)
 
     def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array, tempering: float) -> None:  # noqa: ARG002
         """Let the query's own part learn what θ, which has learned, leaves."""
         slot, numbers, _ = self._memory.enter(impression.query, codes_of(impression.items))
-        own, precision = self._memory.parts(slot, "own", "precision")
+        own, precision, before = self._memory.parts(slot, "own", "precision", "rows")
+        before[numbers[numbers >= 0]] = _fingerprints(rows)[numbers >= 0]
         if self.forget < 1.0:
             precision *= self.forget
             precision += (1.0 - self.forget) / self.memory
@@ -141,6 +145,7 @@ class Hybrid(PairRank):
 
     def _empty(self) -> Queries:
         fields = {"own": Field("item", np.float64), "precision": Field("item", np.float64, 1.0 / self.memory)}
+        fields["rows"] = Field("item", np.int64)  # the fingerprint of its features when it was last learned from
         return Queries(fields, self.max_queries, self.max_items)
 
     def _doubt(self, source: Candidates | Impression) -> Doubt:
@@ -154,3 +159,8 @@ class Hybrid(PairRank):
         asked, width = codes_of(source.items), self.beta**2
         scores, own = pairwise.recall(scores, known, own, precision, asked, self.memory, width)
         return Doubt(rows, scores, theta, inverse, alpha, logit, own, wider)
+
+
+def _fingerprints(rows: Array) -> Array:
+    """(k,) of each row's features, bit by bit."""
+    return fingerprints(np.ascontiguousarray(rows).view(np.int32).ravel(), len(rows))

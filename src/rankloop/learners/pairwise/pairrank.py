@@ -266,7 +266,7 @@ class PairRank:
             self.theta_, self.inverse_, self.unit_ = self._fresh(features)
         if self.alpha == "theory":
             self.longest_ = np.maximum(self.longest_, pairwise.longest_pair(features, pairs))
-        shared = self._shared(impression, pairs, weights) if self.extended else weights
+        shared = self._shared(impression, features, pairs, weights) if self.extended else weights
         inverse = self.inverse_.copy()  # kernels let other threads run: whoever ranks meanwhile keeps whole arrays
         if self.update == "onepass":
             theta, gained = self.theta_.copy(), 0.0
@@ -344,7 +344,7 @@ class PairRank:
         alpha = self._theory() if isinstance(self.alpha, str) else self.alpha
         return Doubt(rows, linear_scores(rows, theta), theta, inverse, alpha, self.certainty == "logit")
 
-    def _shared(self, impression: Impression, pairs: Array, weights: Array) -> Array:  # noqa: ARG002
+    def _shared(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> Array:  # noqa: ARG002
         """(m,) what each pair of a list counts for θ, of what it counts at all: for PairRank, all of it."""
         return weights
 
