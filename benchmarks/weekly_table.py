@@ -27,10 +27,12 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+import pyarrow as pa
 
 from benchmarks.__main__ import machine, print_rows
 from rankloop import statistics
 from rankloop.lab.data.sources import check_spec, open_split
+from rankloop.lab.figures import learning as figures
 from rankloop.lab.runs.sweep import carry_out
 from rankloop.lab.runs.trial import Trial
 from rankloop.lab.runs.workers import Event
@@ -43,6 +45,12 @@ RULES = ("", "?stop_requires_click=false")  # the text's, and the published code
 USERS = [f"{name}{rule}" for name in ("perfect", "navigational", "informational") for rule in RULES]
 LEARNERS = ["weekly", "base", "pairrank", "pdgd", "bubblerank", "pair"]
 OURS = {"weekly": "benchmarks.weekly:Weekly", "pair": "benchmarks.weekly:Pair"}
+NAMES = {  # in the figure
+    "benchmarks.weekly:Weekly(labels=debiased)": "weekly trees",
+    "hybrid(start=base)": "hybrid, from production's order",
+    "benchmarks.weekly:Pair(labels=debiased,spec=hybrid?start=base)": "hybrid on the trees",
+    "base": "production",
+}
 EARLY = (50, 100, 300, 1000)
 STEP = 1000
 SHOWN, HELD_OUT = "online.ndcg", "offline.ndcg@10"
@@ -121,6 +129,8 @@ def main(arguments: Sequence[str]) -> None:
     print(f"Machine: {machine()}; seeds {', '.join(map(str, asked.seeds))}; base {asked.base}; {asked.evaluate_on}\n")
     early = [mark for mark in EARLY if mark <= max(asked.lists)]
     thousands = range(STEP, max(asked.lists) + 1, STEP)
+    if asked.figure:
+        _draw(rows, thousands, asked.figure)
     for title, columns in (
         ("After so many lists: mean NDCG of those shown, and held-out NDCG@10", _at_marks(asked.lists)),
         ("Mean NDCG of the first lists", {f"first {mark:,}": partial(_at, SHOWN, mark) for mark in early}),
@@ -145,6 +155,7 @@ def _parsed(arguments: Sequence[str]) -> Namespace:
     parser.add_argument("--evaluate-on", default="test", choices=("test", "vali"))
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("results/weekly.parquet"))
+    parser.add_argument("--figure", type=Path, help="draw what users saw, thousand by thousand: a PNG and an SVG")
     asked = parser.parse_args(arguments)
     for spec in asked.learners:
         name, parameters = parse_learner(spec)
@@ -194,6 +205,16 @@ def _row(
         if learner != first:
             row[name] += f" ({_said(found - np.array([measure(run) for run in values[cell, first]]), '+')})"
     return row
+
+
+def _draw(rows: dict[str, Run], thousands: Sequence[int], path: Path) -> None:
+    """A panel a data set and user, a line a learner: NDCG of the lists shown in each thousand."""
+    table = [
+        {**run[t], "label": NAMES.get(run[t]["label"], run[t]["label"]), "online.window_ndcg": _thousand(t, run)}
+        for run in rows.values()
+        for t in thousands
+    ]
+    figures.save(figures.learning_curves(pa.Table.from_pylist(table), "online.window_ndcg"), path.with_suffix(""))
 
 
 def _said(values: Any, sign: str = "") -> str:
