@@ -81,7 +81,7 @@ class Hybrid(PairRank):
     their own: there is nothing to remember yet, and one who never comes back should not pay for being explored.
 
     **What it costs.** 40 + 36 m bytes a query with m items that were seen, and about 105 in a dictionary: 505 for ten.
-    1.2 to 1.5 times PairRank's time (`python -m benchmarks.cost`).
+    1.6 to 1.7 times PairRank's time (`python -m benchmarks.cost`).
     """
 
     memory: float = 1.0
