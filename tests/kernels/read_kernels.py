@@ -88,9 +88,9 @@ def _remembered(pairs: Array) -> list[float]:
 
 
 def _news(pairs: Array) -> Array:
-    known, precision, before = np.array([4, 2, 1]), np.array([2.0, 3.5, 9.0]), np.array([5, 6, 7])
     shown = np.arange(int(pairs.max()) + 1)
-    rows = np.where(shown == 2, 6, 8)  # of the two that are known one is as it was
+    rows = pairwise.row_marks(np.outer(shown, [0.5, 0.25]))
+    known, precision, before = np.array([4, 2, 1]), np.array([2.0, 3.5, 9.0]), np.array([0.0, rows[2], 7.0])
     return pairwise.news(known, precision, before, shown, rows, 0.5, pairs, np.linspace(0.1, 1.0, len(pairs)))
 
 

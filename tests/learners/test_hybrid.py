@@ -78,13 +78,28 @@ def test_what_the_rows_say_is_the_shared_part() -> None:
     assert one[0].any()
 
 
+@given(SEEDS, st.integers(1, 6), st.integers(1, 40))
+@settings(deadline=None)
+def test_a_row_is_known_again_by_its_mark(seed: int, k: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.random((k, d))
+    marks = pairwise.row_marks(rows)
+    golden = (math.sqrt(5) - 1) / 2
+    plain = [sum(x * (1 + (golden * (j + 1)) % 1) for j, x in enumerate(row)) for row in rows.tolist()]
+    np.testing.assert_allclose(marks, plain, rtol=1e-9)
+    assert pairwise.row_marks(rows.copy()).tobytes() == marks.tobytes()
+    i, j = int(rng.integers(k)), int(rng.integers(d))
+    rows[i, j] += 0.01
+    assert (pairwise.row_marks(rows) != marks).tolist() == [row == i for row in range(k)]
+
+
 @given(SEEDS, st.integers(1, 8), st.integers(2, 8), st.integers(0, 12))
 @settings(deadline=None)
 def test_news_is_what_the_own_parts_have_not_taken_in(seed: int, n: int, k: int, m: int) -> None:
     rng = np.random.default_rng(seed)
     known, shown, prior = rng.permutation(12)[:n], rng.permutation(12)[:k], 0.4
     precision = 1.0 / prior + rng.exponential(size=n)
-    before, rows = rng.integers(0, 2, size=n), rng.integers(0, 2, size=k)  # fingerprints of features: many are equal
+    before, rows = rng.integers(0, 2, n).astype(float), rng.integers(0, 2, k).astype(float)  # marks: many are equal
     pairs = np.array([rng.permutation(k)[:2] for _ in range(m)], np.int64).reshape(-1, 2)
     weights = rng.random(m)
     gained = dict(zip(zip(known.tolist(), before.tolist(), strict=True), precision - 1.0 / prior, strict=True))

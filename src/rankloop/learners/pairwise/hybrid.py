@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.kernels import pairwise
-from rankloop.kernels.queries import fingerprints
 from rankloop.kernels.ranking import linear_scores
 from rankloop.learner import require_number, state_of
 from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
@@ -81,7 +80,7 @@ class Hybrid(PairRank):
     their own: there is nothing to remember yet, and one who never comes back should not pay for being explored.
 
     **What it costs.** 40 + 36 m bytes a query with m items that were seen, and about 105 in a dictionary: 505 for ten.
-    1.6 to 1.7 times PairRank's time (`python -m benchmarks.cost`).
+    1.5 to 1.7 times PairRank's time (`python -m benchmarks.cost`).
     """
 
     memory: float = 1.0
@@ -119,14 +118,15 @@ class Hybrid(PairRank):
         if slot < 0:
             return weights
         known, precision, before = self._memory.parts(slot, "items", "precision", "rows")
-        codes, prior = codes_of(impression.items), self.memory
-        return pairwise.news(known, precision, before, codes, _fingerprints(rows), prior, pairs, weights)
+        codes, marks = codes_of(impression.items), pairwise.row_marks(rows)
+        return pairwise.news(known, precision, before, codes, marks, self.memory, pairs, weights)
 
     def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array, tempering: float) -> None:  # noqa: ARG002
         """Let the query's own part learn what θ, which has learned, leaves."""
         slot, numbers, _ = self._memory.enter(impression.query, codes_of(impression.items))
         own, precision, before = self._memory.parts(slot, "own", "precision", "rows")
-        before[numbers[numbers >= 0]] = _fingerprints(rows)[numbers >= 0]
+        known = numbers >= 0
+        before[numbers[known]] = pairwise.row_marks(rows)[known]
         if self.forget < 1.0:
             precision *= self.forget
             precision += (1.0 - self.forget) / self.memory
@@ -145,7 +145,7 @@ class Hybrid(PairRank):
 
     def _empty(self) -> Queries:
         fields = {"own": Field("item", np.float64), "precision": Field("item", np.float64, 1.0 / self.memory)}
-        fields["rows"] = Field("item", np.int64)  # the fingerprint of its features when it was last learned from
+        fields["rows"] = Field("item", np.float64)  # the mark of its features when it was last learned from
         return Queries(fields, self.max_queries, self.max_items)
 
     def _doubt(self, source: Candidates | Impression) -> Doubt:
@@ -159,8 +159,3 @@ class Hybrid(PairRank):
         asked, width = codes_of(source.items), self.beta**2
         scores, own = pairwise.recall(scores, known, own, precision, asked, self.memory, width)
         return Doubt(rows, scores, theta, inverse, alpha, logit, own, wider)
-
-
-def _fingerprints(rows: Array) -> Array:
-    """(k,) of each row's features, bit by bit."""
-    return fingerprints(np.ascontiguousarray(rows).view(np.int32).ravel(), len(rows))
