@@ -260,10 +260,13 @@ def test_the_command_prints_its_tables_and_goes_on_where_it_was(
     assert "100 × 10" in out
     assert "held-out 1,000" in out
     assert "first 50" in out
-    weekly_table.main([*asked, "--learners", "weekly?every=100&trees=5,base"])
+    drawn = tmp_path / "shown.png"
+    weekly_table.main([*asked, "--learners", "weekly?every=100&trees=5,base", "--figure", str(drawn)])
     again, told = capsys.readouterr()
     assert again == out
     assert "finished" not in told
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+    assert "production" in drawn.with_suffix(".svg").read_text("utf-8")  # the legend says `base` so
 
 
 def test_thousands_are_means_of_their_own() -> None:
