@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import logging.config
 import re
 import signal
 import sys
@@ -60,6 +62,7 @@ def serve(
         Make a ranker called `example` and print three lines to try it with.
     """
     try:
+        from rankloop.service import logs
         from rankloop.service import settings as options
         from rankloop.service.example import NAME, SPEC, lines
         from rankloop.service.listening import taken
@@ -73,13 +76,14 @@ def serve(
     chosen = options.from_environment(host=host, port=port, store=store, workers=workers, learn=learn)
     prepare(chosen)
     sockets = taken(chosen)
-    _out.say_when_compiling()
     url = url_of(chosen, sockets)
-    _out.people.print(
-        f"rankloop serves {url} from {without_password(chosen.store)}; open it to watch, {url}/docs is the API",
-        highlight=False,
-        soft_wrap=True,
-    )
+    said = f"rankloop serves {url} from {without_password(chosen.store)}; open it to watch, {url}/docs is the API"
+    if chosen.log_format == "json":  # programs read this: nothing but objects
+        logging.config.dictConfig(logs.config("json"))
+        logging.getLogger("rankloop").info("%s", said)
+    else:
+        _out.say_when_compiling()
+        _out.people.print(said, highlight=False, soft_wrap=True)
     if example:
         prepare_ranker(chosen, NAME, SPEC)
         sys.stderr.write(f"\nReady when {url}/readyz says so. Then, in another terminal:\n\n{lines(url)}\n")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import NamedTuple
 
+from rankloop.service import tracing
 from rankloop.service.errors import NotAllowed, NotAuthenticated
 from rankloop.service.settings import SCOPES, Settings, is_loopback
 from rankloop.service.store.keys import Known
@@ -26,6 +27,7 @@ def digest(token: str) -> str:
 class Key(NamedTuple):
     """What a caller may do."""
 
+    name: str
     scopes: frozenset[str]
     rankers: frozenset[str] | None = None  # those it is for; None: all
     expires: float | None = None
@@ -44,7 +46,7 @@ class Key(NamedTuple):
         return self.has("read") and self.rankers is None
 
 
-EVERYTHING = Key(frozenset(SCOPES))  # where no key is asked for
+EVERYTHING = Key("", frozenset(SCOPES))  # where no key is asked for
 
 
 class Keys:
@@ -52,7 +54,8 @@ class Keys:
     other is closed."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        self._fixed = {digest(token): Key(scopes) for token, scopes in settings.parsed_keys().items()}
+        fixed = enumerate(settings.parsed_keys().items(), 1)
+        self._fixed = {digest(token): Key(f"RANKLOOP_KEYS #{n}", scopes) for n, (token, scopes) in fixed}
         self._stored: dict[str, Key] = {}
         self._clock = clock
         self._loopback = is_loopback(settings.host)
@@ -62,7 +65,7 @@ class Keys:
         """Take over the keys that are in the store now. Once there was one, there is no way back to none."""
         # A later release may know more scopes: they open nothing here.
         self._stored = {
-            one.digest: Key(frozenset(one.scopes.split("+")).intersection(SCOPES), one.rankers, one.expires)
+            one.digest: Key(one.name, frozenset(one.scopes.split("+")).intersection(SCOPES), one.rankers, one.expires)
             for one in known.keys
         }
         self._keyed = self._keyed or known.keyed
@@ -90,6 +93,9 @@ class Keys:
         if key.expires is not None and self._clock() >= key.expires:
             ended = time.strftime("%Y-%m-%d %H:%M", time.gmtime(key.expires))
             raise NotAuthenticated(f"the key has ended, at {ended} UTC; `rankloop keys create` makes another")
+        trace = tracing.current.get()
+        if trace is not None:
+            trace.key = key.name
         if scope is not None and not key.has(scope):
             have = "+".join(s for s in SCOPES if s in key.scopes)
             raise NotAllowed(f"this needs a key with scope {scope!r}, the one sent has {have}")

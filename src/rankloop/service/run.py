@@ -12,6 +12,7 @@ from typing import Any
 import uvicorn
 
 from rankloop.errors import InvalidParameter
+from rankloop.service import logs
 from rankloop.service.engine import Engine
 from rankloop.service.http.app import create_served
 from rankloop.service.http.protocol import BoundedProtocol
@@ -21,17 +22,6 @@ from rankloop.service.ranking.model import fresh_state
 from rankloop.service.settings import Settings, is_loopback
 from rankloop.service.store import Writer, admin, keys, open_database, schema
 from rankloop.service.wire.rankers import Spec
-
-LOGGING: dict[str, Any] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(process)d %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
-    "loggers": {
-        "rankloop": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
-        "uvicorn.error": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
-    },
-}
 
 
 def serve(settings: Settings, sockets: list[socket.socket] | None = None) -> None:
@@ -59,7 +49,7 @@ def server_options(settings: Settings) -> dict[str, Any]:
     return {
         "host": settings.host,
         "port": settings.port,
-        "log_config": LOGGING,
+        "log_config": logs.config(settings.log_format),
         "access_log": False,
         "proxy_headers": False,
         "timeout_graceful_shutdown": settings.drain_seconds,

@@ -13,6 +13,7 @@ from rankloop.errors import InvalidParameter
 
 SCOPES = ("rank", "feedback", "read", "admin")
 PREFIX = "RANKLOOP_"
+LOG_FORMATS = ("plain", "json")
 
 
 def _setting(default: Any, text: str) -> Any:
@@ -47,6 +48,8 @@ class Settings:
     store_timeout_ms: float = _setting(1000.0, "a store slower than this gives your order, without an impression")
     notice_seconds: float = _setting(0.0, "how long /readyz says no after SIGTERM before the listener closes")
     drain_seconds: float = _setting(10.0, "how long requests in flight may take after SIGTERM")
+    log_format: str = _setting("plain", "lines of the log: plain for people, json for programs")
+    slow_seconds: float = _setting(1.0, "a request slower than this has a line in the log; 0: none has")
 
     def __post_init__(self) -> None:
         for entry in dataclasses.fields(self):
@@ -68,6 +71,8 @@ class Settings:
                 raise InvalidParameter(f"setting {name} is {getattr(self, name)}; it must be above 0")
         if self.port > 65535:
             raise InvalidParameter(f"setting port is {self.port}; ports end at 65535")
+        if self.log_format not in LOG_FORMATS:
+            raise InvalidParameter(f"setting log_format is {self.log_format!r}; it is one of {', '.join(LOG_FORMATS)}")
         self.parsed_keys()
 
     def parsed_keys(self) -> dict[str, frozenset[str]]:

@@ -14,8 +14,10 @@ from typing import Any
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from rankloop.service.http import safe_headers
 from rankloop.service.http.errors import Failure, failure
 from rankloop.service.settings import Settings
+from rankloop.service.tracing import Trace
 
 MOST_HEADERS = 100  # a request; browsers send some twenty
 
@@ -110,15 +112,19 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         answering = self.cycle is not None and not self.cycle.response_complete
         if (answering and not self.cycle.response_started) if self._head else not answering:
+            trace = Trace()
+            trace.status, trace.error, why.problem.request_id = why.status, why.problem.error, trace.id
             body = msgspec.json.encode(why.problem)
             lines = (
                 f"HTTP/1.1 {why.status} {http.HTTPStatus(why.status).phrase}",
                 "content-type: application/json",
                 f"content-length: {len(body)}",
+                *(f"{name.decode()}: {value.decode()}" for name, value in safe_headers.of(trace, None)),
                 "connection: close",
             )
             self.transport.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
             self.app.engine.metrics.count("http_requests_total", route="other", status=why.status)
+            self.app.log.tell("?", "a request that could not be read", trace)
         self.transport.close()
 
 
