@@ -150,9 +150,9 @@ def test_a_store_with_keys_of_an_earlier_release_is_closed_for_good(
         connection.insert("keys", "digest, name, scopes, created", [("d", "web", "rank", 5.0)])
     assert schema.migrate(database) == len(schema.MIGRATIONS) - 4
     with connection.transaction():
-        assert stored.known(connection) == ([StoredKey("d", "web", "rank", 5.0)], True)
+        assert stored.known(connection)[:2] == ([StoredKey("d", "web", "rank", 5.0)], True)
         assert stored.drop(connection, "web")
-        assert stored.known(connection) == ([], True)
+        assert stored.known(connection)[:2] == ([], True)
     connection.close()
 
 

@@ -84,6 +84,7 @@ class Engine:
         schema.migrate(self.database)
         self.metrics.gauge("process_start_time_seconds", time.time())
         self.writer = Writer(self.database, identity.kinds(), self._committed, self._store_error, self.clock)
+        self.writer.do(lambda connection: keys.ensure_secret(connection, self.clock()))
         if self.settings.parsed_keys():
             self.writer.do(lambda connection: keys.remember(connection, self.clock()))
         self.learning, self.housekeeping = Learning(self), Housekeeping(self)

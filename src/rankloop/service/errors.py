@@ -20,6 +20,12 @@ class NotAuthenticated(Told, RankloopError):
     word, status = "not-authenticated", 401
 
 
+class BadToken(NotAuthenticated):
+    """A token of a list that was not made here, was altered, or has ended."""
+
+    word = "bad-token"
+
+
 class NotAllowed(Told, RankloopError):
     """A key without the scope that is needed."""
 
@@ -59,6 +65,16 @@ class OverLimit(Told, RankloopError):
     """A request is larger than a limit; the message says which."""
 
     word, status = "over-limit", 413
+
+
+class TooMany(Told, RankloopError):
+    """More requests than a limit lets through; `headers` say when to come again."""
+
+    word, status = "too-many", 429
+
+    def __init__(self, message: str, seconds: int | None = None) -> None:
+        super().__init__(message)
+        self.headers = {} if seconds is None else {"Retry-After": str(seconds)}
 
 
 class UnknownFeature(Told, InvalidInput):

@@ -39,6 +39,7 @@ class Settings:
     max_candidates: int = _setting(1000, "candidates a request")
     max_features: int = _setting(4096, "features a ranker")
     max_events: int = _setting(1000, "feedback events, or logged lists, a call")
+    beacon_events: int = _setting(100, "events that a browser may report on a list with its token, to one process")
     snapshot_seconds: float = _setting(5.0, "how often what was learned is saved, with no other process waiting for it")
     refresh_seconds: float = _setting(1.0, "the same where other processes rank from it, and how often those look")
     version_seconds: float = _setting(3600.0, "how often a version is kept by itself, if anything was learned")
@@ -65,6 +66,7 @@ class Settings:
             "max_candidates",
             "max_features",
             "max_events",
+            "beacon_events",
             "lease_seconds",
         ):
             if getattr(self, name) <= 0:

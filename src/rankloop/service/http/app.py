@@ -17,6 +17,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from rankloop import __version__
 from rankloop.service.engine import Engine
+from rankloop.service.http.beacons import Beacons
 from rankloop.service.http.bodies import Bodies
 from rankloop.service.http.doors import Doors
 from rankloop.service.http.errors import HANDLERS
@@ -26,7 +27,7 @@ from rankloop.service.http.stopping import noticed
 from rankloop.service.operations.views import Recent
 from rankloop.service.pages import api_docs
 from rankloop.service.settings import Settings, from_environment
-from rankloop.service.wire.calls import FeedbackEvent, RankRequest
+from rankloop.service.wire.calls import Beacon, FeedbackEvent, RankRequest
 from rankloop.service.wire.experiments import ExperimentRequest
 from rankloop.service.wire.rankers import Spec, VersionRequest
 
@@ -69,12 +70,13 @@ def document() -> dict[str, Any]:
     """
     # An application for this alone: the one that is served would answer with a second document of its own.
     made: dict[str, Any] = Litestar(ROUTES, openapi_config=OPENAPI, logging_config=None).openapi_schema.to_schema()
-    sent = [ExperimentRequest, FeedbackEvent, RankRequest, Spec, VersionRequest]
+    sent = [Beacon, ExperimentRequest, FeedbackEvent, RankRequest, Spec, VersionRequest]
     _, components = msgspec.json.schema_components(sent, ref_template="#/components/schemas/{name}")
     made["components"]["schemas"].update(components)
-    event = {"$ref": "#/components/schemas/FeedbackEvent"}
+    event, beacon = {"$ref": "#/components/schemas/FeedbackEvent"}, {"$ref": "#/components/schemas/Beacon"}
     bodies = {
         "/v1/feedback": {"anyOf": [event, {"type": "array", "items": event, "minItems": 1}]},
+        "/v1/beacon": {"anyOf": [beacon, {"type": "array", "items": beacon, "minItems": 1}]},
         "/v1/rankers/{name}/rank": {"$ref": "#/components/schemas/RankRequest"},
     }
     for path, schema in bodies.items():
@@ -112,7 +114,7 @@ def create_app(settings: Settings | None = None, engine: Engine | None = None) -
     return Litestar(
         ROUTES,
         lifespan=[life],
-        state=State({"engine": running, "recent": Recent()}),
+        state=State({"engine": running, "recent": Recent(), "beacons": Beacons(running)}),
         middleware=[CountRequests],
         exception_handlers=HANDLERS,
         request_max_body_size=settings.max_body_bytes,

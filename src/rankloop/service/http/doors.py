@@ -32,6 +32,7 @@ _BEFOREHAND: Headers = [  # what a browser asks for before it sends anything
     ),
     (b"access-control-max-age", b"600"),
 ]
+BEACON = "/v1/beacon"  # the one call that has effects without a key
 _OURS = frozenset((b"origin", b"x-request-id", b"traceparent"))
 _KEY = "make a key with `rankloop keys create NAME --scopes rank+feedback+admin` and send it"
 
@@ -83,12 +84,15 @@ class Doors:
                 message = {**message, "headers": safe_headers.added(message.get("headers", ()), headers)}
             await send(message)
 
+        found = None
         if self.engine.keys.off:
             found = self.refused(scope["method"], scope["headers"])
-            if found is not None:
-                body = msgspec.json.encode(found.problem)
-                await self._answer(answered, found.status, [(b"content-type", b"application/json")], body)
-                return
+        elif origin is not None and not let_in and scope["path"].startswith(BEACON):
+            found = _unlisted_origin(origin)  # no key says that this page was meant to call
+        if found is not None:
+            body = msgspec.json.encode(found.problem)
+            await self._answer(answered, found.status, [(b"content-type", b"application/json")], body)
+            return
         if let_in and scope["method"] == "OPTIONS":
             await self._answer(answered, 204, _BEFOREHAND, b"")
             return
@@ -154,6 +158,14 @@ def _foreign_origin(origin: bytes) -> Failure:
     text = (
         f"the request comes from a page of {_text(origin)[:100]!r}, and without keys only the service's own pages may "
         f"call it; add the origin to the setting origins (RANKLOOP_ORIGINS), or {_KEY}"
+    )
+    return failure(403, "foreign-origin", text)
+
+
+def _unlisted_origin(origin: bytes) -> Failure:
+    text = (
+        f"the beacon comes from a page of {_text(origin)[:100]!r}, which is not in the setting origins "
+        "(RANKLOOP_ORIGINS); add it"
     )
     return failure(403, "foreign-origin", text)
 

@@ -17,6 +17,7 @@ import msgspec
 from rankloop.errors import InvalidInput
 from rankloop.service.engine import Engine
 from rankloop.service.errors import OverLimit, UnknownRanker
+from rankloop.service.http import beacons
 from rankloop.service.http.bodies import whole
 from rankloop.service.http.errors import Failure, describe, failure
 from rankloop.service.keys import Key
@@ -84,7 +85,9 @@ class FastPath:
 
 async def rank(engine: Engine, name: str, body: bytes, explain: bool) -> bytes:
     """Rank the candidates of a request."""
-    return await engine.rank(name, _decode_request(body), explain)
+    request = _decode_request(body)
+    answer = await engine.rank(name, request, explain)
+    return beacons.signed(engine, name, answer) if request.token else answer
 
 
 async def feedback(engine: Engine, body: bytes, caller: Key) -> bytes:
