@@ -17,6 +17,7 @@ COMMANDS = (
     "keys list",
     "keys revoke",
     "keys rotate-tokens",
+    "audit",
     "warm",
     "load",
     "replay",

@@ -24,6 +24,7 @@ from rankloop.errors import RankloopError
 def build() -> App:
     """The whole command, ready to call."""
     from rankloop.cli import (
+        audit,
         clicks,
         data,
         demo,
@@ -56,6 +57,7 @@ def build() -> App:
         demo,
         service,
         keys,
+        audit,
         warm,
         load,
         replay,

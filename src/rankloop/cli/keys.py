@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import time
+from typing import TYPE_CHECKING
 
 from cyclopts import App
 
 from rankloop.cli import _out
 from rankloop.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from rankloop.service.store.database import Connection
 
 keys = App(name="keys", help="Make, list and revoke API keys. Only digests are stored.")
 
@@ -70,7 +74,7 @@ def create(
     end = None if days is None else now + days * 86400
     key = stored.StoredKey(digest(token), name, wanted, now, only, end, rate, concurrency)
     with _store(store) as writer:
-        if not writer.do(lambda c: stored.add(c, key)):
+        if not writer.do(lambda c: stored.add(c, key) and _noted(c, "create-key", f"key {name}: made ({wanted})")):
             raise InvalidParameter(f"there is a key called {name!r}; revoke it first, or take another name")
     print(token)
 
@@ -137,7 +141,7 @@ def revoke(name: str, *, store: str | None = None) -> None:
     from rankloop.service.store import keys as stored
 
     with _store(store) as writer:
-        if not writer.do(lambda c: stored.drop(c, name)):
+        if not writer.do(lambda c: stored.drop(c, name) and _noted(c, "revoke-key", f"key {name}: revoked")):
             raise InvalidParameter(f"there is no key called {name!r}; `rankloop keys list` shows which there are")
     _out.people.print(f"revoked {name}")
 
@@ -155,16 +159,28 @@ def rotate_tokens(*, at_once: bool = False, store: str | None = None) -> None:
     store
         As in `rankloop serve`.
     """
+    with _store(store) as writer:
+        kept = writer.do(lambda c: _rotated(c, at_once))
+    if kept:
+        _out.people.print("a new secret signs in ten seconds; tokens that are out stay good until they end")
+    else:
+        _out.people.print("a new secret signs from now on; tokens that are out are no longer good")
+
+
+def _rotated(connection: Connection, at_once: bool) -> int:
     from rankloop.service.store import keys as stored
 
-    with _store(store) as writer:
-        kept = writer.do(lambda c: stored.rotate_secret(c, time.time(), at_once))
-    said = (
-        "tokens that are out are no longer good"
-        if at_once or not kept
-        else "tokens that are out stay good until they end"
-    )
-    _out.people.print(f"a new secret signs in ten seconds; {said}" if kept else f"a new secret signs now; {said}")
+    kept = stored.rotate_secret(connection, time.time(), at_once)
+    _noted(connection, "rotate-tokens", f"tokens: a new secret{', the old ones are gone' * (not kept)}")
+    return kept
+
+
+def _noted(connection: Connection, action: str, text: str) -> bool:
+    """Into the audit list, with what was changed."""
+    from rankloop.service.store import audit
+
+    audit.add(connection, [audit.Entry(time.time(), audit.COMMAND, action, None, text)])
+    return True
 
 
 def _store(store: str | None):  # type: ignore[no-untyped-def]

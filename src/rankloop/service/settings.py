@@ -46,6 +46,7 @@ class Settings:
     keep_versions: int = _setting(24, "how many of those are kept; versions made on request stay")
     lease_seconds: float = _setting(3.0, "a learning process silent for so long is replaced")
     retention_days: float = _setting(30.0, "impressions and events older than this are deleted; 0 keeps them for ever")
+    audit_days: float = _setting(365.0, "what the audit list keeps of who changed what; 0 keeps it for ever")
     store_timeout_ms: float = _setting(1000.0, "a store slower than this gives your order, without an impression")
     notice_seconds: float = _setting(0.0, "how long /readyz says no after SIGTERM before the listener closes")
     drain_seconds: float = _setting(10.0, "how long requests in flight may take after SIGTERM")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rankloop.service.experiments import evidence
 from rankloop.service.ranking.live_ranker import LiveRanker
-from rankloop.service.store import log, trials
+from rankloop.service.store import audit, log, trials
 from rankloop.service.store.database import Connection
 from rankloop.service.store.trials import Seen, Tally
 
@@ -94,8 +94,12 @@ def _demoted(engine: Engine, name: str, tally: Tally) -> None:
     found = tally.evidence
     assert found is not None
     engine.metrics.count("demotions_total", ranker=name)
-    logger.warning(
-        "ranker %s: exposure is shadow now, users prefer the base order: preference %.3f (%.3f to %.3f) over %d lists",
-        *(name, found.preference, *found.interval, found.lists),
+    low, high = found.interval
+    said = (
+        f"exposure is shadow now, users prefer the base order: preference {found.preference:.3f} "
+        f"({low:.3f} to {high:.3f}) over {found.lists} lists"
     )
+    logger.warning("ranker %s: %s", name, said)
+    entry = audit.Entry(engine.clock(), audit.ITSELF, "demote", name, said)
+    engine.writer.do(lambda c: audit.add(c, [entry]))
     engine.load(name, patience=0.0)

@@ -19,6 +19,7 @@ from rankloop.service import tracing
 from rankloop.service.engine import Engine
 from rankloop.service.http import safe_headers
 from rankloop.service.http.errors import Failure, failure
+from rankloop.service.http.record import record
 from rankloop.service.http.request_log import RequestLog
 from rankloop.service.http.safe_headers import Headers
 from rankloop.service.settings import is_loopback
@@ -81,6 +82,8 @@ class Doors:
         async def answered(message: Any) -> None:
             if message["type"] == "http.response.start":
                 trace.status = message["status"]
+                if trace.deeds:
+                    await record(self.engine, trace)
                 message = {**message, "headers": safe_headers.added(message.get("headers", ()), headers)}
             await send(message)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rankloop.service.store import admin, series
+from rankloop.service.store import admin, audit, series
 
 if TYPE_CHECKING:
     from rankloop.service.engine import Engine
@@ -18,3 +18,5 @@ def sweep(engine: Engine, stopping: Callable[[], bool] = lambda: False) -> None:
     while engine.writer.do(lambda c: admin.sweep(c, before)) and not stopping():
         pass
     engine.writer.do(lambda c: series.sweep(c, engine.clock()))
+    if engine.settings.audit_days:
+        engine.writer.do(lambda c: audit.sweep(c, engine.clock() - engine.settings.audit_days * 86400))

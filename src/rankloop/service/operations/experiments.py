@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import msgspec
 
 from rankloop.errors import InvalidParameter
@@ -13,9 +11,8 @@ from rankloop.service.experiments import evidence
 from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, trials
 from rankloop.service.store.database import Connection
+from rankloop.service.tracing import did
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
-
-logger = logging.getLogger("rankloop")
 
 
 class UnknownExperiment(UnknownRanker):
@@ -59,7 +56,7 @@ def start(engine: Engine, name: str, terms: ExperimentRequest) -> Experiment:
         return trials.begin(connection, row, "experiment", settled, now)
 
     number = engine.writer.do(change)
-    logger.info("ranker %s: experiment %d began, against %s, share %g", name, number, terms.against, terms.share)
+    did("experiment", name, f"experiment {number} began, against {terms.against}, share {terms.share:g}")
     engine.load(name)
     return one(engine, name, number)
 
@@ -109,7 +106,7 @@ def stop(engine: Engine, name: str, number: int) -> Experiment:
         return found.state == "running"
 
     if engine.writer.do(change):
-        logger.info("ranker %s: experiment %d was stopped", name, number)
+        did("stop-experiment", name, f"experiment {number} was stopped")
     engine.load(name)
     return one(engine, name, number)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 from typing import Any
 
 import msgspec
@@ -17,9 +16,8 @@ from rankloop.service.ranking import model as models
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.store import admin, log, trials
 from rankloop.service.store.database import Connection
+from rankloop.service.tracing import did
 from rankloop.service.wire.rankers import Erased, Guardrail, RankerStatus, Spec, VersionInfo
-
-logger = logging.getLogger("rankloop")
 
 
 def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
@@ -60,9 +58,9 @@ def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
     before = engine.writer.do(change)
     if before is None:
         terms = f"{spec.learner}, {len(spec.features)} features, exposure {spec.exposure}"
-        logger.info("ranker %s: made (%s)", name, terms)
+        did("put", name, f"made ({terms})")
     else:
-        logger.info("ranker %s: changed (%s)", name, _difference(before, spec) or "nothing")
+        did("put", name, f"changed ({_difference(before, spec) or 'nothing'})")
     engine.load(name)
     engine.housekeeping.cycle()  # take the lease now rather than in a second
     return status(engine, name), before is None
@@ -82,7 +80,7 @@ def delete(engine: Engine, name: str) -> None:
     """Delete a ranker and all that belongs to it."""
     if not engine.writer.do(lambda connection: admin.delete_ranker(connection, name)):
         raise _unknown(engine, name)
-    logger.info("ranker %s: deleted", name)
+    did("delete", name, "deleted")
     engine.load(name)
 
 
@@ -104,7 +102,7 @@ def versions(engine: Engine, name: str) -> list[VersionInfo]:
 def keep(engine: Engine, name: str, note: str) -> VersionInfo:
     """Keep what is learned now as a version."""
     number = _keep(engine, _live(engine, name), note)
-    logger.info("ranker %s: v%d was kept", name, number)
+    did("keep", name, f"v{number} was kept")
     return next(version for version in versions(engine, name) if version.version == number)
 
 
@@ -125,7 +123,7 @@ def promote(engine: Engine, name: str, version: int | str | None, note: str) -> 
         trials.settle(connection, name, engine.clock())
 
     engine.writer.do(change)
-    logger.info("ranker %s: serves %s", name, "live" if number is None else f"v{number}")
+    did("promote", name, f"serves {'live' if number is None else f'v{number}'}")
     engine.load(name)
     return status(engine, name)
 
@@ -156,7 +154,7 @@ def rollback(engine: Engine, name: str, version: int | str | None, note: str) ->
         return kept
 
     kept = engine.writer.do(change)
-    logger.info("ranker %s: rolled back to v%d; what was is v%d", name, number, kept)
+    did("rollback", name, f"rolled back to v{number}; what was is v{kept}")
     engine.load(name)
     return status(engine, name)
 
@@ -177,7 +175,7 @@ def reset(engine: Engine, name: str, note: str = "") -> RankerStatus:
         return kept
 
     kept = engine.writer.do(change)
-    logger.info("ranker %s: reset; what was is v%d", name, kept)
+    did("reset", name, f"reset; what was is v{kept}")
     engine.load(name)
     return status(engine, name)
 
@@ -186,7 +184,7 @@ def set_learning(engine: Engine, name: str, learning: bool) -> RankerStatus:
     """Pause: feedback is still joined and kept, but not learned. Resume: what comes from now on is."""
     _live(engine, name)
     engine.writer.do(lambda connection: admin.set_learning(connection, name, learning))
-    logger.info("ranker %s: learning %s", name, "goes on" if learning else "is paused")
+    did("resume" if learning else "pause", name, f"learning {'goes on' if learning else 'is paused'}")
     engine.load(name)
     return status(engine, name)
 
@@ -196,7 +194,7 @@ def erase_user(engine: Engine, user: str) -> Erased:
     if "\0" in user:
         raise InvalidParameter("a user is text; this one has the character NUL in it")
     erased = engine.writer.do(lambda connection: admin.erase_user(connection, user))
-    logger.info("a user was forgotten: %d impressions, %d events", erased.impressions, erased.events)
+    did("erase", None, f"a user was forgotten: {erased.impressions} impressions, {erased.events} events")
     return erased
 
 

@@ -85,8 +85,9 @@ def rotate_secret(connection: Connection, now: float, at_once: bool) -> int:
     number = before[-1].id + 1 if before else 1
     connection.insert("secrets", "id, secret, created", [(number, os.urandom(SECRET), now)])
     gone = 0
-    for old, replaced in zip(before, [*(one.created for one in before[1:]), now], strict=True):
-        if at_once or replaced < now - LONGEST:
+    replaced = [*(one.created for one in before[1:]), now]  # each by the next
+    for old, since in zip(before, replaced, strict=False):
+        if at_once or since < now - LONGEST:
             gone += connection.run("DELETE FROM secrets WHERE id = ?", old.id)
     return len(before) - gone
 
