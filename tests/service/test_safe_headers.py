@@ -18,13 +18,19 @@ def test_data_is_kept_by_nobody_and_taken_for_nothing_else(service: Service) -> 
         service.http.get("/metrics"),
         service.http.get("/openapi.json"),
         service.http.get("/nowhere"),
-        service.http.post("/v1/rankers/shop/rank", json={"candidates": items(2)}),
-        service.http.post("/v1/rankers/shop/rank", json={}),
+        service.http.put("/v1/rankers/shop", json={"learner": "base"}),
         service.http.get("/v1/rankers", headers={"host": "evil.example"}),
     ):
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_what_can_be_neither_embedded_nor_kept_says_only_what_it_answers(service: Service) -> None:
+    """The calls that come with every user."""
+    service.put("lean", learner="base")
+    answer = service.http.post("/v1/rankers/lean/rank", json={"candidates": items(2)})
+    assert set(answer.headers) == {"content-type", "content-length", "x-request-id"}
 
 
 @pytest.mark.parametrize("path", ["/", "/docs"])

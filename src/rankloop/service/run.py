@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 
 from rankloop.errors import InvalidParameter
-from rankloop.service import logs
+from rankloop.service import descriptors, logs
 from rankloop.service.engine import Engine
 from rankloop.service.http.app import create_served
 from rankloop.service.http.protocol import BoundedProtocol
@@ -30,6 +30,7 @@ def serve(settings: Settings, sockets: list[socket.socket] | None = None) -> Non
     `sockets` are those of `listening.taken`, if the port was taken before.
     """
     prepare(settings)
+    descriptors.raise_limit()
     sockets = sockets or taken(settings)
     options = server_options(settings)
     if settings.workers == 1:

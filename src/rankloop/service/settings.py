@@ -36,6 +36,7 @@ class Settings:
     max_header_bytes: int = _setting(32 * 2**10, "largest head of a request, all its headers together")
     request_seconds: float = _setting(30.0, "how long a request may take to arrive in whole")
     idle_seconds: int = _setting(75, "how long a connection on which nothing comes is kept")
+    max_connections: int = _setting(0, "connections a process; 0: as many as leave descriptors for the store")
     max_candidates: int = _setting(1000, "candidates a request")
     max_features: int = _setting(4096, "features a ranker")
     max_events: int = _setting(1000, "feedback events, or logged lists, a call")

@@ -63,43 +63,44 @@ class Doors:
                 else:
                     sent = value
         trace = Trace(sent, parent)
-        told = tracing.current.set(trace)
-        try:
-            await self._met(scope, receive, send, trace, origin)
-        except BaseException:
-            trace.status = trace.status or 500
-            raise
-        finally:
-            for held in trace.held:
-                held.leave()
-            self.log.tell(scope["method"], scope["path"], trace)
-            tracing.current.reset(told)
-
-    async def _met(self, scope: Any, receive: Any, send: Any, trace: Trace, origin: bytes | None) -> None:
-        let_in = origin is not None and bool(self._origins) and _text(origin) in self._origins
+        tracing.current.set(trace)  # of this request's task only
+        let_in = origin is not None and _text(origin) in self._origins
         headers = safe_headers.of(trace, origin if let_in else None)
+        posted = scope["method"] == "POST"
 
         async def answered(message: Any) -> None:
             if message["type"] == "http.response.start":
                 trace.status = message["status"]
                 if trace.deeds:
                     await record(self.engine, trace)
-                message = {**message, "headers": safe_headers.added(message.get("headers", ()), headers)}
+                own = message.get("headers", ())
+                told = [*own, *headers] if posted else safe_headers.added(own, headers, let_in)
+                message = {**message, "headers": told}
             await send(message)
 
-        found = None
+        try:
+            found = self._objection(scope, origin, let_in)
+            if found is not None:
+                body = msgspec.json.encode(found.problem)
+                await self._answer(answered, found.status, [(b"content-type", b"application/json")], body)
+            elif let_in and scope["method"] == "OPTIONS":
+                await self._answer(answered, 204, _BEFOREHAND, b"")
+            else:
+                await self.app(scope, receive, answered)
+        except Exception:
+            trace.status = trace.status or 500
+            raise
+        finally:
+            for held in trace.held:
+                held.leave()
+            self.log.tell(scope["method"], scope["path"], trace)
+
+    def _objection(self, scope: Any, origin: bytes | None, let_in: bool) -> Failure | None:
         if self.engine.keys.off:
-            found = self.refused(scope["method"], scope["headers"])
-        elif origin is not None and not let_in and scope["path"].startswith(BEACON):
-            found = _unlisted_origin(origin)  # no key says that this page was meant to call
-        if found is not None:
-            body = msgspec.json.encode(found.problem)
-            await self._answer(answered, found.status, [(b"content-type", b"application/json")], body)
-            return
-        if let_in and scope["method"] == "OPTIONS":
-            await self._answer(answered, 204, _BEFOREHAND, b"")
-            return
-        await self.app(scope, receive, answered)
+            return self.refused(scope["method"], scope["headers"])
+        if origin is not None and not let_in and scope["path"].startswith(BEACON):
+            return _unlisted_origin(origin)  # no key says that this page was meant to call
+        return None
 
     async def _answer(self, send: Any, status: int, headers: Headers, body: bytes) -> None:
         self.engine.metrics.count("http_requests_total", route="other", status=status)

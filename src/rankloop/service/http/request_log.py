@@ -44,7 +44,7 @@ class RequestLog:
         fields = {"method": method, "path": where, "status": trace.status, "milliseconds": round(seconds * 1e3, 1)}
         if trace.error:
             fields["error"] = trace.error
-        what = "slow" if trace.status < 400 else trace.error or "failed"
+        what = trace.error or "failed" if trace.status >= 400 else "slow" if trace.status else "never answered"
         text = f"{method} {where}: {trace.status} {what}, {fields['milliseconds']} ms"
         logger.log(level(trace.status), "%s", text, extra={"fields": fields})
 

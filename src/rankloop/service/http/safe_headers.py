@@ -12,7 +12,8 @@ from rankloop.service.tracing import Trace
 
 Headers = list[tuple[bytes, bytes]]
 _ALWAYS = (b"x-content-type-options", b"nosniff")
-_OURS_ONLY = (b"cross-origin-resource-policy", b"same-origin")
+_OUR_SITE = (b"cross-origin-resource-policy", b"same-origin")
+_ANY_SITE = (b"cross-origin-resource-policy", b"cross-origin")
 _NO_COPY = (b"cache-control", b"no-store")
 _PAGE: Headers = [  # what the pages' own content-security-policy does not say
     (b"referrer-policy", b"no-referrer"),
@@ -24,24 +25,25 @@ _PAGE: Headers = [  # what the pages' own content-security-policy does not say
 
 def of(trace: Trace, origin: bytes | None) -> Headers:
     """Those that hang on the request; `origin` is that of a page which may read the answer."""
-    headers = [(b"x-request-id", trace.id.encode("ascii")), _ALWAYS]
+    headers = [(b"x-request-id", trace.id.encode("ascii"))]
     if trace.parent is not None:
         headers.append((b"traceparent", trace.parent))
-    if origin is None:
-        headers.append(_OURS_ONLY)
-    else:
+    if origin is not None:
         headers += [
             (b"access-control-allow-origin", origin),
             (b"access-control-expose-headers", b"x-request-id, retry-after"),
             (b"vary", b"origin"),
-            (b"cross-origin-resource-policy", b"cross-origin"),
         ]
     return headers
 
 
-def added(given: Iterable[Any], headers: Headers) -> Headers:
-    """An answer's own headers with these, and what hangs on what it is: only pages may be asked for again."""
-    found = [*given, *headers]
+def added(given: Iterable[Any], headers: Headers, shared: bool) -> Headers:
+    """An answer's own headers with these, and with what it is to be kept from; `shared`: another site may read it.
+
+    For what a page can embed or a cache can keep, that is not for answers to POST: the two calls that come with every
+    user would pay a microsecond for each header.
+    """
+    found = [*given, *headers, _ALWAYS, _ANY_SITE if shared else _OUR_SITE]
     page = kept = False
     for name, value in found:
         if name == b"content-type":

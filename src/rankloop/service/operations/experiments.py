@@ -6,7 +6,7 @@ import msgspec
 
 from rankloop.errors import InvalidParameter
 from rankloop.service.engine import Engine
-from rankloop.service.errors import Conflict, UnknownRanker
+from rankloop.service.errors import Conflict, UnknownRanker, UnknownVersion
 from rankloop.service.experiments import evidence
 from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, trials
@@ -166,7 +166,7 @@ def _check_rival(connection: Connection, engine: Engine, row: admin.Ranker, term
         stored = admin.version_state(connection, name, against)
         if stored is None:
             known = ", ".join(str(version.version) for version in admin.versions(connection, name)) or "none"
-            raise UnknownRanker(f"ranker {name!r} has no version {against}; it has {known}")
+            raise UnknownVersion(f"ranker {name!r} has no version {against}; it has {known}")
         if against == row.serving:
             raise Conflict(f'ranker {name!r} serves version {against}; compare it with another one, "live" or "base"')
         models.load_model(row.spec, 0, 0, stored[1], f"version {against} of ranker {name!r}")
