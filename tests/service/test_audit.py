@@ -75,6 +75,7 @@ def test_every_call_that_changes_something_is_in_the_list(tmp_path: Path) -> Non
 def test_what_was_refused_or_changed_nothing_is_not_in_it(service: Service) -> None:
     service.put("kept", learner="base")
     before = changes(service)
+    service.put("kept", learner="base")  # the same again
     service.http.post("/v1/rankers/nobody/reset")
     service.http.post("/v1/rankers/kept/rollback")  # there is nothing to go back to
     service.http.put("/v1/rankers/kept", json={"learner": "nonsense"})

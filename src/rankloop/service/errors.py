@@ -32,6 +32,12 @@ class NotAllowed(Told, RankloopError):
     word, status = "not-allowed", 403
 
 
+class ForeignOrigin(Told, RankloopError):
+    """A page that was not let in."""
+
+    word, status = "foreign-origin", 403
+
+
 class UnknownRanker(Told, UnknownName):
     """No ranker has that name. The message lists the ones there are; `plain` is for those who may not know them."""
 

@@ -109,6 +109,15 @@ def parse_scopes(text: str) -> frozenset[str]:
     return scopes
 
 
+def listed(setting: str) -> frozenset[str]:
+    """The names of hosts or origins in a setting.
+
+    >>> sorted(listed("http://Box/, search.local"))
+    ['http://box', 'search.local']
+    """
+    return frozenset(part.strip().lower().rstrip("/") for part in setting.split(",") if part.strip())
+
+
 def from_environment(environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:
     """Settings from RANKLOOP_… variables, with what is `given` (and not None) before them.
 

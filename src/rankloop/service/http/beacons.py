@@ -14,8 +14,9 @@ import msgspec
 
 from rankloop.errors import InvalidInput
 from rankloop.service.engine import Engine
-from rankloop.service.errors import BadToken, OverLimit, TooMany
+from rankloop.service.errors import BadToken, ForeignOrigin, OverLimit, TooMany
 from rankloop.service.limits import Counts
+from rankloop.service.settings import listed
 from rankloop.service.store import NewEvent
 from rankloop.service.tokens import Claim
 from rankloop.service.wire.calls import Beacon, FeedbackAnswer, FeedbackEvent, Receipt
@@ -47,7 +48,16 @@ class Beacons:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._origins = listed(engine.settings.origins)
         self._counts = Counts(engine.settings.beacon_events)
+
+    def check(self, origin: str | None) -> None:
+        """Refuse a page that was not let in; without keys the doors have done so. Programs have no origin."""
+        if origin is not None and not self.engine.keys.off and origin.strip().lower() not in self._origins:
+            raise ForeignOrigin(
+                f"the beacon comes from a page of {origin[:100]!r}, which is not in the setting origins "
+                "(RANKLOOP_ORIGINS); add it"
+            )
 
     async def take(self, body: bytes) -> bytes:
         """One event or an array of them; one that is refused is refused for itself, unless it is alone."""

@@ -22,7 +22,7 @@ from rankloop.service.http.errors import Failure, failure
 from rankloop.service.http.record import record
 from rankloop.service.http.request_log import RequestLog
 from rankloop.service.http.safe_headers import Headers
-from rankloop.service.settings import is_loopback
+from rankloop.service.settings import is_loopback, listed
 from rankloop.service.tracing import Trace
 
 _BEFOREHAND: Headers = [  # what a browser asks for before it sends anything
@@ -33,7 +33,6 @@ _BEFOREHAND: Headers = [  # what a browser asks for before it sends anything
     ),
     (b"access-control-max-age", b"600"),
 ]
-BEACON = "/v1/beacon"  # the one call that has effects without a key
 _OURS = frozenset((b"origin", b"x-request-id", b"traceparent"))
 _KEY = "make a key with `rankloop keys create NAME --scopes rank+feedback+admin` and send it"
 
@@ -44,8 +43,7 @@ class Doors:
     def __init__(self, app: Any, engine: Engine) -> None:
         self.app, self.engine = app, engine
         self.log = RequestLog(engine.settings.slow_seconds)
-        self._hosts = frozenset(_listed(engine.settings.hosts))
-        self._origins = frozenset(_listed(engine.settings.origins))
+        self._hosts, self._origins = listed(engine.settings.hosts), listed(engine.settings.origins)
         self._ours = lru_cache(64)(self._is_ours)  # callers name the same host every time; reading it takes 8 µs
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -79,7 +77,7 @@ class Doors:
             await send(message)
 
         try:
-            found = self._objection(scope, origin, let_in)
+            found = self.refused(scope["method"], scope["headers"]) if self.engine.keys.off else None
             if found is not None:
                 body = msgspec.json.encode(found.problem)
                 await self._answer(answered, found.status, [(b"content-type", b"application/json")], body)
@@ -94,13 +92,6 @@ class Doors:
             for held in trace.held:
                 held.leave()
             self.log.tell(scope["method"], scope["path"], trace)
-
-    def _objection(self, scope: Any, origin: bytes | None, let_in: bool) -> Failure | None:
-        if self.engine.keys.off:
-            return self.refused(scope["method"], scope["headers"])
-        if origin is not None and not let_in and scope["path"].startswith(BEACON):
-            return _unlisted_origin(origin)  # no key says that this page was meant to call
-        return None
 
     async def _answer(self, send: Any, status: int, headers: Headers, body: bytes) -> None:
         self.engine.metrics.count("http_requests_total", route="other", status=status)
@@ -146,10 +137,6 @@ def _text(value: bytes) -> str:
     return value.decode("latin-1").strip().lower()
 
 
-def _listed(setting: str) -> list[str]:
-    return [part.strip().lower().rstrip("/") for part in setting.split(",") if part.strip()]
-
-
 def _foreign_host(host: bytes) -> Failure:
     text = (
         f"the request is for host {_text(host)[:100]!r}, and without keys this service answers to names of this "
@@ -162,14 +149,6 @@ def _foreign_origin(origin: bytes) -> Failure:
     text = (
         f"the request comes from a page of {_text(origin)[:100]!r}, and without keys only the service's own pages may "
         f"call it; add the origin to the setting origins (RANKLOOP_ORIGINS), or {_KEY}"
-    )
-    return failure(403, "foreign-origin", text)
-
-
-def _unlisted_origin(origin: bytes) -> Failure:
-    text = (
-        f"the beacon comes from a page of {_text(origin)[:100]!r}, which is not in the setting origins "
-        "(RANKLOOP_ORIGINS); add it"
     )
     return failure(403, "foreign-origin", text)
 

@@ -59,8 +59,8 @@ def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
     if before is None:
         terms = f"{spec.learner}, {len(spec.features)} features, exposure {spec.exposure}"
         did("put", name, f"made ({terms})")
-    else:
-        did("put", name, f"changed ({_difference(before, spec) or 'nothing'})")
+    elif changed := _difference(before, spec):  # a deploy script that sends the same again has done nothing
+        did("put", name, f"changed ({changed})")
     engine.load(name)
     engine.housekeeping.cycle()  # take the lease now rather than in a second
     return status(engine, name), before is None

@@ -66,5 +66,6 @@ async def beacon(request: Request[Any, Any, Any]) -> Response[bytes]:
 
     For `navigator.sendBeacon` and pages of the setting `origins`; as any content type. Otherwise as `/v1/feedback`.
     """
-    body = await beacons.read(request.stream())
-    return Response(await request.app.state.beacons.take(body), media_type=MediaType.JSON)
+    taker: beacons.Beacons = request.app.state.beacons
+    taker.check(request.headers.get("origin"))
+    return Response(await taker.take(await beacons.read(request.stream())), media_type=MediaType.JSON)
