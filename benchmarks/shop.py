@@ -128,18 +128,19 @@ class Deployment:
         self.streams, self.chances = Streams(seed), Streams(spec.seed)  # of the shop, and of the service
         self.requests, self.tally = 0, Tally()
         self.rankers, self.metrics, self.learns = {"shop": self.live}, Metrics(), learns
+        self.trials: Trials | None = None
 
     def try_out(self, kind: Kind, terms: ExperimentRequest) -> None:
         """Begin a trial."""
         self.kind, self.terms = kind, terms
         row = Trial("shop", 1, kind, terms, b"", "running", None, 0.0, None, 0, Tally())
-        self.live.trials = Trials(self.row, [LiveTrial(row, terms.exposure or "full", None)])
+        self.trials = Trials(self.row, [LiveTrial(row, terms.exposure or "full", None)])
 
     def request(self) -> bool:
         """A visit, from candidates to clicks to learning and counting; whether its list was a mixed one."""
         t = self.requests
         self.requests += 1
-        drawn = None if self.live.trials is None else self.live.trials.draw(t, K, self.row)
+        drawn = None if self.trials is None else self.trials.draw(t, K, self.row)
         if drawn is None and not self.learns:
             return False  # nothing hangs on this one
         found = visit(self.streams.at("visit", t))
@@ -161,7 +162,7 @@ class Deployment:
         sent = []
         if self.terms.against != "base":
             sent = [Candidate(i, row) for i, row in enumerate(candidates.features.tolist())]
-        return PendingRanking(self.live, self.row, RankRequest(sent), candidates, K, number, float)
+        return PendingRanking(self.live, RankRequest(sent, k=K), candidates, number, float)
 
 
 def shop_spec(exposure: str = "shadow", **more: Any) -> Spec:

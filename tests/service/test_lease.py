@@ -22,6 +22,7 @@ from rankloop.service.settings import Settings
 from rankloop.service.store import NewEvent, admin
 from rankloop.service.wire.calls import FeedbackEvent, RankAnswer, RankRequest
 from rankloop.service.wire.rankers import Spec
+from tests.service.app_fixtures import model_of
 from tests.service.conftest import Postgres
 from tests.service.running import LOST, PATIENCE, SPEC, Load, Service, rank_request, wait_for
 from tests.service.truths import check_log, check_state, read, snapshot_of
@@ -148,8 +149,17 @@ def use(engine: Engine, rounds: int, ranker: str = "shop", **fields: str) -> lis
 
 
 def holds(engine: Engine, ranker: str = "shop") -> bool:
-    live = engine.rankers.get(ranker)
-    return live is not None and live.held
+    assert engine.learning is not None
+    fold = engine.learning.folds.get(ranker)
+    return fold is not None and fold.held
+
+
+def fall_silent(engine: Engine) -> None:
+    """As a machine that hangs: its learner goes on, its beat stands still."""
+    assert engine.learning is not None
+    engine.learning.housekeeping.stop()
+    engine.learning.heartbeat.stop()
+    engine._refresh.stop()
 
 
 def test_a_silent_learner_on_another_machine_is_replaced(store_url: str, engines: Callable[[str], Engine]) -> None:
@@ -162,14 +172,16 @@ def test_a_silent_learner_on_another_machine_is_replaced(store_url: str, engines
     assert holds(one)  # it beats: nobody takes its lease, however long it holds it
     assert not holds(two)
 
-    one.housekeeping.stop()  # as a machine that hangs: its learner goes on, its beat stands still
+    fall_silent(one)
     sent += use(two, 10)
     wait_for(lambda: holds(two), "the lease to be taken")
     assert holds(one)  # it does not know yet. Two learners fold the same log:
     sent += use(two, 10) + use(one, 10)
-    wait_for(lambda: one.rankers["shop"].model.learned == two.rankers["shop"].model.learned == 40, "both to learn")
-    assert one.rankers["shop"].model.state() == two.rankers["shop"].model.state()
-    one.housekeeping.cycle()  # it wakes up, and sees
+    wait_for(
+        lambda: model_of(one.rankers["shop"]).learned == model_of(two.rankers["shop"]).learned == 40, "both to learn"
+    )
+    assert model_of(one.rankers["shop"]).state() == model_of(two.rankers["shop"]).state()
+    one.cycle()  # it wakes up, and sees
     assert not holds(one)
     assert holds(two)
     assert rankers.status(one, "shop").learner_process == two.worker
@@ -184,18 +196,18 @@ def test_who_takes_over_goes_on_from_the_last_snapshot(store_url: str, engines: 
     rankers.put(one, "shop", Spec(**SPEC))
     two = engines("there/2")
     use(one, 5)
-    wait_for(lambda: two.rankers["shop"].model.learned == 5, "the other to follow")
-    two.housekeeping.stop()  # it sees nothing of what comes now
+    wait_for(lambda: model_of(two.rankers["shop"]).learned == 5, "the other to follow")
+    fall_silent(two)  # it sees nothing of what comes now
     use(one, 10, user="ann")
     wait_for(lambda: snapshot_of(store_url, "shop").seq == 15, "a snapshot")
     assert rankers.erase_user(one, "ann").impressions == 10
     one.stop()
 
-    two.housekeeping.cycle()  # sees a lease that nobody has, and takes it at once
+    two.cycle()  # sees a lease that nobody has, and takes it at once
     assert holds(two)
     use(two, 5)
-    wait_for(lambda: two.rankers["shop"].model.learned == 20, "learning to go on")
-    assert two.rankers["shop"].counts["learn_errors"] == 0
+    wait_for(lambda: model_of(two.rankers["shop"]).learned == 20, "learning to go on")
+    assert b"learn_errors_total" not in two.report()
 
 
 def test_leases_are_given_back_at_the_end(engines: Callable[[str], Engine]) -> None:
@@ -203,11 +215,11 @@ def test_leases_are_given_back_at_the_end(engines: Callable[[str], Engine]) -> N
     rankers.put(one, "shop", Spec(**SPEC))
     use(one, 5)
     two = engines("there/2")
-    two.housekeeping.stop()
+    fall_silent(two)
     one.stop()
-    two.housekeeping.cycle()  # need not wait for a beat to stand still
+    two.cycle()  # need not wait for a beat to stand still
     assert holds(two)
-    wait_for(lambda: two.rankers["shop"].model.learned == 5, "learning to go on")
+    wait_for(lambda: model_of(two.rankers["shop"]).learned == 5, "learning to go on")
     assert set(two.database.read(admin.workers)) == {two.worker}
 
 
