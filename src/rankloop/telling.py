@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from rankloop.types import Array, Candidates, Impression
@@ -114,9 +114,8 @@ class InParts(Protocol):
     """Optional, for learners that keep something of each query: a copy can follow the learner by what has changed,
     at a cost that does not grow with the queries remembered."""
 
-    def part(self, queries: Sequence[str]) -> dict[str, Array]:
-        """What has changed by learning from lists of these queries, each named once, in the order in which they were
-        last learned from. Changes nothing."""
+    def part(self, queries: int) -> dict[str, Array]:
+        """All that can have changed by learning from lists of the last so many different queries. Changes nothing."""
 
     def take(self, part: Mapping[str, Array]) -> None:
         """Put a `part` of another learner with the same parameters in: a copy that was like it before ranks as it does

@@ -23,6 +23,7 @@ from rankloop.errors import InvalidInput, RankloopError
 from rankloop.service.errors import Conflict, OverLimit, StoreUnavailable, TooSlow, UnknownRanker
 from rankloop.service.experiments import evidence, mixing
 from rankloop.service.keys import Keys
+from rankloop.service.learning.channel import Inbox
 from rankloop.service.learning.learning import Learning
 from rankloop.service.live_rankers import LiveRankers
 from rankloop.service.process import Process
@@ -56,21 +57,19 @@ class Engine(Process):
         Where the store is, and the limits.
     clock
         Time of day; tests move it.
-    wake
-        How to wake the process that learns on this machine. None: this process learns itself, unless the setting
-        `learn` says that it should not.
+    inbox
+        From the process that learns on this machine. None: this process learns itself, unless the setting `learn` says
+        that it should not.
     """
 
-    def __init__(
-        self, settings: Settings, clock: Callable[[], float] = time.time, wake: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time, inbox: Inbox | None = None) -> None:
         super().__init__(settings, clock)
         self.keys = Keys(settings, clock)
         self.rankers = LiveRankers(self)
         self.draining = False
         self.warm = threading.Event()
-        self.learning: Learning | None = Learning(self, self.rankers.take) if wake is None and settings.learn else None
-        self._wake = wake
+        self.inbox = inbox
+        self.learning = Learning(self, self.rankers.take) if inbox is None and settings.learn else None
         self._refresh = Repeating("refresh", settings.beat_seconds, self.refresh, self.database)
         self._refreshing = threading.Lock()
         self._warmed: set[bytes] = set()
@@ -119,7 +118,17 @@ class Engine(Process):
         if self.learning is not None:
             self.learning.heartbeat.beat()
             self.learning.housekeeping.cycle()
-        self.wake_learner()
+            self.learning.wake.set()
+        elif self.inbox is not None:
+            self.inbox.look()
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Follow the process that learns, from now on and in this loop: where requests are ranked."""
+        if self.inbox is not None:
+            inbox, take = self.inbox, self.rankers.take
+            self.rankers.behind = inbox.want_all
+            loop.add_reader(inbox.fileno(), lambda: inbox.read(take))
+            inbox.hello()
 
     def refresh(self) -> None:
         """Keep up: keys, rankers that were changed, what other machines have learned; tell what was counted."""
@@ -137,8 +146,8 @@ class Engine(Process):
         """There is something to learn, or to save."""
         if self.learning is not None:
             self.learning.wake.set()
-        elif self._wake is not None:
-            self._wake()
+        elif self.inbox is not None:
+            self.inbox.wake()
 
     def _warm_up(self) -> None:
         evidence.warm()

@@ -48,7 +48,7 @@ class Fold:
         self.counted_seq = -1  # outcomes that experiments have counted
         self.published = -1  # outcomes in what was published last
         self.last_published = self.publish_cost = 0.0
-        self._changed: dict[str, None] | None = {} if isinstance(learner, InParts) else None
+        self._changed: set[str] | None = set() if isinstance(learner, InParts) else None  # queries since then
         self._lock = threading.Lock()
         self._streams = Streams(row.spec.seed)
 
@@ -67,8 +67,7 @@ class Fold:
                 feedback = Feedback(self.learner.feedback, np.array(outcome.values, dtype=np.float64))
                 self.learner.learn(impression, feedback, self._streams.at("learn", outcome.seq))
                 if self._changed is not None:
-                    self._changed.pop(impression.query, None)  # the order is that of the last time
-                    self._changed[impression.query] = None
+                    self._changed.add(impression.query)
                 return True
             except MemoryError:
                 due = outcome.seq  # not the outcome's fault: it will be tried again
@@ -90,9 +89,9 @@ class Fold:
                 arrays = self.learner.state()
             else:
                 assert isinstance(self.learner, InParts)
-                base, arrays = self.published, self.learner.part(list(self._changed))
+                base, arrays = self.published, self.learner.part(len(self._changed))
             made = Publication(self.row.name, self.generation, self.learned, base, arrays)
             self.published = self.learned
             if self._changed is not None:
-                self._changed = {}
+                self._changed = set()
             return made

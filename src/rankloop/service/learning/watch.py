@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from rankloop.service.learning.slate import Slate
 from rankloop.service.process import Process
 from rankloop.service.store import troubles
 from rankloop.service.store.admin import Ranker
@@ -38,16 +39,22 @@ class Watch:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._in: dict[int, Entry] = {}  # by thread
+        self.slate: Slate | None = None  # for those who look from outside the process
 
     @contextmanager
     def of(self, row: Ranker, what: str, seq: int) -> Iterator[None]:
         """While this thread is in the code of a ranker's learner."""
         thread = threading.get_ident()
         self._in[thread] = Entry(row, what, seq, time.monotonic())
+        slate = self.slate if what == "learn" else None
+        if slate is not None:
+            slate.write(row.name, what, seq)
         try:
             yield
         finally:
             del self._in[thread]
+            if slate is not None:
+                slate.wipe()
 
     def hanging(self) -> list[Entry]:
         """Those that have been in there for longer than the setting `learn_seconds`."""
