@@ -41,6 +41,7 @@ class Fold:
         self.generation = row.generation
         self.running = list(running)  # its experiments and guardrail
         self.held = False  # whether this process holds the lease and learns
+        self.warm = False  # whether its kernels are compiled or loaded; before that it is not learned
         self.turn = threading.Lock()  # one at a time works through the log
         self.snapshot_seq = self.version_seq = learned
         self.last_snapshot = self.last_version = self.last_count = 0.0  # monotonic seconds

@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from rankloop.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.learning import count_evidence
@@ -20,6 +22,7 @@ from rankloop.service.learning.housekeeping import Housekeeping
 from rankloop.service.learning.loading import load_folds
 from rankloop.service.learning.watch import Watch
 from rankloop.service.process import Process
+from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, log
 from rankloop.service.store.database import Connection
 
@@ -52,15 +55,17 @@ class Learning:
         self.heartbeat = Heartbeat(process, self.watch)
         self.housekeeping = Housekeeping(self)
         self._loading = threading.RLock()
+        self._warmed: set[bytes] = set()  # learners whose kernels are here
+        self._warming: set[bytes] = set()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rankloop-learning", daemon=True)
 
     def start(self) -> None:
         """Take leases and begin."""
         self.heartbeat.beat()
+        self.heartbeat.start()
         self.housekeeping.cycle()
         self._thread.start()
-        self.heartbeat.start()
         self.housekeeping.start()
 
     def stop(self, patience: float = 10.0) -> None:
@@ -106,6 +111,9 @@ class Learning:
         except StoreUnavailable:
             return  # the log will still be there
         for fold in held:
+            if not fold.warm:
+                self._warm(fold)
+                continue
             name = fold.row.name
             head = heads.get(name, 0)
             self._tell_lag(fold, head)
@@ -114,11 +122,33 @@ class Learning:
                 self._guarded(fold, asked, head)
             self._count(fold, head)
 
+    def _warm(self, fold: Fold) -> None:
+        """Compile or load its kernels, in a thread: the others are learned meanwhile, and it does not seem to hang."""
+        spec = fold.row.spec
+        key = msgspec.json.encode([spec.learner, spec.parameters, bool(spec.features)])
+        if key in self._warmed:
+            fold.warm = True
+            return
+        if key in self._warming:
+            return
+        self._warming.add(key)
+
+        def work() -> None:
+            try:
+                models.warm(spec)
+            except BaseException:  # it will fail where that is counted
+                logger.exception("ranker %s: its learner failed while warming up", fold.row.name)
+            self._warmed.add(key)
+            self.wake.set()
+
+        threading.Thread(target=work, name="rankloop-warm-learner", daemon=True).start()
+
     def learn_now(self, name: str) -> bool:
         """Learn and publish all that is logged of a ranker, before this returns; False if it is not learned here."""
         fold = self.folds.get(name)
         if fold is None or not fold.held:
             return False
+        fold.warm = True  # whoever asks for this waits
         with fold.turn:
             self.advance(fold)
         self.publish(fold, at_once=True)

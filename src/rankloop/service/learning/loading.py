@@ -6,11 +6,13 @@ import logging
 from typing import NamedTuple
 
 from rankloop.errors import RankloopError
-from rankloop.service.errors import StoreUnavailable
+from rankloop.learner import Learner
+from rankloop.service.errors import StoreUnavailable, TooSlow
 from rankloop.service.learning.fold import Fold
-from rankloop.service.learning.watch import Watch
+from rankloop.service.learning.watch import Entry, Watch
 from rankloop.service.process import Process
 from rankloop.service.ranking.model import fixed_part, load_learner
+from rankloop.service.ranking.pool import bounded
 from rankloop.service.store import admin, trials, troubles
 from rankloop.service.store.database import Connection
 
@@ -56,8 +58,17 @@ def _load(process: Process, folds: dict[str, Fold], name: str, watch: Watch) -> 
     ):
         old.row, old.running, old.counted_seq = row, running, -1
         return
-    with watch.of(row, "load", snapshot.seq):
-        learner = load_learner(row.spec, snapshot.state, f"ranker {name!r}, snapshot {snapshot.seq}")
+    what = f"ranker {name!r}, snapshot {snapshot.seq}"
+
+    def load() -> Learner:
+        return load_learner(row.spec, snapshot.state, what)
+
+    try:
+        learner = bounded(load, process.settings.learn_seconds, f"rankloop-load-{name}")
+    except TooSlow:
+        watch.take_down(Entry(row, "load", snapshot.seq, 0.0))
+        folds.pop(name, None)
+        return
     fold = Fold(row, learner, snapshot.seq, running)
     fold.held = old is not None and old.held
     folds[name] = fold

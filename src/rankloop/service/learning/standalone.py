@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from rankloop.service.learning.channel import Outbox
@@ -25,7 +26,16 @@ logger = logging.getLogger("rankloop")
 
 def run(settings: Settings, ends: Sequence[socket.socket], slate: Slate, beat: Callable[[], None]) -> None:
     """Learn until SIGTERM."""
-    stopping = threading.Event()
+    stopping, supervisor = threading.Event(), os.getppid()
+
+    def live() -> None:  # in a thread of its own from the start: it stands still only if the whole process does
+        while not stopping.is_set():
+            beat()
+            if os.getppid() != supervisor:  # it has gone without a word
+                stopping.set()
+            time.sleep(BEAT)
+
+    threading.Thread(target=live, name="rankloop-alive", daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor says when; those who rank may still be answering
     process = Process(settings)
@@ -46,9 +56,7 @@ def run(settings: Settings, ends: Sequence[socket.socket], slate: Slate, beat: C
     learning.publish_all()
     gc.collect()
     gc.freeze()
-    supervisor = os.getppid()
-    while not stopping.wait(BEAT) and os.getppid() == supervisor:  # which may have gone without a word
-        beat()
+    stopping.wait()
     learning.stop()
     process.close()
 
