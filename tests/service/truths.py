@@ -100,7 +100,7 @@ def check_log(url: str, ranker: str, loads: Sequence[Load]) -> int:
 def snapshot_of(url: str, ranker: str) -> admin.Snapshot:
     database = open_database(url)
     found = database.read(lambda c: admin.snapshot(c, ranker))
-    database.forget()
+    database.close()
     assert found is not None
     return found
 
@@ -132,7 +132,7 @@ def refolded(url: str, ranker: str) -> tuple[int, bytes]:
     model = models.load_model(row.spec, 0, 0, models.fresh_state(row.spec), "a fresh learner")
     for outcome in database.read(lambda c: log.outcomes_from(c, ranker, 0, limit=10**9)):
         model.learn(outcome, row.epoch)
-    database.forget()
+    database.close()
     return model.state()
 
 

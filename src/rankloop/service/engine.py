@@ -65,7 +65,7 @@ class Engine:
         self.history = History()
         self.keys = Keys(settings, clock)
         self.rankers: dict[str, LiveRanker] = {}
-        self.database = open_database(settings.store)
+        self.database = open_database(settings.store, hurried=True)
         self.pool = Pool(4)
         self.draining = False
         self.warm = threading.Event()
@@ -83,7 +83,14 @@ class Engine:
         sys.setswitchinterval(SWITCH)
         schema.migrate(self.database)
         self.metrics.gauge("process_start_time_seconds", time.time())
-        self.writer = Writer(self.database, identity.kinds(), self._committed, self._store_error, self.clock)
+        self.writer = Writer(
+            self.database,
+            identity.kinds(),
+            self._committed,
+            self._store_error,
+            self.clock,
+            all_durable=self.settings.durability == "everything",
+        )
         if self.settings.parsed_keys():
             self.writer.do(lambda connection: keys.remember(connection, self.clock()))
         self.learning, self.housekeeping = Learning(self), Housekeeping(self)
@@ -336,7 +343,13 @@ class Engine:
     async def feedback(self, events: Sequence[NewEvent]) -> Receipts:
         """Join events to their impressions; when this returns they are durable."""
         start = time.perf_counter()
-        found = await self.writer.events(events, asyncio.get_running_loop()).done()
+        write = self.writer.events(events, asyncio.get_running_loop())
+        try:
+            found = await write.done(self.settings.feedback_timeout_ms / 1e3)
+        except TimeoutError:
+            write.abandoned = True  # should it be stored after all, the same events sent again are duplicates
+            self._store_error("timeout")
+            raise StoreUnavailable("the store does not answer; send the same events again in a moment") from None
         for receipt, name in zip(found.receipts, found.rankers, strict=True):
             self.metrics.count("feedback_events_total", ranker=name, status=receipt.status)
             if name in self.rankers:

@@ -12,6 +12,7 @@ from typing import Any
 from rankloop.errors import InvalidParameter
 
 SCOPES = ("rank", "feedback", "read", "admin")
+DURABILITIES = ("feedback", "everything")
 PREFIX = "RANKLOOP_"
 
 
@@ -44,6 +45,8 @@ class Settings:
     keep_versions: int = _setting(24, "how many of those are kept; versions made on request stay")
     lease_seconds: float = _setting(3.0, "a learning process silent for so long is replaced")
     retention_days: float = _setting(30.0, "impressions and events older than this are deleted; 0 keeps them for ever")
+    durability: str = _setting("feedback", "what is on the disk before it is answered: feedback, or everything")
+    feedback_timeout_ms: float = _setting(4000.0, "feedback that the store has not taken after this gets a 503")
     store_timeout_ms: float = _setting(1000.0, "a store slower than this gives your order, without an impression")
     notice_seconds: float = _setting(0.0, "how long /readyz says no after SIGTERM before the listener closes")
     drain_seconds: float = _setting(10.0, "how long requests in flight may take after SIGTERM")
@@ -66,6 +69,8 @@ class Settings:
         ):
             if getattr(self, name) <= 0:
                 raise InvalidParameter(f"setting {name} is {getattr(self, name)}; it must be above 0")
+        if self.durability not in DURABILITIES:
+            raise InvalidParameter(f"setting durability is {self.durability!r}; give {' or '.join(DURABILITIES)}")
         if self.port > 65535:
             raise InvalidParameter(f"setting port is {self.port}; ports end at 65535")
         self.parsed_keys()

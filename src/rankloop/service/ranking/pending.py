@@ -16,7 +16,8 @@ from rankloop.service.ranking.model import Ranked
 from rankloop.service.store.admin import Ranker
 from rankloop.service.store.ids import new_id
 from rankloop.service.store.log import NewImpression, Stored
-from rankloop.service.store.writer import Write, Writer
+from rankloop.service.store.writer import Writer
+from rankloop.service.store.writes import Write
 from rankloop.service.wire.calls import RankAnswer, RankedItem, RankRequest
 from rankloop.types import Candidates
 
