@@ -142,6 +142,9 @@ MIGRATIONS: list[list[str]] = [
         "ALTER TABLE keys ADD COLUMN rankers TEXT",  # names, each followed by a comma; null: all
         "ALTER TABLE keys ADD COLUMN expires {real}",
     ],
+    [  # rankers that were deleted and of which rows may be left
+        "CREATE TABLE graves (ranker TEXT PRIMARY KEY, since {real} NOT NULL)",
+    ],
 ]
 
 
