@@ -27,9 +27,9 @@ TABLES += ["experiments", "origins", "facts", "graves"]
 class Store:
     """A database with its writer, as one process has them, and a clock that stands still."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, hurried: bool = False) -> None:
         self.url, self.now = url, 1000.0
-        self.database = open_database(url)
+        self.database = open_database(url, hurried)
         schema.migrate(self.database)
         self.writer = Writer(self.database, KINDS, clock=lambda: self.now)
         self._numbers = count()
