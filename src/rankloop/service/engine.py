@@ -37,7 +37,7 @@ from rankloop.service.repeating import Repeating
 from rankloop.service.settings import Settings
 from rankloop.service.store import NewEvent, admin, keys, log
 from rankloop.service.store.log import Receipts, Stored
-from rankloop.service.store.writer import Write
+from rankloop.service.store.writes import Write
 from rankloop.service.wire.calls import RankRequest
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
@@ -362,7 +362,13 @@ class Engine(Process):
     async def feedback(self, events: Sequence[NewEvent]) -> Receipts:
         """Join events to their impressions; when this returns they are durable."""
         start = time.perf_counter()
-        found = await self.writer.events(events, asyncio.get_running_loop()).done()
+        write = self.writer.events(events, asyncio.get_running_loop())
+        try:
+            found = await write.done(self.settings.feedback_timeout_ms / 1e3)
+        except TimeoutError:
+            write.abandoned = True  # should it be stored after all, the same events sent again are duplicates
+            self._store_error("timeout")
+            raise StoreUnavailable("the store does not answer; send the same events again in a moment") from None
         for receipt, name in zip(found.receipts, found.rankers, strict=True):
             self.metrics.count("feedback_events_total", ranker=name, status=receipt.status)
             if name in self.rankers:

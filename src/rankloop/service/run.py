@@ -103,7 +103,7 @@ def prepare(settings: Settings) -> None:
     database = open_database(settings.store)
     schema.migrate(database)
     stored = database.read(keys.known).keys
-    database.forget()
+    database.close()
     if not is_loopback(settings.host) and not settings.parsed_keys() and not stored:
         raise InvalidParameter(
             f"host is {settings.host}, which others can reach, and there is no API key; "
@@ -128,4 +128,4 @@ def opened(settings: Settings) -> Iterator[Writer]:
         yield writer
     finally:
         writer.close()
-        database.forget()
+        database.close()

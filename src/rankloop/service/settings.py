@@ -12,6 +12,7 @@ from typing import Any
 from rankloop.errors import InvalidParameter
 
 SCOPES = ("rank", "feedback", "read", "admin")
+DURABILITIES = ("feedback", "everything")
 PREFIX = "RANKLOOP_"
 
 
@@ -47,6 +48,8 @@ class Settings:
     learn_in: str = _setting("process", "process: learning has a process of its own; thread: it has none")
     watchdog_seconds: float = _setting(15.0, "a process whose loop stands still for so long is replaced; 0: never")
     retention_days: float = _setting(30.0, "impressions and events older than this are deleted; 0 keeps them for ever")
+    durability: str = _setting("feedback", "what is on the disk before it is answered: feedback, or everything")
+    feedback_timeout_ms: float = _setting(4000.0, "feedback that the store has not taken after this gets a 503")
     store_timeout_ms: float = _setting(1000.0, "a store slower than this gives your order, without an impression")
     notice_seconds: float = _setting(0.0, "how long /readyz says no after SIGTERM before the listener closes")
     drain_seconds: float = _setting(10.0, "how long requests in flight may take after SIGTERM")
@@ -70,6 +73,8 @@ class Settings:
         ):
             if getattr(self, name) <= 0:
                 raise InvalidParameter(f"setting {name} is {getattr(self, name)}; it must be above 0")
+        if self.durability not in DURABILITIES:
+            raise InvalidParameter(f"setting durability is {self.durability!r}; give {' or '.join(DURABILITIES)}")
         if self.port > 65535:
             raise InvalidParameter(f"setting port is {self.port}; ports end at 65535")
         if self.learn_in not in ("process", "thread"):

@@ -6,7 +6,8 @@ import time
 
 from rankloop.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
-from rankloop.service.store.database import Connection, Database, Retryable, SQLiteConnection
+from rankloop.service.store.database import Connection, Database, Retryable
+from rankloop.service.store.sqlite import SQLiteConnection
 
 MIGRATIONS: list[list[str]] = [
     [
@@ -152,6 +153,9 @@ MIGRATIONS: list[list[str]] = [
             created {real} NOT NULL
         )""",
     ],
+    [  # rankers that were deleted and of which rows may be left
+        "CREATE TABLE graves (ranker TEXT PRIMARY KEY, since {real} NOT NULL)",
+    ],
 ]
 
 
@@ -164,7 +168,7 @@ def migrate(database: Database, patience: float = 10.0) -> int:
     start = time.monotonic()
     while True:
         try:
-            connection = database.connect()
+            connection = database.connect(hurried=False)
             try:
                 with connection.transaction():
                     return _migrate(connection)
