@@ -27,6 +27,7 @@ from rankloop.service.keys import Keys
 from rankloop.service.learning.fold import Learning
 from rankloop.service.learning.housekeeping import Housekeeping
 from rankloop.service.ranking import model as models
+from rankloop.service.ranking.features import Schema
 from rankloop.service.ranking.live_ranker import HANGING, LiveRanker
 from rankloop.service.ranking.pending import PendingRanking
 from rankloop.service.ranking.pool import Pool
@@ -37,7 +38,6 @@ from rankloop.service.store.log import Closing, Receipts
 from rankloop.service.telemetry.history import History
 from rankloop.service.telemetry.metrics import Metrics, process_memory
 from rankloop.service.telemetry.position_counts import PositionCounts
-from rankloop.service.wire.calls import RankRequest
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
 WARM_SECONDS = 60.0  # that one waits for a learner to warm up; until it is warm it is not asked
@@ -183,6 +183,7 @@ class Engine:
             elif version is not None and (live.pinned is None or live.row.serving != row.serving):
                 live.pinned = models.load_model(row.spec, -1, version[0], version[1], f"{name!r}, v{row.serving}")
             live.row, live.trials = row, mixing.opened(self.database, live, row, found)
+            live.schema = Schema(row.spec)  # defaults may change at any time
             self.rankers[name] = live
         if self.warm.is_set() and not live.warm:
             self.warm_ranker(live, patience)
@@ -212,34 +213,27 @@ class Engine:
 
     # -- ranking ---------------------------------------------------------------------------------------------------
 
-    async def rank(self, name: str, request: RankRequest, explain: bool = False) -> bytes:
+    async def rank(self, name: str, body: bytes, explain: bool = False) -> bytes:
         """The answer to a request, as JSON: stored before it is returned."""
         start = time.perf_counter()
         live = await self.find(name)
-        spec, row = live.row.spec, live.row
-        if len(request.candidates) > self.settings.max_candidates:
-            raise OverLimit(
-                f"{len(request.candidates)} candidates; the limit max_candidates is {self.settings.max_candidates}: "
-                "send the best of them"
-            )
-        for what in (request.query, request.user or "", request.request_id or ""):
-            if "\0" in what:
-                raise InvalidInput("query, user and request_id are text; one has the character NUL in it")
         try:
-            candidates = live.schema.read(request.query, request.candidates)
+            call = live.schema.parse(body)
         except InvalidInput:
             # Another process may just have changed the ranker: look before refusing what fits its new features.
             newer = await self._changed(live)
             if newer is None:
                 raise
-            live, spec, row = newer, newer.row.spec, newer.row
-            candidates = live.schema.read(request.query, request.candidates)
+            live = newer
+            call = live.schema.parse(body)
+        spec, row, limit = live.row.spec, live.row, self.settings.max_candidates
+        if len(call.ids) > limit:
+            raise OverLimit(f"{len(call.ids)} candidates; the limit max_candidates is {limit}: send the best of them")
+        candidates = live.schema.candidates(call)
         number = live.number()
         if number is None:
             number = await self._reserve(live)
-        pending = PendingRanking(
-            live, row, request, candidates, min(request.k or spec.k, candidates.n), number, self.clock
-        )
+        pending = PendingRanking(live, row, call, candidates, min(call.k or spec.k, candidates.n), number, self.clock)
         reason = "store" if number is None else None if live.warm else "warming-up"
         if live.hanging >= HANGING:
             reason = "hanging"
@@ -258,7 +252,7 @@ class Engine:
         if not stored.fresh:
             if not stored.same_request:
                 raise Conflict(
-                    f"request_id {request.request_id!r} was used for another query, k or candidates; "
+                    f"request_id {call.request_id!r} was used for another query, k or candidates; "
                     "give every request its own"
                 )
             return stored.answer

@@ -22,14 +22,13 @@ from rankloop.service.http.errors import Failure, describe, failure
 from rankloop.service.keys import Key
 from rankloop.service.store import NewEvent
 from rankloop.service.wire.basics import NAME
-from rankloop.service.wire.calls import FeedbackAnswer, FeedbackEvent, RankRequest, Receipt
+from rankloop.service.wire.calls import FeedbackAnswer, FeedbackEvent, Receipt
 
 RANK = "/v1/rankers/{name}/rank"
 FEEDBACK = "/v1/feedback"
 _ranked = re.compile(NAME.replace("^", "^/v1/rankers/(").replace("$", ")/rank$")).match
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
-_decode_request = msgspec.json.Decoder(RankRequest).decode
 _decode_event = msgspec.json.Decoder(FeedbackEvent).decode
 _decode_events = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -84,7 +83,7 @@ class FastPath:
 
 async def rank(engine: Engine, name: str, body: bytes, explain: bool) -> bytes:
     """Rank the candidates of a request."""
-    return await engine.rank(name, _decode_request(body), explain)
+    return await engine.rank(name, body, explain)
 
 
 async def feedback(engine: Engine, body: bytes, caller: Key) -> bytes:

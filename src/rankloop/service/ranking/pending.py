@@ -11,13 +11,14 @@ import msgspec
 from rankloop import codec
 from rankloop.service import identity
 from rankloop.service.ranking.exposure import Mix, base_choice
+from rankloop.service.ranking.features import RankCall
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Ranked
 from rankloop.service.store.admin import Ranker
 from rankloop.service.store.ids import new_id
 from rankloop.service.store.log import NewImpression, Stored
 from rankloop.service.store.writer import Write, Writer
-from rankloop.service.wire.calls import RankAnswer, RankedItem, RankRequest
+from rankloop.service.wire.calls import RankAnswer, RankedItem
 from rankloop.types import Candidates
 
 
@@ -28,13 +29,13 @@ class PendingRanking:
         self,
         live: LiveRanker,
         row: Ranker,
-        request: RankRequest,
+        call: RankCall,
         candidates: Candidates,
         k: int,
         number: int | None,
         clock: Callable[[], float],
     ) -> None:
-        self.live, self.row, self.request, self.candidates = live, row, request, candidates
+        self.live, self.row, self.call, self.candidates = live, row, call, candidates
         self.k, self.number, self.clock = k, number, clock
         self.write: Write[Stored] | None = None
         self.explored = 0
@@ -51,7 +52,7 @@ class PendingRanking:
 
     def fall_back(self, reason: str) -> PendingRanking:
         """The same with the caller's own order, because of `reason`; a thread that hangs keeps hold of this one."""
-        other = PendingRanking(self.live, self.row, self.request, self.candidates, self.k, self.number, self.clock)
+        other = PendingRanking(self.live, self.row, self.call, self.candidates, self.k, self.number, self.clock)
         choice = base_choice(self.candidates, self.k)
         body = codec.dump_impression(choice.impression)
         other._ranked = Ranked(choice, body, None, None, self.live.serving.learned)
@@ -91,12 +92,12 @@ class PendingRanking:
             fallback=self._reason is not None,
             items=[RankedItem(item, i, score) for i, (item, score) in enumerate(zip(items, scores, strict=True), 1)],
             reason=self._reason,
-            request_id=self.request.request_id,
+            request_id=self.call.request_id,
             experiment=self._mix.experiment if self._mix else None,
         )
 
     def _impression(self) -> NewImpression:
-        ranked, request, now = self._ranked, self.request, self.clock()
+        ranked, call, now = self._ranked, self.call, self.clock()
         assert ranked is not None
         assert self.number is not None
         items = ranked.choice.impression.items.tolist()
@@ -110,9 +111,9 @@ class PendingRanking:
             number=self.number,
             created=now,
             closes=now + self.row.spec.window_seconds,
-            person=request.user,
-            request_id=request.request_id,
-            digest=identity.digest(self.candidates, self.k) if request.request_id is not None else b"",
+            person=call.user,
+            request_id=call.request_id,
+            digest=identity.digest(self.candidates, self.k) if call.request_id is not None else b"",
             learn=self._reason is None,
             body=ranked.body,
             answer=msgspec.json.encode(answer),
