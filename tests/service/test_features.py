@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import msgspec
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.kernels.ragged import minmax_queries
 from rankloop.service.errors import UnknownFeature
+from rankloop.service.ranking import parsing
 from rankloop.service.ranking.features import RankCall, Schema, check_defaults
-from rankloop.service.ranking.parsing import plain
+from rankloop.service.ranking.parsing import QuickReader, plain
 from rankloop.service.wire.rankers import Spec
 
 NUMBERS = st.one_of(st.floats(-1e100, 1e100), st.integers(-(2**70), 2**70), st.floats(-1e10, 1e10, width=32))
@@ -281,3 +283,40 @@ def test_many_orders_of_names_are_read_all_the_same() -> None:
         call = ours.parse(json.dumps(sent).encode())
         assert call.rows is not None
         assert call.rows.tolist() == [[0, 1, 2, 3, 4]]
+
+
+def test_a_parser_that_is_held_up_is_replaced() -> None:
+    """It refuses to read while something that it made is alive; the request is read all the same, and so are others."""
+    sent = body("columns", ["x"], [[1.0, 2.0]], ["a", "b"])
+    held = parsing._parsed(sent)
+    for _ in range(2):
+        call = schema("a", "b").parse(sent)
+        assert call.rows is not None
+        assert call.rows.tolist() == [[1.0, 2.0]]
+    assert schema("a", "b")._quick is not None
+    assert QuickReader(["a", "b"], {}).read(sent) is not None  # the quick way again
+    assert held["ids"].as_list() == ["x"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [b'{"ids": ["x"], "features": [[1, {}]]}', b'{"ids": ["x"], "features": [[1', b"[" * 5000]
+)
+def test_an_error_leaves_nothing_behind_that_holds_the_parser(wrong: bytes) -> None:
+    fine = body("columns", ["x"], [[1.0, 2.0]], ["a", "b"])
+    reader = QuickReader(["a", "b"], {})
+    assert reader.read(fine) is not None
+    for _ in range(3):
+        assert reader.read(wrong) is None
+        assert reader.read(fine) is not None
+
+
+def test_threads_read_at_the_same_time() -> None:
+    ours = schema("a", "b")
+
+    def read(i: int) -> bool:
+        rows = [[float(i), float(j)] for j in range(50)]
+        found = ours.parse(body("rows" if i % 2 else "columns", list(range(50)), rows, ["a", "b"])).rows
+        return found is not None and found.tolist() == rows
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, range(200)))

@@ -101,7 +101,9 @@ class Schema:
             raise InvalidInput("an id has the character NUL in it; ids are text")
         if rows is not None:
             numbers = rows.reshape(-1)
-            if not np.dot(numbers, numbers) <= LARGEST**2:  # one pass, which does not warn; never true of NaN
+            with np.errstate(over="ignore", invalid="ignore"):
+                fine = np.dot(numbers, numbers) <= LARGEST**2  # one pass; never true of NaN
+            if not fine:
                 rows = self._filled(ids, rows)
         return RankCall(head.query, head.k, head.request_id, head.user, ids, rows)
 

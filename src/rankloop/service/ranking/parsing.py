@@ -10,6 +10,7 @@ what is wrong: so all ways together take exactly what `plain` does, and errors r
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from struct import Struct, error
@@ -27,6 +28,7 @@ from rankloop.types import Array
 
 MOST_TYPED = 512  # features; a type of more is slower than a dictionary when rows name them in different orders
 MOST_ORDERS = 16  # in which callers name features, for which types are kept
+MOST_KEPT = 2**20  # bytes; a parser keeps some fourteen times as much memory as the largest body it has read
 _FORM = re.compile(rb'"features"\s*:\s*(["\[{])')
 _FIRST = re.compile(rb"\{[^{}]*\}")
 _BRACKET = ord("[")
@@ -80,9 +82,7 @@ class QuickReader:
             return None
 
     def _rows(self, body: bytes, _: int) -> Parts:
-        # A parser for each: its memory is the allocator's to keep, and threads and what is left of an error need not
-        # be thought of.
-        document: Any = simdjson.Parser().parse(body)
+        document = _parsed(body)
         ids, rows = [], []
         for candidate in document["candidates"]:
             if len(candidate) != 2:
@@ -92,14 +92,17 @@ class QuickReader:
         return Parts(_head(document, "candidates"), _checked(ids), _table(body, rows, self._width, len(ids) + 1))
 
     def _columns(self, body: bytes, _: int) -> Parts:
-        document: Any = simdjson.Parser().parse(body)
-        ids, rows = _checked(document["ids"].as_list()), list(document["features"])
+        document = _parsed(body)
+        ids, table = _checked(document["ids"].as_list()), document["features"]
+        rows = list(table)
+        _check_shape(body, rows, self._width, len(ids) + 2)
         if len(rows) != len(ids):
             raise _Other
-        return Parts(_head(document, "ids", "features"), ids, _table(body, rows, self._width, len(ids) + 2))
+        numbers = np.frombuffer(table.as_buffer(of_type="d"))  # a copy, flattened
+        return Parts(_head(document, "ids", "features"), ids, numbers.reshape(len(ids), self._width))
 
     def _named_columns(self, body: bytes, _: int) -> Parts:
-        document: Any = simdjson.Parser().parse(body)
+        document = _parsed(body)
         ids, given = _checked(document["ids"].as_list()), document["features"]
         if len(given) != self._width:
             raise _Other
@@ -183,6 +186,27 @@ def unpacked(packed: bytes, ids: int, width: int) -> Array:
         return np.frombuffer(packed, dtype=kind).astype(np.float64).reshape(ids, width)
 
 
+class _Kept(threading.local):
+    """A thread's parser: a new one for each request may cost as much as the parsing, in memory that is mapped and given
+    back again. It reads nothing while something that it made is still there; that all goes when `read` returns."""
+
+    def __init__(self) -> None:
+        self.parser = simdjson.Parser()
+
+
+_kept = _Kept()
+
+
+def _parsed(body: bytes) -> Any:
+    if len(body) > MOST_KEPT:
+        return simdjson.Parser().parse(body)
+    try:
+        return _kept.parser.parse(body)
+    except RuntimeError:  # too deep; or something of the last request is still there, which must not go on for ever
+        _kept.parser = simdjson.Parser()
+        raise
+
+
 def _head(document: Any, *others: str) -> RankHead:
     """All but the candidates; a field that stands twice, or is not known, is not for here."""
     fields = {name: document[name] for name in document.keys() if name not in others}  # noqa: SIM118  (not a dictionary)
@@ -203,9 +227,14 @@ def _checked(ids: list[Any]) -> list[Any]:
     return ids
 
 
-def _table(body: bytes, rows: list[Any], width: int, brackets: int) -> Array:
-    """(n, width) the rows as one array, if each is as wide as that and none has a list in it, which simdjson flattens:
-    then the body has more opening brackets than its form. So it may have in a text; `plain` reads that, too."""
+def _check_shape(body: bytes, rows: list[Any], width: int, brackets: int) -> None:
+    """Each row is as wide as that, and none has a list in it, which simdjson would flatten: then the body has more
+    opening brackets than its form. So it may have in a text; `plain` reads that, too."""
     if set(map(len, rows)) != {width} or np.count_nonzero(np.frombuffer(body, np.uint8) == _BRACKET) != brackets:
         raise _Other
+
+
+def _table(body: bytes, rows: list[Any], width: int, brackets: int) -> Array:
+    """(n, width) the rows as one array."""
+    _check_shape(body, rows, width, brackets)
     return joined_rows([row.as_buffer(of_type="d") for row in rows], width)
