@@ -91,6 +91,14 @@ def test_what_is_no_number_in_a_table_is_named(service: Service, features: str, 
     refused(service.http.post("/v1/rankers/tables/rank", content=sent), 400, *words, error="malformed")
 
 
+def test_letters_of_packed_features_are_not_taken_for_a_nan(service: Service) -> None:
+    """The old code looked for them anywhere in the body."""
+    service.put("letters", features=["bm25"])
+    sent = '{"ids": ["p"], "features": "NaNNaN==", "k": 0}'
+    told = refused(service.http.post("/v1/rankers/letters/rank", content=sent), 400, "$.k", error="malformed")
+    assert "JSON has no NaN" not in told
+
+
 def test_too_many_are_refused_in_every_form(service: Service) -> None:
     service.put("many", learner="base", features=["a"])
     rows = [[1.0]] * 1001
