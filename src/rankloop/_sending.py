@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -22,7 +23,7 @@ def request(
     candidates: Candidates | Iterable[Candidate | Mapping[str, Any]] | None, ids: Any, features: Any, **head: Any
 ) -> RankRequest | RankColumns:
     """A request to rank, in the shortest form for what the caller has: a table of numbers travels packed, as exact as
-    it is (float32 stays float32, all else is float64), features by name as JSON."""
+    it is (float32 stays float32, all else is float64), features by name as columns."""
     if (candidates is None) == (ids is None):
         raise InvalidInput("give either candidates, or ids with features; not both, and not neither")
     if isinstance(candidates, Candidates):  # checked when it was made
@@ -33,14 +34,33 @@ def request(
         return RankColumns(ids=listed, features=_table(features, listed), **head)
     if features is not None:
         raise InvalidInput("features were given beside candidates, which carry their own; give ids with features")
-    rows = [_candidate(i, candidate) for i, candidate in enumerate(candidates)]
+    rows = [_fields(i, candidate) for i, candidate in enumerate(candidates)]
     if not rows:
         raise InvalidInput("there are no candidates; give at least one")
-    widths = {len(row.features) if isinstance(row.features, list) else -1 for row in rows}
-    if len(widths) == 1 and -1 not in widths:
-        packed = _packed(np.array([row.features for row in rows], dtype=np.float64), len(rows))
-        return RankColumns(ids=[row.id for row in rows], features=packed, **head)
-    return RankRequest(candidates=rows, **head)
+    whole = _one_table([own for _, own in rows])
+    if whole is not None:
+        return RankColumns(ids=[item for item, _ in rows], features=whole, **head)
+    return RankRequest(candidates=[_candidate(item, own) for item, own in rows], **head)
+
+
+def _one_table(rows: list[Any]) -> Any:
+    """The features of rows that are all alike, finite numbers and no gaps, as one table; None of any others, which are
+    sent row by row, once somebody has looked at each number."""
+    first, found = rows[0], None
+    try:
+        if isinstance(first, Mapping):
+            if all(type(name) is str for name in first) and all(row.keys() == first.keys() for row in rows):
+                columns = zip(*([row[name] for name in first] for row in rows), strict=True)
+                found = {name: array("d", column) for name, column in zip(first, columns, strict=True)}
+                if not all(math.isfinite(sum(column)) for column in found.values()):
+                    return None
+                return {name: column.tolist() for name, column in found.items()}
+        elif all(isinstance(row, list | tuple | np.ndarray) for row in rows) and len(set(map(len, rows))) == 1:
+            table = np.frombuffer(b"".join([array("d", row) for row in rows])).reshape(len(rows), -1)
+            return _packed(table, len(rows)) if np.isfinite(table).all() else None
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        pass
+    return None
 
 
 def _ids(given: Any) -> list[Any]:
@@ -79,14 +99,22 @@ def _packed(table: Any, n: int) -> bytes:
     return packed
 
 
-def _candidate(i: int, given: Candidate | Mapping[str, Any]) -> Candidate:
-    fields = msgspec.structs.asdict(given) if isinstance(given, Candidate) else given
-    if not (isinstance(fields, Mapping) and "id" in fields and fields.keys() <= {"id", "features"}):
-        has = sorted(map(str, fields)) if isinstance(fields, Mapping) else type(given).__name__
+def _fields(i: int, given: Candidate | Mapping[str, Any]) -> tuple[ItemId, Any]:
+    """Id and features of a candidate."""
+    if isinstance(given, Candidate):
+        item, features = given.id, given.features
+    elif isinstance(given, Mapping) and "id" in given and given.keys() <= {"id", "features"}:
+        item, features = given["id"], given.get("features")
+    else:
+        has = sorted(map(str, given)) if isinstance(given, Mapping) else type(given).__name__
         raise InvalidInput(f"candidate {i} has {has}; give a dict with 'id' and perhaps 'features', or a Candidate")
-    item, features = _plain(fields["id"]), fields.get("features")
+    item = _plain(item)
     if not isinstance(item, str | int):
         raise InvalidInput(f"candidate {i} has the id {item!r}; ids must be strings or integers")
+    return item, features
+
+
+def _candidate(item: ItemId, features: Any) -> Candidate:
     if features is None:
         return Candidate(item)
     if isinstance(features, Mapping):

@@ -61,13 +61,11 @@ def test_whatever_holds_candidates_arrives_as_the_same_request(end: Callable[[],
     assert call.rows.tobytes() == ROWS.tobytes()
 
 
-def test_a_table_of_numbers_travels_packed_and_names_as_json(go: Go) -> None:
+def test_a_table_of_numbers_travels_packed_and_names_as_columns(go: Go) -> None:
     packed = base64.b64encode(ROWS.tobytes()).decode()
     for name, make in ENDS:
         found = sent(go, **make()).json
-        if name == "rows by name":
-            assert found["candidates"][0] == {"id": "p", "features": {"b": 9.0, "a": 0.1}}
-        elif name in ("columns", "pandas", "polars", "Arrow"):
+        if name in ("rows by name", "columns", "pandas", "polars", "Arrow"):
             assert found["features"] == {"b": [9.0, 49.0], "a": [0.1, 1 / 3]}
         else:
             assert found["features"] == packed, name
@@ -81,6 +79,10 @@ def test_a_table_of_numbers_travels_packed_and_names_as_json(go: Go) -> None:
 def test_rows_of_several_kinds_and_none(go: Go) -> None:
     mixed = [{"id": "p", "features": [0.1, 2.0]}, {"id": "q", "features": {"a": 1, "b": 2}}]
     assert sent(go, mixed).json["candidates"][1]["features"] == {"a": 1.0, "b": 2.0}
+    several = [{"id": "p", "features": {"a": 0.1, "b": 2.0}}, {"id": "q", "features": {"a": 1}}]
+    assert sent(go, several).json["candidates"][1]["features"] == {"a": 1.0}
+    ragged = [{"id": "p", "features": [0.1, 2.0]}, {"id": "q", "features": [1]}, {"id": "r"}]
+    assert [row["features"] for row in sent(go, ragged).json["candidates"]] == [[0.1, 2.0], [1.0], None]
     assert sent(go, Candidates("red", [7, 9])).json["ids"] == [7, 9]
     assert sent(go, ids=[np.int64(7), 9]).json["features"] is None
     large = [{"id": 7, "features": [1e308, 1e308]}]
