@@ -26,13 +26,13 @@ from rankloop.metrics import mean_ndcg
 from rankloop.service.experiments import evidence
 from rankloop.service.experiments.mixing import LiveTrial, Trials, prepared
 from rankloop.service.ranking.exposure import choose
+from rankloop.service.ranking.features import RankCall
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
 from rankloop.service.ranking.pending import PendingRanking
 from rankloop.service.store.admin import Ranker
 from rankloop.service.store.trials import Kind, Seen, Tally, Trial
 from rankloop.service.telemetry.metrics import Metrics
-from rankloop.service.wire.calls import Candidate, RankRequest
 from rankloop.service.wire.experiments import ExperimentRequest
 from rankloop.service.wire.rankers import Spec
 from rankloop.streams import Streams
@@ -158,11 +158,8 @@ class Deployment:
 
     def _asked(self, candidates: Candidates, number: int) -> PendingRanking:
         """The request as a rival sees it."""
-        assert candidates.features is not None
-        sent = []
-        if self.terms.against != "base":
-            sent = [Candidate(i, row) for i, row in enumerate(candidates.features.tolist())]
-        return PendingRanking(self.live, RankRequest(sent, k=K), candidates, number, float)
+        call = RankCall("", K, None, None, list(range(candidates.n)), candidates.features)
+        return PendingRanking(self.live, call, candidates, number, float)
 
 
 def shop_spec(exposure: str = "shadow", **more: Any) -> Spec:

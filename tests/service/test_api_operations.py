@@ -351,5 +351,5 @@ def test_the_example_in_the_docs_fits_the_wire() -> None:
     request = msgspec.json.decode(blocks[1], type=RankRequest)
     msgspec.json.decode(blocks[2], type=FeedbackEvent)
     assert spec.learner in LEARNERS
-    assert Schema(spec).read(request.query, request.candidates).n == 2
+    assert len(Schema(spec).read(request).ids) == 2
     assert json.loads(blocks[1])["candidates"][1]["features"] == [7.2, 0.1, 20]

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.service.wire.calls import Candidate
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, fine, items, model_of, names, service, shown, teach, until
-from tests.service.experimenting import look, owners, refuse, reverse, start, stop
+from tests.service.experimenting import look, owners, refuse, reverse, sent, start, stop
 
 __all__ = ["reverse", "service"]  # fixtures
 
@@ -44,7 +43,7 @@ def _check_sides(service: Service, name: str, number: int, own: Any, rival: Any)
         ask = items(6, 3, seed=70_000 + seed)
         answer = service.rank(name, ask)
         assert answer["experiment"] == number
-        candidates = service.engine.rankers[name].schema.read("", [Candidate(**one) for one in ask])
+        candidates = sent(service, name, ask)
         best = [candidates.items[model.learner.best(candidates, 4)].tolist() for model in (own, rival)]
         credit = owners(service, name)[answer["impression_id"]][1] or []
         above: list[str] = []

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from rankloop.registry import LEARNERS
-from rankloop.service.http.app import document
+from rankloop.service.http.openapi import document
 from rankloop.service.wire.basics import Problem
 from tests.service.app_fixtures import Body, Service, fine, items, names, shown, teach
 

@@ -38,7 +38,6 @@ from rankloop.service.settings import Settings
 from rankloop.service.store import NewEvent, admin, keys, log
 from rankloop.service.store.log import Receipts, Stored
 from rankloop.service.store.writes import Write
-from rankloop.service.wire.calls import RankRequest
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
 WARM_SECONDS = 60.0  # that one waits for a learner to warm up; until it is warm it is not asked
@@ -218,31 +217,27 @@ class Engine(Process):
 
     # -- ranking ---------------------------------------------------------------------------------------------------
 
-    async def rank(self, name: str, request: RankRequest, explain: bool = False) -> bytes:
+    async def rank(self, name: str, body: bytes, explain: bool = False) -> bytes:
         """The answer to a request, as JSON: stored before it is returned."""
         start = time.perf_counter()
         live = self.rankers.get(name) or await self.find(name)
-        if len(request.candidates) > self.settings.max_candidates:
-            raise OverLimit(
-                f"{len(request.candidates)} candidates; the limit max_candidates is {self.settings.max_candidates}: "
-                "send the best of them"
-            )
-        for what in (request.query, request.user or "", request.request_id or ""):
-            if "\0" in what:
-                raise InvalidInput("query, user and request_id are text; one has the character NUL in it")
         try:
-            candidates = live.schema.read(request.query, request.candidates)
+            call = live.schema.parse(body)
         except InvalidInput:
             # Another process may just have changed the ranker: look before refusing what fits its new features.
             newer = await self._changed(live)
             if newer is None:
                 raise
             live = newer
-            candidates = live.schema.read(request.query, request.candidates)
+            call = live.schema.parse(body)
+        if len(call.ids) > self.settings.max_candidates:
+            limit = self.settings.max_candidates
+            raise OverLimit(f"{len(call.ids)} candidates; the limit max_candidates is {limit}: send the best of them")
+        candidates = live.schema.candidates(call)
         number = live.numbers.take()
         if number is None or live.numbers.low:
             number = await self._reserved(live, number)
-        pending = PendingRanking(live, request, candidates, number, self.clock)
+        pending = PendingRanking(live, call, candidates, number, self.clock)
         if number is None or not self._store_answers():
             return self._unstored(live, pending)
         ranked, mix, reason = await self._ranked(pending, live.schema.names if explain else None)
@@ -256,7 +251,7 @@ class Engine(Process):
         if not stored.fresh:
             if not stored.same_request:
                 raise Conflict(
-                    f"request_id {request.request_id!r} was used for another query, k or candidates; "
+                    f"request_id {call.request_id!r} was used for another query, k or candidates; "
                     "give every request its own"
                 )
             return stored.answer

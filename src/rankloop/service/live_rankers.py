@@ -13,6 +13,7 @@ from rankloop.service.experiments import mixing
 from rankloop.service.learning.fold import Publication
 from rankloop.service.process import Process
 from rankloop.service.ranking import model as models
+from rankloop.service.ranking.features import Schema
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
 from rankloop.service.ranking.pool import bounded
@@ -89,7 +90,7 @@ class LiveRankers(dict[str, LiveRanker]):
                 pinned = admin.Snapshot(version[0], -1, version[1])
                 live.pinned, live.broken = self._model(row, pinned)
             running = mixing.opened(self._process.database, self.trials.get(name), row, found)
-            live.row = row
+            live.row, live.schema = row, Schema(row.spec)  # defaults may change at any time
             if running is None:
                 self.trials.pop(name, None)
             else:

@@ -72,7 +72,7 @@ class LiveTrial(InFlight):
             if other is None or not other.warm:
                 raise Skipped("gone" if other is None else "warming-up")
             try:
-                candidates = live.schema.read_for(other.schema, pending.request.query, pending.request.candidates)
+                candidates = live.schema.candidates_for(other.schema, pending.call)
             except RankloopError:
                 raise Skipped("features") from None
             model = other.serving

@@ -24,7 +24,7 @@ from rankloop.service.errors import Conflict, OverLimit, UnknownRanker
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.store import past
 from rankloop.service.store.past import Added, PastList
-from rankloop.service.wire.calls import Candidate
+from rankloop.service.wire.calls import Candidate, RankRequest
 from rankloop.service.wire.rankers import WarmAnswer
 
 PORTION = 256  # lists a transaction of `warm`: the learner adopts them with what it has learned until before them
@@ -105,9 +105,8 @@ def adopted(engine: Engine, live: LiveRanker, key: str, one: LoggedList) -> Past
         raise InvalidInput(f"{len(one.items)} items; the limit max_candidates is {limit}")
     rows: Sequence[Any] = one.features or [None] * len(one.items)
     try:
-        candidates = live.schema.read(
-            one.query, [Candidate(item, row) for item, row in zip(one.items, rows, strict=True)]
-        )
+        sent = [Candidate(item, row) for item, row in zip(one.items, rows, strict=True)]
+        candidates = live.schema.candidates(live.schema.read(RankRequest(candidates=sent, query=one.query)))
     except (struct.error, OverflowError, TypeError) as error:
         raise InvalidInput(f"features are not numbers ({error})") from None
     told = {}

@@ -15,9 +15,9 @@ from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.learner import Learner
 from rankloop.service.errors import TooSlow
 from rankloop.service.ranking.exposure import Choice, Mix, adopted, best_order, choose
-from rankloop.service.ranking.features import Schema
+from rankloop.service.ranking.features import Schema, check_defaults
 from rankloop.service.wire.basics import Exposure
-from rankloop.service.wire.calls import Candidate, Contribution
+from rankloop.service.wire.calls import Contribution, RankColumns
 from rankloop.service.wire.rankers import Spec
 from rankloop.streams import Streams
 from rankloop.telling import Explains, Explanation, InParts, Parts, ScoresByParts
@@ -179,6 +179,7 @@ def make_learner(spec: Spec) -> Learner:
     if len(set(spec.features)) != len(spec.features):
         double = next(name for name in spec.features if spec.features.count(name) > 1)
         raise InvalidParameter(f"feature {double!r} stands twice in features; names must be unique")
+    check_defaults(spec)
     return learner
 
 
@@ -220,8 +221,9 @@ def warm(spec: Spec) -> None:
         tried = msgspec.structs.replace(spec, exposure=exposure, timeout_ms=60_000.0)
         model = Model(make_learner(tried), tried, 0, 0)
         for t in range(WARM_ROUNDS):
-            rows = rng.random((n, len(spec.features))).tolist() if spec.features else [None] * n
-            candidates = schema.read("warm", [Candidate(str(i), row) for i, row in enumerate(rows)])
+            rows = rng.random((n, len(spec.features))).tolist() if spec.features else None
+            call = schema.read(RankColumns(ids=[str(i) for i in range(n)], features=rows, query="warm"))
+            candidates = schema.candidates(call)
             k = min(spec.k, n)
             odds = t % 2 == 0 and exposure == "full"
             mixed = Mix(0, tried.exposure, np.arange(k), rng.random((2, k) if odds else k), odds)

@@ -9,12 +9,13 @@ import msgspec
 from rankloop import codec
 from rankloop.service import identity
 from rankloop.service.ranking.exposure import Mix, base_choice
+from rankloop.service.ranking.features import RankCall
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Ranked
 from rankloop.service.store.admin import Ranker
 from rankloop.service.store.ids import new_id
 from rankloop.service.store.log import NewImpression
-from rankloop.service.wire.calls import RankAnswer, RankedItem, RankRequest
+from rankloop.service.wire.calls import RankAnswer, RankedItem
 from rankloop.types import Candidates
 
 
@@ -24,13 +25,13 @@ class PendingRanking:
     def __init__(
         self,
         live: LiveRanker,
-        request: RankRequest,
+        call: RankCall,
         candidates: Candidates,
         number: int | None,
         clock: Callable[[], float],
     ) -> None:
-        self.live, self.row, self.request, self.candidates = live, live.row, request, candidates
-        self.k = min(request.k or live.row.spec.k, candidates.n)
+        self.live, self.row, self.call, self.candidates = live, live.row, call, candidates
+        self.k = min(call.k or live.row.spec.k, candidates.n)
         self.number, self.clock = number, clock
 
     def base(self) -> Ranked:
@@ -41,7 +42,7 @@ class PendingRanking:
 
     def impression(self, ranked: Ranked, mix: Mix | None, reason: str | None) -> NewImpression:
         """A list as it is stored, with the answer that is given; `reason` says why it is the caller's own order."""
-        row, request, now = self.row, self.request, self.clock()
+        row, call, now = self.row, self.call, self.clock()
         assert self.number is not None
         items = ranked.choice.impression.items.tolist()
         made = new_id(now)
@@ -56,9 +57,9 @@ class PendingRanking:
             number=self.number,
             created=now,
             closes=now + row.spec.window_seconds,
-            person=request.user,
-            request_id=request.request_id,
-            digest=identity.digest(self.candidates, self.k) if request.request_id is not None else b"",
+            person=call.user,
+            request_id=call.request_id,
+            digest=identity.digest(self.candidates, self.k) if call.request_id is not None else b"",
             learn=reason is None,
             body=ranked.body,
             answer=msgspec.json.encode(answer),
@@ -92,6 +93,6 @@ def _answer(
         fallback=reason is not None,
         items=[RankedItem(item, i, score) for i, (item, score) in enumerate(zip(items, scores, strict=True), 1)],
         reason=reason,
-        request_id=asked.request.request_id,
+        request_id=asked.call.request_id,
         experiment=mix.experiment if mix else None,
     )

@@ -33,8 +33,19 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     ] = {}
     features: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=128)]],
-        Meta(description="names, in order; every candidate must carry all of them", examples=[["bm25", "price"]]),
+        Meta(
+            description="names, in order; every candidate must carry all that have no default",
+            examples=[["bm25", "price"]],
+        ),
     ] = []
+    defaults: Annotated[
+        dict[str, float],
+        Meta(
+            description="feature: the value of a candidate that has none (left out by name, or null); a feature "
+            "without a default must always be sent",
+            extra_json_schema={"examples": [{"price": 0.0}]},
+        ),
+    ] = {}
     normalisation: Annotated[
         Normalisation, Meta(description="query-minmax scales each feature to [0, 1] within a request")
     ] = "query-minmax"
