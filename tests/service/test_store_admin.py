@@ -137,18 +137,18 @@ def test_leases(store: Store) -> None:
 
 
 def test_keys(store: Store) -> None:
-    assert store.see(keys.known) == ([], False)
+    assert store.see(keys.known)[:2] == ([], False)
     web = StoredKey("digest", "web", "rank", 5.0, frozenset({"shop", "films"}), 9.5)
     ops = StoredKey("third", "ops", "admin", 7.0)
     assert store.do(keys.add, web)
     assert not store.do(keys.add, StoredKey("other", "web", "rank", 6.0))
     assert store.do(keys.add, ops)
-    assert store.see(keys.known) == ([ops, web], True)
+    assert store.see(keys.known)[:2] == ([ops, web], True)
     assert store.do(keys.drop, "web")
     assert not store.do(keys.drop, "web")
     assert [one.name for one in store.see(keys.known).keys] == ["ops"]
     assert store.do(keys.drop, "ops")
-    assert store.see(keys.known) == ([], True)
+    assert store.see(keys.known)[:2] == ([], True)
 
 
 # -- forgetting ----------------------------------------------------------------------------------------------------

@@ -238,7 +238,14 @@ class Engine(Process):
         if number is None or live.numbers.low:
             number = await self._reserved(live, number)
         pending = PendingRanking(live, call, candidates, number, self.clock)
-        if number is None or not self._store_answers():
+        answer = await self._stored(pending, explain, start)
+        # The token is no part of what is stored: it ends, and the secret that it is signed with may be replaced.
+        return self.keys.tokens.added(answer, live.row.spec.window_seconds) if call.token else answer
+
+    async def _stored(self, pending: PendingRanking, explain: bool, start: float) -> bytes:
+        """A list that is in the store, or the caller's own order if it cannot be put there."""
+        live, call = pending.live, pending.call
+        if pending.number is None or not self._store_answers():
             return self._unstored(live, pending)
         ranked, mix, reason = await self._ranked(pending, live.schema.names if explain else None)
         write = self.writer.impression(pending.impression(ranked, mix, reason), asyncio.get_running_loop())

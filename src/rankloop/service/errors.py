@@ -20,10 +20,22 @@ class NotAuthenticated(Told, RankloopError):
     word, status = "not-authenticated", 401
 
 
+class BadToken(NotAuthenticated):
+    """A token of a list that was not made here, was altered, or has ended."""
+
+    word = "bad-token"
+
+
 class NotAllowed(Told, RankloopError):
     """A key without the scope that is needed."""
 
     word, status = "not-allowed", 403
+
+
+class ForeignOrigin(Told, RankloopError):
+    """A page that was not let in."""
+
+    word, status = "foreign-origin", 403
 
 
 class UnknownRanker(Told, UnknownName):
@@ -59,6 +71,16 @@ class OverLimit(Told, RankloopError):
     """A request is larger than a limit; the message says which."""
 
     word, status = "over-limit", 413
+
+
+class TooMany(Told, RankloopError):
+    """More requests than a limit lets through; `headers` say when to come again."""
+
+    word, status = "too-many", 429
+
+    def __init__(self, message: str, seconds: int | None = None) -> None:
+        super().__init__(message)
+        self.headers = {} if seconds is None else {"Retry-After": str(seconds)}
 
 
 class UnknownFeature(Told, InvalidInput):

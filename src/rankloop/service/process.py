@@ -50,6 +50,7 @@ class Process:
             self.clock,
             all_durable=self.settings.durability == "everything",
         )
+        self.writer.do(lambda connection: keys.ensure_secret(connection, self.clock()))
         if self.settings.parsed_keys():
             self.writer.do(lambda connection: keys.remember(connection, self.clock()))
 

@@ -21,6 +21,7 @@ from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.store import admin, forgetting, graves, log, trials, troubles
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection
+from rankloop.service.tracing import did
 from rankloop.service.wire.rankers import Erased, Guardrail, RankerStatus, Spec, VersionInfo
 
 P = TypeVar("P")
@@ -74,9 +75,9 @@ def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
     before = None if engine.writer.do(make) else _changed(engine, name, replaced, change)
     if before is None:
         terms = f"{spec.learner}, {len(spec.features)} features, exposure {spec.exposure}"
-        logger.info("ranker %s: made (%s)", name, terms)
-    else:
-        logger.info("ranker %s: changed (%s)", name, _difference(before, spec) or "nothing")
+        did("put", name, f"made ({terms})")
+    elif changed := _difference(before, spec):  # a deploy script that sends the same again has done nothing
+        did("put", name, f"changed ({changed})")
     engine.load(name)
     engine.cycle()  # it is learned from now on rather than in a second
     return status(engine, name), before is None
@@ -96,7 +97,7 @@ def delete(engine: Engine, name: str) -> None:
     """Delete a ranker: it is gone when this returns, and what it leaves is deleted behind it."""
     if not engine.writer.do(lambda connection: graves.bury(connection, name, engine.clock())):
         raise _unknown(engine, name)
-    logger.info("ranker %s: deleted", name)
+    did("delete", name, "deleted")
     engine.load(name)
     threading.Thread(target=_clear, args=(engine, name), name="rankloop-clearing", daemon=True).start()
 
@@ -127,7 +128,7 @@ def versions(engine: Engine, name: str) -> list[VersionInfo]:
 def keep(engine: Engine, name: str, note: str) -> VersionInfo:
     """Keep what is learned now as a version."""
     number = _keep(engine, _live(engine, name), note)
-    logger.info("ranker %s: v%d was kept", name, number)
+    did("keep", name, f"v{number} was kept")
     return next(version for version in versions(engine, name) if version.version == number)
 
 
@@ -149,7 +150,7 @@ def promote(engine: Engine, name: str, version: int | str | None, note: str) -> 
         trials.settle(connection, name, engine.clock())
 
     _changed(engine, name, usable, change)
-    logger.info("ranker %s: serves %s", name, "live" if number is None else f"v{number}")
+    did("promote", name, f"serves {'live' if number is None else f'v{number}'}")
     engine.load(name)
     return status(engine, name)
 
@@ -177,7 +178,7 @@ def rollback(engine: Engine, name: str, version: int | str | None, note: str) ->
         return kept
 
     kept = _changed(engine, name, lambda row: _usable(engine, row, number), change)
-    logger.info("ranker %s: rolled back to v%d; what was is v%d", name, number, kept)
+    did("rollback", name, f"rolled back to v{number}; what was is v{kept}")
     engine.load(name)
     return status(engine, name)
 
@@ -195,7 +196,7 @@ def reset(engine: Engine, name: str, note: str = "") -> RankerStatus:
         return kept
 
     kept = _changed(engine, name, lambda row: models.fresh_state(row.spec), change)
-    logger.info("ranker %s: reset; what was is v%d", name, kept)
+    did("reset", name, f"reset; what was is v{kept}")
     engine.load(name)
     return status(engine, name)
 
@@ -204,7 +205,7 @@ def set_learning(engine: Engine, name: str, learning: bool) -> RankerStatus:
     """Pause: feedback is still joined and kept, but not learned. Resume: what comes from now on is."""
     _live(engine, name)
     engine.writer.do(lambda connection: admin.set_learning(connection, name, learning))
-    logger.info("ranker %s: learning %s", name, "goes on" if learning else "is paused")
+    did("resume" if learning else "pause", name, f"learning {'goes on' if learning else 'is paused'}")
     engine.load(name)
     return status(engine, name)
 
@@ -214,7 +215,7 @@ def erase_user(engine: Engine, user: str) -> Erased:
     if "\0" in user:
         raise InvalidParameter("a user is text; this one has the character NUL in it")
     erased = forgetting.erase_user(engine.writer, user)
-    logger.info("a user was forgotten: %d impressions, %d events", erased.impressions, erased.events)
+    did("erase", None, f"a user was forgotten: {erased.impressions} impressions, {erased.events} events")
     return erased
 
 
