@@ -1,4 +1,6 @@
-"""`python -m benchmarks [learners] [evaluation] [data] [worlds] [clicks] [bandits] [topk] [neural]`: tables, or all.
+"""`python -m benchmarks [learners] [evaluation] [data] [worlds] [clicks] [bandits] [topk] [neural] [parsing]`: tables.
+
+Without a name, all.
 
 `python -m benchmarks weekly --help` tells of the one that takes options, and hours: it is not among all.
 """
@@ -13,10 +15,20 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # one core, as the figures say
 
-from benchmarks import bandits, bench_data, bench_evaluation, bench_learners, bench_worlds, click_models, neural, topk
+from benchmarks import (
+    bandits,
+    bench_data,
+    bench_evaluation,
+    bench_learners,
+    bench_worlds,
+    click_models,
+    neural,
+    parsing,
+    topk,
+)
 
 BENCHES = {"learners": bench_learners, "evaluation": bench_evaluation, "data": bench_data, "worlds": bench_worlds}
-BENCHES |= {"clicks": click_models, "bandits": bandits, "topk": topk, "neural": neural}
+BENCHES |= {"clicks": click_models, "bandits": bandits, "topk": topk, "neural": neural, "parsing": parsing}
 
 
 def machine() -> str:

@@ -54,6 +54,18 @@ def test_the_road_of_a_request_names_files_that_are_there() -> None:
             assert re.search(rf"\b{path.stem}\b", rooms), f"{path.parent.name}/{path.name} is in no room of the page"
 
 
+def test_every_method_of_the_client_has_a_line_on_its_page() -> None:
+    from rankloop.client import Client
+
+    lines = (ROOT / "docs" / "client.md").read_text("utf-8").splitlines()
+    methods = [name for name in vars(Client) if not name.startswith("_")]
+    assert len(methods) > 20
+    told = {name: [line for line in lines if f"`{name}(" in line] for name in methods}
+    assert [name for name, found in told.items() if not found] == []
+    named = {name for line in lines if line.startswith("| `") for name in re.findall(r"`([a-z_]+)\(", line)}
+    assert named <= set(methods), "what is no method any more"
+
+
 def python_blocks(path: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", path.read_text("utf-8"), flags=re.DOTALL)
 
@@ -66,6 +78,7 @@ def python_blocks(path: Path) -> list[str]:
         "docs/library.md",
         "docs/interleaving.md",
         "docs/service.md",
+        "docs/client.md",
         "docs/replay.md",
         "docs/warm.md",
         "docs/click-models.md",

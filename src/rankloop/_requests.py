@@ -19,11 +19,12 @@ from uuid import uuid4
 
 import msgspec
 
-from rankloop._sending import as_event, converted, ids, listed
+from rankloop import _sending
+from rankloop._sending import as_event, converted, ids_of
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopError
 from rankloop.service.wire.audit import Change
 from rankloop.service.wire.basics import Problem
-from rankloop.service.wire.calls import Candidate, FeedbackAnswer, FeedbackEvent, RankAnswer, RankRequest, Receipt
+from rankloop.service.wire.calls import Candidate, FeedbackAnswer, FeedbackEvent, RankAnswer, Receipt
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
 from rankloop.service.wire.rankers import Erased, RankerStatus, Spec, VersionInfo, VersionRequest
 from rankloop.service.wire.watch import Movement, Series, ShownList, Weights
@@ -108,8 +109,10 @@ class Requests:
     def rank(
         self,
         name: str,
-        candidates: Candidates | Iterable[Candidate | Mapping[str, Any]],
+        candidates: Candidates | Iterable[Candidate | Mapping[str, Any]] | None = None,
         *,
+        ids: Any = None,
+        features: Any = None,
         query: str | None = None,
         k: int | None = None,
         user: str | None = None,
@@ -121,6 +124,7 @@ class Requests:
 
         answer = client.rank("shop", [{"id": "hat", "features": {"bm25": 0.1, "price": 9.0}}], k=1)
         [item.id for item in answer.items]
+        client.rank("shop", ids=["hat", "shoe"], features=np.array([[0.1, 9.0], [0.7, 49.0]]))  # the same, quicker
 
         Parameters
         ----------
@@ -128,8 +132,13 @@ class Requests:
             Which ranker.
         candidates
             `Candidate`s, dicts with id and features (by name or as a list), or a `rankloop.Candidates`.
+        ids, features
+            Instead of candidates: a list of ids, and a table with a row for each. An array, or a list of rows, has its
+            columns in the order of the ranker's spec; a frame of pandas or polars, or a dictionary of columns, has
+            them by name. NaN and None mark values that are missing: the spec's default stands for them. Numbers arrive
+            as they are; an array of float32 travels in half the bytes.
         query, k, user
-            As in `RankRequest`. A `rankloop.Candidates` brings its own query.
+            As the service has them (`RankHead`). A `rankloop.Candidates` brings its own query.
         request_id
             The same id gets the same answer. Made up if not given, so that a retry is not a second impression.
         explain
@@ -139,7 +148,8 @@ class Requests:
         """
         if query is None:
             query = candidates.query if isinstance(candidates, Candidates) else ""
-        request = RankRequest(listed(candidates), query, k, request_id or uuid4().hex, user, token)
+        head = {"query": query, "k": k, "request_id": request_id or uuid4().hex, "user": user, "token": token}
+        request = _sending.request(candidates, ids, features, **head)
         path = f"{_ranker(name)}/rank" + ("?explain=true" if explain else "")
         return (yield from self._ask(RankAnswer, "POST", path, request))
 
@@ -159,14 +169,28 @@ class Requests:
     def click(
         self, answer: RankAnswer | str, clicked: Iterable[Any] = (), *, final: bool = True, event_id: str | None = None
     ) -> Steps[Receipt]:
-        """Report which of the items shown were clicked, none if left out; `final`: no more will come, learn now.
+        """Report all that was clicked in a list, none if left out, and that the user is done with it.
 
-        client.click(answer, ["hat"])  # or client.click(impression_id, ["hat"]), where only that was kept
+        client.click(answer, ["hat", "shoe"])  # or client.click(impression_id, …), where only that was kept
+        client.click(answer, ["hat"], final=False)  # at the click, while the user still looks: more may follow
+
+        Parameters
+        ----------
+        answer
+            What `rank` returned, or its impression_id.
+        clicked
+            The ids that were clicked.
+        final
+            Nothing more will come: the list is learned now, and a later click on it is answered `late` and not learned.
+            With False the service waits for the ranker's window to close, and joins all that was reported until then.
+            (An event of `feedback` is not final unless it says so, as in HTTP.)
+        event_id
+            Yours, if it shall count once however often you call this; made up if not given.
         """
         impression = answer if isinstance(answer, str) else answer.impression_id
         if impression is None:  # the store was down; a page that shows lists must not break for want of feedback
             return Receipt(event_id, "orphan", "the answer has no impression_id: the store was down, nothing to report")
-        event = {"event_id": event_id, "impression_id": impression, "clicks": ids(clicked), "final": final}
+        event = {"event_id": event_id, "impression_id": impression, "clicks": ids_of(clicked), "final": final}
         return (yield from self.feedback(event)).results[0]
 
     def series(self, name: str, seconds: int = 900, step: int | None = None) -> Steps[Series]:

@@ -3,39 +3,118 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import msgspec
+import numpy as np
 
 from rankloop.errors import InvalidInput
 from rankloop.service.wire.basics import ItemId
-from rankloop.service.wire.calls import Candidate, FeedbackEvent
-from rankloop.types import Candidates
+from rankloop.service.wire.calls import Candidate, FeedbackEvent, RankColumns, RankRequest
+from rankloop.types import Candidates, as_numbers, as_table, column_names
 
 T = TypeVar("T")
 
 
-def listed(candidates: Candidates | Iterable[Candidate | Mapping[str, Any]]) -> list[Candidate]:
-    """Candidates as they are sent. JSON has no NaN: msgspec would send null, so such a number is refused here."""
+def request(
+    candidates: Candidates | Iterable[Candidate | Mapping[str, Any]] | None, ids: Any, features: Any, **head: Any
+) -> RankRequest | RankColumns:
+    """A request to rank, in the shortest form for what the caller has: a table of numbers travels packed, as exact as
+    it is (float32 stays float32, all else is float64), features by name as columns."""
+    if (candidates is None) == (ids is None):
+        raise InvalidInput("give either candidates, or ids with features; not both, and not neither")
     if isinstance(candidates, Candidates):  # checked when it was made
-        rows = [None] * candidates.n if candidates.features is None else candidates.features.tolist()
-        return [Candidate(item, row) for item, row in zip(candidates.items.tolist(), rows, strict=True)]
-    listed = [_candidate(i, candidate) for i, candidate in enumerate(candidates)]
-    if not listed:
+        table = None if candidates.features is None else _packed(candidates.features, candidates.n)
+        return RankColumns(ids=candidates.items.tolist(), features=table, **head)
+    if candidates is None:
+        listed = _ids(ids)
+        return RankColumns(ids=listed, features=_table(features, listed), **head)
+    if features is not None:
+        raise InvalidInput("features were given beside candidates, which carry their own; give ids with features")
+    rows = [_fields(i, candidate) for i, candidate in enumerate(candidates)]
+    if not rows:
         raise InvalidInput("there are no candidates; give at least one")
-    return listed
+    whole = _one_table([own for _, own in rows])
+    if whole is not None:
+        return RankColumns(ids=[item for item, _ in rows], features=whole, **head)
+    return RankRequest(candidates=[_candidate(item, own) for item, own in rows], **head)
 
 
-def _candidate(i: int, given: Candidate | Mapping[str, Any]) -> Candidate:
-    fields = msgspec.structs.asdict(given) if isinstance(given, Candidate) else given
-    if not (isinstance(fields, Mapping) and "id" in fields and fields.keys() <= {"id", "features"}):
-        has = sorted(map(str, fields)) if isinstance(fields, Mapping) else type(given).__name__
+def _one_table(rows: list[Any]) -> Any:
+    """The features of rows that are all alike, finite numbers and no gaps, as one table; None of any others, which are
+    sent row by row, once somebody has looked at each number."""
+    first, found = rows[0], None
+    try:
+        if isinstance(first, Mapping):
+            if all(type(name) is str for name in first) and all(row.keys() == first.keys() for row in rows):
+                columns = zip(*([row[name] for name in first] for row in rows), strict=True)
+                found = {name: array("d", column) for name, column in zip(first, columns, strict=True)}
+                if not all(math.isfinite(sum(column)) for column in found.values()):
+                    return None
+                return {name: column.tolist() for name, column in found.items()}
+        elif all(isinstance(row, list | tuple | np.ndarray) for row in rows) and len(set(map(len, rows))) == 1:
+            table = np.frombuffer(b"".join([array("d", row) for row in rows])).reshape(len(rows), -1)
+            return _packed(table, len(rows)) if np.isfinite(table).all() else None
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        pass
+    return None
+
+
+def _ids(given: Any) -> list[Any]:
+    if isinstance(given, str | Mapping):
+        raise InvalidInput(f"ids are {given!r:.60}; give a list of ids")
+    found = given.tolist() if hasattr(given, "tolist") else [_plain(item) for item in given]
+    if not found:
+        raise InvalidInput("ids are empty; give at least one")
+    return found if isinstance(found, list) else [found]
+
+
+def _table(features: Any, ids: list[Any]) -> Any:
+    """Features of all candidates: packed, or columns by name of what has names."""
+    if features is None:
+        return None
+    if not (isinstance(features, Mapping) or hasattr(features, "columns") or hasattr(features, "column_names")):
+        short = isinstance(features, np.ndarray) and features.dtype == np.float32
+        return _packed(features if short else as_table(features), len(ids))
+    columns = {}
+    for name in column_names(features):
+        column = as_numbers(features[name], name)
+        if column.shape != (len(ids),) or np.isinf(column).any():
+            rule = f"give a finite number for each of the {len(ids)} ids, NaN where there is none"
+            raise InvalidInput(f"feature {name!r} is a column of shape {column.shape}, or has infinity in it; {rule}")
+        columns[str(name)] = column.tolist()  # JSON has no NaN: it is sent as null, which means the same
+    return columns
+
+
+def _packed(table: Any, n: int) -> bytes:
+    if table.ndim != 2 or len(table) != n:
+        raise InvalidInput(f"features have shape {table.shape}; give (n, d) numbers, a row for each of the {n} ids")
+    if np.isinf(table).any():
+        i, j = (int(v) for v in np.argwhere(np.isinf(table))[0])
+        raise InvalidInput(f"features[{i}, {j}] is {table[i, j]}; features must be finite numbers, or NaN for none")
+    packed: bytes = np.ascontiguousarray(table, dtype="<f4" if table.dtype == np.float32 else "<f8").tobytes()
+    return packed
+
+
+def _fields(i: int, given: Candidate | Mapping[str, Any]) -> tuple[ItemId, Any]:
+    """Id and features of a candidate."""
+    if isinstance(given, Candidate):
+        item, features = given.id, given.features
+    elif isinstance(given, Mapping) and "id" in given and given.keys() <= {"id", "features"}:
+        item, features = given["id"], given.get("features")
+    else:
+        has = sorted(map(str, given)) if isinstance(given, Mapping) else type(given).__name__
         raise InvalidInput(f"candidate {i} has {has}; give a dict with 'id' and perhaps 'features', or a Candidate")
-    item, features = _plain(fields["id"]), fields.get("features")
+    item = _plain(item)
     if not isinstance(item, str | int):
         raise InvalidInput(f"candidate {i} has the id {item!r}; ids must be strings or integers")
+    return item, features
+
+
+def _candidate(item: ItemId, features: Any) -> Candidate:
     if features is None:
         return Candidate(item)
     if isinstance(features, Mapping):
@@ -44,16 +123,24 @@ def _candidate(i: int, given: Candidate | Mapping[str, Any]) -> Candidate:
     return Candidate(item, _numbers(item, None, features))
 
 
-def _numbers(item: ItemId, names: list[str] | None, values: Iterable[Any]) -> list[float]:
-    """The values as finite floats; the error names the candidate and the feature."""
+def _numbers(item: ItemId, names: list[str] | None, values: Iterable[Any]) -> list[float | None]:
+    """The values as floats, None where there is none; the error names the candidate and the feature."""
     plain = values.tolist() if hasattr(values, "tolist") else list(values)
     try:
-        numbers = list(map(float, plain))
-        if math.isfinite(sum(numbers)):  # the fast way; only a sum that is not finite is looked at closely
+        numbers: list[float | None] = list(map(float, plain))
+        if math.isfinite(sum(numbers)):  # type: ignore[arg-type]  # only a sum that is not finite is looked at closely
             return numbers
     except (TypeError, ValueError, OverflowError):
         pass
-    return [_finite(v, f"candidate {item!r}: feature {names[j] if names else j!r}") for j, v in enumerate(plain)]
+    return [
+        None if _missing(v) else _finite(v, f"candidate {item!r}: feature {names[j] if names else j!r}")
+        for j, v in enumerate(plain)
+    ]
+
+
+def _missing(value: Any) -> bool:
+    """None and NaN: there is no value."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _finite(value: Any, noun: str) -> float:
@@ -70,14 +157,14 @@ def as_event(given: FeedbackEvent | Mapping[str, Any], noun: str) -> FeedbackEve
     fields = msgspec.structs.asdict(given) if isinstance(given, FeedbackEvent) else dict(given)
     fields["event_id"] = fields.get("event_id") or uuid4().hex
     if fields.get("clicks") is not None:
-        fields["clicks"] = ids(fields["clicks"])
+        fields["clicks"] = ids_of(fields["clicks"])
     if fields.get("grades") is not None:
         grades = fields["grades"].items()
         fields["grades"] = {str(item): _finite(value, f"{noun}: the grade of {item!r}") for item, value in grades}
     return converted(fields, FeedbackEvent, noun)
 
 
-def ids(items: Iterable[Any]) -> list[Any]:
+def ids_of(items: Iterable[Any]) -> list[Any]:
     """Ids as they are sent; one word is not a list of letters."""
     if isinstance(items, str):
         raise InvalidInput(f"clicks are {items!r}; give a list of ids, as in [{items!r}]")

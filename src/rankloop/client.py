@@ -89,7 +89,7 @@ class Client(_Connected):
             client.put_ranker("shop", features=["bm25", "price"], exposure="full")
             shoe, hat = {"id": "shoe", "features": [0.7, 49.0]}, {"id": "hat", "features": [0.1, 9.0]}
             answer = client.rank("shop", [shoe, hat], query="red", user="u17")
-            client.click(answer, ["hat"])
+            client.click(answer, ["hat"])  # all that was clicked; final=False if more may follow
 
     Raises `ServiceError` for what the service refuses, `ServiceUnavailable` when no try got through, and `InvalidInput`
     for what is not worth sending.

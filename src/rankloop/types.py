@@ -55,7 +55,7 @@ class Candidates:
     unscaled: bool  # whether a feature lies beyond ±UNSCALED: learners warn of it
 
     def __init__(self, query: str = "", items: ArrayLike | None = None, features: ArrayLike | None = None) -> None:
-        _fill(self, query, items, None if features is None else _table(features))
+        _fill(self, query, items, None if features is None else as_table(features))
 
     @classmethod
     def without_copy(cls, query: str, items: ArrayLike | None, features: Array | None) -> Candidates:
@@ -97,7 +97,7 @@ class Candidates:
         array([[7.5, 1. ],
                [3. , 0. ]])
         """
-        known = _column_names(frame)
+        known = column_names(frame)
         wanted = [name for name in known if name != id] if features is None else list(features)
         for name in wanted if id is None else [id, *wanted]:
             if name not in known:
@@ -106,7 +106,7 @@ class Candidates:
             return cls(query, None if id is None else frame[id])
         rows = np.empty((len(frame[wanted[0]]), len(wanted)))
         for j, name in enumerate(wanted):
-            rows[:, j] = _numbers(frame[name], name)
+            rows[:, j] = as_numbers(frame[name], name)
         return cls.without_copy(query, None if id is None else frame[id], rows)
 
     @property
@@ -190,11 +190,11 @@ class Feedback(NamedTuple):
 # -- what comes in -------------------------------------------------------------------------------------------------
 
 
-def _table(features: Any) -> Array:
+def as_table(features: Any) -> Array:
     """(n, d) float64 in C order, a copy, of anything that holds such a table."""
     if hasattr(features, "column_names"):  # Arrow tables are no arrays, but their columns are
         names = list(features.column_names)
-        columns = [_numbers(features[name], name) for name in names]
+        columns = [as_numbers(features[name], name) for name in names]
         return np.stack(columns, axis=1) if columns else np.empty((0, 0))
     try:
         return np.array(features, dtype=np.float64, order="C")
@@ -202,7 +202,7 @@ def _table(features: Any) -> Array:
         raise InvalidInput(f"features are not a table of numbers ({error}); give (n, d) floats") from None
 
 
-def _column_names(frame: Any) -> list[Any]:
+def column_names(frame: Any) -> list[Any]:
     """The names of a frame's columns."""
     for place in ("column_names", "columns"):  # of Arrow, of pandas and polars
         if hasattr(frame, place):
@@ -212,7 +212,7 @@ def _column_names(frame: Any) -> list[Any]:
     raise InvalidInput(f"a {type(frame).__name__} has no named columns; give a frame, an Arrow table or a dictionary")
 
 
-def _numbers(column: Any, name: Any) -> Array:
+def as_numbers(column: Any, name: Any) -> Array:
     """(n,) a column as floats; a missing value becomes NaN, which is refused with its place."""
     try:
         if hasattr(column, "to_pylist"):
@@ -243,6 +243,8 @@ def _checked_size(rows: Array) -> float:
 def _checked_items(items: Any) -> Array:
     """(n,) a copy of unique ids, int64 or str."""
     given = items
+    if type(given) is list and set(map(type, given)) == {str}:  # what requests bring: half the time of the rest
+        return _unique(np.array(given, dtype=np.str_), given)
     if hasattr(given, "to_pylist"):  # Arrow
         given = given.to_pylist()
     elif hasattr(given, "to_numpy"):  # pandas, polars
@@ -261,7 +263,11 @@ def _checked_items(items: Any) -> Array:
     elif kind != "U" or not (isinstance(given, np.ndarray) or all(isinstance(item, str) for item in given)):
         # of a list of 1 and "a" numpy makes an array of two strings
         ids = _ids_of(given if isinstance(given, list | tuple) else ids.tolist())
-    listed = ids.tolist()
+    return _unique(ids, ids.tolist())
+
+
+def _unique(ids: Array, listed: Sequence[Any]) -> Array:
+    """The ids, if none stands twice; `listed` are the same as Python's objects."""
     if len(set(listed)) != len(listed):
         seen: set[Any] = set()
         double = next(i for i in listed if i in seen or seen.add(i))  # type: ignore[func-returns-value]

@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 
+from rankloop.types import Candidates
 from tests.service import misbehaving
-from tests.service.app_fixtures import Service, fine, refused, service, until
+from tests.service.app_fixtures import Body, Service, fine, refused, service, until
 from tests.service.truths import read
 
 __all__ = ["service"]  # a fixture
+
+
+def sent(service: Service, name: str, candidates: list[Body]) -> Candidates:
+    """Candidates as the learner of a ranker gets them."""
+    schema = service.engine.rankers[name].schema
+    return schema.candidates(schema.parse(json.dumps({"candidates": candidates}).encode()))
 
 
 def start(service: Service, name: str, **terms: Any) -> Any:

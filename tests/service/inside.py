@@ -13,7 +13,7 @@ import msgspec
 from rankloop.service.engine import Engine
 from rankloop.service.settings import Settings
 from rankloop.service.store import NewEvent
-from rankloop.service.wire.calls import FeedbackEvent, RankAnswer, RankRequest
+from rankloop.service.wire.calls import FeedbackEvent, RankAnswer
 from tests.service.running import PATIENCE, rank_request
 
 
@@ -32,7 +32,7 @@ def running(settings: Settings, clock: Callable[[], float] = time.time) -> Itera
 
 
 async def rank(engine: Engine, seed: int = 0) -> RankAnswer:
-    request = msgspec.convert(rank_request(random.Random(seed)), RankRequest)
+    request = msgspec.json.encode(rank_request(random.Random(seed)))
     return msgspec.json.decode(await engine.rank("shop", request), type=RankAnswer)
 
 

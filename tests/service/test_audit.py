@@ -51,7 +51,7 @@ def test_every_call_that_changes_something_is_in_the_list(tmp_path: Path) -> Non
     with Service(tmp_path / "a.db") as one:
         made = StoredKey(digest(token), "ops", "admin", 1.0)
         assert one.ready().engine.writer.do(lambda c: stored.add(c, made))
-        one.engine.housekeeping.cycle()
+        one.engine.cycle()
         for number, (method, path, body, _, _) in enumerate(CHANGES):
             url = path.replace("{name}", "shop").replace("{user}", "ann-who-left").replace("{number}", "1")
             sent = None if body is None else json.dumps(body)
@@ -102,7 +102,7 @@ def test_a_key_for_some_rankers_sees_their_part(tmp_path: Path) -> None:
     with Service(tmp_path / "a.db", keys=f"{all_of}:admin") as one:
         made = StoredKey(digest(token), "films", "admin", 1.0, frozenset({"films"}))
         assert one.ready().engine.writer.do(lambda c: stored.add(c, made))
-        one.engine.housekeeping.cycle()
+        one.engine.cycle()
         for name in ("shop", "films"):
             fine(one.http.put(f"/v1/rankers/{name}", json={"learner": "base"}, headers=admin))
         assert [entry["ranker"] for entry in changes(one, **key)] == ["films"]

@@ -176,7 +176,7 @@ def test_rules_alternatives_and_defaults_are_said(document: dict[str, Any]) -> N
     said = text(html["post-v1-rankers-by-name-rank"])
     for words in (
         "list of Candidate",
-        "map of number or list of number or null",
+        "map of (number or null) or list of (number or null) or null",
         "string or integer",
         "integer or null ≥ 1; ≤ 1000",
         "length ≤ 512",

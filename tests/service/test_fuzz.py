@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from rankloop.registry import LEARNERS
-from rankloop.service.http.app import document
+from rankloop.service.http.openapi import document
 from rankloop.service.wire.basics import Problem
 from tests.service.app_fixtures import Body, Service, fine, items, names, shown, teach
 
@@ -251,7 +251,7 @@ def test_no_body_breaks_a_warm_start(fuzzed: Service) -> None:
 
     one()
     fuzzed.settle(NAME)
-    assert not fuzzed.engine.rankers[NAME].counts["learn_errors"]
+    assert fuzzed.metric("rankloop_learn_errors_total", ranker=NAME) == 0
     check_alive(fuzzed)
 
 

@@ -26,7 +26,7 @@ def limited(service: Service, **limits: Any) -> dict[str, str]:
     token = new_token()
     made = StoredKey(digest(token), token, "rank+feedback+read", 1.0, **limits)
     assert service.engine.writer.do(lambda c: stored.add(c, made))
-    service.engine.housekeeping.cycle()
+    service.engine.cycle()
     return {"authorization": f"Bearer {token}"}
 
 

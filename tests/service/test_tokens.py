@@ -263,7 +263,7 @@ def test_secrets_are_replaced_by_the_command(tmp_path: Path, capsys: pytest.Capt
             body = {"token": token, "event_id": str(number), "clicks": []}
             return one.http.post("/v1/beacon", json=body, headers={"origin": SHOP}).status_code
 
-        one.engine.housekeeping.cycle()
+        one.engine.cycle()
         assert send(before, 1) == 200
         assert "no longer" in rotate("--at-once")
         until(lambda: send(before, 2) == 401, "the old secret to be gone", 10)

@@ -118,7 +118,7 @@ def test_malformed_lines_are_named_and_counted(tmp_path: Path) -> None:
         assert lines == [f"line {n}" for n in (2, 4, 5, 6, 7, 8, 9)]
         assert "has 2 features, the ranker has 3" in told["problems"][1]
         assert "unknown feature 'f9'" in told["problems"][2]
-        assert "'f0' is nan" in told["problems"][4]
+        assert "'f0' has no value" in told["problems"][4]
         assert "has no features" in told["problems"][6]
         refused(post(service, "shop", good.encode() + b"\n{", strict=True), 422, "line 2: not JSON", "nothing")
         assert service.settle("shop") == 1

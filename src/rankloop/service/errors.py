@@ -95,6 +95,12 @@ class StoreUnavailable(Told, RankloopError):
     word, status = "store-unavailable", 503
 
 
+class StoreSlow(Told, RankloopError, TimeoutError):
+    """The store has begun with what was asked for and has not answered in time; it may still happen."""
+
+    word, status = "store-slow", 504
+
+
 class TooSlow(Told, RankloopError):
     """A learner did not answer in time."""
 

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.enums import ScopeType
-from litestar.openapi.config import OpenAPIConfig
-from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from rankloop import __version__
 from rankloop.service.engine import Engine
 from rankloop.service.http.beacons import Beacons
 from rankloop.service.http.bodies import Bodies
 from rankloop.service.http.doors import Doors
 from rankloop.service.http.errors import HANDLERS
 from rankloop.service.http.fast_path import FastPath
+from rankloop.service.http.openapi import document
 from rankloop.service.http.routes import ROUTES
 from rankloop.service.http.stopping import noticed
 from rankloop.service.operations.views import Recent
 from rankloop.service.pages import api_docs
 from rankloop.service.settings import Settings, from_environment
-from rankloop.service.wire.calls import Beacon, FeedbackEvent, RankRequest
-from rankloop.service.wire.experiments import ExperimentRequest
-from rankloop.service.wire.rankers import Spec, VersionRequest
 
 
 class CountRequests:
@@ -52,59 +46,33 @@ class CountRequests:
         await self.app(scope, receive, counted)
 
 
-OPENAPI = OpenAPIConfig(
-    title="rankloop",
-    version=__version__,
-    summary="A ranking that learns from every click.",
-    use_handler_docstrings=True,
-    components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
-    security=[{"key": []}],
-)
-
-
-def document() -> dict[str, Any]:
-    """The OpenAPI document, with the bodies that two routes read by themselves.
-
-    What can be sent is described by msgspec, which reads it: the framework leaves out that no other fields are allowed
-    and the bounds of a number that may also be something else.
-    """
-    # An application for this alone: the one that is served would answer with a second document of its own.
-    made: dict[str, Any] = Litestar(ROUTES, openapi_config=OPENAPI, logging_config=None).openapi_schema.to_schema()
-    sent = [Beacon, ExperimentRequest, FeedbackEvent, RankRequest, Spec, VersionRequest]
-    _, components = msgspec.json.schema_components(sent, ref_template="#/components/schemas/{name}")
-    made["components"]["schemas"].update(components)
-    event, beacon = {"$ref": "#/components/schemas/FeedbackEvent"}, {"$ref": "#/components/schemas/Beacon"}
-    bodies = {
-        "/v1/feedback": {"anyOf": [event, {"type": "array", "items": event, "minItems": 1}]},
-        "/v1/beacon": {"anyOf": [beacon, {"type": "array", "items": beacon, "minItems": 1}]},
-        "/v1/rankers/{name}/rank": {"$ref": "#/components/schemas/RankRequest"},
-    }
-    for path, schema in bodies.items():
-        content = {"application/json": {"schema": schema}}
-        made["paths"][path]["post"]["requestBody"] = {"required": True, "content": content}
-    text = {"type": "string", "description": "a JSON object a line: query, items, features, clicks", "minLength": 1}
-    warm = {"required": True, "content": {"application/x-ndjson": {"schema": text}}}
-    made["paths"]["/v1/rankers/{name}/warm"]["post"]["requestBody"] = warm
-    return made
-
-
-def create_served(settings: Settings | None = None, engine: Engine | None = None) -> Doors:
+def create_served(
+    settings: Settings | None = None,
+    engine: Engine | None = None,
+    on_loop: Callable[[asyncio.AbstractEventLoop], None] = lambda _: None,
+) -> Doors:
     """The application as it is served: behind its doors, with a lane of its own for what every user calls."""
     running = engine or Engine(settings or from_environment())
-    inner = FastPath(create_app(engine=running), running)
+    inner = FastPath(create_app(engine=running, on_loop=on_loop), running)
     return Doors(Bodies(inner, running.settings.max_body_bytes), running)
 
 
-def create_app(settings: Settings | None = None, engine: Engine | None = None) -> Litestar:
-    """The application; settings from the environment unless given."""
+def create_app(
+    settings: Settings | None = None,
+    engine: Engine | None = None,
+    on_loop: Callable[[asyncio.AbstractEventLoop], None] = lambda _: None,
+) -> Litestar:
+    """The application; settings from the environment unless given. `on_loop` is called with the loop that serves."""
     settings = settings or (engine.settings if engine else from_environment())
     running = engine or Engine(settings)
 
     @asynccontextmanager
     async def life(app: Litestar) -> AsyncIterator[None]:
+        on_loop(asyncio.get_running_loop())
         app.state.document = document()
         app.state.docs = api_docs.page(app.state.document)
         await asyncio.to_thread(running.start)
+        running.listen(asyncio.get_running_loop())
         try:
             with noticed(running):
                 yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ KINDS: list[tuple[type[Exception], str, int]] = [
 ]
 
 
+_NO_JSON = re.compile(rb"[\[:,\s]-?(?:NaN|Infinity)\b")  # as a value: in packed features the letters may be anywhere
 HEADERS: dict[int, dict[str, str]] = {
     401: {"WWW-Authenticate": "Bearer"},
     415: {"Accept-Encoding": "gzip"},
@@ -73,7 +75,7 @@ def _malformed(error: Exception, body: bytes, kind: Any = None, names: Sequence[
         return f"the body is not JSON, which is UTF-8: {text}"
     if isinstance(error, RecursionError):
         return "the body is nested too deeply; nothing here is more than a few levels deep"
-    if b"NaN" in body or b"Infinity" in body:
+    if _NO_JSON.search(body):
         text += "; JSON has no NaN and no Infinity: leave the candidate out, or send a number"
     return helped(text, body, kind, names)
 

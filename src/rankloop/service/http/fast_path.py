@@ -17,20 +17,19 @@ import msgspec
 from rankloop.errors import InvalidInput
 from rankloop.service.engine import Engine
 from rankloop.service.errors import OverLimit, UnknownRanker
-from rankloop.service.http import beacons
 from rankloop.service.http.bodies import whole
 from rankloop.service.http.errors import Failure, describe, failure
 from rankloop.service.keys import Key
 from rankloop.service.store import NewEvent
 from rankloop.service.wire.basics import NAME
-from rankloop.service.wire.calls import FeedbackAnswer, FeedbackEvent, RankRequest, Receipt
+from rankloop.service.wire.calls import FeedbackAnswer, FeedbackEvent, Receipt
 
 RANK = "/v1/rankers/{name}/rank"
 FEEDBACK = "/v1/feedback"
 _ranked = re.compile(NAME.replace("^", "^/v1/rankers/(").replace("$", ")/rank$")).match
+_JSON = (b"content-type", b"application/json")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
-_decode_request = msgspec.json.Decoder(RankRequest).decode
 _decode_event = msgspec.json.Decoder(FeedbackEvent).decode
 _decode_events = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -57,37 +56,33 @@ class FastPath:
             return
         status, body, headers = await self._answer(scope, receive, name)
         self.engine.metrics.count("http_requests_total", route=route, status=status)
-        pairs = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        pairs += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        pairs = [_JSON, (b"content-length", b"%d" % len(body))]
+        if headers:
+            pairs += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": status, "headers": pairs})
         await send({"type": "http.response.body", "body": body})
 
     async def _answer(self, scope: Any, receive: Any, name: str | None) -> tuple[int, bytes, dict[str, str]]:
         body = b""
         try:
-            key = next(
-                (value.decode("latin-1") for header, value in scope["headers"] if header == b"authorization"), None
-            )
+            key = None
+            for header, value in scope["headers"]:
+                if header == b"authorization":
+                    key = value.decode("latin-1")
+                    break
             caller = self.engine.keys.check(key, "feedback" if name is None else "rank", name)
             body = await whole(receive, self._limit)
             if name is None:
                 return 200, await feedback(self.engine, body, caller), {}
-            explain = _explain(scope["query_string"])
+            explain = _explain(scope["query_string"]) if scope["query_string"] else False
             if isinstance(explain, Failure):
                 return _told(explain)
-            return 200, await rank(self.engine, name, body, explain), {}
+            return 200, await self.engine.rank(name, body, explain), {}
         except UnknownRanker as error:
             return _told(describe(error) if caller.sees_rankers else failure(error.status, error.word, error.plain))
         except Exception as error:
             live = self.engine.rankers.get(name or "")
             return _told(describe(error, body, () if live is None else live.schema.names))
-
-
-async def rank(engine: Engine, name: str, body: bytes, explain: bool) -> bytes:
-    """Rank the candidates of a request."""
-    request = _decode_request(body)
-    answer = await engine.rank(name, request, explain)
-    return beacons.signed(engine, name, answer) if request.token else answer
 
 
 async def feedback(engine: Engine, body: bytes, caller: Key) -> bytes:
@@ -118,8 +113,6 @@ async def feedback(engine: Engine, body: bytes, caller: Key) -> bytes:
 
 
 def _explain(query: bytes) -> bool | Failure:
-    if not query:
-        return False
     given = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("explain", ["false"])[-1]
     if given.lower() not in _FLAGS:
         return failure(400, "malformed", f"explain is {given!r}; it is true or false")

@@ -11,6 +11,8 @@ from msgspec import inspect
 
 _PLACE = re.compile(r" - at `\$(.*)`$")
 _FEATURE = re.compile(r"\.candidates\[(\d+)\]\.features\[(\d+|\.\.\.)\]$")
+_IN_ROW = re.compile(r"\.features\[(\d+)\]\[(\d+)\]$")
+_IN_COLUMN = re.compile(r"\.features\[\.\.\.\](?:\[(\d+)\])?$")
 
 
 class _Sent(msgspec.Struct):
@@ -22,6 +24,8 @@ class _Sent(msgspec.Struct):
 
 class _Body(msgspec.Struct):
     candidates: list[_Sent] = []
+    ids: list[msgspec.Raw] = []
+    features: msgspec.Raw = msgspec.Raw(b"null")
 
 
 def helped(text: str, body: bytes, kind: Any = None, names: Sequence[str] = ()) -> str:
@@ -35,30 +39,43 @@ def helped(text: str, body: bytes, kind: Any = None, names: Sequence[str] = ()) 
     if found is None:
         return text
     at = found[1]
-    if (place := _FEATURE.match(at)) is not None:
-        return text + _feature(body, int(place[1]), place[2], names)
+    try:
+        if (place := _FEATURE.match(at)) is not None:
+            return text + _feature(_sent(body).candidates[int(place[1])], place[2], names)
+        if (place := _IN_ROW.match(at)) is not None:
+            return text + _told(names[int(place[2])], _sent(body).ids[int(place[1])])
+        if (place := _IN_COLUMN.match(at)) is not None:
+            return text + _column(_sent(body), place[1])
+    except (msgspec.MsgspecError, StopIteration, IndexError):  # what else is wrong with it is told by the reader
+        return text
     choices = [] if kind is None else _choices(inspect.type_info(kind), at.strip(".").split("."))
     return f"{text}; it is one of {', '.join(map(repr, choices))}" if choices else text
 
 
-def _feature(body: bytes, number: int, slot: str, names: Sequence[str]) -> str:
-    try:
-        candidate = msgspec.json.decode(body, type=_Body).candidates[number]
-        if slot == "...":
-            features = msgspec.json.decode(candidate.features, type=dict[str, msgspec.Raw])
-            name = next(name for name, value in features.items() if not _is_number(value))
-        elif int(slot) < len(names):
-            name = names[int(slot)]
-        else:
-            return ""
-        return f": feature {name!r} of candidate {msgspec.json.decode(candidate.id)!r}"
-    except (msgspec.MsgspecError, StopIteration, IndexError):  # what else is wrong with it is told by the reader
-        return ""
+_sent = msgspec.json.Decoder(_Body).decode
 
 
-def _is_number(value: msgspec.Raw) -> bool:
+def _feature(candidate: _Sent, slot: str, names: Sequence[str]) -> str:
+    if slot != "...":
+        return _told(names[int(slot)], candidate.id)
+    features = msgspec.json.decode(candidate.features, type=dict[str, msgspec.Raw])
+    return _told(next(name for name, value in features.items() if not _is(value, float | None)), candidate.id)
+
+
+def _column(body: _Body, slot: str | None) -> str:
+    """Of columns by name the reader does not say which; it is the first that is none."""
+    columns = msgspec.json.decode(body.features, type=dict[str, msgspec.Raw])
+    name = next(name for name, column in columns.items() if not _is(column, list[float | None]))
+    return f": feature {name!r}" if slot is None else _told(name, body.ids[int(slot)])
+
+
+def _told(name: str, item: msgspec.Raw) -> str:
+    return f": feature {name!r} of candidate {msgspec.json.decode(item)!r}"
+
+
+def _is(value: msgspec.Raw, kind: Any) -> bool:
     try:
-        msgspec.json.decode(value, type=float)
+        msgspec.json.decode(value, type=kind)
     except msgspec.MsgspecError:
         return False
     return True

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
 from rankloop import registry
-from rankloop.errors import InvalidParameter
+from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.service.engine import Engine
 from rankloop.service.errors import Conflict, OverLimit, UnknownRanker, UnknownVersion
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.live_ranker import LiveRanker
-from rankloop.service.store import admin, log, trials
+from rankloop.service.store import admin, forgetting, graves, log, trials, troubles
+from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection
 from rankloop.service.tracing import did
 from rankloop.service.wire.rankers import Erased, Guardrail, RankerStatus, Spec, VersionInfo
+
+P = TypeVar("P")
+T = TypeVar("T")
+TRIES = 5  # to change a ranker that others change at the same time
+CLEARING = 3.0  # seconds that a new ranker waits for what a deleted one of its name has left
+logger = logging.getLogger("rankloop")
 
 
 def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
@@ -31,38 +42,44 @@ def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
             f"start has {len(start)} weights, but the ranker has {len(spec.features)} features; give one each"
         )
     state, now = models.fresh_state(spec), engine.clock()
+    sum(in_batches(engine.writer, lambda c, limit: graves.clear(c, limit, name), _within(CLEARING)))
 
-    def change(connection: Connection) -> Spec | None:
-        if admin.add_ranker(connection, name, spec, state, now):
+    def make(connection: Connection) -> bool:
+        made = admin.add_ranker(connection, name, spec, state, now)
+        if made:
             trials.settle(connection, name, now)
-            return None
-        before = admin.ranker(connection, name, lock=True)
-        assert before is not None
-        old, new = models.fixed_part(before.spec), models.fixed_part(spec)
-        if old != new:
-            changed = ", ".join(key for key in old if old[key] != new[key])
-            snapshot = admin.snapshot(connection, name)
-            learned = log.heads(connection).get(name, 0) > (snapshot.seq if snapshot else 0)
-            if learned or (snapshot is not None and not _is_fresh(before.spec, snapshot.state)):
-                raise Conflict(
-                    f"ranker {name!r} has learned with another {changed}, and what it learned would mean nothing with "
-                    f"this one; PUT a ranker of another name, or POST /v1/rankers/{name}/reset and PUT again"
-                )
-            admin.change_spec(connection, name, spec)
-            admin.replace_state(connection, name, state, now, reset=True)
-        else:
-            admin.change_spec(connection, name, spec)
-        trials.settle(connection, name, now)
-        return before.spec
+        return made
 
-    before = engine.writer.do(change)
+    def replaced(row: admin.Ranker) -> tuple[int, int] | None:
+        """What the spec would make meaningless: the snapshot (its generation and place) of one that has learned
+        nothing. None if what was learned goes on meaning something."""
+        old, new = models.fixed_part(row.spec), models.fixed_part(spec)
+        if old == new:
+            return None
+        snapshot = engine.database.read(lambda c: admin.snapshot(c, name))
+        if snapshot is None or not _is_fresh(row.spec, snapshot.state):
+            raise _has_learned(name, old, new)
+        return snapshot.generation, snapshot.seq
+
+    def change(connection: Connection, row: admin.Ranker, fresh: tuple[int, int] | None) -> Spec:
+        if fresh is not None:
+            learned = log.heads(connection).get(name, 0) > fresh[1]
+            if learned or admin.snapshot_seqs(connection).get(name) != fresh:
+                raise _has_learned(name, models.fixed_part(row.spec), models.fixed_part(spec))
+        admin.change_spec(connection, name, spec)
+        if fresh is not None:
+            admin.replace_state(connection, name, state, now, reset=True)
+        trials.settle(connection, name, now)
+        return row.spec
+
+    before = None if engine.writer.do(make) else _changed(engine, name, replaced, change)
     if before is None:
         terms = f"{spec.learner}, {len(spec.features)} features, exposure {spec.exposure}"
         did("put", name, f"made ({terms})")
     elif changed := _difference(before, spec):  # a deploy script that sends the same again has done nothing
         did("put", name, f"changed ({changed})")
     engine.load(name)
-    engine.housekeeping.cycle()  # take the lease now rather than in a second
+    engine.cycle()  # it is learned from now on rather than in a second
     return status(engine, name), before is None
 
 
@@ -77,11 +94,20 @@ def statuses(engine: Engine) -> list[RankerStatus]:
 
 
 def delete(engine: Engine, name: str) -> None:
-    """Delete a ranker and all that belongs to it."""
-    if not engine.writer.do(lambda connection: admin.delete_ranker(connection, name)):
+    """Delete a ranker: it is gone when this returns, and what it leaves is deleted behind it."""
+    if not engine.writer.do(lambda connection: graves.bury(connection, name, engine.clock())):
         raise _unknown(engine, name)
     did("delete", name, "deleted")
     engine.load(name)
+    threading.Thread(target=_clear, args=(engine, name), name="rankloop-clearing", daemon=True).start()
+
+
+def _clear(engine: Engine, name: str) -> None:
+    try:
+        rows = sum(in_batches(engine.writer, lambda c, limit: graves.clear(c, limit, name), lambda: engine.draining))
+        logger.info("ranker %s: what it left is deleted (%d rows)", name, rows)
+    except (RankloopError, TimeoutError) as error:
+        logger.warning("ranker %s: what it left will be deleted later: %s", name, error)
 
 
 def versions(engine: Engine, name: str) -> list[VersionInfo]:
@@ -113,16 +139,17 @@ def promote(engine: Engine, name: str, version: int | str | None, note: str) -> 
         version = _keep(engine, live, note or "promoted")
     number = None if version == "live" else int(version)
 
-    def change(connection: Connection) -> None:
-        row = admin.ranker(connection, name, lock=True)
-        if row is None:
-            raise _unknown(engine, name)
+    def usable(row: admin.Ranker) -> None:
         if number is not None:
-            _usable(connection, row, number)
+            _usable(engine, row, number)
+
+    def change(connection: Connection, row: admin.Ranker, _: None) -> None:
+        if number is not None and number not in [one.version for one in admin.versions(connection, row.name)]:
+            raise _no_version(connection, name, number)
         admin.set_serving(connection, name, number)
         trials.settle(connection, name, engine.clock())
 
-    engine.writer.do(change)
+    _changed(engine, name, usable, change)
     did("promote", name, f"serves {'live' if number is None else f'v{number}'}")
     engine.load(name)
     return status(engine, name)
@@ -133,27 +160,24 @@ def rollback(engine: Engine, name: str, version: int | str | None, note: str) ->
 
     Without a version: the newest there is, so that a second rollback undoes the first.
     """
-    live = _live(engine, name)
+    _live(engine, name)
     if version == "live":
         raise InvalidParameter('rollback goes to a kept version; to serve what is learned, promote {"version": "live"}')
     known = versions(engine, name)
     if not known:
         raise Conflict(f"ranker {name!r} has no versions to go back to; POST /v1/rankers/{name}/versions keeps one")
     number = known[0].version if version is None else int(version)
-    learned, state = engine.learning.current(live)
+    learned, state = engine.current(name)
     now = engine.clock()
 
-    def change(connection: Connection) -> int:
-        row = admin.ranker(connection, name, lock=True)
-        if row is None:
-            raise _unknown(engine, name)
-        wanted = _usable(connection, row, number)
-        kept = admin.keep_version(connection, name, learned, state, note or f"before the rollback to v{number}", now)
+    def change(connection: Connection, row: admin.Ranker, wanted: bytes) -> int:
+        said = note or f"before the rollback to v{number}"
+        kept = admin.keep_version(connection, row.name, learned, state, said, now)
         admin.replace_state(connection, name, wanted, now, reset=False)
         trials.settle(connection, name, now)
         return kept
 
-    kept = engine.writer.do(change)
+    kept = _changed(engine, name, lambda row: _usable(engine, row, number), change)
     did("rollback", name, f"rolled back to v{number}; what was is v{kept}")
     engine.load(name)
     return status(engine, name)
@@ -161,20 +185,17 @@ def rollback(engine: Engine, name: str, version: int | str | None, note: str) ->
 
 def reset(engine: Engine, name: str, note: str = "") -> RankerStatus:
     """Forget what was learned; it is kept as a version. Feedback to lists shown before is late from now on."""
-    live = _live(engine, name)
-    learned, state = engine.learning.current(live)
+    _live(engine, name)
+    learned, state = engine.current(name)
     now = engine.clock()
 
-    def change(connection: Connection) -> int:
-        row = admin.ranker(connection, name, lock=True)
-        if row is None:
-            raise _unknown(engine, name)
-        kept = admin.keep_version(connection, name, learned, state, note or "before the reset", now)
-        admin.replace_state(connection, name, models.fresh_state(row.spec), now, reset=True)
+    def change(connection: Connection, row: admin.Ranker, fresh: bytes) -> int:
+        kept = admin.keep_version(connection, row.name, learned, state, note or "before the reset", now)
+        admin.replace_state(connection, name, fresh, now, reset=True)
         trials.settle(connection, name, now)
         return kept
 
-    kept = engine.writer.do(change)
+    kept = _changed(engine, name, lambda row: models.fresh_state(row.spec), change)
     did("reset", name, f"reset; what was is v{kept}")
     engine.load(name)
     return status(engine, name)
@@ -193,7 +214,7 @@ def erase_user(engine: Engine, user: str) -> Erased:
     """Forget a user."""
     if "\0" in user:
         raise InvalidParameter("a user is text; this one has the character NUL in it")
-    erased = engine.writer.do(lambda connection: admin.erase_user(connection, user))
+    erased = forgetting.erase_user(engine.writer, user)
     did("erase", None, f"a user was forgotten: {erased.impressions} impressions, {erased.events} events")
     return erased
 
@@ -238,8 +259,8 @@ def _is_fresh(spec: Spec, state: bytes) -> bool:
 
 
 def _keep(engine: Engine, live: LiveRanker, note: str) -> int:
-    learned, state = engine.learning.current(live)
     name, now = live.row.name, engine.clock()
+    learned, state = engine.current(name)
     return engine.writer.do(lambda connection: admin.keep_version(connection, name, learned, state, note, now))
 
 
@@ -256,13 +277,57 @@ def _unknown(engine: Engine, name: str) -> UnknownRanker:
     return error
 
 
-def _usable(connection: Connection, row: admin.Ranker, number: int) -> bytes:
+def _changed(
+    engine: Engine, name: str, prepare: Callable[[admin.Ranker], P], change: Callable[[Connection, admin.Ranker, P], T]
+) -> T:
+    """Change a ranker with what `prepare` makes of it.
+
+    A transaction stops everyone who writes, and learners may take their time, or hang: so `prepare`, which may ask one,
+    comes first, and if someone else has changed the ranker meanwhile it is asked again.
+    """
+    for _ in range(TRIES):
+        row = engine.database.read(lambda connection: admin.ranker(connection, name))
+        if row is None:
+            raise _unknown(engine, name)
+        prepared = prepare(row)
+
+        def work(connection: Connection, before: admin.Ranker = row, prepared: P = prepared) -> tuple[T] | None:
+            current = admin.ranker(connection, name, lock=True)
+            if current is None:
+                raise _unknown(engine, name)
+            return (change(connection, current, prepared),) if current.revision == before.revision else None
+
+        done = engine.writer.do(work)
+        if done is not None:
+            return done[0]
+    raise Conflict(f"ranker {name!r} was changed by others {TRIES} times meanwhile; try again")
+
+
+def _usable(engine: Engine, row: admin.Ranker, number: int) -> bytes:
     """The state of a version, if there is one and it is of this spec: what cannot be loaded must not be stored."""
-    wanted = admin.version_state(connection, row.name, number)
-    if wanted is None:
-        raise _no_version(connection, row.name, number)
-    models.load_model(row.spec, 0, 0, wanted[1], f"version {number} of ranker {row.name!r}")
-    return wanted[1]
+
+    def read(connection: Connection) -> bytes:
+        wanted = admin.version_state(connection, row.name, number)
+        if wanted is None:
+            raise _no_version(connection, row.name, number)
+        return wanted[1]
+
+    state = engine.database.read(read)
+    models.load_model(row.spec, 0, 0, state, f"version {number} of ranker {row.name!r}")
+    return state
+
+
+def _has_learned(name: str, old: dict[str, Any], new: dict[str, Any]) -> Conflict:
+    changed = ", ".join(key for key in old if old[key] != new[key])
+    return Conflict(
+        f"ranker {name!r} has learned with another {changed}, and what it learned would mean nothing with "
+        f"this one; PUT a ranker of another name, or POST /v1/rankers/{name}/reset and PUT again"
+    )
+
+
+def _within(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
 
 
 def _no_version(connection: Connection, name: str, number: int) -> UnknownVersion:
@@ -270,19 +335,30 @@ def _no_version(connection: Connection, name: str, number: int) -> UnknownVersio
     return UnknownVersion(f"ranker {name!r} has no version {number}; it has {known}")
 
 
+def _trouble(row: admin.Ranker, live: LiveRanker | None, noted: tuple[int, str] | None) -> str | None:
+    """Why a ranker does not rank or learn as it should, if that is so."""
+    if live is not None and live.broken is not None:
+        return f"your order is shown: {live.broken}"
+    return noted[1] if noted is not None and noted[0] == row.revision else None
+
+
 def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
+    engine.count_answered()
+
     def read(connection: Connection) -> list[RankerStatus]:
         rows = admin.rankers(connection)
         heads, opened = log.heads(connection), log.open_counts(connection)
         leases, snapshots = admin.leases(connection), admin.snapshot_seqs(connection)
-        demoted = trials.demotions(connection)
+        demoted, trouble = trials.demotions(connection), troubles.texts(connection)
         found = []
         for row in rows:
             if names is not None and row.name not in names:
                 continue
             live = engine.rankers.get(row.name)
             snapshot = snapshots.get(row.name, (0, 0))[1]
-            learned = live.model.learned if live is not None and live.held else snapshot
+            known = live.model.learned if live is not None and live.model is not None else 0
+            fits = live is not None and live.row.generation == row.generation
+            learned = max(known, snapshot) if fits else snapshot
             outcomes = heads.get(row.name, 0)
             found.append(
                 RankerStatus(
@@ -298,6 +374,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
                     snapshot_at=snapshot,
                     created=row.created,
                     counts=dict(live.counts) if live else {},
+                    trouble=_trouble(row, live, trouble.get(row.name)),
                     demoted=demoted.get(row.name) if row.spec.guardrail and row.spec.exposure == "shadow" else None,
                 )
             )

@@ -25,7 +25,7 @@ from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.store import past
 from rankloop.service.store.past import Added, PastList
 from rankloop.service.tracing import did
-from rankloop.service.wire.calls import Candidate
+from rankloop.service.wire.calls import Candidate, RankRequest
 from rankloop.service.wire.rankers import WarmAnswer
 
 PORTION = 256  # lists a transaction of `warm`: the learner adopts them with what it has learned until before them
@@ -54,7 +54,7 @@ def call(engine: Engine, name: str, body: bytes, strict: bool = False) -> WarmAn
             problems.append(f"line {number}: {error}")
     added = add(engine, live, lists)
     did("warm", name, f"{added.lists} logged lists with {added.clicks} clicks were added")
-    engine.learning.wake.set()
+    engine.wake_learner()
     return WarmAnswer(added.lists, added.clicks, added.known, len(problems), problems[:PROBLEMS])
 
 
@@ -81,9 +81,8 @@ def warm(engine: Engine, name: str, reading: Reading, on_progress: Progress | No
             raise
         added = add(engine, live, made)
         lists, clicks, known = lists + added.lists, clicks + added.clicks, known + added.known
-        if live.held:
-            with live.turn:
-                engine.learning.advance(live)
+        if engine.learning is None or not engine.learning.learn_now(name):
+            engine.wake_learner()
         if on_progress is not None:
             on_progress(reading.position, reading.total)
     return Report(lists, clicks, reading.bad, known, time.perf_counter() - began)
@@ -108,9 +107,8 @@ def adopted(engine: Engine, live: LiveRanker, key: str, one: LoggedList) -> Past
         raise InvalidInput(f"{len(one.items)} items; the limit max_candidates is {limit}")
     rows: Sequence[Any] = one.features or [None] * len(one.items)
     try:
-        candidates = live.schema.read(
-            one.query, [Candidate(item, row) for item, row in zip(one.items, rows, strict=True)]
-        )
+        sent = [Candidate(item, row) for item, row in zip(one.items, rows, strict=True)]
+        candidates = live.schema.candidates(live.schema.read(RankRequest(candidates=sent, query=one.query)))
     except (struct.error, OverflowError, TypeError) as error:
         raise InvalidInput(f"features are not numbers ({error})") from None
     told = {}
@@ -118,6 +116,8 @@ def adopted(engine: Engine, live: LiveRanker, key: str, one: LoggedList) -> Past
         told = {"log_propensity": np.array([one.log_propensity]), "candidates": np.array([candidates.n])}
         told["logged"] = np.ones(1)
     k = len(one.clicks)
+    if live.model is None:
+        raise Conflict(f"ranker {live.row.name!r} has no model: {live.broken}")
     return PastList(key, one.user, one.items[:k], one.clicks, live.model.adopt(candidates, k, told))
 
 

@@ -1,101 +1,212 @@
-"""From the candidates of a request to the array a learner ranks: by name, checked, normalised as declared."""
+"""From a request to the array a learner ranks: features by name or in order, checked, filled, normalised."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
+from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.kernels.ragged import minmax_queries
 from rankloop.service.errors import UnknownFeature
-from rankloop.service.wire.calls import Candidate
+from rankloop.service.ranking.parsing import QuickReader, joined_rows, plain, unpacked
+from rankloop.service.wire.calls import Candidate, RankColumns, RankHead, RankRequest
 from rankloop.service.wire.rankers import Spec
 from rankloop.types import LARGEST, Array, Candidates
 
 
-class Schema:
-    """The features of a ranker: their names, their order, how they are normalised.
+class RankCall(NamedTuple):
+    """A request to rank, read and checked; in whatever form it was sent, it looks like this."""
 
-    >>> schema = Schema(Spec(features=["bm25", "price"], normalisation="none"))
-    >>> schema.read("", [Candidate("a", {"price": 2.0, "bm25": 7.5})]).features
+    query: str
+    k: int | None
+    request_id: str | None
+    user: str | None
+    ids: list[Any]
+    rows: Array | None  # (n, d) in the order of the ranker's features, not normalised; None if it has none
+    token: bool = False  # whether the answer is to have a token for a browser
+
+
+class Schema:
+    """The features of a ranker: their names, their order, what stands for a missing one, how they are normalised.
+
+    >>> schema = Schema(Spec(features=["bm25", "price"], normalisation="none", defaults={"price": 5.0}))
+    >>> schema.parse(b'{"candidates": [{"id": "a", "features": {"price": 2, "bm25": 7.5}}]}').rows
     array([[7.5, 2. ]])
-    >>> schema.read("", [Candidate("a", {"bm25": 7.5, "prize": 2.0})])  # doctest: +ELLIPSIS
+    >>> schema.parse(b'{"ids": ["a", "b"], "features": [[7.5, 2], [3, null]]}').rows
+    array([[7.5, 2. ],
+           [3. , 5. ]])
+    >>> schema.parse(b'{"ids": ["a"], "features": {"price": [2.0]}}')
     Traceback (most recent call last):
     ...
-    rankloop.service.errors.UnknownFeature: candidate 'a' lacks feature 'price' and has unknown feature 'prize'; ...
+    rankloop.service.errors.UnknownFeature: the request lacks feature 'bm25'; the ranker's features are 'bm25', 'price'
     """
 
     def __init__(self, spec: Spec) -> None:
         self.names = list(spec.features)
         self.normalisation = spec.normalisation
+        self._defaults = spec.defaults
+        self._fill = np.array([spec.defaults.get(name, math.nan) for name in self.names])
+        self._quick = QuickReader(self.names, spec.defaults) if self.names else None
         self._pack = Struct(f"{len(self.names)}d").pack
         # itemgetter of one name gives a bare value, of several a tuple
-        self._pick = itemgetter(*self.names) if len(self.names) > 1 else lambda f: (f[self.names[0]],)
+        self._pick: Callable[[Any], Any] = (
+            itemgetter(*self.names) if len(self.names) > 1 else lambda f: (f[self.names[0]],)
+        )
 
-    def read(self, query: str, candidates: Sequence[Candidate]) -> Candidates:
+    def parse(self, body: bytes) -> RankCall:
+        """The request in a body of JSON."""
+        parts = None if self._quick is None else self._quick.read(body)
+        if parts is None:
+            return self.read(plain(body))
+        return self._call(parts.head, parts.ids, parts.rows)
+
+    def read(self, request: RankRequest | RankColumns) -> RankCall:
+        """The same of a request that is a struct already."""
+        if isinstance(request, RankColumns):
+            return self._call(request, request.ids, self._table(request) if self.names else None)
+        rows = self._rows(request.candidates) if self.names else None
+        return self._call(request, [candidate.id for candidate in request.candidates], rows)
+
+    def candidates(self, call: RankCall) -> Candidates:
         """The candidates as learners take them."""
-        rows = self._rows(candidates) if self.names else None
-        if rows is not None and self.normalisation == "query-minmax":
-            minmax_queries(rows, np.array([0, len(rows)]))
-        ids = [candidate.id for candidate in candidates]
-        if any("\0" in item for item in ids if isinstance(item, str)):
-            raise InvalidInput("an id has the character NUL in it; ids are text")
-        return Candidates.without_copy(query, ids, rows)
+        return self._made(call, call.rows)
 
-    def read_for(self, other: Schema, query: str, candidates: Sequence[Candidate]) -> Candidates:
+    def candidates_for(self, other: Schema, call: RankCall) -> Candidates:
         """The same candidates as another ranker takes them; all its features must be among these."""
         missing = [name for name in other.names if name not in self.names]
         if missing:
             raise UnknownFeature(f"requests carry {_listed(self.names, 12)}, but not {_listed(missing)}")
-        rows = self._rows(candidates)[:, [self.names.index(name) for name in other.names]] if other.names else None
-        if rows is not None:
-            rows = np.ascontiguousarray(rows)
-            if other.normalisation == "query-minmax":
-                minmax_queries(rows, np.array([0, len(rows)]))
-        return Candidates.without_copy(query, [candidate.id for candidate in candidates], rows)
+        rows = None
+        if other.names:
+            assert call.rows is not None
+            rows = np.ascontiguousarray(call.rows[:, [self.names.index(name) for name in other.names]])
+        return other._made(call, rows)
 
-    def _rows(self, candidates: Sequence[Candidate]) -> Array:
-        width, pack, pick = len(self.names), self._pack, self._pick
-        packed = []  # a third of the time of filling an array row by row
-        for candidate in candidates:
-            given = candidate.features
-            if type(given) is list and len(given) == width:
-                packed.append(pack(*given))
-            elif type(given) is dict and len(given) == width:
-                try:
-                    packed.append(pack(*pick(given)))
-                except KeyError:
-                    raise self._named(candidate) from None
-            else:
-                raise self._named(candidate)
-        rows: Array = np.frombuffer(bytearray().join(packed)).reshape(len(packed), width)
-        fine = np.abs(rows) <= LARGEST  # false for NaN too
-        if not fine.all():
+    def _made(self, call: RankCall, rows: Array | None) -> Candidates:
+        if rows is not None and self.normalisation == "query-minmax":
+            rows = rows.copy()  # a rival of other rows may ask for them, too
+            minmax_queries(rows, np.array([0, len(rows)]))
+        return Candidates.without_copy(call.query, call.ids, rows)
+
+    def _call(self, head: RankHead, ids: list[Any], rows: Array | None) -> RankCall:
+        """Put together what was read, once its values are found fine."""
+        for text in (head.query, head.user, head.request_id):
+            if text and "\0" in text:
+                raise InvalidInput("query, user and request_id are text; one has the character NUL in it")
+        if type(ids[0]) is str and "\0" in "".join([item for item in ids if type(item) is str]):
+            raise InvalidInput("an id has the character NUL in it; ids are text")
+        if rows is not None:
+            numbers = rows.reshape(-1)
+            with np.errstate(over="ignore", invalid="ignore"):
+                fine = np.dot(numbers, numbers) <= LARGEST**2  # one pass; never true of NaN
+            if not fine:
+                rows = self._filled(ids, rows)
+        return RankCall(head.query, head.k, head.request_id, head.user, ids, rows, head.token)
+
+    def _filled(self, ids: Sequence[Any], rows: Array) -> Array:
+        """Defaults where there are no values; what has none, or is too large, is named."""
+        rows = np.where(np.isnan(rows), self._fill, rows)
+        if not (fine := np.abs(rows) <= LARGEST).all():
             i, j = (int(v) for v in np.argwhere(~fine)[0])
-            raise InvalidInput(
-                f"candidate {candidates[i].id!r}, feature {self.names[j]!r} is {rows[i, j]}; "
-                f"features must be finite numbers within ±{LARGEST:g}"
-            )
+            who = f"candidate {ids[i]!r}, feature {self.names[j]!r}"
+            if np.isnan(rows[i, j]):
+                raise InvalidInput(
+                    f"{who} has no value (null, or NaN), and the ranker's spec declares no default "
+                    "for it; send a number, or put the feature into `defaults`"
+                )
+            raise InvalidInput(f"{who} is {rows[i, j]}; features must be finite numbers within ±{LARGEST:g}")
         return rows
 
-    def _named(self, candidate: Candidate) -> InvalidInput:
-        """Say what is wrong with a candidate's features."""
-        given: Any = candidate.features
-        who = f"candidate {candidate.id!r}"
+    # -- the forms, from structs -----------------------------------------------------------------------------------
+
+    def _rows(self, candidates: Sequence[Candidate]) -> Array:
+        """(n, d) of candidates that carry their own features, by name or as lists."""
+        return joined_rows([self._row(candidate) for candidate in candidates], len(self.names))
+
+    def _row(self, candidate: Candidate) -> bytes:
+        given = candidate.features
+        if type(given) is dict:
+            if self._defaults and len(given) < len(self.names):
+                given = {**self._defaults, **given}
+            if len(given) != len(self.names):
+                raise self._misnamed(candidate)
+            try:
+                values = self._pick(given)
+            except KeyError:
+                raise self._misnamed(candidate) from None
+        elif type(given) is list:
+            if len(given) != len(self.names):
+                raise self._wrong_width(candidate.id, len(given))
+            values = given
+        else:
+            needs = f"this ranker needs {_listed(self.names)}"
+            raise InvalidInput(f"candidate {candidate.id!r} has no features; {needs}")
+        return self._packed(values)
+
+    def _table(self, request: RankColumns) -> Array:
+        """(n, d) of a table for all candidates: rows, columns by name, or packed."""
+        ids, given, width = request.ids, request.features, len(self.names)
         if given is None:
-            return InvalidInput(f"{who} has no features; this ranker needs {_listed(self.names)}")
-        if isinstance(given, list):
-            text = f"{who} has {len(given)} features, the ranker has {len(self.names)}"
-            return InvalidInput(f"{text}; send all in the order of its spec, or by name")
-        missing = [name for name in self.names if name not in given]
+            raise InvalidInput(f"the request has no features; this ranker needs {_listed(self.names)}")
+        if isinstance(given, bytes):
+            return unpacked(given, len(ids), width)
+        if isinstance(given, dict):
+            return self._columns(ids, given)
+        if len(given) != len(ids):
+            raise InvalidInput(f"{len(ids)} ids but {len(given)} rows of features; there must be a row for each id")
+        for item, row in zip(ids, given, strict=True):
+            if len(row) != width:
+                raise self._wrong_width(item, len(row))
+        return joined_rows(map(self._packed, given), width)
+
+    def _columns(self, ids: Sequence[Any], given: dict[str, list[float | None]]) -> Array:
+        missing = [name for name in self.names if name not in given and name not in self._defaults]
         unknown = [name for name in given if name not in set(self.names)]
-        parts = [f"lacks feature {_listed(missing)}"] if missing else []
-        parts += [f"has unknown feature {_listed(unknown)}"] if unknown else []
-        return UnknownFeature(f"{who} {' and '.join(parts)}; the ranker's features are {_listed(self.names, 12)}")
+        if missing or unknown:
+            raise UnknownFeature(_named("the request", missing, unknown, self.names))
+        rows = np.full((len(ids), len(self.names)), math.nan)
+        for j, name in enumerate(self.names):
+            if name in given:
+                if len(column := given[name]) != len(ids):
+                    raise InvalidInput(f"feature {name!r} has {len(column)} values for {len(ids)} ids; send one each")
+                rows[:, j] = np.array(column, dtype=np.float64)  # None becomes NaN
+        return rows
+
+    def _packed(self, row: Sequence[float | None]) -> bytes:
+        return self._pack(*(math.nan if value is None else value for value in row) if None in row else row)
+
+    def _wrong_width(self, item: Any, width: int) -> InvalidInput:
+        text = f"candidate {item!r} has {width} features, the ranker has {len(self.names)}"
+        return InvalidInput(f"{text}; send all in the order of its spec, or by name")
+
+    def _misnamed(self, candidate: Candidate) -> UnknownFeature:
+        given: Any = candidate.features
+        missing = [name for name in self.names if name not in given and name not in self._defaults]
+        unknown = [name for name in given if name not in set(self.names)]
+        return UnknownFeature(_named(f"candidate {candidate.id!r}", missing, unknown, self.names))
+
+
+def check_defaults(spec: Spec) -> None:
+    """Refuse defaults that stand for nothing, or are no features."""
+    for name, value in spec.defaults.items():
+        if name not in spec.features:
+            known = _listed(spec.features, 12) or "none"
+            raise InvalidParameter(f"defaults has {name!r}, which is no feature of the spec; there are {known}")
+        if not abs(value) <= LARGEST:
+            raise InvalidParameter(
+                f"the default of {name!r} is {value}; it must be a finite number within ±{LARGEST:g}"
+            )
+
+
+def _named(who: str, missing: Sequence[str], unknown: Sequence[str], names: Sequence[str]) -> str:
+    parts = [f"lacks feature {_listed(missing)}"] if missing else []
+    parts += [f"has unknown feature {_listed(unknown)}"] if unknown else []
+    return f"{who} {' and '.join(parts)}; the ranker's features are {_listed(names, 12)}"
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:

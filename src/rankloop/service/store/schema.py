@@ -6,7 +6,8 @@ import time
 
 from rankloop.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
-from rankloop.service.store.database import Connection, Database, Retryable, SQLiteConnection
+from rankloop.service.store.database import Connection, Database, Retryable
+from rankloop.service.store.sqlite import SQLiteConnection
 
 MIGRATIONS: list[list[str]] = [
     [
@@ -141,6 +142,20 @@ MIGRATIONS: list[list[str]] = [
         "ALTER TABLE keys ADD COLUMN rankers TEXT",  # names, each followed by a comma; null: all
         "ALTER TABLE keys ADD COLUMN expires {real}",
     ],
+    [  # between those who rank and the one who learns: a snapshot that is waited for, a learner that hung
+        "ALTER TABLE heads ADD COLUMN wanted {int} NOT NULL DEFAULT 0",
+        """CREATE TABLE troubles (
+            ranker TEXT PRIMARY KEY,
+            revision {int} NOT NULL,        -- of the ranker when it hung
+            times {int} NOT NULL,           -- how often since it was changed
+            given_up {int} NOT NULL,        -- 1: not learned until it is changed
+            text TEXT NOT NULL,
+            created {real} NOT NULL
+        )""",
+    ],
+    [  # rankers that were deleted and of which rows may be left
+        "CREATE TABLE graves (ranker TEXT PRIMARY KEY, since {real} NOT NULL)",
+    ],
     [  # limits of keys; what lists are signed with for browsers; who changed what
         "ALTER TABLE keys ADD COLUMN rate {real}",  # requests a second; null: any number
         "ALTER TABLE keys ADD COLUMN concurrency {int}",
@@ -168,7 +183,7 @@ def migrate(database: Database, patience: float = 10.0) -> int:
     start = time.monotonic()
     while True:
         try:
-            connection = database.connect()
+            connection = database.connect(hurried=False)
             try:
                 with connection.transaction():
                     return _migrate(connection)

@@ -16,18 +16,18 @@ class Candidate(Struct, forbid_unknown_fields=True, gc=False):
 
     id: Annotated[ItemId, Meta(description="all strings or all integers", examples=["red-shoe"])]
     features: Annotated[
-        dict[str, float] | list[float] | None,
+        dict[str, float | None] | list[float | None] | None,
         Meta(
-            description="by name, or as a list in the order of the ranker's feature names",
-            examples=[{"bm25": 7.2, "price": 20.0}],
+            description="by name, or as a list in the order of the ranker's feature names; null, or in an object "
+            "nothing, where there is no value: the default that the ranker's spec declares",
+            extra_json_schema={"examples": [{"bm25": 7.2, "price": 20.0}]},
         ),
     ] = None
 
 
-class RankRequest(Struct, forbid_unknown_fields=True):
-    """Candidates in the order you would show them (the base order)."""
+class RankHead(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What a request to rank says beside its candidates, in whatever form these are sent."""
 
-    candidates: Annotated[list[Candidate], Meta(min_length=1)]
     query: Text = ""
     k: Annotated[int, Meta(ge=1, le=1000)] | None = None
     request_id: Annotated[
@@ -37,6 +37,32 @@ class RankRequest(Struct, forbid_unknown_fields=True):
     token: Annotated[
         bool, Meta(description="true: the answer has a token with which a browser may report clicks without a key")
     ] = False
+
+
+class RankRequest(RankHead):
+    """Candidates in the order you would show them (the base order), an object each."""
+
+    candidates: Annotated[list[Candidate], Meta(min_length=1)]
+
+
+class RankColumns(RankHead):
+    """The same in fewer words: ids in the order you would show them, and one table of features for all."""
+
+    ids: Annotated[
+        list[ItemId],
+        Meta(
+            min_length=1, description="all strings or all integers", extra_json_schema={"examples": [["hat", "shoe"]]}
+        ),
+    ]
+    features: Annotated[
+        list[list[float | None]] | dict[str, list[float | None]] | bytes | None,
+        Meta(
+            description="a row for each id in the order of the ranker's feature names, null where there is no value; "
+            "or by name a column with a value for each id; or, quickest, the rows as one string: base64 of "
+            "little-endian float64 or float32, NaN where there is no value",
+            extra_json_schema={"examples": [[[7.2, 20.0], [3.1, 9.0]]]},
+        ),
+    ] = None
 
 
 class Contribution(Struct):

@@ -33,8 +33,19 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     ] = {}
     features: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=128)]],
-        Meta(description="names, in order; every candidate must carry all of them", examples=[["bm25", "price"]]),
+        Meta(
+            description="names, in order; every candidate must carry all that have no default",
+            examples=[["bm25", "price"]],
+        ),
     ] = []
+    defaults: Annotated[
+        dict[str, float],
+        Meta(
+            description="feature: the value of a candidate that has none (left out by name, or null); a feature "
+            "without a default must always be sent",
+            extra_json_schema={"examples": [{"price": 0.0}]},
+        ),
+    ] = {}
     normalisation: Annotated[
         Normalisation, Meta(description="query-minmax scales each feature to [0, 1] within a request")
     ] = "query-minmax"
@@ -100,6 +111,10 @@ class RankerStatus(Struct):
     counts: Annotated[dict[str, int], Meta(description="events of this process since it started")] = field(
         default_factory=dict
     )
+    trouble: Annotated[
+        str | None,
+        Meta(description="why it does not rank or learn as it should: a state that is damaged, …"),
+    ] = None
     demoted: Annotated[
         Evidence | None,
         Meta(description="why the guardrail put it into shadow; null once exposure is put up, or the guardrail is off"),

@@ -31,7 +31,7 @@ async def rank(request: Request[Any, Any, Any], name: RankerName, explain: Expla
     `fallback: true`: this call does not fail because of a model.
     """
     engine: Engine = request.app.state.engine
-    return Response(await fast_path.rank(engine, name, await request.body(), explain), media_type=MediaType.JSON)
+    return Response(await engine.rank(name, await request.body(), explain), media_type=MediaType.JSON)
 
 
 @post(
