@@ -164,7 +164,7 @@ class Demo:
     def _try(self, client: Client) -> int:
         """The number of a new experiment; -1 if someone at the page was faster, or has put the ranker to shadow."""
         try:
-            return client.start_experiment(TRIED, "base", share=0.2, note="is it better than the shop's order?").id
+            return client.start_experiment(TRIED, "base", share=0.2, note="is it better than the shop's order?").number
         except RankloopError:
             return -1
 

@@ -8,7 +8,6 @@ process that holds the ranker's lease (`learning/`).
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import sys
@@ -16,8 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
-
-import msgspec
 
 from rankloop.errors import InvalidInput, RankloopError
 from rankloop.service import identity
@@ -30,6 +27,7 @@ from rankloop.service.ranking import model as models
 from rankloop.service.ranking.live_ranker import HANGING, LiveRanker
 from rankloop.service.ranking.pending import PendingRanking
 from rankloop.service.ranking.pool import Pool
+from rankloop.service.ranking.warm_up import WarmUp, freeze
 from rankloop.service.settings import Settings
 from rankloop.service.store import NewEvent, Writer, admin, keys, log, open_database, schema, trials
 from rankloop.service.store.ids import new_id
@@ -40,7 +38,6 @@ from rankloop.service.telemetry.position_counts import PositionCounts
 from rankloop.service.wire.calls import RankRequest
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
-WARM_SECONDS = 60.0  # that one waits for a learner to warm up; until it is warm it is not asked
 NUMBERS = 1024  # impression numbers a process reserves at a time
 logger = logging.getLogger("rankloop")
 
@@ -65,12 +62,12 @@ class Engine:
         self.history = History()
         self.keys = Keys(settings, clock)
         self.rankers: dict[str, LiveRanker] = {}
+        self.warming = WarmUp(self.rankers)
         self.database = open_database(settings.store)
         self.pool = Pool(4)
         self.draining = False
         self.warm = threading.Event()
         self._loading = threading.RLock()
-        self._warmed: set[bytes] = set()
         self._reserving: dict[str, asyncio.Lock] = {}
         self.writer: Writer
         self.learning: Learning
@@ -115,32 +112,13 @@ class Engine:
 
     def _warm_up(self) -> None:
         evidence.warm()
-        for live in list(self.rankers.values()):
-            self.warm_ranker(live)
-        # numba leaves a million objects behind; looking through them again and again would stop requests for 100 ms.
-        gc.collect()
-        gc.freeze()
+        for live in list(self.rankers.values()):  # each has its own thread: none waits for one that hangs
+            thread = self.warming.begin(live)
+            if thread is not None:
+                thread.join(self.settings.warm_seconds)
+        freeze()
         self.warm.set()
         logger.info("ready: kernels are warm")
-        for live in list(self.rankers.values()):  # those made meanwhile, which `load` left to this thread
-            if not live.warm:
-                self.warm_ranker(live)
-
-    def warm_ranker(self, live: LiveRanker, patience: float | None = None) -> None:
-        """Make sure that no request waits for a compiler. A learner may hang here, too: in a thread of its own."""
-        thread = threading.Thread(target=self._warm_one, args=(live,), name="rankloop-warm-one", daemon=True)
-        thread.start()
-        thread.join(WARM_SECONDS if patience is None else patience)
-
-    def _warm_one(self, live: LiveRanker) -> None:
-        key = msgspec.json.encode([live.row.spec.learner, live.row.spec.parameters, bool(live.row.spec.features)])
-        if key not in self._warmed:
-            try:
-                models.warm(live.row.spec)
-            except BaseException:  # a learner that fails gives fallbacks, which say so; the service stands
-                logger.exception("ranker %s: its learner failed while warming up", live.row.name)
-            self._warmed.add(key)
-        live.warm = True
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
@@ -154,14 +132,15 @@ class Engine:
                 live = self.rankers.get(name)
                 if live is None or live.row.revision != revision:
                     try:
-                        self.load(name, patience=0.0)  # leases do not wait for a compiler
+                        self.load(name)
                     except StoreUnavailable:
                         raise
                     except RankloopError as error:  # one ranker's trouble is not another's
                         logger.error("ranker %s cannot be loaded: %s", name, error)
 
-    def load(self, name: str, patience: float | None = None) -> LiveRanker | None:
-        """Read a ranker and, if it has another state than the one in memory, its snapshot."""
+    def load(self, name: str) -> LiveRanker | None:
+        """Read a ranker and, if it has another state than the one in memory, its snapshot. Kernels that it needs are
+        compiled behind: until then it is not asked, and nobody waits."""
         with self._loading:
             row, snapshot, version, found = self.database.read(lambda connection: _stored(connection, name))
             if row is None or snapshot is None:
@@ -184,8 +163,8 @@ class Engine:
                 live.pinned = models.load_model(row.spec, -1, version[0], version[1], f"{name!r}, v{row.serving}")
             live.row, live.trials = row, mixing.opened(self.database, live, row, found)
             self.rankers[name] = live
-        if self.warm.is_set() and not live.warm:
-            self.warm_ranker(live, patience)
+        if not live.warm:
+            self.warming.begin(live)
         return live
 
     async def find(self, name: str) -> LiveRanker:

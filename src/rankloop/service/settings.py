@@ -45,6 +45,7 @@ class Settings:
     lease_seconds: float = _setting(3.0, "a learning process silent for so long is replaced")
     retention_days: float = _setting(30.0, "impressions and events older than this are deleted; 0 keeps them for ever")
     store_timeout_ms: float = _setting(1000.0, "a store slower than this gives your order, without an impression")
+    warm_seconds: float = _setting(300.0, "how long /readyz says no at the start for kernels that are not compiled yet")
     notice_seconds: float = _setting(0.0, "how long /readyz says no after SIGTERM before the listener closes")
     drain_seconds: float = _setting(10.0, "how long requests in flight may take after SIGTERM")
 

@@ -31,7 +31,7 @@ def count(engine: Engine, live: LiveRanker, head: int, force: bool = False) -> N
     if trials.unsettled(live.row, found):
         name, at = live.row.name, engine.clock()
         if engine.writer.do(lambda c: trials.settle(c, name, at)):
-            engine.load(name, patience=0.0)  # others wait to be learned
+            engine.load(name)
         return
     now = time.monotonic()
     if not found or live.counted_seq == head or (now - live.last_count < EVERY and not force):
@@ -98,4 +98,4 @@ def _demoted(engine: Engine, name: str, tally: Tally) -> None:
         "ranker %s: exposure is shadow now, users prefer the base order: preference %.3f (%.3f to %.3f) over %d lists",
         *(name, found.preference, *found.interval, found.lists),
     )
-    engine.load(name, patience=0.0)
+    engine.load(name)

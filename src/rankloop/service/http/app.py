@@ -28,7 +28,7 @@ from rankloop.service.pages import api_docs
 from rankloop.service.settings import Settings, from_environment
 from rankloop.service.wire.calls import FeedbackEvent, RankRequest
 from rankloop.service.wire.experiments import ExperimentRequest
-from rankloop.service.wire.rankers import Spec, VersionRequest
+from rankloop.service.wire.rankers import Spec, SpecChanges, VersionRequest
 
 
 class CountRequests:
@@ -69,7 +69,7 @@ def document() -> dict[str, Any]:
     """
     # An application for this alone: the one that is served would answer with a second document of its own.
     made: dict[str, Any] = Litestar(ROUTES, openapi_config=OPENAPI, logging_config=None).openapi_schema.to_schema()
-    sent = [ExperimentRequest, FeedbackEvent, RankRequest, Spec, VersionRequest]
+    sent = [ExperimentRequest, FeedbackEvent, RankRequest, Spec, SpecChanges, VersionRequest]
     _, components = msgspec.json.schema_components(sent, ref_template="#/components/schemas/{name}")
     made["components"]["schemas"].update(components)
     event = {"$ref": "#/components/schemas/FeedbackEvent"}

@@ -56,7 +56,7 @@ class Evidence(Struct):
 class Experiment(Struct, kw_only=True):
     """A comparison on live traffic, as far as it has come."""
 
-    id: Annotated[int, Meta(description="counts from 1 for each ranker")]
+    number: Annotated[int, Meta(description="counts from 1 for each ranker; answers carry it in `experiment`")]
     ranker: str
     kind: Literal["experiment", "guardrail"]
     against: Annotated[str, Meta(description="base, live, a version as vN, or a ranker's name")]

@@ -246,7 +246,7 @@ function drawRanker(chosen) {
   renew(parts.proofs, [state.experiments, state.versions.length, names, chosen.serving], () => proofs(
     chosen, state.experiments, state.versions, state.rankers,
     (body) => carryOut(() => call("POST", rankerPath(chosen.name, "/experiments"), body), "The experiment has started.", refresh),
-    (one) => carryOut(() => call("POST", rankerPath(chosen.name, `/experiments/${one.id}/stop`)), `Experiment ${one.id} has stopped.`, refresh)));
+    (one) => carryOut(() => call("POST", rankerPath(chosen.name, `/experiments/${one.number}/stop`)), `Experiment ${one.number} has stopped.`, refresh)));
   renew(parts.versions, [state.versions, chosen.serving, chosen.learning, Math.floor(now / 5)], () => [
     versionTable(chosen, state.versions, now, (action, version) => changeVersion(chosen.name, action, version, refresh)),
     h("p", { class: "row" }, h("button", { type: "button", class: "plain", onclick: () => carryOut(

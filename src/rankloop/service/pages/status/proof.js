@@ -43,7 +43,7 @@ function experimentItem(one, stop) {
   const measured = one.preference === null ? "No mixed list has its feedback yet."
     : `Preference ${signed(one.preference)}, ${level} interval ${signed(low)} to ${signed(high)}; ${many(one.lists, "list")}, `
       + `${whole.format(one.decided)} decided.`;
-  const name = one.kind === "guardrail" ? "Guardrail" : `Experiment ${one.id}`;
+  const name = one.kind === "guardrail" ? "Guardrail" : `Experiment ${one.number}`;
   const ended = one.state === "running" ? null : h("span", { class: "tag" }, one.state);
   return h("li", { class: "proof" },
     h("div", {}, h("p", { class: "line" }, h("b", {}, name), h("span", {}, `${percent.format(one.share)} of requests`), ended),
@@ -51,7 +51,7 @@ function experimentItem(one, stop) {
       one.note && h("p", { class: "help" }, one.note)),
     intervalPlot(one),
     one.state === "running" && one.kind === "experiment"
-      && h("button", { type: "button", class: "plain", "aria-label": `Stop experiment ${one.id}`, onclick: () => stop(one) }, "Stop"));
+      && h("button", { type: "button", class: "plain", "aria-label": `Stop experiment ${one.number}`, onclick: () => stop(one) }, "Stop"));
 }
 
 // begin(body) starts an experiment, stop(one) ends it.

@@ -1,0 +1,15 @@
+"""What the process says of itself: whether requests may come, and how much room its store takes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+
+class Readiness(Struct):
+    """That requests may come, and which rankers answer with your order for want of kernels."""
+
+    status: Literal["ready"]
+    warming: Annotated[int, Meta(description="rankers whose kernels are being compiled or loaded in this process")]
+    rankers: Annotated[list[str], Meta(description="those of them that the key sent, or having none, may look at")]
