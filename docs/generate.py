@@ -16,6 +16,7 @@ COMMANDS = (
     "keys create",
     "keys list",
     "keys revoke",
+    "compile",
     "warm",
     "load",
     "replay",

@@ -29,6 +29,7 @@ def build() -> App:
         demo,
         inspect,
         interleave,
+        kernels,
         lab,
         learners,
         load,
@@ -51,7 +52,10 @@ def build() -> App:
             "kin are generated."
         ),
     )
-    for module in (demo, service, warm, load, replay, inspect, learners, lab, reproduce, interleave, clicks, data):
+    for module in (
+        *(demo, service, kernels, warm, load, replay, inspect),
+        *(learners, lab, reproduce, interleave, clicks, data),
+    ):
         module.add_to(app)
     return app
 

@@ -23,6 +23,7 @@ from rankloop.service.experiments import evidence, mixing
 from rankloop.service.keys import Keys
 from rankloop.service.learning.fold import Learning
 from rankloop.service.learning.housekeeping import Housekeeping
+from rankloop.service.learning.notices import Notices
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.live_ranker import HANGING, LiveRanker
 from rankloop.service.ranking.pending import PendingRanking
@@ -33,7 +34,7 @@ from rankloop.service.store import NewEvent, Writer, admin, keys, log, open_data
 from rankloop.service.store.ids import new_id
 from rankloop.service.store.log import Closing, Receipts
 from rankloop.service.telemetry.history import History
-from rankloop.service.telemetry.metrics import Metrics, process_memory
+from rankloop.service.telemetry.metrics import Metrics, process_files, process_memory
 from rankloop.service.telemetry.position_counts import PositionCounts
 from rankloop.service.wire.calls import RankRequest
 
@@ -72,6 +73,7 @@ class Engine:
         self.writer: Writer
         self.learning: Learning
         self.housekeeping: Housekeeping
+        self.notices: Notices
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -83,15 +85,17 @@ class Engine:
         self.writer = Writer(self.database, identity.kinds(), self._committed, self._store_error, self.clock)
         if self.settings.parsed_keys():
             self.writer.do(lambda connection: keys.remember(connection, self.clock()))
-        self.learning, self.housekeeping = Learning(self), Housekeeping(self)
+        self.learning, self.housekeeping, self.notices = Learning(self), Housekeeping(self), Notices(self)
         self.housekeeping.cycle()
         self.learning.start()
         self.housekeeping.start()
+        self.notices.start()
         threading.Thread(target=self._warm_up, name="rankloop-warm-up", daemon=True).start()
 
     def stop(self) -> None:
         """Learn what is logged, save it, give the leases back."""
         self.draining = True
+        self.notices.stop()
         self.housekeeping.stop()
         self.learning.stop()
         try:
@@ -340,6 +344,9 @@ class Engine:
         """This process's metrics."""
         self.position_counts.flush(self.metrics)
         self.metrics.gauge("process_resident_memory_bytes", process_memory())
+        files = process_files()
+        if files is not None:
+            self.metrics.gauge("process_open_fds", files)
         return self.metrics.report()
 
     def _committed(self, count: int, seconds: float) -> None:

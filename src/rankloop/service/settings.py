@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from rankloop.errors import InvalidParameter
 
@@ -45,6 +46,8 @@ class Settings:
     lease_seconds: float = _setting(3.0, "a learning process silent for so long is replaced")
     retention_days: float = _setting(30.0, "impressions and events older than this are deleted; 0 keeps them for ever")
     store_timeout_ms: float = _setting(1000.0, "a store slower than this gives your order, without an impression")
+    webhook: str = _setting("", "a URL that is told, by POST, when a guardrail puts a ranker into shadow")
+    webhook_secret: str = _setting("", "signs what is sent to it: HMAC-SHA256 of the body in X-Rankloop-Signature")
     warm_seconds: float = _setting(300.0, "how long /readyz says no at the start for kernels that are not compiled yet")
     notice_seconds: float = _setting(0.0, "how long /readyz says no after SIGTERM before the listener closes")
     drain_seconds: float = _setting(10.0, "how long requests in flight may take after SIGTERM")
@@ -69,6 +72,8 @@ class Settings:
                 raise InvalidParameter(f"setting {name} is {getattr(self, name)}; it must be above 0")
         if self.port > 65535:
             raise InvalidParameter(f"setting port is {self.port}; ports end at 65535")
+        if self.webhook and not _is_address(self.webhook):  # not shown: it may hold a secret
+            raise InvalidParameter("setting webhook is no address like https://example.com/hook; give one, or none")
         self.parsed_keys()
 
     def parsed_keys(self) -> dict[str, frozenset[str]]:
@@ -115,6 +120,14 @@ def from_environment(environment: Mapping[str, str] = os.environ, **given: Any) 
         elif text is not None:
             values[entry.name] = _parsed(entry.name, str(entry.type), text)
     return Settings(**values)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False
 
 
 def is_loopback(host: str) -> bool:

@@ -16,6 +16,7 @@ from rankloop.service.learning.windows import close_windows
 from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, keys, log
 from rankloop.service.store.database import Connection
+from rankloop.service.store.size import size
 from rankloop.service.telemetry import movement
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class Housekeeping:
         self._turn = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="rankloop-housekeeping", daemon=True)
         self._alarms: dict[str, int] = {}  # ranker -> changes of users that were told of
-        self._counted = self._swept = self._remembered = time.monotonic()
+        self._swept = self._remembered = time.monotonic()
+        self._counted = float("-inf")  # at once: what is told of the store must not be missing at first
 
     def start(self) -> None:
         """Begin."""
@@ -86,6 +88,8 @@ class Housekeeping:
                 logger.info("ranker %s: this process %s", name, "learns" if name in mine else "no longer learns")
             live.held = name in mine
             engine.metrics.gauge("lease_held", int(live.held), ranker=name)
+            if not live.held:
+                engine.metrics.drop("learner_lag", ranker=name)  # whoever learns it tells; this one's would stand still
         engine.learning.peers = len(self.leases.alive) > 1
         now = time.monotonic()
         if now - self._remembered > REMEMBER_EVERY:
@@ -93,12 +97,23 @@ class Housekeeping:
             engine.history.store(engine)
         if now - self._counted > COUNT_EVERY:
             self._counted = now
-            for name, count in engine.database.read(log.open_counts).items():
-                engine.metrics.gauge("open_impressions", count, ranker=name)
+            self._count()
             self._tell_of_drift()
         if now - self._swept > SWEEP_EVERY:
             self._swept = now
             sweep(engine, self._stopping.is_set)
+
+    def _count(self) -> None:
+        """What is told of the store: also that a ranker has no open list any more, and nothing of one that is gone."""
+        engine = self.engine
+        opened = engine.database.read(log.open_counts)
+        for name in list(engine.rankers):
+            engine.metrics.gauge("open_impressions", opened[name], ranker=name)
+        engine.metrics.keep_rankers(engine.rankers)
+        found = size(engine.database)
+        engine.metrics.gauge("store_bytes", found.used)
+        if found.free is not None:
+            engine.metrics.gauge("store_free_disk_bytes", found.free)
 
     def _tell_of_drift(self) -> None:
         """What learners notice of their users and remember, for those who are to be told."""

@@ -95,21 +95,13 @@ def stop(engine: Engine, name: str, number: int) -> Experiment:
     """End an experiment; one that has ended stays as it is. Lists whose feedback comes later do not count."""
     now = engine.clock()
 
-    def change(connection: Connection) -> bool:
-        if admin.ranker(connection, name, lock=True) is None:
-            raise unknown(engine, name)
-        found = trials.trial(connection, name, number)
-        if found is None:
-            raise _no_experiment(connection, name, number)
-        if found.kind == "guardrail" and found.state == "running":
-            raise Conflict(
-                f"{number} is the guardrail of ranker {name!r}, which is part of its spec; "
-                f'PUT /v1/rankers/{name} with "guardrail": null'
-            )
-        trials.end(connection, name, number, "it was stopped", now)
-        return found.state == "running"
-
-    if engine.writer.do(change):
+    found = one(engine, name, number)
+    if found.kind == "guardrail" and found.state == "running":
+        raise Conflict(
+            f"{number} is the guardrail of ranker {name!r}, which is part of its spec; "
+            f'PATCH /v1/rankers/{name} with {{"guardrail": null}}'
+        )
+    if engine.writer.do(lambda connection: trials.end(connection, name, number, "it was stopped", now)):
         logger.info("ranker %s: experiment %d was stopped", name, number)
     engine.load(name)
     return one(engine, name, number)

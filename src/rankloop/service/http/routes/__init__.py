@@ -6,7 +6,7 @@ from typing import Any
 
 from rankloop.service.http.routes import experiments, watch
 from rankloop.service.http.routes.calls import feedback, rank
-from rankloop.service.http.routes.process import docs, healthz, metrics, openapi, readyz, status_page
+from rankloop.service.http.routes.process import docs, get_service, healthz, metrics, openapi, readyz, status_page
 from rankloop.service.http.routes.rankers import (
     delete_ranker,
     erase_user,
@@ -21,4 +21,4 @@ from rankloop.service.http.routes.versions import ACTIONS, get_lineage, keep_ver
 ROUTES: list[Any] = [rank, feedback, put_ranker, patch_ranker, list_rankers, get_ranker, delete_ranker]
 ROUTES += [list_versions, keep_version, get_lineage]
 ROUTES += [*watch.ROUTES, *experiments.ROUTES]
-ROUTES += [*ACTIONS, warm, erase_user, healthz, readyz, metrics, openapi, docs, status_page]
+ROUTES += [*ACTIONS, warm, erase_user, get_service, healthz, readyz, metrics, openapi, docs, status_page]

@@ -17,8 +17,10 @@ from rankloop.service.http.routes._shared import needs, problems
 from rankloop.service.pages import status
 from rankloop.service.pages.api_docs import CONTENT_SECURITY_POLICY
 from rankloop.service.store import admin
+from rankloop.service.store.database import SQLite
+from rankloop.service.store.size import size
 from rankloop.service.telemetry.metrics import exposition
-from rankloop.service.wire.process import Readiness
+from rankloop.service.wire.process import Readiness, ServiceStatus
 
 
 @get("/healthz", tags=["operations"], summary="Is the process alive?", sync_to_thread=False)
@@ -77,6 +79,26 @@ async def metrics(state: State) -> Response[str]:
 
     text = await asyncio.to_thread(collect)
     return Response(text, media_type="text/plain; version=0.0.4")  # the framework adds the charset
+
+
+@get(
+    "/v1/service",
+    guards=[needs("read", every_ranker=True)],
+    tags=["operations"],
+    summary="The service itself",
+    responses=problems(),
+)
+async def get_service(state: State) -> ServiceStatus:
+    """Its release, how much room the store takes and has, how many processes share it."""
+    engine: Engine = state.engine
+
+    def look() -> ServiceStatus:
+        found, workers = size(engine.database), engine.database.read(admin.workers)
+        kind: Any = "sqlite" if isinstance(engine.database, SQLite) else "postgresql"
+        webhook = bool(engine.settings.webhook)
+        return ServiceStatus(__version__, kind, found.used, found.free, len(workers), webhook)
+
+    return await asyncio.to_thread(look)
 
 
 @get("/openapi.json", include_in_schema=False, sync_to_thread=False)
