@@ -51,7 +51,7 @@ def test_a_promoted_version_serves_while_learning_goes_on_behind_it(service: Ser
     assert status["serving"] == "v1"
     assert service.versions("promoted")[0] | {"created": 0} == {
         "generation": 1,
-        "learned_since": 3,
+        "knows": 3,
         "version": 1,
         "learned": 3,
         "created": 0,

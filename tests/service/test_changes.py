@@ -206,17 +206,20 @@ def test_after_a_rollback_it_says_what_it_came_from_and_what_it_learned_since(tm
         }
         teach(service, "shop", 2)
         status = service.status("shop")
-        assert (status["learned"], status["origin"]["learned_since"], status["lag"]) == (9, 2, 0)
+        assert (status["learned"], status["knows"], status["lag"]) == (9, 6, 0)  # v1 knew 4
+        assert status["origin"]["learned_since"] == 2
         service.act("shop", "versions")
-        shares = ("version", "learned", "generation", "learned_since")
+        shares = ("version", "learned", "generation", "knows")
         kept = [tuple(one[key] for key in shares) for one in service.versions("shop")]
-        assert kept == [(3, 9, 2, 2), (2, 7, 1, 7), (1, 4, 1, 4)]
+        assert kept == [(3, 9, 2, 6), (2, 7, 1, 7), (1, 4, 1, 4)]
         service.act("shop", "reset")
         third, second, first = fine(service.http.get("/v1/rankers/shop/lineage"))
         told = ("generation", "how", "version", "kept", "outcomes", "versions")
         assert [third[key] for key in told] == [3, "reset", None, 4, 0, []]
         assert [second[key] for key in told] == [2, "rollback", 1, 2, 2, [3, 4]]
         assert [first[key] for key in told] == [1, "made", None, None, 7, [1, 2]]
+        assert service.status("shop")["knows"] == 0
+        assert service.act("shop", "rollback", version=3)["knows"] == 6
         assert (third["ended"], second["ended"], first["ended"]) == (None, third["began"], second["began"])
 
 

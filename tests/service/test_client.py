@@ -38,6 +38,7 @@ STATUS = {
     "learning": True,
     "outcomes": 3,
     "learned": 2,
+    "knows": 2,
     "lag": 1,
     "open_impressions": 0,
     "learner_process": None,

@@ -121,8 +121,8 @@ class Demo:
                     time.sleep(0.02)
                 for name, spec in specs().items():
                     client.put_ranker(name, spec)
-                while not (client.ready() or self._server.should_exit):
-                    time.sleep(0.05)
+                while not (self._server.should_exit or all(one.ready for one in client.rankers())):
+                    time.sleep(0.1)
                 opened(f"{self.url}/#/{TRIED}")
                 shoppers = Shoppers(Shop(), list(specs()), client, self.rate, engine.history.judged, self._closing)
                 self._script(shoppers, client)

@@ -238,6 +238,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
                     learning=row.learning,
                     outcomes=outcomes,
                     learned=learned,
+                    knows=began[row.name][1].knows(learned),
                     lag=max(0, outcomes - learned),
                     open_impressions=opened[row.name],
                     learner_process=leases.get(row.name, (None,))[0],
@@ -245,6 +246,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
                     created=row.created,
                     origin=_origin(*began[row.name], learned),
                     counts=dict(live.counts) if live else {},
+                    fallbacks=engine.metrics.counts("rank_fallbacks_total", "reason", ranker=row.name),
                     demoted=_demotion(row, demoted),
                 )
             )

@@ -40,7 +40,7 @@ def versions(engine: Engine, name: str) -> list[VersionInfo]:
             info = VersionInfo(one.version, one.seq, one.created, one.note, one.version == row.serving)
             if one.generation in began:
                 info.generation, generation = began[one.generation]
-                info.learned_since = one.seq - generation.seq
+                info.knows = generation.knows(one.seq)
             found.append(info)
         return found
 
@@ -122,7 +122,7 @@ def rollback(
     if version == "live":
         raise InvalidParameter('rollback goes to a kept version; to serve what is learned, promote {"version": "live"}')
 
-    def look(row: admin.Ranker | None) -> tuple[_State, int]:
+    def look(row: admin.Ranker | None) -> tuple[_State, int, int | None]:
         row = required(engine, row, name)
         revisions.known(row, name, if_match)
         kept = engine.database.read(lambda connection: admin.versions(connection, name))
@@ -130,16 +130,17 @@ def rollback(
             raise Conflict(f"ranker {name!r} has no versions to go back to; POST /v1/rankers/{name}/versions keeps one")
         number = kept[0].version if version is None else int(version)
         wanted = usable(engine, row, number)
-        return _State(row, *engine.learning.current(loaded(engine, name)), wanted), number
+        now = _State(row, *engine.learning.current(loaded(engine, name)), wanted)
+        return now, number, next(one.knows for one in versions(engine, name) if one.version == number)
 
-    def change(connection: Connection, seen: tuple[_State, int]) -> tuple[int, int] | None:
-        state, number = seen
+    def change(connection: Connection, seen: tuple[_State, int, int | None]) -> tuple[int, int] | None:
+        state, number, knows = seen
         newest = admin.versions(connection, name)[0].version if version is None else number
         if newest != number or not _there(connection, name, number):
             return None
         now, told = engine.clock(), note or f"before the rollback to v{number}"
         kept = admin.keep_version(connection, name, state.learned, state.now, told, now)
-        came = lineage.Came("rollback", number, kept)
+        came = lineage.Came("rollback", number, kept, knows)
         admin.replace_state(connection, name, state.then, now, reset=False, came=came)
         trials.settle(connection, name, now)
         return number, kept

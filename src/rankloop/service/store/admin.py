@@ -171,7 +171,7 @@ def replace_state(
     sql = f"SELECT next_seq FROM heads WHERE ranker = ?{connection.lock_rows}"
     ((seq,),) = connection.rows(sql, name)
     save_snapshot(connection, name, int(generation), int(seq), state, now)
-    came = came or lineage.Came("reset" if reset else "rollback")
+    came = came or (lineage.Came("reset") if reset else lineage.Came("rollback", base=None))
     lineage.begin(connection, name, lineage.Origin(int(generation), int(epoch), int(seq), state), now, came)
 
 

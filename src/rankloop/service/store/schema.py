@@ -152,6 +152,7 @@ MIGRATIONS: list[list[str]] = [
             how TEXT,                       -- made, changed, reset or rollback; null: an earlier release did not say
             version {int},                  -- that was gone back to
             kept {int},                     -- the version that holds what was known until then
+            base {int},                     -- outcomes in the state that it began with; null: not known
             PRIMARY KEY (ranker, generation)
         )""",
         "INSERT INTO generations (ranker, generation, epoch, seq, created)"

@@ -148,6 +148,13 @@ class Metrics:
             values[0] += seconds
             values[at] += 1
 
+    def counts(self, name: str, by: str, **labels: str) -> dict[str, int]:
+        """A counter with some labels given, by the values of another."""
+        order = METRICS[name].labels
+        with self._lock:
+            found = [(dict(zip(order, key, strict=True)), value) for key, value in self._numbers[name].items()]
+        return {own[by]: int(value) for own, value in found if all(own[label] == labels[label] for label in labels)}
+
     def drop(self, name: str, **labels: str | int) -> None:
         """Say nothing of a gauge any more, because somebody else has to."""
         key = _key(name, "gauge", labels)

@@ -95,12 +95,12 @@ class VersionInfo(Struct):
     """An immutable copy of what was learned."""
 
     version: int
-    learned: Annotated[int, Meta(description="outcomes of the ranker until then: of all generations")]
+    learned: Annotated[int, Meta(description="outcomes of the ranker until then, of all generations")]
     created: float
     note: str
     serving: bool
     generation: Annotated[int | None, Meta(description="of `lineage`; null: kept by an earlier release")] = None
-    learned_since: Annotated[int | None, Meta(description="outcomes since its generation began")] = None
+    knows: Annotated[int | None, Meta(description="outcomes in it; after a rollback fewer than `learned`")] = None
 
 
 class Origin(Struct):
@@ -142,6 +142,13 @@ class RankerStatus(Struct):
         int,
         Meta(description="how many of them the learner is past, in all generations; `origin` tells since when"),
     ]
+    knows: Annotated[
+        int | None,
+        Meta(
+            description="outcomes in what it knows: after a rollback those of the version and those since; null: an "
+            "earlier release rolled it back, and did not write that down"
+        ),
+    ]
     lag: Annotated[int, Meta(description="outcomes - learned")]
     open_impressions: int
     learner_process: Annotated[str | None, Meta(description="who holds the lease and learns")]
@@ -151,6 +158,9 @@ class RankerStatus(Struct):
     counts: Annotated[dict[str, int], Meta(description="events of this process since it started")] = field(
         default_factory=dict
     )
+    fallbacks: Annotated[
+        dict[str, int], Meta(description="lists that were your order, by reason; of this process since it started")
+    ] = field(default_factory=dict)
     demoted: Annotated[
         Evidence | None,
         Meta(description="why the guardrail put it into shadow; null once exposure is put up, or the guardrail is off"),

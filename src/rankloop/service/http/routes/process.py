@@ -14,11 +14,10 @@ from rankloop.service.engine import Engine
 from rankloop.service.errors import NotAllowed, NotAuthenticated
 from rankloop.service.http.errors import failure, problem
 from rankloop.service.http.routes._shared import needs, problems
+from rankloop.service.operations import views
 from rankloop.service.pages import status
 from rankloop.service.pages.api_docs import CONTENT_SECURITY_POLICY
 from rankloop.service.store import admin
-from rankloop.service.store.database import SQLite
-from rankloop.service.store.size import size
 from rankloop.service.telemetry.metrics import exposition
 from rankloop.service.wire.process import Readiness, ServiceStatus
 
@@ -86,19 +85,11 @@ async def metrics(state: State) -> Response[str]:
     guards=[needs("read", every_ranker=True)],
     tags=["operations"],
     summary="The service itself",
-    responses=problems(),
+    responses={200: ResponseSpec(ServiceStatus, generate_examples=False), **problems()},
 )
-async def get_service(state: State) -> ServiceStatus:
+async def get_service(state: State) -> Response[bytes]:
     """Its release, how much room the store takes and has, how many processes share it."""
-    engine: Engine = state.engine
-
-    def look() -> ServiceStatus:
-        found, workers = size(engine.database), engine.database.read(admin.workers)
-        kind: Any = "sqlite" if isinstance(engine.database, SQLite) else "postgresql"
-        webhook = bool(engine.settings.webhook)
-        return ServiceStatus(__version__, kind, found.used, found.free, len(workers), webhook)
-
-    return await asyncio.to_thread(look)
+    return Response(await state.recent.get(views.service, state.engine), media_type=MediaType.JSON)
 
 
 @get("/openapi.json", include_in_schema=False, sync_to_thread=False)

@@ -22,6 +22,7 @@ function intervalPlot(one) {
 function verdictWords(one) {
   if (one.verdict === "better") return ["Better than ", h("b", {}, opponent(one.against)), "."];
   if (one.verdict === "worse") return ["Worse than ", h("b", {}, opponent(one.against)), "."];
+  if (one.kind === "guardrail" && !one.lists) return ["Watches; nothing to say yet."];
   if (one.kind === "guardrail") return ["Not worse than ", h("b", {}, opponent(one.against)), " so far."];
   return ["Undecided against ", h("b", {}, opponent(one.against)), "."];
 }
@@ -76,9 +77,13 @@ function proofs(status, experiments, versions, rankers, begin, stop) {
   ];
 }
 
+function evidenceWords({ when, lists, preference, interval }) {
+  return `users preferred your order: ${signed(preference)} (${signed(interval[0])} to ${signed(interval[1])}) over ${many(lists, "list")}, `
+    + `on ${moment(when)}`;
+}
+
 function demotedNotice(status) {
-  const { when, lists, preference, interval } = status.demoted;
+  const words = evidenceWords(status.demoted);
   return h("p", { class: "warning" }, h("b", {}, "Put into shadow by the guardrail. "),
-    `Users preferred your order: ${signed(preference)} (${signed(interval[0])} to ${signed(interval[1])}) over ${many(lists, "list")}, `
-    + `on ${moment(when)}. Put exposure up again to try anew.`);
+    `${words[0].toUpperCase()}${words.slice(1)}. Put exposure up again to try anew.`);
 }
