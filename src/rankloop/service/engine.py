@@ -26,9 +26,8 @@ from rankloop.service.live_rankers import LiveRankers
 from rankloop.service.process import Process
 from rankloop.service.ranking.exposure import Mix
 from rankloop.service.ranking.in_flight import HANGING
-from rankloop.service.ranking.live_ranker import BLOCK, Answered, LiveRanker
+from rankloop.service.ranking.live_ranker import BLOCK, Answered, LiveRanker, PendingRanking
 from rankloop.service.ranking.model import Ranked
-from rankloop.service.ranking.pending import PendingRanking
 from rankloop.service.ranking.warm_up import WarmUp, freeze
 from rankloop.service.repeating import Repeating
 from rankloop.service.settings import Settings
@@ -65,7 +64,7 @@ class Engine(Process):
         self.draining = False
         self.warm = threading.Event()
         self.inbox = inbox
-        self.learning = Learning(self, self.rankers.take) if inbox is None and settings.learn else None
+        self.learning = Learning(self, self.rankers.take, self.warming) if inbox is None and settings.learn else None
         self._refresh = Repeating("refresh", settings.beat_seconds, self.refresh, self.database)
         self._refreshing = threading.Lock()
         self._reserving: dict[str, Write[int | None]] = {}
@@ -242,7 +241,7 @@ class Engine(Process):
         served = live.serving
         assert number is not None
         reason = "damaged" if served is None else None if live.warm else "warming-up"
-        if live.hanging >= HANGING:
+        if not live.inline and live.hanging >= HANGING:
             reason = "hanging"
         if served is None or reason is not None:
             return pending.base(), None, reason
