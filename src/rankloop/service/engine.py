@@ -90,6 +90,7 @@ class Engine:
             self._store_error,
             self.clock,
             all_durable=self.settings.durability == "everything",
+            stalled_after=self.settings.store_timeout_ms / 1e3,
         )
         if self.settings.parsed_keys():
             self.writer.do(lambda connection: keys.remember(connection, self.clock()))
