@@ -30,6 +30,7 @@ from benchmarks.__main__ import machine, print_rows
 from rankloop import codec, registry, statistics
 from rankloop.learner import DRAWN
 from rankloop.offpolicy import intervals
+from rankloop.service.learning.fold import Fold
 from rankloop.service.offline.challengers import LOGGED, Tries, try_out
 from rankloop.service.offline.estimates import Found, Pages, find
 from rankloop.service.offline.replay import rebuild
@@ -85,7 +86,8 @@ def write_store(url: str, lists: int, n: int, d: int, k: int, learner: str) -> D
         admin.add_ranker(connection, "shop", spec, models.fresh_state(spec), time.time())
     row = database.read(lambda c: admin.ranker(c, "shop"))
     assert row is not None
-    model = models.load_model(spec, row.generation, 0, models.fresh_state(spec), "fresh")
+    fold = Fold(row, models.make_learner(spec), 0)
+    model = models.Model(fold.learner, spec, row.generation, 0)
     rng, theta = np.random.default_rng(0), examination(k)
     shop = Shop.of(rng, 200, n, d)
     kinds = {learner: "clicks"}
@@ -98,7 +100,7 @@ def write_store(url: str, lists: int, n: int, d: int, k: int, learner: str) -> D
             told = [
                 RankedItem(item, i, s) for i, (item, s) in enumerate(zip(items, ranked.scores or [], strict=True), 1)
             ]
-            answer = msgspec.json.encode(RankAnswer(f"i{t}", "shop", f"live@{model.learned}", "full", False, told))
+            answer = msgspec.json.encode(RankAnswer(f"i{t}", "shop", f"live@{fold.learned}", "full", False, told))
             shown = msgspec.json.encode(items)
             impressions.append(
                 NewImpression(
@@ -111,13 +113,13 @@ def write_store(url: str, lists: int, n: int, d: int, k: int, learner: str) -> D
         with connection.transaction():
             log.add_impressions(connection, impressions)
             log.add_events(connection, events, float(start), kinds)
-        for outcome in database.read(lambda c: log.outcomes_from(c, "shop", model.learned, BATCH)):
-            model.learn(outcome, row.epoch)
+        for outcome in database.read(lambda c: log.outcomes_from(c, "shop", fold.learned, BATCH)):
+            fold.learn(outcome)
         if any(start < lists * part <= start + BATCH for part in (0.25, 0.5, 0.75)):
-            learned, state = model.state()
+            learned, state = fold.state()
             with connection.transaction():
                 admin.keep_version(connection, "shop", learned, state, "", time.time())
-    learned, state = model.state()
+    learned, state = fold.state()
     with connection.transaction():
         admin.save_snapshot(connection, "shop", row.generation, learned, state, time.time())
     connection.close()

@@ -128,18 +128,19 @@ class Deployment:
         self.streams, self.chances = Streams(seed), Streams(spec.seed)  # of the shop, and of the service
         self.requests, self.tally = 0, Tally()
         self.rankers, self.metrics, self.learns = {"shop": self.live}, Metrics(), learns
+        self.trials: Trials | None = None
 
     def try_out(self, kind: Kind, terms: ExperimentRequest) -> None:
         """Begin a trial."""
         self.kind, self.terms = kind, terms
         row = Trial("shop", 1, kind, terms, b"", "running", None, 0.0, None, 0, Tally())
-        self.live.trials = Trials(self.row, [LiveTrial(row, terms.exposure or "full", None)])
+        self.trials = Trials(self.row, [LiveTrial(row, terms.exposure or "full", None)])
 
     def request(self) -> bool:
         """A visit, from candidates to clicks to learning and counting; whether its list was a mixed one."""
         t = self.requests
         self.requests += 1
-        drawn = None if self.live.trials is None else self.live.trials.draw(t, K, self.row)
+        drawn = None if self.trials is None else self.trials.draw(t, K, self.row)
         if drawn is None and not self.learns:
             return False  # nothing hangs on this one
         found = visit(self.streams.at("visit", t))
@@ -157,8 +158,8 @@ class Deployment:
 
     def _asked(self, candidates: Candidates, number: int) -> PendingRanking:
         """The request as a rival sees it."""
-        call = RankCall("", None, None, None, list(range(candidates.n)), candidates.features)
-        return PendingRanking(self.live, self.row, call, candidates, K, number, float)
+        call = RankCall("", K, None, None, list(range(candidates.n)), candidates.features)
+        return PendingRanking(self.live, call, candidates, number, float)
 
 
 def shop_spec(exposure: str = "shadow", **more: Any) -> Spec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from rankloop.types import Array, Candidates, Impression
@@ -106,3 +107,16 @@ class ScoresByParts(Protocol):
 
     def parts(self, impression: Impression) -> Parts:
         """What the scores of a list are made of now. Changes nothing."""
+
+
+@runtime_checkable
+class InParts(Protocol):
+    """Optional, for learners that keep something of each query: a copy can follow the learner by what has changed,
+    at a cost that does not grow with the queries remembered."""
+
+    def part(self, queries: int) -> dict[str, Array]:
+        """All that can have changed by learning from lists of the last so many different queries. Changes nothing."""
+
+    def take(self, part: Mapping[str, Array]) -> None:
+        """Put a `part` of another learner with the same parameters in: a copy that was like it before ranks as it does
+        from now on, bit for bit. The copy is to rank with, not to learn with."""

@@ -53,6 +53,7 @@ def _table() -> Results:
         "stamp": seen.tolist(),
         "revisit": [*revisited[0].tolist(), *revisited[1].tolist(), revisited[2], *rounds.tolist()],
         "touch": [*older.tolist(), *newer.tolist(), *ends.tolist()],
+        "newest": [*queries.newest(older, ends, 2).tolist(), *queries.newest(older, ends, 9).tolist()],
         "chain_ends": [*queries.chain_ends(older, newer), *queries.chain_ends(newer[:1], older[:1])],
         "pack": [used, *packed[:used].tolist()],
         "are_permutations": [queries.are_permutations(order, starts, sizes)],

@@ -338,6 +338,8 @@ def test_the_chain_is_in_the_order_of_the_last_touches(touched: list[int]) -> No
             at = int(newer[at])
         assert walked == order
         assert ends[1] == order[-1]
+        for count in range(8):
+            assert queries.newest(older, ends, count).tolist() == order[max(len(order) - count, 0) :]
     if len(order) == 6:
         assert queries.chain_ends(older, newer) == (order[0], order[-1])
         older[order[3]] = order[0]

@@ -18,6 +18,8 @@ from litestar.testing import TestClient
 from rankloop.registry import learner_class
 from rankloop.service.engine import Engine
 from rankloop.service.http.app import create_served
+from rankloop.service.ranking.live_ranker import LiveRanker
+from rankloop.service.ranking.model import Model
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin
 from rankloop.service.store.ids import new_id
@@ -114,11 +116,12 @@ class Service:
         """Wait until everything that is logged is learned; how many outcomes that is."""
         until(lambda: self.status(name)["lag"] == 0, f"{name} to learn what is logged")
         learned: int = self.status(name)["learned"]
+        until(lambda: model_of(self.engine.rankers[name]).learned >= learned, "it to be published")
         return learned
 
     def state(self, name: str) -> bytes:
         """What the ranker has learned, as it would be stored."""
-        return self.engine.rankers[name].model.state()[1]
+        return model_of(self.engine.rankers[name]).state()[1]
 
     def snapshot(self, name: str) -> bytes:
         """What is stored of it."""
@@ -126,6 +129,12 @@ class Service:
         self.engine.database.forget()
         assert found is not None
         return found.state
+
+
+def model_of(live: LiveRanker) -> Model:
+    """The model that was published last."""
+    assert live.model is not None, live.broken
+    return live.model
 
 
 def fine(response: httpx.Response) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.service.app_fixtures import Clock, Service, fine, items, names, refused, service, shown, until
+from tests.service.app_fixtures import Clock, Service, fine, items, model_of, names, refused, service, shown, until
 
 __all__ = ["service"]  # a fixture
 
@@ -118,7 +118,7 @@ def test_clicks_that_come_one_by_one_are_joined(service: Service) -> None:
     for name in ("joined", "at-a-time"):
         assert service.settle(name) == 1
         assert service.status(name)["open_impressions"] == 0
-    arrays = [service.engine.rankers[name].model.learner.state() for name in ("joined", "at-a-time")]
+    arrays = [model_of(service.engine.rankers[name]).learner.state() for name in ("joined", "at-a-time")]
     assert all(np.array_equal(arrays[0][key], arrays[1][key]) for key in arrays[0])
     assert np.any(arrays[0]["theta_"] != 0)
 

@@ -14,11 +14,11 @@ import pytest
 
 from rankloop.errors import InvalidParameter
 from rankloop.registry import LEARNERS
-from rankloop.service.engine import NUMBERS
 from rankloop.service.http.routes import ROUTES
 from rankloop.service.keys import digest, new_token
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.features import Schema
+from rankloop.service.ranking.live_ranker import BLOCK
 from rankloop.service.run import opened, prepare, prepare_ranker
 from rankloop.service.settings import Settings
 from rankloop.service.store import keys as stored
@@ -182,13 +182,13 @@ def test_a_thousand_and_more_impression_numbers(tmp_path: Path) -> None:
         one.ready().put("shop", learner="base", exposure="full")
         live = one.engine.rankers["shop"]
         one.rank("shop", [{"id": 1}])
-        for _ in range(NUMBERS - 2):
-            live.number()
+        for _ in range(BLOCK - 2):
+            live.numbers.take()
         for _ in range(2):
             one.rank("shop", [{"id": 1}])
         numbers = one.engine.database.read(lambda c: c.rows("SELECT number FROM impressions ORDER BY number"))
         one.engine.database.forget()
-        assert [number for (number,) in numbers] == [0, NUMBERS - 1, NUMBERS]
+        assert [number for (number,) in numbers] == [0, BLOCK - 1, BLOCK]
 
 
 # -- keys ----------------------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_a_key_of_the_store_is_honoured_and_revoked_while_the_service_runs(tmp_p
         one.ready().put("shop", learner="base")
         with opened(settings) as writer:
             assert writer.do(lambda c: stored.add(c, StoredKey(digest(token), "web", "rank+feedback", 0.0)))
-        one.engine.housekeeping.cycle()
+        one.engine.cycle()
         key = {"authorization": f"Bearer {token}"}
         body = {"candidates": [{"id": 1}]}
         refused(one.http.post("/v1/rankers/shop/rank", json=body), 401, "Authorization: Bearer")

@@ -133,7 +133,7 @@ def test_a_version_of_another_spec_is_neither_served_nor_gone_back_to(service: S
         response = service.http.post(f"/v1/rankers/other-spec/{action}", json={"version": 1})
         refused(response, 422, "another spec", "features")
     assert service.status("other-spec")["serving"] == "live"
-    service.engine.housekeeping.cycle()
+    service.engine.cycle()
     teach(service, "other-spec", 1, width=2)
 
 
@@ -227,13 +227,15 @@ def test_a_user_is_erased(tmp_path: Path) -> None:
 def test_what_learning_still_needs_of_a_user_is_unlinked_now_and_deleted_later(tmp_path: Path) -> None:
     with Service(tmp_path / "users.db", snapshot_seconds=3600) as one:
         one.ready().put("shop", features=names(3), exposure="full")
-        one.engine.rankers["shop"].snapshot_cost = 1e9  # no snapshot before it is asked for
+        assert one.engine.learning is not None
+        fold = one.engine.learning.folds["shop"]
+        fold.snapshot_cost = 1e9  # no snapshot before it is asked for
         answer = one.rank("shop", items(4), user="ann")
         assert one.report(answer, ["i1"]) == "accepted"
         one.settle("shop")
         assert fine(one.http.delete("/v1/users/ann")) == {"impressions": 0, "events": 0, "pending": 1}
         assert stored_of(one, "ann") == (0, 1)
-        one.engine.learning.save(one.engine.rankers["shop"], force=True)
+        one.engine.learning.save(fold, force=True)
         sweep(one.engine)
         assert stored_of(one, "ann") == (0, 0)
 

@@ -12,7 +12,7 @@ import pytest
 
 from rankloop import codec
 from rankloop.service.experiments.evidence import score
-from tests.service.app_fixtures import Body, Service, items, names, service, shown, teach, until
+from tests.service.app_fixtures import Body, Service, items, model_of, names, service, shown, teach, until
 from tests.service.experimenting import counted, look, owners, reverse, sent, start, stop
 from tests.service.truths import read
 
@@ -116,7 +116,7 @@ def test_the_learner_adopts_a_mixed_list(service: Service) -> None:
     service.put("adopting", learner="pairrank", parameters=own, features=names(3), exposure="full", k=4, guardrail=None)
     teach(service, "adopting", 40)
     start(service, "adopting", share=1.0)
-    learner = service.engine.rankers["adopting"].model.learner
+    learner = model_of(service.engine.rankers["adopting"]).learner
     disagreed = 0
     for seed in range(15):
         ask = items(6, 3, seed=900 + seed)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.service import misbehaving
-from tests.service.app_fixtures import Service, fine, items, names, service, shown, teach, until
+from tests.service.app_fixtures import Service, fine, items, model_of, names, service, shown, teach, until
 from tests.service.experimenting import look, owners, refuse, reverse, sent, start, stop
 
 __all__ = ["reverse", "service"]  # fixtures
@@ -26,7 +26,7 @@ def test_against_a_version_and_against_what_is_live(service: Service) -> None:
     refuse(service, name, 404, "has no version 9", against=9)
     live = start(service, name, against="live", share=1.0)
     assert live["against"] == "live"
-    learners = [service.engine.rankers[name].pinned, service.engine.rankers[name].model]
+    learners = [service.engine.rankers[name].pinned, model_of(service.engine.rankers[name])]
     _check_sides(service, name, live["id"], *learners)
     stop(service, name, live["id"])
     service.act(name, "promote", version="live")
@@ -127,8 +127,7 @@ def test_a_rival_that_hangs_is_not_asked_any_more(reverse: Service) -> None:
             answer = reverse.rank("patient", ask, query="hang")
             assert (answer["fallback"], answer["reason"], answer["experiment"]) == (True, "timeout", None)
         live = reverse.engine.rankers["patient"]
-        assert live.trials is not None
-        assert (live.hanging, live.trials.trials[0].hanging) == (0, 3)
+        assert (live.hanging, reverse.engine.rankers.trials["patient"].trials[0].hanging) == (0, 3)
         answer = reverse.rank("patient", ask, query="hang")
         assert (answer["fallback"], answer["experiment"], shown(answer)) == (False, None, ["a", "b"])
         assert reverse.metric("rankloop_unmixed_lists_total", ranker="patient", reason="hanging") == 1

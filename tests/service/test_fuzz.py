@@ -251,7 +251,7 @@ def test_no_body_breaks_a_warm_start(fuzzed: Service) -> None:
 
     one()
     fuzzed.settle(NAME)
-    assert not fuzzed.engine.rankers[NAME].counts["learn_errors"]
+    assert fuzzed.metric("rankloop_learn_errors_total", ranker=NAME) == 0
     check_alive(fuzzed)
 
 

@@ -32,7 +32,7 @@ class Locked:
         only, end = frozenset(rankers) or None, None if days is None else now + days * 86400
         made = StoredKey(digest(token), token, scopes, now, only, end)
         assert self.service.engine.writer.do(lambda c: stored.add(c, made))
-        self.service.engine.housekeeping.cycle()
+        self.service.engine.cycle()
         return {"authorization": f"Bearer {token}"}
 
     def ask(self, key: dict[str, str], method: str, path: str, **more: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from rankloop.registry import LEARNERS, learner_class
 from rankloop.service.ranking.model import fresh_state
 from tests.service import misbehaving
-from tests.service.app_fixtures import Clock, Service, items, names, refused, shown, teach, until
+from tests.service.app_fixtures import Clock, Service, items, model_of, names, refused, shown, teach, until
 
 WIDTH = 4
 EXPOSURES = ("shadow", "bounded", "full")
@@ -105,7 +105,7 @@ def test_a_learner_that_takes_grades(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert service.report(answer, grades={"2": 1.5, "0": 9.0}, final=False) == "accepted"  # nothing about 1
         assert service.report(answer, grades={"3": 3.0}, final=True) == "accepted"  # thought better of it
         assert service.settle("shop") == 1
-        assert service.engine.rankers["shop"].model.learner.state()["learned_"][0] == 3.0 + 1.5
+        assert model_of(service.engine.rankers["shop"]).learner.state()["learned_"][0] == 3.0 + 1.5
         service.rank("shop", [{"id": 1}])
         service.rank("shop", [{"id": 2}])
         clock.ahead = 601.0  # silence about grades is no outcome, whatever silence means for clicks

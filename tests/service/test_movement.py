@@ -15,7 +15,7 @@ from rankloop.cli import main
 from rankloop.service.operations import views
 from rankloop.telling import Drift
 from rankloop.types import Candidates
-from tests.service.app_fixtures import Body, Service, fine, items, names, refused, service, shown, teach
+from tests.service.app_fixtures import Body, Service, fine, items, model_of, names, refused, service, shown, teach
 
 __all__ = ["service"]  # fixture
 
@@ -88,7 +88,7 @@ def test_any_learner_is_asked_what_it_believes_best(service: Service, learner: s
     name = f"asked-{learner}"
     service.put(name, **{**SPEC, "learner": learner, "exposure": "shadow", "k": 6})
     teach(service, name, 30)
-    model = service.engine.rankers[name].model
+    model = model_of(service.engine.rankers[name])
     moved, agreed, firsts = [], [], []
     for t in range(5):
         service.rank(name, items(6, seed=900 + t), query=f"q{t % 3}")
@@ -121,6 +121,11 @@ def test_the_model_that_ranks_is_asked_and_lists_of_before_a_reset_are_not(servi
     assert movement(service, "pinned")["lists"] == 0
 
 
+def tell_of_drift(service: Service) -> None:
+    assert service.engine.learning is not None
+    service.engine.learning.housekeeping._tell_of_drift()
+
+
 def test_queries_that_come_back_are_remembered(service: Service) -> None:
     service.put("remembers", **{**SPEC, "learner": "hybrid"})
     assert movement(service, "remembers")["memory"] == {"queries": 0, "share": None}
@@ -129,7 +134,7 @@ def test_queries_that_come_back_are_remembered(service: Service) -> None:
     for t in range(2):
         service.rank("remembers", items(6), query=f"new {t}")
     assert movement(service, "remembers", limit=4)["memory"] == {"queries": 3, "share": 0.5}
-    service.engine.housekeeping._tell_of_drift()
+    tell_of_drift(service)
     assert service.metric("rankloop_remembered_queries", ranker="remembers") == 3
 
 
@@ -139,13 +144,15 @@ def test_drift_is_told_to_who_asks_who_scrapes_and_who_reads_the_log(
     service.put("follows", **{**SPEC, "learner": "adaptive"})
     teach(service, "follows", 2)
     assert movement(service, "follows")["drift"] == {"alarms": 0, "latest": [], "since": 0, "lists": 2}
-    service.engine.housekeeping._tell_of_drift()
+    tell_of_drift(service)
     assert service.metric("rankloop_drift_alarms", ranker="follows") == 0
-    learner = service.engine.rankers["follows"].model.learner
-    monkeypatch.setattr(learner, "drift", lambda: Drift(500, 410, 2, np.array([120, 400])))
+    assert service.engine.learning is not None
+    learners = [model_of(service.engine.rankers["follows"]).learner, service.engine.learning.folds["follows"].learner]
+    for learner in learners:  # what ranks, and what learns
+        monkeypatch.setattr(learner, "drift", lambda: Drift(500, 410, 2, np.array([120, 400])))
     with caplog.at_level(logging.WARNING, "rankloop"):
         for _ in range(2):  # once is enough
-            service.engine.housekeeping._tell_of_drift()
+            tell_of_drift(service)
     warned = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     assert warned == ["ranker follows: users have changed, at list 400 of 500"]
     assert service.metric("rankloop_drift_alarms", ranker="follows") == 2
@@ -156,10 +163,10 @@ def test_drift_is_told_to_who_asks_who_scrapes_and_who_reads_the_log(
 def test_a_learner_that_is_busy_or_fails_spoils_nothing(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.put("trouble", **SPEC)
     teach(service, "trouble", 2)
-    model = service.engine.rankers["trouble"].model
-    with model.lock:
+    model = model_of(service.engine.rankers["trouble"])
+    with model.looked_at():
         refused(service.http.get("/v1/rankers/trouble/movement"), 503, "busy", error="busy")
-        service.engine.housekeeping._tell_of_drift()
+        tell_of_drift(service)
 
     def fails(_: object) -> None:
         raise ValueError("not today")

@@ -17,10 +17,10 @@ from rankloop.lab.runs.simulate import Step, simulate
 from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.world import Stationary
 from rankloop.learner import Learner
-from rankloop.service.engine import NUMBERS
+from rankloop.service.ranking.live_ranker import BLOCK
 from rankloop.streams import Streams
 from rankloop.types import Array, Feedback, Impression
-from tests.service.app_fixtures import Body, Service, names, shown, until
+from tests.service.app_fixtures import Body, Service, model_of, names, shown, until
 
 ROUNDS, SEED = 60, 11
 DATA = "synthetic:mq2007?queries=20&vali=2&test=2"
@@ -72,11 +72,11 @@ def serve(service: Service, name: str, steps: list[Step], dataset: Dataset) -> I
         assert not answer["fallback"]
         yield answer
         live = service.engine.rankers[name]
-        before = live.model.learned
+        before = model_of(live).learned
         items = shown(answer)
         clicked = [items[slot] for slot in np.flatnonzero(step.feedback.values)]
         assert service.report(answer, clicked) == "accepted"
-        until(lambda live=live, want=before + 1: live.model.learned == want, "the round to be learned")  # type: ignore[misc]
+        until(lambda live=live, want=before + 1: model_of(live).learned == want, "the round to be learned")  # type: ignore[misc]
 
 
 def spec_of(name: str, dataset: Dataset, **more: Any) -> Body:
@@ -97,7 +97,7 @@ def test_the_service_is_the_lab_over_http(name: str, data: Dataset, tmp_path: Pa
         for step, answer in zip(run.steps, serve(service, "lab", run.steps, data), strict=True):
             assert shown(answer) == step.impression.items.tolist()
             assert answer["version"] == f"live@{step.t}"
-        served = service.engine.rankers["lab"].model.learner
+        served = model_of(service.engine.rankers["lab"]).learner
         assert same_state(served, run.learner)
         assert np.any(served.state()["theta_"] != 0)
 
@@ -110,7 +110,7 @@ def test_the_service_normalises_as_the_lab_does(name: str, data: Dataset, raw: D
         service.ready().put("lab", **spec_of(name, data, normalisation="query-minmax"))
         for step, answer in zip(run.steps, serve(service, "lab", run.steps, raw), strict=True):
             assert shown(answer) == step.impression.items.tolist()
-        assert same_state(service.engine.rankers["lab"].model.learner, run.learner)
+        assert same_state(model_of(service.engine.rankers["lab"]).learner, run.learner)
 
 
 def stored(service: Service, ranker: str) -> list[tuple[int, Impression, Feedback]]:
@@ -138,13 +138,13 @@ def test_a_restart_in_the_middle_leaves_no_trace(name: str, data: Dataset, tmp_p
             assert shown(answer) == step.impression.items.tolist()
     with Service(store) as service:
         service.ready()
-        assert same_state(service.engine.rankers["lab"].model.learner, lab(name, data, rounds=half).learner)
+        assert same_state(model_of(service.engine.rankers["lab"]).learner, lab(name, data, rounds=half).learner)
         served = list(serve(service, "lab", run.steps[half:], data))
         assert served[0]["version"] == f"live@{half}"
         outcomes = stored(service, "lab")
-        learner = service.engine.rankers["lab"].model.learner
+        learner = model_of(service.engine.rankers["lab"]).learner
     numbers = [number for number, _, _ in outcomes]
-    assert numbers == [*range(half), *range(NUMBERS, NUMBERS + ROUNDS - half)]
+    assert numbers == [*range(half), *range(BLOCK, BLOCK + ROUNDS - half)]
 
     fold, streams = registry.make(name, start="base"), Streams(SEED)
     for seq, (number, impression, feedback) in enumerate(outcomes):
@@ -186,7 +186,7 @@ def test_feedback_that_comes_all_at_once_is_learned_in_the_order_it_came(data: D
             "accepted"
         }
         assert service.settle("lab") == 20
-        learner = service.engine.rankers["lab"].model.learner
+        learner = model_of(service.engine.rankers["lab"]).learner
     cold, fold, streams = (
         registry.make("pairrank", start="base"),
         registry.make("pairrank", start="base"),

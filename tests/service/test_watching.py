@@ -15,7 +15,19 @@ import pytest
 from rankloop import codec
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.operations import views
-from tests.service.app_fixtures import Clock, Service, fine, items, names, refused, service, shown, teach, until
+from tests.service.app_fixtures import (
+    Clock,
+    Service,
+    fine,
+    items,
+    model_of,
+    names,
+    refused,
+    service,
+    shown,
+    teach,
+    until,
+)
 from tests.service.running import PATIENCE
 
 __all__ = ["service"]  # fixture
@@ -38,7 +50,11 @@ def always_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def remember(service: Service) -> None:
     """Write what was counted now rather than in two seconds."""
-    service.engine.history.store(service.engine)
+    engine = service.engine
+    engine.count_answered()
+    assert engine.learning is not None
+    engine.learning.housekeeping._watch_lag()
+    engine.history.store(engine.writer, engine.clock())
 
 
 def watch(service: Service, name: str, what: str, **query: Any) -> Any:
@@ -237,7 +253,7 @@ def test_a_learner_that_is_busy_keeps_nobody_waiting_who_only_looks(service: Ser
     service.put("busy", **SPEC)
     teach(service, "busy", 5)
     begin = time.monotonic()
-    with service.engine.rankers["busy"].model.lock:
+    with model_of(service.engine.rankers["busy"]).looked_at():
         refused(service.http.get("/v1/rankers/busy/weights"), 503, "busy", error="busy")
         found = watch(service, "busy", "impressions", limit=1)
     assert time.monotonic() - begin < PATIENCE / 4
@@ -296,8 +312,8 @@ def test_weights_are_the_learners_own_with_its_confidence(service: Service) -> N
 
 def test_counts_survive_a_store_that_is_away(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.put("waits", **SPEC)
-    service.engine.housekeeping.cycle()
-    service.engine.history.store(service.engine)
+    service.engine.cycle()
+    remember(service)
     service.rank("waits", items(3))
 
     def away(*_: Any) -> None:
@@ -306,7 +322,7 @@ def test_counts_survive_a_store_that_is_away(service: Service, monkeypatch: pyte
     with monkeypatch.context() as patch:
         patch.setattr(service.engine.writer, "do", away)
         with pytest.raises(StoreUnavailable):
-            service.engine.history.store(service.engine)
+            remember(service)
     points = watch(service, "waits", "series", step=86400)["points"]
     assert sum(point["lists"] for point in points) == 1
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rankloop import codec, registry
+from rankloop.service.learning.fold import Fold
 from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, log, open_database
 from rankloop.streams import Streams
@@ -129,11 +130,11 @@ def refolded(url: str, ranker: str) -> tuple[int, bytes]:
     database = open_database(url)
     row = database.read(lambda c: admin.ranker(c, ranker))
     assert row is not None
-    model = models.load_model(row.spec, 0, 0, models.fresh_state(row.spec), "a fresh learner")
+    fold = Fold(row, models.make_learner(row.spec), 0)
     for outcome in database.read(lambda c: log.outcomes_from(c, ranker, 0, limit=10**9)):
-        model.learn(outcome, row.epoch)
+        fold.learn(outcome)
     database.forget()
-    return model.state()
+    return fold.state()
 
 
 def check_state(url: str, ranker: str, since: int = 0) -> int:

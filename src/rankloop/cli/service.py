@@ -85,7 +85,8 @@ def serve(
         sys.stderr.write(f"\nReady when {url}/readyz says so. Then, in another terminal:\n\n{lines(url)}\n")
     # Once all is drained and saved, the server raises the signal again for whoever had it before: a clean end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    run(chosen, sockets)
+    if code := run(chosen, sockets):
+        sys.exit(code)
 
 
 @keys.command

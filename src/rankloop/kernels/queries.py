@@ -112,6 +112,18 @@ def touch(older: Array, newer: Array, ends: Array, slot: int) -> None:
 
 
 @jit
+def newest(older: Array, ends: Array, count: int) -> Array:
+    """The `count` newest slots of a chain, or all if there are fewer; the newest last."""
+    slots = np.empty(count, np.int64)
+    slot, found = ends[1], 0
+    while slot != NONE and found < count:
+        found += 1
+        slots[count - found] = slot
+        slot = older[slot]
+    return slots[count - found :]
+
+
+@jit
 def chain_ends(older: Array, newer: Array) -> tuple[int, int]:
     """The oldest and the newest slot of a chain through all slots, (-1, -1) if these are not the links of one."""
     n = older.size

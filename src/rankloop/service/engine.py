@@ -1,8 +1,9 @@
-"""The engine: ranks, takes feedback, and keeps what others learn in step. Knows nothing of HTTP.
+"""The engine: what a process that ranks does. Knows nothing of HTTP.
 
-A request to rank is: candidates -> array -> the learner in a thread, with a deadline -> impression appended and
-committed -> answer. A feedback is: events joined and committed -> answer; learning happens behind it, in the one
-process that holds the ranker's lease (`learning/`).
+A request to rank is: candidates -> the published model, asked right here -> impression to the writer -> answer, once it
+is committed. There is no lock and no other thread on that road but the writer's; a learner that is slow, or that others
+have brought, is asked in threads of its own, with a deadline. A feedback is: events joined and committed -> answer;
+learning happens behind it, in another process or another thread (`learning/`), and comes back by `take`.
 """
 
 from __future__ import annotations
@@ -10,42 +11,43 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
 from rankloop.errors import InvalidInput, RankloopError
-from rankloop.service import identity
 from rankloop.service.errors import Conflict, OverLimit, StoreUnavailable, TooSlow, UnknownRanker
 from rankloop.service.experiments import evidence, mixing
 from rankloop.service.keys import Keys
-from rankloop.service.learning.fold import Learning
-from rankloop.service.learning.housekeeping import Housekeeping
+from rankloop.service.learning.channel import Inbox
+from rankloop.service.learning.learning import Learning
+from rankloop.service.live_rankers import LiveRankers
+from rankloop.service.process import Process
 from rankloop.service.ranking import model as models
-from rankloop.service.ranking.features import Schema
-from rankloop.service.ranking.live_ranker import HANGING, LiveRanker
+from rankloop.service.ranking.exposure import Mix
+from rankloop.service.ranking.in_flight import HANGING
+from rankloop.service.ranking.live_ranker import BLOCK, Answered, LiveRanker
+from rankloop.service.ranking.model import Ranked
 from rankloop.service.ranking.pending import PendingRanking
-from rankloop.service.ranking.pool import Pool
+from rankloop.service.repeating import Repeating
 from rankloop.service.settings import Settings
-from rankloop.service.store import NewEvent, Writer, admin, keys, log, open_database, schema, trials
-from rankloop.service.store.ids import new_id
-from rankloop.service.store.log import Closing, Receipts
-from rankloop.service.telemetry.history import History
-from rankloop.service.telemetry.metrics import Metrics, process_memory
-from rankloop.service.telemetry.position_counts import PositionCounts
+from rankloop.service.store import NewEvent, admin, keys, log
+from rankloop.service.store.log import Receipts, Stored
+from rankloop.service.store.writer import Write
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
 WARM_SECONDS = 60.0  # that one waits for a learner to warm up; until it is warm it is not asked
-NUMBERS = 1024  # impression numbers a process reserves at a time
+CURRENT_SECONDS = 5.0  # that an operation waits for whoever learns to save what is learned
+PROBE = 0.25  # seconds between requests that try a store which did not answer the last ones
+_NOBODY = nullcontext()  # waits in a thread
 logger = logging.getLogger("rankloop")
 
 
-class Engine:
+class Engine(Process):
     """One process's share of the service.
 
     Parameters
@@ -54,57 +56,53 @@ class Engine:
         Where the store is, and the limits.
     clock
         Time of day; tests move it.
+    inbox
+        From the process that learns on this machine. None: this process learns itself, unless the setting `learn` says
+        that it should not.
     """
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        self.settings, self.clock = settings, clock
-        self.machine = identity.machine()
-        self.worker = f"{self.machine}:{os.getpid()}:{new_id()[-6:]}"
-        self.metrics = Metrics()
-        self.position_counts = PositionCounts()
-        self.history = History()
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time, inbox: Inbox | None = None) -> None:
+        super().__init__(settings, clock)
         self.keys = Keys(settings, clock)
-        self.rankers: dict[str, LiveRanker] = {}
-        self.database = open_database(settings.store)
-        self.pool = Pool(4)
+        self.rankers = LiveRankers(self)
         self.draining = False
         self.warm = threading.Event()
-        self._loading = threading.RLock()
+        self.inbox = inbox
+        self.learning = Learning(self, self.rankers.take) if inbox is None and settings.learn else None
+        self._refresh = Repeating("refresh", settings.beat_seconds, self.refresh, self.database)
+        self._refreshing = threading.Lock()
         self._warmed: set[bytes] = set()
-        self._reserving: dict[str, asyncio.Lock] = {}
-        self.writer: Writer
-        self.learning: Learning
-        self.housekeeping: Housekeeping
+        self._warming: set[str] = set()  # rankers that a thread warms up
+        self._reserving: dict[str, Write[int | None]] = {}
+        self._stalled = 0.0  # when the store was last tried in vain (monotonic); 0: it answers
 
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bring the store up to date, load every ranker, take leases, begin to learn; kernels warm up behind."""
+        """Bring the store up to date, load every ranker, begin to learn; kernels warm up behind."""
         sys.setswitchinterval(SWITCH)
-        schema.migrate(self.database)
-        self.metrics.gauge("process_start_time_seconds", time.time())
-        self.writer = Writer(self.database, identity.kinds(), self._committed, self._store_error, self.clock)
-        if self.settings.parsed_keys():
-            self.writer.do(lambda connection: keys.remember(connection, self.clock()))
-        self.learning, self.housekeeping = Learning(self), Housekeeping(self)
-        self.housekeeping.cycle()
-        self.learning.start()
-        self.housekeeping.start()
+        self.open()
+        self.refresh()
+        if self.learning is not None:
+            self.learning.start()
+        self._refresh.start()
         threading.Thread(target=self._warm_up, name="rankloop-warm-up", daemon=True).start()
 
     def stop(self) -> None:
-        """Learn what is logged, save it, give the leases back."""
+        """Learn what is logged, if that happens here; save it, give the leases back."""
         self.draining = True
-        self.housekeeping.stop()
-        self.learning.stop()
+        self._refresh.stop()
+        if self.learning is not None:
+            self.learning.stop()
         try:
-            self.history.store(self)
+            self.count_answered()
+            self.history.store(self.writer, self.clock())
             self.writer.do(lambda connection: admin.release(connection, self.worker))
         except (RankloopError, TimeoutError) as error:
-            logger.warning("leases could not be given back: %s", error)
-        self.writer.close()
-        self.pool.close()
-        self.database.close()
+            logger.warning("the last counts could not be stored: %s", error)
+        for live in list(self.rankers.values()):
+            live.close()
+        self.close()
 
     @property
     def ready(self) -> str | None:
@@ -112,6 +110,43 @@ class Engine:
         if self.draining:
             return "stopping"
         return None if self.warm.is_set() else "warming up: kernels are being compiled or loaded"
+
+    def cycle(self) -> None:
+        """Look at the store now rather than in a second: what is new, who learns what."""
+        self.refresh()
+        if self.learning is not None:
+            self.learning.heartbeat.beat()
+            self.learning.housekeeping.cycle()
+            self.learning.wake.set()
+        elif self.inbox is not None:
+            self.inbox.look()
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Follow the process that learns, from now on and in this loop: where requests are ranked."""
+        if self.inbox is not None:
+            inbox, take = self.inbox, self.rankers.take
+            self.rankers.behind = inbox.want_all
+            loop.add_reader(inbox.fileno(), lambda: inbox.read(take))
+            inbox.hello()
+
+    def refresh(self) -> None:
+        """Keep up: keys, rankers that were changed, what other machines have learned; tell what was counted."""
+        with self._refreshing:
+            if self.learning is None:  # else its heartbeat tells
+                report = self.report()
+                self.writer.do(lambda c: admin.beat(c, self.worker, self.machine, False, report))
+                self.history.store(self.writer, self.clock())
+            self.keys.refresh(self.database.read(keys.known))
+            self.rankers.sync()
+            self.rankers.newer()
+        self.warm_new()
+
+    def wake_learner(self) -> None:
+        """There is something to learn, or to save."""
+        if self.learning is not None:
+            self.learning.wake.set()
+        elif self.inbox is not None:
+            self.inbox.wake()
 
     def _warm_up(self) -> None:
         evidence.warm()
@@ -122,12 +157,20 @@ class Engine:
         gc.freeze()
         self.warm.set()
         logger.info("ready: kernels are warm")
-        for live in list(self.rankers.values()):  # those made meanwhile, which `load` left to this thread
-            if not live.warm:
-                self.warm_ranker(live)
+        self.warm_new()
+
+    def warm_new(self) -> None:
+        """Begin to warm up rankers that came after the start; nobody waits for it."""
+        if self.warm.is_set():
+            for live in list(self.rankers.values()):
+                if not live.warm:
+                    self.warm_ranker(live, patience=0.0)
 
     def warm_ranker(self, live: LiveRanker, patience: float | None = None) -> None:
         """Make sure that no request waits for a compiler. A learner may hang here, too: in a thread of its own."""
+        if live.row.name in self._warming:
+            return
+        self._warming.add(live.row.name)
         thread = threading.Thread(target=self._warm_one, args=(live,), name="rankloop-warm-one", daemon=True)
         thread.start()
         thread.join(WARM_SECONDS if patience is None else patience)
@@ -141,51 +184,12 @@ class Engine:
                 logger.exception("ranker %s: its learner failed while warming up", live.row.name)
             self._warmed.add(key)
         live.warm = True
-
-    # -- loading ---------------------------------------------------------------------------------------------------
-
-    def sync(self) -> None:
-        """Load rankers that are new or have changed in the store, drop those that are gone."""
-        with self._loading:
-            wanted = self.database.read(admin.revisions)
-            for name in set(self.rankers).difference(wanted):
-                del self.rankers[name]
-            for name, revision in wanted.items():
-                live = self.rankers.get(name)
-                if live is None or live.row.revision != revision:
-                    try:
-                        self.load(name, patience=0.0)  # leases do not wait for a compiler
-                    except StoreUnavailable:
-                        raise
-                    except RankloopError as error:  # one ranker's trouble is not another's
-                        logger.error("ranker %s cannot be loaded: %s", name, error)
+        self._warming.discard(live.row.name)
 
     def load(self, name: str, patience: float | None = None) -> LiveRanker | None:
-        """Read a ranker and, if it has another state than the one in memory, its snapshot."""
-        with self._loading:
-            row, snapshot, version, found = self.database.read(lambda connection: _stored(connection, name))
-            if row is None or snapshot is None:
-                self.rankers.pop(name, None)
-                return None
-            live = self.rankers.get(name)
-            fixed = models.fixed_part(row.spec)
-            same = live is not None and live.model.generation == snapshot.generation
-            if live is None or not same or models.fixed_part(live.row.spec) != fixed or live.row.created != row.created:
-                what = f"ranker {name!r}, snapshot {snapshot.seq}"
-                model = models.load_model(row.spec, snapshot.generation, snapshot.seq, snapshot.state, what)
-                fresh = LiveRanker(row, model)
-                if live is not None:
-                    fresh.held, fresh.counts = live.held, live.counts
-                    fresh.warm = live.warm and models.fixed_part(live.row.spec) == fixed
-                live = fresh
-            if row.serving is None:
-                live.pinned = None
-            elif version is not None and (live.pinned is None or live.row.serving != row.serving):
-                live.pinned = models.load_model(row.spec, -1, version[0], version[1], f"{name!r}, v{row.serving}")
-            live.row, live.trials = row, mixing.opened(self.database, live, row, found)
-            live.schema = Schema(row.spec)  # defaults may change at any time
-            self.rankers[name] = live
-        if self.warm.is_set() and not live.warm:
+        """A ranker as it is in the store now; `patience` is for its kernels."""
+        live = self.rankers.load(name)
+        if live is not None and not live.warm and self.warm.is_set():
             self.warm_ranker(live, patience)
         return live
 
@@ -216,7 +220,7 @@ class Engine:
     async def rank(self, name: str, body: bytes, explain: bool = False) -> bytes:
         """The answer to a request, as JSON: stored before it is returned."""
         start = time.perf_counter()
-        live = await self.find(name)
+        live = self.rankers.get(name) or await self.find(name)
         try:
             call = live.schema.parse(body)
         except InvalidInput:
@@ -226,29 +230,24 @@ class Engine:
                 raise
             live = newer
             call = live.schema.parse(body)
-        spec, row, limit = live.row.spec, live.row, self.settings.max_candidates
+        limit = self.settings.max_candidates
         if len(call.ids) > limit:
             raise OverLimit(f"{len(call.ids)} candidates; the limit max_candidates is {limit}: send the best of them")
         candidates = live.schema.candidates(call)
-        number = live.number()
-        if number is None:
-            number = await self._reserve(live)
-        pending = PendingRanking(live, row, call, candidates, min(call.k or spec.k, candidates.n), number, self.clock)
-        reason = "store" if number is None else None if live.warm else "warming-up"
-        if live.hanging >= HANGING:
-            reason = "hanging"
-        if reason is None:
-            reason = await self._ask(pending, live.schema.names if explain else None)
-        if reason is not None:
-            pending = pending.fall_back(reason)
-        if number is None:  # not even a number could be had: the store is down
+        number = live.numbers.take()
+        if number is None or live.numbers.low:
+            number = await self._reserved(live, number)
+        pending = PendingRanking(live, call, candidates, number, self.clock)
+        if number is None or not self._store_answers():
             return self._unstored(live, pending)
-        write = pending.write or pending.store(self.writer)
+        ranked, mix, reason = await self._ranked(pending, live.schema.names if explain else None)
+        write = self.writer.impression(pending.impression(ranked, mix, reason), asyncio.get_running_loop())
         try:
-            stored = await write.done(self.settings.store_timeout_ms / 1e3)
+            stored: Stored = await write.done(self.settings.store_timeout_ms / 1e3)
         except (TimeoutError, StoreUnavailable):
-            write.abandoned = True
+            write.abandoned, self._stalled = True, time.monotonic()
             return self._unstored(live, pending)
+        self._stalled = 0.0
         if not stored.fresh:
             if not stored.same_request:
                 raise Conflict(
@@ -256,74 +255,102 @@ class Engine:
                     "give every request its own"
                 )
             return stored.answer
-        self._count_ranked(live, pending.explored, pending.k, reason, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        live.answered.append(Answered(pending.row.spec.exposure, pending.k, ranked.choice.explored, reason, seconds))
         return stored.answer
 
-    async def _ask(self, pending: PendingRanking, names: list[str] | None) -> str | None:
-        """Let the learner rank in a thread; None if it has, else why not. The list is on its way to the store then."""
+    async def _ranked(self, pending: PendingRanking, names: list[str] | None) -> tuple[Ranked, Mix | None, str | None]:
+        """A list, what it was mixed with, and why it is the caller's own order, if it is."""
         live, spec, number = pending.live, pending.row.spec, pending.number
         served = live.serving
         assert number is not None
-        drawn = None if live.trials is None else live.trials.draw(number, pending.k, pending.row)
+        reason = "damaged" if served is None else None if live.warm else "warming-up"
+        if live.hanging >= HANGING:
+            reason = "hanging"
+        if served is None or reason is not None:
+            return pending.base(), None, reason
+        trials = self.rankers.trials.get(live.row.name)
+        drawn = None if trials is None else trials.draw(number, pending.k, pending.row)
 
-        def work() -> None:
+        def work(asked: AbstractContextManager[None]) -> tuple[Ranked, Mix | None]:
             mix = None if drawn is None else mixing.prepared(drawn, pending, self.rankers, self.metrics)
-            with live.asked(number):
-                pending.ranked(served.rank(pending.candidates, pending.k, number, spec, names, mix), mix)
-                pending.store(self.writer)
+            with asked:
+                began = time.perf_counter()
+                ranked = served.rank(pending.candidates, pending.k, number, spec, names, mix)
+                live.took(time.perf_counter() - began)
+            return ranked, mix
 
         try:
-            await self.pool.run(work, spec.timeout_ms / 1e3)
-            return None
+            if live.inline and (drawn is None or drawn.trial.inline(self.rankers)):
+                return *work(_NOBODY), None
+            return *await live.pool.run(lambda: work(live.asked(number)), spec.timeout_ms / 1e3), None
         except (TimeoutError, TooSlow):
-            pending.give_up()
             live.given_up(number)
-            served.abandon(number)
             if drawn is not None:
-                drawn.trial.abandon(live.row.name, number)
-            return "timeout"
+                drawn.trial.given_up(number)
+            return pending.base(), None, "timeout"
         except Exception as error:
-            pending.give_up()
             logger.warning("ranker %s: the learner failed to rank: %s", live.row.name, error)
-            return "error"
+            return pending.base(), None, "error"
 
-    async def _reserve(self, live: LiveRanker) -> int | None:
-        """Reserve impression numbers: one caller asks the store, the others wait for it."""
-        name = live.row.name
-        async with self._reserving.setdefault(name, asyncio.Lock()):
-            number = live.number()
-            if number is not None:
-                return number
-            loop = asyncio.get_running_loop()
-            write = self.writer.run(lambda connection: log.reserve_numbers(connection, name, NUMBERS), loop)
-            try:
-                first = await write.done(self.settings.store_timeout_ms / 1e3)
-            except (TimeoutError, StoreUnavailable):
-                return None
-            if first is None:
-                raise UnknownRanker(f"ranker {name!r} has been deleted")
-            live.refill(first, NUMBERS)
-            return live.number()
+    async def _reserved(self, live: LiveRanker, number: int | None) -> int | None:
+        """Ask for more numbers, once for all who need some; wait for them only if there is none left."""
+        name, loop = live.row.name, asyncio.get_running_loop()
+        write = self._reserving.get(name)
+        if write is None or write.loop is not loop:
+            write = self.writer.run(lambda connection: log.reserve_numbers(connection, name, BLOCK), loop)
+            self._reserving[name] = write
+            assert write.waiter is not None
+            write.waiter.add_done_callback(lambda done: self._refill(live, write, done))
+        if number is not None:
+            return number
+        assert write.waiter is not None
+        try:
+            first = await asyncio.wait_for(asyncio.shield(write.waiter), self.settings.store_timeout_ms / 1e3)
+        except (TimeoutError, StoreUnavailable):
+            self._stalled = time.monotonic()
+            return None
+        if first is None:
+            raise UnknownRanker(f"ranker {name!r} has been deleted")
+        return live.numbers.take()
+
+    def _refill(self, live: LiveRanker, write: Write[int | None], done: asyncio.Future[int | None]) -> None:
+        if self._reserving.get(live.row.name) is write:
+            del self._reserving[live.row.name]
+        if not done.cancelled() and done.exception() is None and (first := done.result()) is not None:
+            live.numbers.refill(first)
+
+    def _store_answers(self) -> bool:
+        """Whether to wait for the store. While it stands still nobody does, but for one who tries now and then."""
+        if not self._stalled:
+            return True
+        now = time.monotonic()
+        if now - self._stalled < PROBE:
+            return False
+        self._stalled = now
+        return True
 
     def _unstored(self, live: LiveRanker, pending: PendingRanking) -> bytes:
         """The base order, for showing only: the store is down, so there is no impression to report on."""
-        live.counts["fallbacks"] += 1
-        self.history.ranked(live.row.name, pending.k, 0, True)
-        self.metrics.count("rank_requests_total", ranker=live.row.name, exposure=live.row.spec.exposure)
-        self.metrics.count("rank_fallbacks_total", ranker=live.row.name, reason="store")
+        live.answered.append(Answered(pending.row.spec.exposure, pending.k, 0, "store", None))
         return pending.unstored()
 
-    def _count_ranked(self, live: LiveRanker, explored: int, k: int, reason: str | None, seconds: float) -> None:
-        name, metrics = live.row.name, self.metrics
-        live.counts["ranked"] += 1
-        metrics.count("rank_requests_total", ranker=name, exposure=live.row.spec.exposure)
-        metrics.observe("rank_seconds", seconds, ranker=name)
-        metrics.count("ranked_positions_total", k, ranker=name)
-        metrics.count("explored_positions_total", explored, ranker=name)
-        self.history.ranked(name, k, explored, reason is not None)
-        if reason is not None:
-            live.counts["fallbacks"] += 1
-            metrics.count("rank_fallbacks_total", ranker=name, reason=reason)
+    def count_answered(self) -> None:
+        """Count what was answered since the last time: not where requests wait for it."""
+        for live in list(self.rankers.values()):
+            name, answered, metrics = live.row.name, live.answered, self.metrics
+            while answered:
+                exposure, k, explored, reason, seconds = answered.popleft()
+                metrics.count("rank_requests_total", ranker=name, exposure=exposure)
+                self.history.ranked(name, k, explored, reason is not None)
+                if seconds is not None:
+                    live.counts["ranked"] += 1
+                    metrics.observe("rank_seconds", seconds, ranker=name)
+                    metrics.count("ranked_positions_total", k, ranker=name)
+                    metrics.count("explored_positions_total", explored, ranker=name)
+                if reason is not None:
+                    live.counts["fallbacks"] += 1
+                    metrics.count("rank_fallbacks_total", ranker=name, reason=reason)
 
     # -- feedback --------------------------------------------------------------------------------------------------
 
@@ -335,46 +362,33 @@ class Engine:
             self.metrics.count("feedback_events_total", ranker=name, status=receipt.status)
             if name in self.rankers:
                 self.rankers[name].counts[receipt.status] += 1
-        self.closed(found.closings)
+        if found.closings:
+            self.count_closed(found.closings)
+            self.wake_learner()
         self.metrics.observe("feedback_seconds", time.perf_counter() - start)
         return found
 
-    def closed(self, closings: Sequence[Closing]) -> None:
-        """Count outcomes and wake the learner."""
-        for closing in closings:
-            name, kind, values, length = closing
-            self.metrics.count("outcomes_total", ranker=name, kind=kind)
-            self.position_counts.add(name, values, length)
-            self.history.closed(closing)
-        if closings:
-            self.learning.wake.set()
-
-    # -- metrics ---------------------------------------------------------------------------------------------------
-
     def report(self) -> bytes:
-        """This process's metrics."""
-        self.position_counts.flush(self.metrics)
-        self.metrics.gauge("process_resident_memory_bytes", process_memory())
-        return self.metrics.report()
+        """This process's metrics, up to this moment."""
+        self.count_answered()
+        return super().report()
 
-    def _committed(self, count: int, seconds: float) -> None:
-        self.metrics.observe("store_commit_seconds", seconds)
-        self.metrics.observe("store_batch_size", count)
-
-    def _store_error(self, kind: str) -> None:
-        self.metrics.count("store_errors_total", kind=kind)
-
-
-class _Stored(NamedTuple):
-    row: admin.Ranker | None
-    snapshot: admin.Snapshot | None
-    version: tuple[int, bytes] | None
-    running: list[trials.Trial]
-
-
-def _stored(connection: Any, name: str) -> _Stored:
-    row = admin.ranker(connection, name)
-    if row is None:
-        return _Stored(None, None, None, [])
-    version = None if row.serving is None else admin.version_state(connection, name, row.serving)
-    return _Stored(row, admin.snapshot(connection, name), version, trials.running(connection, name))
+    def current(self, name: str, patience: float = CURRENT_SECONDS) -> tuple[int, bytes]:
+        """What is learned of a ranker up to this moment, from whoever learns it; if that takes too long, what was saved
+        last. Blocking: call in a thread."""
+        wanted = self.writer.do(lambda connection: log.want(connection, name))
+        self.wake_learner()
+        end = time.monotonic() + patience
+        while True:
+            found = self.database.read(lambda c: admin.snapshot_seqs(c).get(name))
+            if wanted is None or found is None:
+                raise UnknownRanker(f"ranker {name!r} has been deleted")
+            if found[1] >= wanted or time.monotonic() > end:
+                break
+            time.sleep(0.005)
+        if found[1] < wanted:
+            logger.warning("ranker %s: only %d of %d outcomes are in what was saved last", name, found[1], wanted)
+        saved = self.database.read(lambda c: admin.snapshot(c, name))
+        if saved is None:
+            raise UnknownRanker(f"ranker {name!r} has been deleted")
+        return saved.seq, saved.state

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging.config
 import os
+import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -15,13 +19,17 @@ from rankloop.errors import InvalidParameter
 from rankloop.service.engine import Engine
 from rankloop.service.http.app import create_served
 from rankloop.service.http.protocol import BoundedProtocol
+from rankloop.service.learning import standalone
+from rankloop.service.learning.channel import Inbox
 from rankloop.service.listening import taken
 from rankloop.service.operations.rankers import complete
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.settings import Settings, is_loopback
 from rankloop.service.store import Writer, admin, keys, open_database, schema
+from rankloop.service.supervisor import Supervisor
 from rankloop.service.wire.rankers import Spec
 
+BEAT = 0.5  # seconds between signs of life to the supervisor
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -34,24 +42,44 @@ LOGGING: dict[str, Any] = {
 }
 
 
-def serve(settings: Settings, sockets: list[socket.socket] | None = None) -> None:
-    """Serve until SIGTERM or Ctrl-C; requests in flight are finished, what was learned is saved.
+def serve(settings: Settings, sockets: list[socket.socket] | None = None) -> int:
+    """Serve until SIGTERM or Ctrl-C; requests in flight are finished, what was learned is saved. The exit code.
 
     `sockets` are those of `listening.taken`, if the port was taken before.
     """
     prepare(settings)
     sockets = sockets or taken(settings)
-    options = server_options(settings)
-    if settings.workers == 1:
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(uvicorn.Config(create_served(engine=Engine(settings)), **options)).run(sockets)
-        return
-    # Several processes share a socket that their parent makes: give ours back for it.
-    options["port"] = sockets[0].getsockname()[1]
-    for one in sockets:
-        one.close()
-    os.environ.update(settings.environment())  # how the workers learn of the settings
-    uvicorn.run("rankloop.service.http.app:create_served", factory=True, workers=settings.workers, **options)
+    logging.config.dictConfig(LOGGING)
+    if hasattr(os, "fork") and (settings.learn_in == "process" or settings.workers > 1):
+        return Supervisor(settings, sockets, rank, standalone.run).run()
+    if settings.workers > 1:
+        raise InvalidParameter(f"workers is {settings.workers}, but processes cannot be forked here; give 1")
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(uvicorn.Config(create_served(engine=Engine(settings)), **server_options(settings))).run(sockets)
+    return 0
+
+
+def rank(settings: Settings, sockets: list[socket.socket], end: socket.socket | None, beat: Callable[[], None]) -> None:
+    """What a process does that ranks, under a supervisor: serve until SIGTERM, and give signs of life from its loop."""
+    inbox = None if end is None else Inbox(end)
+    engine = Engine(settings, inbox=inbox)
+    app = create_served(engine=engine, on_loop=partial(_beat_in, beat))
+    server = uvicorn.Server(uvicorn.Config(app, **server_options(settings)))
+    server.run(sockets)
+    if not server.started:
+        raise SystemExit(3)
+
+
+def _beat_in(beat: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+    supervisor = os.getppid()
+
+    def again() -> None:
+        beat()
+        if os.getppid() != supervisor:  # it has gone without a word: nobody else would end this process
+            os.kill(os.getpid(), signal.SIGTERM)
+        loop.call_later(BEAT, again)
+
+    again()
 
 
 def server_options(settings: Settings) -> dict[str, Any]:

@@ -43,6 +43,9 @@ class Settings:
     version_seconds: float = _setting(3600.0, "how often a version is kept by itself, if anything was learned")
     keep_versions: int = _setting(24, "how many of those are kept; versions made on request stay")
     lease_seconds: float = _setting(3.0, "a learning process silent for so long is replaced")
+    learn_seconds: float = _setting(30.0, "a learner that takes longer over one outcome hangs: it is passed over")
+    learn_in: str = _setting("process", "process: learning has a process of its own; thread: it has none")
+    watchdog_seconds: float = _setting(15.0, "a process whose loop stands still for so long is replaced; 0: never")
     retention_days: float = _setting(30.0, "impressions and events older than this are deleted; 0 keeps them for ever")
     store_timeout_ms: float = _setting(1000.0, "a store slower than this gives your order, without an impression")
     notice_seconds: float = _setting(0.0, "how long /readyz says no after SIGTERM before the listener closes")
@@ -63,12 +66,20 @@ class Settings:
             "max_features",
             "max_events",
             "lease_seconds",
+            "learn_seconds",
         ):
             if getattr(self, name) <= 0:
                 raise InvalidParameter(f"setting {name} is {getattr(self, name)}; it must be above 0")
         if self.port > 65535:
             raise InvalidParameter(f"setting port is {self.port}; ports end at 65535")
+        if self.learn_in not in ("process", "thread"):
+            raise InvalidParameter(f"setting learn_in is {self.learn_in!r}; it must be process or thread")
         self.parsed_keys()
+
+    @property
+    def beat_seconds(self) -> float:
+        """How often a process says that it lives, and looks what is new."""
+        return min(self.refresh_seconds, self.lease_seconds / 3)
 
     def parsed_keys(self) -> dict[str, frozenset[str]]:
         """Token -> scopes."""

@@ -130,6 +130,14 @@ class BatchRank:
         batches, rule = (homes, spans, stages, begun, shows, wins, clock), (self._variant(), log(self.horizon))
         kernels.update(*batches, numbers, stamps, clicks, *rule)
 
+    def part(self, queries: int) -> dict[str, Array]:
+        """What is known of so many queries, those learned from last."""
+        return self.queries_.part(queries)
+
+    def take(self, part: Mapping[str, Array]) -> None:
+        """Follow another learner by a part of what it knows."""
+        self.queries_.take(part)
+
     def state(self) -> dict[str, Array]:
         """The batches and counts of each query."""
         return self.queries_.state()

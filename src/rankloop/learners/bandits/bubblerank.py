@@ -182,6 +182,14 @@ class BubbleRank:
         places, leads, duels = self.queries_.of(slot)
         kernels.update(places, leads, duels, numbers, fresh, above, flags, parity, clicks, bar)
 
+    def part(self, queries: int) -> dict[str, Array]:
+        """What is known of so many queries, those learned from last."""
+        return self.queries_.part(queries)
+
+    def take(self, part: Mapping[str, Array]) -> None:
+        """Follow another learner by a part of what it knows."""
+        self.queries_.take(part)
+
     def state(self) -> dict[str, Array]:
         """The base list and the pairs of each query."""
         return self.queries_.state()

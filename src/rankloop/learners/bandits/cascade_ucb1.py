@@ -108,6 +108,14 @@ class CascadeUCB1:
         shows, wins = self.queries_.of(slot)
         kernels.count(numbers, clicks, shows, wins)
 
+    def part(self, queries: int) -> dict[str, Array]:
+        """What is known of so many queries, those learned from last."""
+        return self.queries_.part(queries)
+
+    def take(self, part: Mapping[str, Array]) -> None:
+        """Follow another learner by a part of what it knows."""
+        self.queries_.take(part)
+
     def state(self) -> dict[str, Array]:
         """The counts of each query."""
         return self.queries_.state()

@@ -120,6 +120,14 @@ class TopRank:
         leads, duels = self.queries_.of(slot)
         kernels.update(leads, duels, numbers, blocks, clicks, self._bar())
 
+    def part(self, queries: int) -> dict[str, Array]:
+        """What is known of so many queries, those learned from last."""
+        return self.queries_.part(queries)
+
+    def take(self, part: Mapping[str, Array]) -> None:
+        """Follow another learner by a part of what it knows."""
+        self.queries_.take(part)
+
     def state(self) -> dict[str, Array]:
         """The pairs of each query."""
         return self.queries_.state()

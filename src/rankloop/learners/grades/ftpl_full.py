@@ -125,6 +125,14 @@ class FTPLFull:
             grades, world.key, first, sums, weights, rule, orders
         )
 
+    def part(self, queries: int) -> dict[str, Array]:
+        """What is known of so many queries, those learned from last."""
+        return self.queries_.part(queries)
+
+    def take(self, part: Mapping[str, Array]) -> None:
+        """Follow another learner by a part of what it knows."""
+        self.queries_.take(part)
+
     def state(self) -> dict[str, Array]:
         """The table of queries."""
         return self.queries_.state()

@@ -170,6 +170,14 @@ class RTopKItems:
         board = ftpl.Board(*(np.full(sizes[field.per], field.start, field.dtype) for field in FIELDS.values()))
         return lambda grades, first, orders: topk_loop.items_rounds(grades, world.key, first, board, rule, orders)
 
+    def part(self, queries: int) -> dict[str, Array]:
+        """What is known of so many queries, those learned from last."""
+        return self.queries_.part(queries)
+
+    def take(self, part: Mapping[str, Array]) -> None:
+        """Follow another learner by a part of what it knows."""
+        self.queries_.take(part)
+
     def state(self) -> dict[str, Array]:
         """The table of queries."""
         return self.queries_.state()

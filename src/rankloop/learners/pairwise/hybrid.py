@@ -132,6 +132,15 @@ class Hybrid(PairRank):
             precision += (1.0 - self.forget) / self.memory
         pairwise.remember_shown(rows, self.theta_, own, precision, numbers, pairs, weights)
 
+    def part(self, queries: int) -> dict[str, Array]:
+        """What holds for all queries, and what is remembered of so many, those learned from last."""
+        return {**state_of(self), **{f"{PREFIX}{name}": array for name, array in self._memory.part(queries).items()}}
+
+    def take(self, part: Mapping[str, Array]) -> None:
+        """Follow another learner by a part of what it knows."""
+        super().load({name: array for name, array in part.items() if not name.startswith(PREFIX)})
+        self._memory.take({n.removeprefix(PREFIX): array for n, array in part.items() if n.startswith(PREFIX)})
+
     def state(self) -> dict[str, Array]:
         """θ, the confidence matrix and what is remembered."""
         return {**state_of(self), **{f"{PREFIX}{name}": array for name, array in self._memory.state().items()}}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from rankloop.errors import InvalidInput, RankloopError
-from rankloop.service.errors import StoreUnavailable, TooSlow
+from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking.exposure import Mix
-from rankloop.service.ranking.live_ranker import HANGING, InFlight, LiveRanker
+from rankloop.service.ranking.in_flight import HANGING, InFlight
+from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model, load_model
 from rankloop.service.ranking.pending import PendingRanking
 from rankloop.service.store import admin
@@ -24,7 +24,6 @@ from rankloop.service.wire.basics import Exposure
 from rankloop.streams import Streams
 from rankloop.types import Array
 
-PATIENCE = 0.25  # of a request's time-out, which the rival's learner may take to come free
 logger = logging.getLogger("rankloop")
 
 
@@ -46,7 +45,6 @@ class LiveTrial(InFlight):
         super().__init__()
         self.row, self.exposure, self.version = row, exposure, version
         self.probabilistic = row.terms.mixing == "probabilistic"
-        self._rival: Model | None = None  # the one that was asked last
 
     def mix(self, coins: Array, pending: PendingRanking, number: int, rankers: Mapping[str, LiveRanker]) -> Mix:
         """What to mix the list of this request with."""
@@ -56,10 +54,16 @@ class LiveTrial(InFlight):
             if self.hanging >= HANGING:
                 raise Skipped("hanging")
             with self.asked(number):
-                rival = self._best(pending, number, rankers)
+                rival = self._best(pending, rankers)
         return Mix(self.row.id, self.exposure, rival, coins, self.probabilistic)
 
-    def _best(self, pending: PendingRanking, number: int, rankers: Mapping[str, LiveRanker]) -> Array:
+    def inline(self, rankers: Mapping[str, LiveRanker]) -> bool:
+        """Whether the rival may be asked where requests are read."""
+        against = self.row.terms.against
+        rival = rankers.get(against) if isinstance(against, str) else None
+        return rival is None or rival.inline
+
+    def _best(self, pending: PendingRanking, rankers: Mapping[str, LiveRanker]) -> Array:
         """(k,) the rival's list."""
         live, spec, against = pending.live, pending.row.spec, self.row.terms.against
         model, candidates = live.model if against == "live" else self.version, pending.candidates
@@ -72,21 +76,9 @@ class LiveTrial(InFlight):
             except RankloopError:
                 raise Skipped("features") from None
             model = other.serving
-        assert model is not None
-        self._rival = model
-        try:
-            patience = PATIENCE * spec.timeout_ms / 1e3
-            return model.best(
-                candidates, pending.k, self.exposure, spec.displacement, (pending.row.name, number), patience
-            )
-        except TooSlow:
-            raise Skipped("busy") from None
-
-    def abandon(self, name: str, number: int) -> None:
-        """Nobody waits for this list any more; the rival's learner may hang."""
-        self.given_up(number)
-        if self._rival is not None:
-            self._rival.abandon((name, number))
+        if model is None:
+            raise Skipped("damaged")
+        return model.best(candidates, pending.k, self.exposure, spec.displacement)
 
 
 class Trials:
@@ -99,26 +91,24 @@ class Trials:
         self.revision = row.revision
         self.trials = sorted(trials, key=lambda one: one.row.kind != "guardrail")
         self._streams = Streams(row.spec.seed)
-        self._lock = threading.Lock()
 
     def draw(self, number: int, k: int, row: Ranker) -> Drawn | None:
         """The trial that impression `number` takes part in, if any."""
         if row.revision != self.revision:  # the ranker is being changed: these may be trials of what it was
             return None
-        with self._lock:
-            generator = self._streams.at("mix", number)
-            place = generator.random()
-            for trial in self.trials:
-                if place < trial.row.terms.share:
-                    shape = (2, k) if trial.probabilistic else (k,)
-                    return Drawn(trial, generator.random(shape))
-                place -= trial.row.terms.share
+        generator = self._streams.at("mix", number)
+        place = generator.random()
+        for trial in self.trials:
+            if place < trial.row.terms.share:
+                shape = (2, k) if trial.probabilistic else (k,)
+                return Drawn(trial, generator.random(shape))
+            place -= trial.row.terms.share
         return None
 
 
-def opened(database: Database, live: LiveRanker, row: Ranker, found: Sequence[Trial]) -> Trials | None:
+def opened(database: Database, before: Trials | None, row: Ranker, found: Sequence[Trial]) -> Trials | None:
     """The trials of a ranker that go on, with the versions they need; those that are open already stay so."""
-    known = {one.row.id: one for one in live.trials.trials} if live.trials else {}
+    known = {one.row.id: one for one in before.trials} if before else {}
     trials = []
     for one in found:
         version, against = known[one.id].version if one.id in known else None, one.terms.against

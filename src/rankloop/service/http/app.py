@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -45,23 +45,33 @@ class CountRequests:
         await self.app(scope, receive, counted)
 
 
-def create_served(settings: Settings | None = None, engine: Engine | None = None) -> Doors:
+def create_served(
+    settings: Settings | None = None,
+    engine: Engine | None = None,
+    on_loop: Callable[[asyncio.AbstractEventLoop], None] = lambda _: None,
+) -> Doors:
     """The application as it is served: behind its doors, with a lane of its own for what every user calls."""
     running = engine or Engine(settings or from_environment())
-    inner = FastPath(create_app(engine=running), running)
+    inner = FastPath(create_app(engine=running, on_loop=on_loop), running)
     return Doors(Bodies(inner, running.settings.max_body_bytes), running)
 
 
-def create_app(settings: Settings | None = None, engine: Engine | None = None) -> Litestar:
-    """The application; settings from the environment unless given."""
+def create_app(
+    settings: Settings | None = None,
+    engine: Engine | None = None,
+    on_loop: Callable[[asyncio.AbstractEventLoop], None] = lambda _: None,
+) -> Litestar:
+    """The application; settings from the environment unless given. `on_loop` is called with the loop that serves."""
     settings = settings or (engine.settings if engine else from_environment())
     running = engine or Engine(settings)
 
     @asynccontextmanager
     async def life(app: Litestar) -> AsyncIterator[None]:
+        on_loop(asyncio.get_running_loop())
         app.state.document = document()
         app.state.docs = api_docs.page(app.state.document)
         await asyncio.to_thread(running.start)
+        running.listen(asyncio.get_running_loop())
         try:
             with noticed(running):
                 yield

@@ -1,4 +1,4 @@
-"""The thread that keeps house: leases, news from other processes, windows that close, what is old."""
+"""The thread that keeps house where rankers are learned: leases, windows that close, what is old, what is told."""
 
 from __future__ import annotations
 
@@ -8,125 +8,134 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from rankloop.errors import RankloopError
-from rankloop.service.errors import StoreUnavailable, TooSlow
+from rankloop import codec
+from rankloop.service.learning.fold import Fold
 from rankloop.service.learning.leases import Leases
+from rankloop.service.learning.loading import newer
 from rankloop.service.learning.retention import sweep
 from rankloop.service.learning.windows import close_windows
-from rankloop.service.ranking import model as models
-from rankloop.service.store import admin, keys, log
-from rankloop.service.store.database import Connection
+from rankloop.service.repeating import Repeating
+from rankloop.service.store import admin, log, shown
 from rankloop.service.telemetry import movement
+from rankloop.telling import Explains
 
 if TYPE_CHECKING:
-    from rankloop.service.engine import Engine
+    from rankloop.service.learning.learning import Learning
 
 TICK = 0.2  # seconds between looks for windows that end
 REMEMBER_EVERY = 2.0  # seconds between additions to the curves
 COUNT_EVERY = 5.0  # seconds between counts of open impressions
 SWEEP_EVERY = 30.0  # seconds between deletions
+LOOKED_AT = 8  # lists at most, of a ranker and an addition to the curves, that the learner is asked about
 logger = logging.getLogger("rankloop")
 
 
 class Housekeeping:
     """Runs `cycle` every second and closes windows in between."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.leases = Leases(engine)
-        self._stopping = threading.Event()
+    def __init__(self, learning: Learning) -> None:
+        self.learning, self.process = learning, learning.process
+        self.leases = Leases(learning.process)
         self._turn = threading.Lock()
-        self._thread = threading.Thread(target=self._work, name="rankloop-housekeeping", daemon=True)
+        self._thread = Repeating("housekeeping", TICK, self._tick, learning.process.database)
         self._alarms: dict[str, int] = {}  # ranker -> changes of users that were told of
-        self._counted = self._swept = self._remembered = time.monotonic()
+        self._looked: dict[str, float] = {}  # ranker -> when the newest list was made that the learner was asked about
+        self._last = self._counted = self._swept = self._remembered = time.monotonic()
+        self._open: set[str] = set()  # rankers whose open impressions were told
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the cycle under way."""
-        self._stopping.set()
-        self._thread.join(timeout=10.0)
+        """End after the round under way."""
+        self._thread.stop()
 
-    def _work(self) -> None:
-        every = min(self.engine.settings.refresh_seconds, self.engine.settings.lease_seconds / 3)
-        last = time.monotonic()
-        while not self._stopping.wait(TICK):
-            try:
-                close_windows(self.engine)
-                if time.monotonic() - last >= every:
-                    last = time.monotonic()
-                    self.cycle()
-            except (StoreUnavailable, TimeoutError) as error:
-                logger.warning("the store does not answer: %s", error)
-            except Exception:
-                logger.exception("housekeeping failed; it goes on in a moment")
-        self.engine.database.forget()
+    def _tick(self) -> None:
+        if close_windows(self.process, self.learning.folds):
+            self.learning.wake.set()
+        if time.monotonic() - self._last >= self.process.settings.beat_seconds:
+            self._last = time.monotonic()
+            self.cycle()
 
     def cycle(self) -> None:
-        """One round: beat, news, leases, refresh, and now and then counting and sweeping."""
+        """One round: news, leases, and now and then counting and sweeping."""
         with self._turn:
             self._cycle()
 
     def _cycle(self) -> None:
-        engine = self.engine
-        mine = engine.writer.do(
-            lambda c: admin.beat(c, engine.worker, engine.machine, engine.settings.learn, engine.report())
-        )
-        engine.keys.refresh(engine.database.read(keys.known))
-        engine.sync()
-        workers = engine.database.read(admin.workers)
+        process, learning = self.process, self.learning
+        newer(process, learning.folds)
+        learning.sync()
+        workers = process.database.read(admin.workers)
         self.leases.look_around(workers)
-        if engine.settings.learn:
-            mine = self.leases.taken(mine)
-        self._refresh()  # also what is learned here from now on: the log before its snapshot may have been deleted
-        for name, live in list(engine.rankers.items()):
-            if live.held != (name in mine):
-                logger.info("ranker %s: this process %s", name, "learns" if name in mine else "no longer learns")
-            live.held = name in mine
-            engine.metrics.gauge("lease_held", int(live.held), ranker=name)
-        engine.learning.peers = len(self.leases.alive) > 1
+        mine = self.leases.taken(learning.heartbeat.mine, learning)
+        learning.heartbeat.mine = mine
+        for name, fold in list(learning.folds.items()):
+            held = name in mine
+            if fold.held != held:
+                logger.info("ranker %s: this process %s", name, "learns" if held else "no longer learns")
+                fold.published = -1
+                fold.held = held
+                learning.wake.set()
+            process.metrics.gauge("lease_held", int(held), ranker=name)
+        learning.peers = self.leases.strangers
         now = time.monotonic()
         if now - self._remembered > REMEMBER_EVERY:
             self._remembered = now
-            engine.history.store(engine)
+            self._watch_lag()
+            process.history.store(process.writer, process.clock())
         if now - self._counted > COUNT_EVERY:
             self._counted = now
-            for name, count in engine.database.read(log.open_counts).items():
-                engine.metrics.gauge("open_impressions", count, ranker=name)
+            self._tell_open()
             self._tell_of_drift()
         if now - self._swept > SWEEP_EVERY:
             self._swept = now
-            sweep(engine, self._stopping.is_set)
+            sweep(process, lambda: self._thread.stopping)
+
+    def _tell_open(self) -> None:
+        """How many lists wait for feedback; of a ranker that has none any more: none."""
+        found = self.process.database.read(log.open_counts)
+        for name in {*self._open, *found}:
+            self.process.metrics.gauge("open_impressions", found[name], ranker=name)
+        self._open = set(found)
 
     def _tell_of_drift(self) -> None:
         """What learners notice of their users and remember, for those who are to be told."""
-        for name, live in list(self.engine.rankers.items()):
-            if not live.held:
-                continue
-            with suppress(TooSlow):  # the next time
-                movement.count(name, live.model, self.engine.metrics, self._alarms)
+        for name, fold in list(self.learning.folds.items()):
+            if fold.held and fold.turn.acquire(timeout=TICK):  # else the next time
+                try:
+                    movement.count(name, fold.learner, self.process.metrics, self._alarms)
+                finally:
+                    fold.turn.release()
 
-    def _refresh(self) -> None:
-        """Load newer snapshots of rankers that another process learns."""
-        engine = self.engine
-        newest = engine.database.read(admin.snapshot_seqs)
-        for name, live in list(engine.rankers.items()):
-            generation, seq = newest.get(name, (-1, -1))
-            # A state of another generation belongs to another row, too: `sync` loads both.
-            if live.held or generation != live.model.generation or seq <= live.model.learned:
-                continue
+    def _watch_lag(self) -> None:
+        """Lag and doubts of what is learned here, for the curves."""
+        process = self.process
+        heads = process.database.read(log.heads)
+        for name, fold in list(self.learning.folds.items()):
+            lag = max(0, heads.get(name, 0) - fold.learned)
+            if fold.held and (lag or fold.learned != self._alarms.get(f"at {name}")):
+                self._alarms[f"at {name}"] = fold.learned
+                process.history.watched(name, lag, *self._uncertain(fold))
 
-            def stored(c: Connection, name: str = name) -> admin.Snapshot | None:
-                return admin.snapshot(c, name)
-
-            found = engine.database.read(stored)
-            if found is None or found.generation != generation:
-                continue
+    def _uncertain(self, fold: Fold) -> tuple[int, int]:
+        """(pairs, uncertain ones) of the newest lists that were not looked at yet."""
+        name, learner = fold.row.name, fold.learner
+        if not isinstance(learner, Explains):
+            return 0, 0
+        since = self._looked.get(name, 0.0)
+        bodies = self.process.database.read(lambda c: shown.newest_bodies(c, name, fold.row.epoch, since, LOOKED_AT))
+        pairs = uncertain = 0
+        for created, body in bodies:
+            self._looked[name] = max(self._looked.get(name, 0.0), created)
+            if not fold.turn.acquire(timeout=TICK):
+                break
             try:
-                what = f"ranker {name!r}, snapshot {found.seq}"
-                live.model = models.load_model(live.row.spec, found.generation, found.seq, found.state, what)
-                live.snapshot_seq = found.seq
-            except RankloopError as error:
-                logger.warning("ranker %s: its new snapshot cannot be used yet: %s", name, error)
+                with suppress(Exception):  # of other features, or of before a reset
+                    found = learner.explain(codec.load_impression(body))
+                    pairs += found.pairs
+                    uncertain += len(found.uncertain)
+            finally:
+                fold.turn.release()
+        return pairs, uncertain

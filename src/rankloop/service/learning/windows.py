@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from rankloop.service.learning.fold import Fold
+from rankloop.service.process import Process
 from rankloop.service.store import log
 from rankloop.service.store.database import Connection
 
-if TYPE_CHECKING:
-    from rankloop.service.engine import Engine
 
-
-def close_windows(engine: Engine) -> None:
-    """Turn impressions whose time is up into outcomes, of rankers that are learned here."""
-    now = engine.clock()
-    for name in engine.database.read(lambda c: log.due(c, now)):
-        live = engine.rankers.get(name)
-        if live is None or not live.held:
+def close_windows(process: Process, folds: Mapping[str, Fold]) -> bool:
+    """Turn impressions whose time is up into outcomes, of rankers that are learned here; whether there were any."""
+    now, some = process.clock(), False
+    for name in process.database.read(lambda c: log.due(c, now)):
+        fold = folds.get(name)
+        if fold is None or not fold.held:
             continue
 
         def close(c: Connection, ranker: str = name) -> list[log.Closing]:
             # Asked again where lists are written: had the clock gone back since, new ones would seem an hour old.
-            return log.close_windows(c, ranker, min(now, engine.clock()), engine.writer.kinds)
+            return log.close_windows(c, ranker, min(now, process.clock()), process.writer.kinds)
 
-        while closings := engine.writer.do(close):
-            engine.closed(closings)
+        while closings := process.writer.do(close):
+            process.count_closed(closings)
+            some = True
+    return some

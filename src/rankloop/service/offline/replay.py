@@ -17,6 +17,7 @@ import msgspec
 from rankloop import codec
 from rankloop.errors import InvalidParameter, RankloopError, UnknownName
 from rankloop.learner import Learner
+from rankloop.service.learning.fold import Fold
 from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, lineage, log, open_database, schema
 from rankloop.service.store.database import Connection, Database, SQLite
@@ -115,33 +116,34 @@ def rebuild(
     row = find_ranker(database, name)
     plan = database.read(lambda connection: _plan(connection, row, version, at, start))
     spec = _spec_of(row.spec, plan.start)
-    model = models.load_model(spec, 0, plan.start.seq, plan.start.state, f"{plan.start.name} of ranker {name!r}")
+    learner = models.load_learner(spec, plan.start.state, f"{plan.start.name} of ranker {name!r}")
+    fold = Fold(row._replace(spec=spec, epoch=plan.epoch), learner, plan.start.seq)
     learned = failed = 0
     compared = []
     waiting = list(plan.on_the_way)
 
     def compare() -> None:
-        while waiting and waiting[0].seq == model.learned:
+        while waiting and waiting[0].seq == fold.learned:
             kept = waiting.pop(0)
-            compared.append(Compared(kept.name, kept.seq, model.state()[1] == kept.state))
+            compared.append(Compared(kept.name, kept.seq, fold.state()[1] == kept.state))
 
     compare()
     total = plan.end - plan.start.seq
     for outcome in outcomes(database, name, plan.start.seq, plan.end):
-        if outcome.seq != model.learned:
+        if outcome.seq != fold.learned:
             break
         try:
-            learned += model.learn(outcome, plan.epoch)
+            learned += fold.learn(outcome)
         except MemoryError:
             raise
         except (Exception, SystemExit):  # the service passed it over, too
             failed += 1
         compare()
-        if on_progress and (model.learned - plan.start.seq) % TELL == 0:
-            on_progress(model.learned - plan.start.seq, total)
-    if model.learned < plan.end:
-        raise LogCut(f"outcome {model.learned:,} of ranker {name!r} was deleted meanwhile; start again")
-    return Rebuilt(model.learner, model.learned, plan.start.name, plan.start.seq, learned, failed, compared, plan.note)
+        if on_progress and (fold.learned - plan.start.seq) % TELL == 0:
+            on_progress(fold.learned - plan.start.seq, total)
+    if fold.learned < plan.end:
+        raise LogCut(f"outcome {fold.learned:,} of ranker {name!r} was deleted meanwhile; start again")
+    return Rebuilt(fold.learner, fold.learned, plan.start.name, plan.start.seq, learned, failed, compared, plan.note)
 
 
 # -- from where to where -------------------------------------------------------------------------------------------

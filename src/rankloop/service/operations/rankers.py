@@ -15,7 +15,7 @@ from rankloop.service.engine import Engine
 from rankloop.service.errors import Conflict, OverLimit, UnknownRanker, UnknownVersion
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.live_ranker import LiveRanker
-from rankloop.service.store import admin, log, trials
+from rankloop.service.store import admin, log, trials, troubles
 from rankloop.service.store.database import Connection
 from rankloop.service.wire.rankers import Erased, Guardrail, RankerStatus, Spec, VersionInfo
 
@@ -64,7 +64,7 @@ def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
     else:
         logger.info("ranker %s: changed (%s)", name, _difference(before, spec) or "nothing")
     engine.load(name)
-    engine.housekeeping.cycle()  # take the lease now rather than in a second
+    engine.cycle()  # it is learned from now on rather than in a second
     return status(engine, name), before is None
 
 
@@ -135,14 +135,14 @@ def rollback(engine: Engine, name: str, version: int | str | None, note: str) ->
 
     Without a version: the newest there is, so that a second rollback undoes the first.
     """
-    live = _live(engine, name)
+    _live(engine, name)
     if version == "live":
         raise InvalidParameter('rollback goes to a kept version; to serve what is learned, promote {"version": "live"}')
     known = versions(engine, name)
     if not known:
         raise Conflict(f"ranker {name!r} has no versions to go back to; POST /v1/rankers/{name}/versions keeps one")
     number = known[0].version if version is None else int(version)
-    learned, state = engine.learning.current(live)
+    learned, state = engine.current(name)
     now = engine.clock()
 
     def change(connection: Connection) -> int:
@@ -163,8 +163,8 @@ def rollback(engine: Engine, name: str, version: int | str | None, note: str) ->
 
 def reset(engine: Engine, name: str, note: str = "") -> RankerStatus:
     """Forget what was learned; it is kept as a version. Feedback to lists shown before is late from now on."""
-    live = _live(engine, name)
-    learned, state = engine.learning.current(live)
+    _live(engine, name)
+    learned, state = engine.current(name)
     now = engine.clock()
 
     def change(connection: Connection) -> int:
@@ -240,8 +240,8 @@ def _is_fresh(spec: Spec, state: bytes) -> bool:
 
 
 def _keep(engine: Engine, live: LiveRanker, note: str) -> int:
-    learned, state = engine.learning.current(live)
     name, now = live.row.name, engine.clock()
+    learned, state = engine.current(name)
     return engine.writer.do(lambda connection: admin.keep_version(connection, name, learned, state, note, now))
 
 
@@ -272,19 +272,30 @@ def _no_version(connection: Connection, name: str, number: int) -> UnknownVersio
     return UnknownVersion(f"ranker {name!r} has no version {number}; it has {known}")
 
 
+def _trouble(row: admin.Ranker, live: LiveRanker | None, noted: tuple[int, str] | None) -> str | None:
+    """Why a ranker does not rank or learn as it should, if that is so."""
+    if live is not None and live.broken is not None:
+        return f"your order is shown: {live.broken}"
+    return noted[1] if noted is not None and noted[0] == row.revision else None
+
+
 def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
+    engine.count_answered()
+
     def read(connection: Connection) -> list[RankerStatus]:
         rows = admin.rankers(connection)
         heads, opened = log.heads(connection), log.open_counts(connection)
         leases, snapshots = admin.leases(connection), admin.snapshot_seqs(connection)
-        demoted = trials.demotions(connection)
+        demoted, trouble = trials.demotions(connection), troubles.texts(connection)
         found = []
         for row in rows:
             if names is not None and row.name not in names:
                 continue
             live = engine.rankers.get(row.name)
             snapshot = snapshots.get(row.name, (0, 0))[1]
-            learned = live.model.learned if live is not None and live.held else snapshot
+            known = live.model.learned if live is not None and live.model is not None else 0
+            fits = live is not None and live.row.generation == row.generation
+            learned = max(known, snapshot) if fits else snapshot
             outcomes = heads.get(row.name, 0)
             found.append(
                 RankerStatus(
@@ -300,6 +311,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
                     snapshot_at=snapshot,
                     created=row.created,
                     counts=dict(live.counts) if live else {},
+                    trouble=_trouble(row, live, trouble.get(row.name)),
                     demoted=demoted.get(row.name) if row.spec.guardrail and row.spec.exposure == "shadow" else None,
                 )
             )

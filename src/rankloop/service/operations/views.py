@@ -13,9 +13,9 @@ import numpy as np
 from rankloop import codec
 from rankloop.errors import InvalidInput
 from rankloop.service.engine import Engine
-from rankloop.service.errors import UnknownRanker
+from rankloop.service.errors import Conflict, UnknownRanker
 from rankloop.service.ranking.live_ranker import LiveRanker
-from rankloop.service.ranking.model import BASE_ORDER, weights_of
+from rankloop.service.ranking.model import BASE_ORDER, Model, weights_of
 from rankloop.service.store import series as buckets
 from rankloop.service.store import shown
 from rankloop.service.store.series import RESOLUTIONS, Bucket
@@ -158,6 +158,8 @@ def _shown(live: LiveRanker, one: shown.Seen) -> ShownList:
 
 def _belief(live: LiveRanker, impression: Impression, answer: RankAnswer) -> Explanation | None:
     """What the learner says of a list, or its scores do; None if nothing is known."""
+    if live.model is None:
+        return None
     if isinstance(live.model.learner, Explains):
         return live.model.explain(impression)
     scores = [item.score for item in answer.items]
@@ -170,7 +172,7 @@ def _belief(live: LiveRanker, impression: Impression, answer: RankAnswer) -> Exp
 def weights(engine: Engine, name: str, limit: int) -> Weights:
     """What the model that ranks thinks of each feature."""
     live = _live(engine, name)
-    model, names = live.serving, list(live.schema.names)
+    model, names = _model(live, live.serving), list(live.schema.names)
     with model.looked_at() as learner:
         theta, learned = weights_of(learner), model.learned
         bounds = learner.confidence() if isinstance(learner, Confident) else None
@@ -187,11 +189,17 @@ def movement(engine: Engine, name: str, limit: int) -> Movement:
     """How far what ranks has moved from the caller's order, over the latest lists."""
     live = _live(engine, name)
     bodies = engine.database.read(lambda c: shown.latest_bodies(c, name, live.row.epoch, limit))
-    serving = live.serving
+    serving = _model(live, live.serving)
     found = looked_at(serving, bodies)
     # A promoted version stands still; what users do is noticed by the model that learns behind it.
-    drift = noticed(live.model)
+    drift = noticed(_model(live, live.model))
     return told(name, live.version(serving.learned), found, drift)
+
+
+def _model(live: LiveRanker, model: Model | None) -> Model:
+    if model is None:
+        raise Conflict(f"ranker {live.row.name!r} has no model: {live.broken}")
+    return model
 
 
 def _live(engine: Engine, name: str) -> LiveRanker:

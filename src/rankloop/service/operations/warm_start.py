@@ -52,7 +52,7 @@ def call(engine: Engine, name: str, body: bytes, strict: bool = False) -> WarmAn
                 raise InvalidInput(f"line {number}: {error}; nothing of this call was taken") from None
             problems.append(f"line {number}: {error}")
     added = add(engine, live, lists)
-    engine.learning.wake.set()
+    engine.wake_learner()
     return WarmAnswer(added.lists, added.clicks, added.known, len(problems), problems[:PROBLEMS])
 
 
@@ -79,9 +79,8 @@ def warm(engine: Engine, name: str, reading: Reading, on_progress: Progress | No
             raise
         added = add(engine, live, made)
         lists, clicks, known = lists + added.lists, clicks + added.clicks, known + added.known
-        if live.held:
-            with live.turn:
-                engine.learning.advance(live)
+        if engine.learning is None or not engine.learning.learn_now(name):
+            engine.wake_learner()
         if on_progress is not None:
             on_progress(reading.position, reading.total)
     return Report(lists, clicks, reading.bad, known, time.perf_counter() - began)
@@ -115,6 +114,8 @@ def adopted(engine: Engine, live: LiveRanker, key: str, one: LoggedList) -> Past
         told = {"log_propensity": np.array([one.log_propensity]), "candidates": np.array([candidates.n])}
         told["logged"] = np.ones(1)
     k = len(one.clicks)
+    if live.model is None:
+        raise Conflict(f"ranker {live.row.name!r} has no model: {live.broken}")
     return PastList(key, one.user, one.items[:k], one.clicks, live.model.adopt(candidates, k, told))
 
 

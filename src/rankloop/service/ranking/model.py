@@ -1,10 +1,10 @@
-"""A learner in service: its place in the log, the lock that one thread at a time ranks or learns under, its bytes."""
+"""The published model: what ranks. And how learners are made of specs, stored and warmed up."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,15 +16,14 @@ from rankloop.learner import Learner
 from rankloop.service.errors import TooSlow
 from rankloop.service.ranking.exposure import Choice, Mix, adopted, best_order, choose
 from rankloop.service.ranking.features import Schema, check_defaults
-from rankloop.service.store.log import Outcome
 from rankloop.service.wire.basics import Exposure
 from rankloop.service.wire.calls import Contribution, RankColumns
 from rankloop.service.wire.rankers import Spec
 from rankloop.streams import Streams
-from rankloop.telling import Explains, Explanation, Parts, ScoresByParts
+from rankloop.telling import Explains, Explanation, InParts, Parts, ScoresByParts
 from rankloop.types import Array, Candidates, Feedback, Impression
 
-WAIT = 0.2  # seconds between looks whether the lock one waits for was abandoned
+WAIT = 0.2  # seconds that one who only looks waits for a learner
 WARM_ROUNDS = 6  # of a throw-away learner: enough to meet every kernel, cold and after learning
 
 
@@ -39,18 +38,18 @@ class Ranked(NamedTuple):
 
 
 class Model:
-    """A learner and how far in the log it has come.
+    """A learner that does not learn, and how far in the log it had come when it was published.
 
-    The lock, not copying, keeps a list from being ranked with half-learned arrays: learning takes a fraction of a
-    millisecond, copying a state of a million queries would not.
+    What ranks is never what learns: the fold has a learner of its own (`learning.fold`) and publishes copies, so that
+    nobody waits here for a list to be learned from. Only a learner that is published in parts (`telling.InParts`)
+    changes under those who rank; a lock, held for as long as a part is put in, keeps it whole.
     """
 
     def __init__(self, learner: Learner, spec: Spec, generation: int, learned: int) -> None:
         self.learner, self.spec = learner, spec
         self.generation, self.learned = generation, learned
-        self.lock = threading.Lock()
-        self._ranking: object = None  # the impression for which a ranking thread holds the lock
-        self._rank_streams, self._learn_streams = Streams(spec.seed), Streams(spec.seed)
+        self._guard = threading.Lock() if isinstance(learner, InParts) else None
+        self._local = threading.local()  # the generator that draws is reused, so each thread has its own
 
     def rank(
         self,
@@ -62,96 +61,66 @@ class Model:
         mix: Mix | None = None,
     ) -> Ranked:
         """Rank for impression `number`; `names` of features asks for contributions."""
-        lock, streams = self.lock, self._rank_streams
-        if not lock.acquire(timeout=spec.timeout_ms / 1e3):
-            raise TooSlow("the learner is busy")
-        self._ranking = number
         try:
+            streams: Streams = self._local.streams
+        except AttributeError:
+            streams = self._local.streams = Streams(self.spec.seed)
+        with self._guard or _FREE:
             choice = choose(self.learner, candidates, k, streams.at("rank", number), spec, mix)
             parts, learned = parts_of(self.learner, choice.impression), self.learned
-        finally:
-            if lock is self.lock:
-                self._ranking = None
-            lock.release()
         scores = contributions = None
         if parts is not None:
             rows, weights, own = parts
             weights = weights if weights.size else np.zeros(rows.shape[1])
-            products = rows * weights
-            total = products.sum(axis=1)
-            scores = (total if own is None else total + own).tolist()
             if names:
+                products = rows * weights
                 contributions = _contributions(names, rows, weights, products, own)
+                total = products.sum(axis=1)
+            else:
+                total = (rows * weights).sum(axis=1)
+            scores = (total if own is None else total + own).tolist()
         return Ranked(choice, codec.dump_impression(choice.impression), scores, contributions, learned)
 
-    def best(
-        self, candidates: Candidates, k: int, exposure: Exposure, displacement: int, asked: object, patience: float
-    ) -> Array:
-        """(k,) what the learner believes best, for a list of another ranker that is mixed with it; `asked` is what
-        `abandon` calls that list, `patience` in seconds."""
-        lock = self.lock
-        if not lock.acquire(timeout=patience):
-            raise TooSlow("the learner is busy")
-        self._ranking = asked
-        try:
+    def best(self, candidates: Candidates, k: int, exposure: Exposure, displacement: int) -> Array:
+        """(k,) what the learner believes best, for a list of another ranker that is mixed with it."""
+        with self._guard or _FREE:
             return best_order(self.learner, candidates, k, exposure, displacement)
-        finally:
-            if lock is self.lock:
-                self._ranking = None
-            lock.release()
 
     def adopt(self, candidates: Candidates, k: int, told: dict[str, Array]) -> bytes:
         """A list of the first k candidates that was shown without us, as it is stored; `told` joins its memo."""
-        with self._locked():
+        with self._guard or _FREE:
             made = adopted(self.learner, candidates, np.arange(k))
         return codec.dump_impression(made._replace(memo={**made.memo, **told}))
 
-    def abandon(self, number: object) -> None:
-        """If the thread that ranks for impression `number` hangs and holds the lock: ranking changes nothing, so the
-        others go on without it."""
-        if self._ranking != number:
-            return
-        self._ranking = None
-        self.lock = threading.Lock()
-        self._rank_streams = Streams(self.spec.seed)
-
-    def learn(self, outcome: Outcome, epoch: int) -> bool:
-        """The next step of the fold; whether something was learned. An outcome that cannot be learned is passed over,
-        now as in any replay: `learn` is all or nothing."""
-        if outcome.seq != self.learned:
-            raise RankloopError(f"outcome {outcome.seq} came where {self.learned} was due; the log has a gap")
-        # Place and state move under one lock: a snapshot taken in between would learn this outcome again after a crash.
-        due = outcome.seq + 1
-        with self._locked():
-            try:
-                if not outcome.learn or outcome.body is None or outcome.epoch != epoch:
-                    return False
-                impression = codec.load_impression(outcome.body)
-                feedback = Feedback(self.learner.feedback, np.array(outcome.values, dtype=np.float64))
-                self.learner.learn(impression, feedback, self._learn_streams.at("learn", outcome.seq))
-                return True
-            except MemoryError:
-                due = outcome.seq  # not the outcome's fault: it will be tried again
-                raise
-            finally:
-                self.learned = due
+    def take(self, part: Mapping[str, Array], learned: int, patience: float = -1) -> bool:
+        """Put in what has been learned since; False if someone looks at the learner for longer than `patience`."""
+        assert self._guard is not None
+        assert isinstance(self.learner, InParts)
+        if not self._guard.acquire(timeout=patience):
+            return False
+        try:
+            self.learner.take(part)
+            self.learned = learned
+        finally:
+            self._guard.release()
+        return True
 
     def state(self) -> tuple[int, bytes]:
-        """How far it has come, and its bytes there."""
-        with self._locked():
+        """How far it had come, and its bytes there."""
+        with self._guard or _FREE:
             learned, arrays = self.learned, self.learner.state()
         return learned, state_bytes(self.spec, arrays)
 
     @contextmanager
     def looked_at(self) -> Iterator[Learner]:
-        """The learner, for someone who only looks: quickly, and never waiting long for one that hangs."""
-        lock = self.lock
-        if not lock.acquire(timeout=WAIT):
+        """The learner, for someone who only looks, and quickly: who ranks may wait for it."""
+        if self._guard is not None and not self._guard.acquire(timeout=WAIT):
             raise TooSlow("the learner is busy")
         try:
             yield self.learner
         finally:
-            lock.release()
+            if self._guard is not None:
+                self._guard.release()
 
     def explain(self, impression: Impression) -> Explanation | None:
         """What a learner that explains itself says of a list; None for one it cannot tell of: of before a reset, of
@@ -162,20 +131,8 @@ class Model:
         except RankloopError:
             return None
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the lock; one that is abandoned while this thread waits for it may never be free."""
-        while True:
-            lock = self.lock
-            if lock.acquire(timeout=WAIT):
-                if lock is self.lock:
-                    break
-                lock.release()
-        try:
-            yield
-        finally:
-            lock.release()
 
+_FREE = nullcontext()
 
 BASE_ORDER, THIS_QUERY = "your order", "this query"  # what contributions beside those of the features are called
 
@@ -241,14 +198,19 @@ def fixed_part(spec: Spec) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in ("learner", "parameters", "features", "normalisation", "seed")}
 
 
-def load_model(spec: Spec, generation: int, learned: int, state: bytes, name: str) -> Model:
-    """A model that goes on from stored bytes, bit for bit."""
+def load_learner(spec: Spec, state: bytes, name: str) -> Learner:
+    """A learner that goes on from stored bytes, bit for bit."""
     arrays, meta = codec.loads(state, name)
     if meta.get("fixed") != msgspec.to_builtins(fixed_part(spec)):
         raise InvalidParameter(f"{name} belongs to another spec (learner, parameters, features, normalisation or seed)")
     learner = make_learner(spec)
     learner.load(arrays)
-    return Model(learner, spec, generation, learned)
+    return learner
+
+
+def load_model(spec: Spec, generation: int, learned: int, state: bytes, name: str) -> Model:
+    """The same to rank with."""
+    return Model(load_learner(spec, state, name), spec, generation, learned)
 
 
 def warm(spec: Spec) -> None:
@@ -266,7 +228,8 @@ def warm(spec: Spec) -> None:
             odds = t % 2 == 0 and exposure == "full"
             mixed = Mix(0, tried.exposure, np.arange(k), rng.random((2, k) if odds else k), odds)
             ranked = model.rank(candidates, spec.k, t, tried, None, mixed if t > 2 and exposure != "shadow" else None)
-            values = [0.0] * len(ranked.choice.impression.order)
-            values[min(t % 4, len(values) - 1)] = 1.0
-            model.learn(Outcome(t, True, 0, ranked.body, values), 0)
-        model.state()
+            values = np.zeros(len(ranked.choice.impression.order))
+            values[min(t % 4, values.size - 1)] = 1.0
+            shown = codec.load_impression(ranked.body)
+            model.learner.learn(shown, Feedback(model.learner.feedback, values), np.random.default_rng(t))
+        make_learner(tried).load(model.learner.state())

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from rankloop.service.errors import TooSlow
+
 T = TypeVar("T")
 
 
@@ -28,7 +30,6 @@ class Pool:
         self._size, self._name = size, name
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self.lost = 0  # threads that hang in a job whose caller has gone
         for _ in range(size):
             self._start()
 
@@ -65,7 +66,6 @@ class Pool:
                 error = caught if plain else RuntimeError(f"it raised {caught!r}")
             with self._lock:
                 replaced = job.state == "left"
-                self.lost -= replaced
                 job.state = "done"
             try:
                 job.loop.call_soon_threadsafe(_settle, job.future, result, error)
@@ -79,7 +79,6 @@ class Pool:
             if job.state == "done":
                 return  # its result is on the way
             hangs, job.state = job.state == "running", "left"
-            self.lost += hangs
         if hangs:
             self._start()
         _settle(job.future, None, TimeoutError())
@@ -92,3 +91,25 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         future.set_result(result)
     else:
         future.set_exception(error)
+
+
+def bounded(work: Callable[[], T], seconds: float, name: str) -> T:
+    """`work()` in a thread of its own, which is left behind if it takes longer: TooSlow."""
+    found: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:  # SystemExit, too
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failed:
+        error = failed[0]
+        raise error if isinstance(error, Exception) else RuntimeError(f"it raised {error!r}") from error
+    if not found:
+        raise TooSlow(f"it takes longer than {seconds:g} s")
+    return found[0]

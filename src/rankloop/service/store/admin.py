@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -112,7 +113,7 @@ def delete_ranker(connection: Connection, name: str) -> bool:
     owned = "(SELECT id FROM impressions WHERE ranker = ?)"
     connection.run(f"DELETE FROM events WHERE impression_id IN {owned}", name)
     tables = ("impressions", "outcomes", "snapshots", "versions", "leases", "heads", "series", "experiments", "origins")
-    for table in tables:
+    for table in (*tables, "troubles"):
         connection.run(f"DELETE FROM {table} WHERE ranker = ?", name)
     return connection.run("DELETE FROM rankers WHERE name = ?", name) > 0
 
@@ -235,8 +236,13 @@ def take_lease(connection: Connection, name: str, holder: str, before: tuple[str
     return connection.run(sql, holder, name, *before) == 1
 
 
-def beat(connection: Connection, worker: str, machine: str, learns: bool, report: bytes) -> set[str]:
-    """Say that `worker` lives; the rankers whose lease it holds. Beats are counted, not timed: clocks do not matter."""
+def beat(
+    connection: Connection, worker: str, machine: str, learns: bool, report: bytes, silent: Collection[str] = ()
+) -> set[str]:
+    """Say that `worker` lives; the rankers whose lease it holds. Beats are counted, not timed: clocks do not matter.
+
+    For rankers that it is `silent` about it does not beat: whoever sees that may take their leases.
+    """
     connection.run(
         "INSERT INTO workers (id, machine, beat, learns, report) VALUES (?, ?, 0, ?, ?) "
         "ON CONFLICT (id) DO UPDATE SET beat = workers.beat + 1, report = excluded.report",
@@ -245,7 +251,8 @@ def beat(connection: Connection, worker: str, machine: str, learns: bool, report
         int(learns),
         report,
     )
-    rows = connection.rows("UPDATE leases SET beat = beat + 1 WHERE holder = ? RETURNING ranker", worker)
+    but = f" AND ranker NOT IN ({marks(silent)})" if silent else ""
+    rows = connection.rows(f"UPDATE leases SET beat = beat + 1 WHERE holder = ?{but} RETURNING ranker", worker, *silent)
     return {row[0] for row in rows}
 
 

@@ -334,6 +334,18 @@ def heads(connection: Connection) -> dict[str, int]:
     return {name: int(seq) for name, seq in connection.rows("SELECT ranker, next_seq FROM heads")}
 
 
+def want(connection: Connection, ranker: str) -> int | None:
+    """Ask whoever learns a ranker for a snapshot of all that is logged now: up to which outcome; None: no ranker."""
+    sql = "UPDATE heads SET wanted = next_seq WHERE ranker = ? RETURNING wanted"
+    row = connection.row(sql, ranker)
+    return None if row is None else int(row[0])
+
+
+def wanted(connection: Connection) -> dict[str, int]:
+    """Up to which outcome someone waits for a snapshot, of each ranker."""
+    return {name: int(seq) for name, seq in connection.rows("SELECT ranker, wanted FROM heads WHERE wanted > 0")}
+
+
 def open_counts(connection: Connection) -> Counter[str]:
     """How many impressions of each ranker wait for feedback."""
     rows = connection.rows("SELECT ranker, COUNT(*) FROM impressions WHERE open = 1 GROUP BY ranker")

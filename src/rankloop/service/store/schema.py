@@ -141,6 +141,17 @@ MIGRATIONS: list[list[str]] = [
         "ALTER TABLE keys ADD COLUMN rankers TEXT",  # names, each followed by a comma; null: all
         "ALTER TABLE keys ADD COLUMN expires {real}",
     ],
+    [  # between those who rank and the one who learns: a snapshot that is waited for, a learner that hung
+        "ALTER TABLE heads ADD COLUMN wanted {int} NOT NULL DEFAULT 0",
+        """CREATE TABLE troubles (
+            ranker TEXT PRIMARY KEY,
+            revision {int} NOT NULL,        -- of the ranker when it hung
+            times {int} NOT NULL,           -- how often since it was changed
+            given_up {int} NOT NULL,        -- 1: not learned until it is changed
+            text TEXT NOT NULL,
+            created {real} NOT NULL
+        )""",
+    ],
 ]
 
 

@@ -54,9 +54,13 @@ def looked_at(model: Model, bodies: Sequence[bytes]) -> Looked:
 def noticed(model: Model) -> DriftNoticed | None:
     """What a learner that follows its users has noticed."""
     with model.looked_at() as learner:
-        if not isinstance(learner, Follows):
-            return None
-        drift = learner.drift()
+        return _noticed(learner)
+
+
+def _noticed(learner: Learner) -> DriftNoticed | None:
+    if not isinstance(learner, Follows):
+        return None
+    drift = learner.drift()
     return DriftNoticed(drift.alarms, drift.latest.tolist(), drift.since, drift.lists)
 
 
@@ -80,18 +84,16 @@ def told(ranker: str, version: str, looked: Looked, drift: DriftNoticed | None) 
     )
 
 
-def count(name: str, model: Model, metrics: Metrics, known: dict[str, int]) -> None:
+def count(name: str, learner: Learner, metrics: Metrics, known: dict[str, int]) -> None:
     """Set a ranker's gauges; an alarm more than the last time, which `known` has by ranker, is logged."""
-    drift = noticed(model)
+    drift = _noticed(learner)
     if drift is not None:
         metrics.gauge("drift_alarms", drift.alarms, ranker=name)
         if drift.alarms > known.get(name, drift.alarms):
             logger.warning("ranker %s: users have changed, at list %d of %d", name, drift.latest[-1], drift.lists)
         known[name] = drift.alarms
-    with model.looked_at() as learner:
-        remembered = learner.remembered if isinstance(learner, Remembers) else None
-    if remembered is not None:
-        metrics.gauge("remembered_queries", remembered, ranker=name)
+    if isinstance(learner, Remembers):
+        metrics.gauge("remembered_queries", learner.remembered, ranker=name)
 
 
 def _moved(model: Model, impression: Impression) -> Moved | None:

@@ -111,6 +111,10 @@ class RankerStatus(Struct):
     counts: Annotated[dict[str, int], Meta(description="events of this process since it started")] = field(
         default_factory=dict
     )
+    trouble: Annotated[
+        str | None,
+        Meta(description="why it does not rank or learn as it should: a state that is damaged, …"),
+    ] = None
     demoted: Annotated[
         Evidence | None,
         Meta(description="why the guardrail put it into shadow; null once exposure is put up, or the guardrail is off"),

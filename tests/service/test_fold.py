@@ -1,4 +1,4 @@
-"""A model's state and its place in the log belong together, whoever asks and whenever."""
+"""A fold's state and its place in the log belong together, whoever asks and whenever."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ import pytest
 from rankloop import codec
 from rankloop.errors import RankloopError
 from rankloop.learner import show
-from rankloop.service.ranking.model import Model
+from rankloop.service.learning.fold import Fold
 from rankloop.service.store import Outcome
+from rankloop.service.store.admin import Ranker
 from rankloop.service.wire.rankers import Spec
 from rankloop.types import Array, Candidates, FeedbackKind, Impression
+
+ROW = Ranker("shop", Spec(), 0.0, 0, 0, 0, True, None)
 
 
 @dataclass
@@ -51,7 +54,7 @@ class Counting:
         self.count_ = state["count_"]
 
 
-class Dawdling(Model):
+class Dawdling(Fold):
     """Takes its time between learning an outcome and saying so."""
 
     @property
@@ -71,12 +74,12 @@ def outcome(seq: int) -> Outcome:
 
 def test_a_state_taken_while_learning_is_of_the_place_it_says() -> None:
     """A snapshot one outcome ahead of its number would learn that outcome twice after a crash."""
-    model, ended = Dawdling(Counting(), Spec(), 0, 0), threading.Event()
+    fold, ended = Dawdling(ROW, Counting(), 0), threading.Event()
     wrong: list[tuple[int, float]] = []
 
     def look() -> None:
         while not ended.is_set():
-            learned, state = model.state()
+            learned, state = fold.state()
             count = codec.loads(state)[0]["count_"][0]
             if count != learned:
                 wrong.append((learned, count))
@@ -87,7 +90,7 @@ def test_a_state_taken_while_learning_is_of_the_place_it_says() -> None:
             watcher.start()
         for seq in range(200):
             try:
-                model.learn(outcome(seq), 0)
+                fold.learn(outcome(seq))
             except ValueError:
                 assert seq % 5 == 4
     finally:
@@ -95,18 +98,18 @@ def test_a_state_taken_while_learning_is_of_the_place_it_says() -> None:
         for watcher in watchers:
             watcher.join()
     assert not wrong
-    assert model.learned == 200
+    assert fold.learned == 200
 
 
 def test_what_cannot_be_learned_is_passed_over_once() -> None:
-    model = Model(Counting(), Spec(), 0, 0)
-    assert not model.learn(outcome(0)._replace(learn=False), 0)
-    assert not model.learn(outcome(1)._replace(body=None), 0)
-    assert not model.learn(outcome(2), epoch=1)
+    fold = Fold(ROW, Counting(), 0)
+    assert not fold.learn(outcome(0)._replace(learn=False))
+    assert not fold.learn(outcome(1)._replace(body=None))
+    assert not fold.learn(outcome(2)._replace(epoch=1))
     with pytest.raises(RankloopError, match="not a rankloop file"):
-        model.learn(outcome(3)._replace(body=b"rubbish"), 0)
-    assert model.learn(outcome(4), 0)
-    assert model.learned == 5
+        fold.learn(outcome(3)._replace(body=b"rubbish"))
+    assert fold.learn(outcome(4))
+    assert fold.learned == 5
     with pytest.raises(RankloopError, match="gap"):
-        model.learn(outcome(9), 0)
-    assert model.learned == 5
+        fold.learn(outcome(9))
+    assert fold.learned == 5

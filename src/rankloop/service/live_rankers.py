@@ -1,0 +1,207 @@
+"""The rankers as a process that ranks knows them: loaded from the store, and fed with what is learned."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rankloop.errors import RankloopError
+from rankloop.service.errors import StoreUnavailable, TooSlow
+from rankloop.service.experiments import mixing
+from rankloop.service.learning.fold import Publication
+from rankloop.service.process import Process
+from rankloop.service.ranking import model as models
+from rankloop.service.ranking.features import Schema
+from rankloop.service.ranking.live_ranker import LiveRanker
+from rankloop.service.ranking.model import Model
+from rankloop.service.ranking.pool import bounded
+from rankloop.service.store import admin, trials
+
+LARGE = 2**20  # bytes of a state that are put in by a thread: a thousand requests need not wait for it
+LOAD_SECONDS = 5.0  # that a learner may take to load a state
+logger = logging.getLogger("rankloop")
+
+
+class LiveRankers(dict[str, LiveRanker]):
+    """Name -> ranker."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self.trials: dict[str, mixing.Trials] = {}  # of rankers that have some
+        self.behind: Callable[[], None] = lambda: None  # called when what is learned here must come whole
+        self._process = process
+        self._loading = threading.RLock()
+        self._hung: set[tuple[str, float, int]] = set()  # states whose loading did not come back
+        self._waiting: dict[str, list[Publication]] = {}  # what was published and is not put in yet
+
+    # -- from the store --------------------------------------------------------------------------------------------
+
+    def sync(self) -> list[str]:
+        """Load rankers that are new or have changed in the store, drop those that are gone; which were loaded."""
+        loaded = []
+        with self._loading:
+            wanted = self._process.database.read(admin.revisions)
+            for name in set(self).difference(wanted):
+                self.drop(name)
+            for name, revision in wanted.items():
+                live = self.get(name)
+                if live is None or live.row.revision != revision:
+                    try:
+                        self.load(name)
+                        loaded.append(name)
+                    except StoreUnavailable:
+                        raise
+                    except RankloopError as error:  # one ranker's trouble is not another's
+                        logger.error("ranker %s cannot be loaded: %s", name, error)
+        return loaded
+
+    def drop(self, name: str) -> None:
+        """A ranker has gone."""
+        live = self.pop(name, None)
+        self.trials.pop(name, None)
+        if live is not None:
+            live.close()
+
+    def load(self, name: str) -> LiveRanker | None:
+        """Read a ranker and, if it has another state than the one in memory, its snapshot.
+
+        A state that is damaged, or that its learner does not come back from, gives a ranker without a model: it answers
+        with the caller's order, and says why.
+        """
+        with self._loading:
+            row, snapshot, version, found = self._process.database.read(lambda connection: _stored(connection, name))
+            if row is None or snapshot is None:
+                self.drop(name)
+                return None
+            live = self.get(name)
+            fixed = models.fixed_part(row.spec)
+            same = live is not None and live.row.generation == row.generation and live.broken is None
+            if live is None or not same or models.fixed_part(live.row.spec) != fixed or live.row.created != row.created:
+                fresh = LiveRanker(row, *self._model(row, snapshot))
+                if live is not None:
+                    fresh.take_over(live)
+                    fresh.warm = live.warm and models.fixed_part(live.row.spec) == fixed
+                live = fresh
+            if row.serving is None:
+                live.pinned = None
+            elif version is not None and (live.pinned is None or live.row.serving != row.serving):
+                pinned = admin.Snapshot(version[0], -1, version[1])
+                live.pinned, live.broken = self._model(row, pinned)
+            running = mixing.opened(self._process.database, self.trials.get(name), row, found)
+            live.row, live.schema = row, Schema(row.spec)  # what stands for missing values may change at any time
+            if running is None:
+                self.trials.pop(name, None)
+            else:
+                self.trials[name] = running
+            self[name] = live
+        return live
+
+    def newer(self) -> None:
+        """Snapshots of rankers that another machine learns, as far as they are ahead of what is known here."""
+        process = self._process
+        newest = process.database.read(admin.snapshot_seqs)
+        for name, live in list(self.items()):
+            generation, seq = newest.get(name, (-1, -1))
+            # A state of another generation belongs to another row, too: `sync` loads both.
+            if generation != live.row.generation or live.model is None or seq <= live.model.learned:
+                continue
+            found = process.database.read(lambda c, n=name: admin.snapshot(c, n))  # type: ignore[misc]
+            if found is None or found.generation != generation:
+                continue
+            model, broken = self._model(live.row, found)
+            if model is None:
+                logger.warning("ranker %s: its new snapshot cannot be used: %s", name, broken)
+            elif live.model.learned < model.learned:
+                live.model = model
+
+    def _model(self, row: admin.Ranker, found: admin.Snapshot) -> tuple[Model | None, str | None]:
+        """What ranks, or why there is nothing that could."""
+        name = row.name
+        key = (name, row.created, found.seq if found.generation < 0 else found.generation)
+        if key in self._hung:
+            return None, "its learner does not come back from load"
+        what = f"ranker {name!r}, " + (f"v{row.serving}" if found.generation < 0 else f"snapshot {found.seq}")
+
+        def load() -> Model:
+            return models.load_model(row.spec, found.generation, found.seq, found.state, what)
+
+        try:
+            return bounded(load, LOAD_SECONDS, f"rankloop-load-{name}"), None
+        except TooSlow:
+            self._hung.add(key)
+            text = f"its learner does not come back from load within {LOAD_SECONDS:g} s"
+        except Exception as error:
+            text = str(error)
+        logger.error("ranker %s has no model: %s", name, text)
+        return None, text
+
+    # -- from those who learn --------------------------------------------------------------------------------------
+
+    def take(self, news: Publication) -> bool:
+        """Rank with what was learned from now on; False if it cannot be used, so that the next must be whole.
+
+        Small states are put in at once. Large ones, and those of learners that others have brought, by a thread.
+        """
+        live = self.get(news.name)
+        if live is None or live.row.generation != news.generation:
+            return False  # the row is older or newer than the news: `sync` will load both
+        size = sum(array.nbytes for array in news.arrays.values())
+        if live.loading or (not live.trusted or size > LARGE):
+            return self._take_later(live, news)
+        return self._put_in(live, news)
+
+    def _put_in(self, live: LiveRanker, news: Publication) -> bool:
+        model = live.model
+        if news.base is not None:
+            if model is None or model.learned != news.base or model.generation != news.generation:
+                return False
+            return model.take(news.arrays, news.learned, patience=0.05)
+        if model is not None and model.generation == news.generation and news.learned < model.learned:
+            return True
+        try:
+            learner = models.make_learner(live.row.spec)
+            learner.load(news.arrays)
+        except Exception as error:
+            logger.warning("ranker %s: what was learned cannot be used: %s", news.name, error)
+            return True
+        live.model, live.broken = Model(learner, live.row.spec, news.generation, news.learned), None
+        return True
+
+    def _take_later(self, live: LiveRanker, news: Publication) -> bool:
+        waiting = self._waiting.setdefault(news.name, [])
+        if news.base is None:
+            waiting.clear()  # it has all that the others had
+        waiting.append(news)
+        if not live.loading:
+            live.loading = True
+            threading.Thread(
+                target=self._work_off, args=(live,), name=f"rankloop-load-{news.name}", daemon=True
+            ).start()
+        return True
+
+    def _work_off(self, live: LiveRanker) -> None:
+        waiting = self._waiting[live.row.name]
+        try:
+            while waiting:
+                if not self._put_in(live, waiting.pop(0)):
+                    waiting.clear()
+                    self.behind()
+        finally:
+            live.loading = False
+
+
+class _Stored(NamedTuple):
+    row: admin.Ranker | None
+    snapshot: admin.Snapshot | None
+    version: tuple[int, bytes] | None
+    running: list[trials.Trial]
+
+
+def _stored(connection: Any, name: str) -> _Stored:
+    row = admin.ranker(connection, name)
+    if row is None:
+        return _Stored(None, None, None, [])
+    version = None if row.serving is None else admin.version_state(connection, name, row.serving)
+    return _Stored(row, admin.snapshot(connection, name), version, trials.running(connection, name))

@@ -1,0 +1,73 @@
+"""What every process of a service has, whether it ranks or learns: settings, the store, its counts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from rankloop.service import identity
+from rankloop.service.settings import Settings
+from rankloop.service.store import Writer, keys, open_database, schema
+from rankloop.service.store.ids import new_id
+from rankloop.service.store.log import Closing
+from rankloop.service.telemetry.history import History
+from rankloop.service.telemetry.metrics import Metrics, process_memory
+from rankloop.service.telemetry.position_counts import PositionCounts
+
+
+class Process:
+    """One process of a service.
+
+    Parameters
+    ----------
+    settings
+        Where the store is, and the limits.
+    clock
+        Time of day; tests move it.
+    """
+
+    writer: Writer
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self.settings, self.clock = settings, clock
+        self.machine = identity.machine()
+        self.worker = f"{self.machine}:{os.getpid()}:{new_id()[-6:]}"
+        self.metrics = Metrics()
+        self.position_counts = PositionCounts()
+        self.history = History()
+        self.database = open_database(settings.store)
+
+    def open(self) -> None:
+        """Bring the store up to date and open it for writing."""
+        schema.migrate(self.database)
+        self.metrics.gauge("process_start_time_seconds", time.time())
+        self.writer = Writer(self.database, identity.kinds(), self._committed, self._store_error, self.clock)
+        if self.settings.parsed_keys():
+            self.writer.do(lambda connection: keys.remember(connection, self.clock()))
+
+    def close(self) -> None:
+        """Commit what waits, and let go of the store."""
+        self.writer.close()
+        self.database.close()
+
+    def count_closed(self, closings: Sequence[Closing]) -> None:
+        """Lists have become outcomes."""
+        for closing in closings:
+            name, kind, values, length = closing
+            self.metrics.count("outcomes_total", ranker=name, kind=kind)
+            self.position_counts.add(name, values, length)
+            self.history.closed(closing)
+
+    def report(self) -> bytes:
+        """This process's metrics."""
+        self.position_counts.flush(self.metrics)
+        self.metrics.gauge("process_resident_memory_bytes", process_memory())
+        return self.metrics.report()
+
+    def _committed(self, count: int, seconds: float) -> None:
+        self.metrics.observe("store_commit_seconds", seconds)
+        self.metrics.observe("store_batch_size", count)
+
+    def _store_error(self, kind: str) -> None:
+        self.metrics.count("store_errors_total", kind=kind)
