@@ -16,6 +16,8 @@ COMMANDS = (
     "keys create",
     "keys list",
     "keys revoke",
+    "keys rotate-tokens",
+    "audit",
     "warm",
     "load",
     "replay",

@@ -32,7 +32,8 @@ from rankloop.types import Candidates
 FIRST_PAUSE = 0.1  # seconds; the pause before try n is drawn from 0 … FIRST_PAUSE * 2**n
 LONGEST_PAUSE = 5.0  # also of what a Retry-After may ask for
 _jitter = random.Random()  # its own: a program that seeds the global one shall not see it move
-PASSING = (502, 503, 504)  # nobody is at home just now
+PASSING = (429, 502, 503, 504)  # too much at a time, or nobody is at home just now
+UNTOUCHED = (429, 503)  # those that say that nothing was done
 
 T = TypeVar("T")
 
@@ -46,7 +47,7 @@ class ServiceError(RankloopError):
 
 
 class ServiceUnavailable(ServiceError):
-    """No try got through. `status` is 502, 503 or 504, or 0 if no answer came at all."""
+    """No try got through. `status` is 429, 502, 503 or 504, or 0 if no answer came at all."""
 
 
 class Call(NamedTuple):
@@ -115,6 +116,7 @@ class Requests:
         user: str | None = None,
         request_id: str | None = None,
         explain: bool = False,
+        token: bool = False,
     ) -> Steps[RankAnswer]:
         """The list to show. Candidates come in the order you would show them without rankloop.
 
@@ -139,10 +141,12 @@ class Requests:
             The same id gets the same answer. Made up if not given, so that a retry is not a second impression.
         explain
             Ask for each feature's share of the scores.
+        token
+            Ask for a token with which a browser may report clicks on this list without a key (docs/browser.md).
         """
         if query is None:
             query = candidates.query if isinstance(candidates, Candidates) else ""
-        head = {"query": query, "k": k, "request_id": request_id or uuid4().hex, "user": user}
+        head = {"query": query, "k": k, "request_id": request_id or uuid4().hex, "user": user, "token": token}
         request = _sending.request(candidates, ids, features, **head)
         path = f"{_ranker(name)}/rank" + ("?explain=true" if explain else "")
         return (yield from self._ask(RankAnswer, "POST", path, request))
@@ -310,7 +314,7 @@ class Requests:
                 return reply
             if reply.status and reply.status not in PASSING:
                 raise self._refusal(call, reply)
-            if n == self.retries or not (call.repeatable or reply.status == 503 or not reply.arrived):
+            if n == self.retries or not (call.repeatable or reply.status in UNTOUCHED or not reply.arrived):
                 break
             asked = _retry_after(reply.retry_after)
             yield min(asked, LONGEST_PAUSE) + _jitter.uniform(0.0, min(FIRST_PAUSE * 2**n, LONGEST_PAUSE))
@@ -318,7 +322,7 @@ class Requests:
         why = f"{reply.status} {problem.message}".strip() if reply.status else reply.lost
         tries = f"{n + 1} tries" if n else "1 try"
         remedy = "is the service started, and is this its url?" if not reply.status else "try again later"
-        if not call.repeatable and reply.arrived and reply.status != 503:
+        if not call.repeatable and reply.arrived and reply.status not in UNTOUCHED:
             remedy = "it may have been carried out: look before you send it again"
         text = f"{call.method} {self.url}{call.path}: {why} ({tries}); {remedy}"
         raise ServiceUnavailable(text, reply.status, problem.error or "no-answer", problem.message)

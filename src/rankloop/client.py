@@ -103,7 +103,8 @@ class Client(_Connected):
     timeout
         Seconds that one try may take.
     retries
-        How often to try again after the first, when the connection fails or the service is away (502, 503, 504).
+        How often to try again after the first, when the connection fails, the service is away (502, 503, 504) or the
+        key may not ask so often (429).
         What could do harm twice (`reset`, `keep_version`, an unnumbered `rollback` or `promote`) is sent again only if
         the service has not taken it.
     """

@@ -148,7 +148,8 @@ def refused(response: httpx.Response, status: int, *words: str, error: str | Non
     assert response.status_code == status, f"{response.status_code}: {response.text}"
     assert response.headers["content-type"] == "application/json"
     problem = response.json()
-    assert set(problem) == {"error", "message"}
+    assert set(problem) == {"error", "message", "request_id"}
+    assert problem["request_id"] == response.headers["x-request-id"]
     if error is not None:
         assert problem["error"] == error
     for word in words:

@@ -6,8 +6,10 @@ import atexit
 import importlib
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,28 @@ class Postgres:
         self._pg_ctl(
             ["-w", "-l", str(self._data / "log"), *arguments], pgdata=self._data, user=self._server.system_user
         )
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """The server and all its processes stand still: connections stay open, and nothing is answered."""
+        first = int((self._data / "postmaster.pid").read_text().split()[0])
+        children = Path(f"/proc/{first}/task/{first}/children")
+        stopped: list[int] = []
+
+        def stop(process: int) -> None:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGSTOP)
+                stopped.append(process)
+
+        stop(first)  # so that it makes no more of them
+        for process in map(int, children.read_text().split()):
+            stop(process)
+        try:
+            yield
+        finally:
+            for process in reversed(stopped):
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
 
     def start(self) -> None:
         """After `stop`: on the same socket as before."""

@@ -115,6 +115,20 @@ class Hangs(Reverse):
         return super().best(candidates, k)
 
 
+@dataclass
+class SlowToMake(Reverse):
+    """Takes its time to be made, and with that to be loaded, while it is held up."""
+
+    free: ClassVar[threading.Event] = threading.Event()
+    waiting: ClassVar[threading.Semaphore] = threading.Semaphore(0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not SlowToMake.free.is_set():
+            SlowToMake.waiting.release()
+            SlowToMake.free.wait(PATIENCE)
+
+
 class Strange:
     """Something in the place of a list."""
 
@@ -234,7 +248,7 @@ class Vandal(Reverse):
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register them all, under their names in small letters, until the test ends."""
-    for cls in (Reverse, Grader, Raises, Hangs, Rubbish, Disobedient, NotANumber, Vandal):
+    for cls in (Reverse, Grader, Raises, Hangs, SlowToMake, Rubbish, Disobedient, NotANumber, Vandal):
         entry = Entry(f"{__name__}:{cls.__name__}", "baselines", "for tests")
         monkeypatch.setitem(LEARNERS, cls.__name__.lower(), entry)
     assert __name__ in sys.modules

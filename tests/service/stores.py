@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rankloop.service.store import NewEvent, NewImpression, Outcome, Writer, admin, log, schema
+from rankloop.service.store import NewEvent, NewImpression, Outcome, Writer, admin, graves, log, schema
+from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import open_database
 from rankloop.service.store.log import Closing
 from rankloop.service.wire.calls import FeedbackEvent, Receipt
@@ -20,22 +21,22 @@ from tests.service.truths import read
 T = TypeVar("T")
 KINDS = {"pairrank": "clicks", "x": "grades"}
 TABLES = ["rankers", "heads", "impressions", "events", "outcomes", "snapshots", "versions", "leases", "workers", "keys"]
-TABLES += ["experiments", "origins", "facts"]
+TABLES += ["experiments", "origins", "facts", "graves"]
 
 
 class Store:
     """A database with its writer, as one process has them, and a clock that stands still."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, hurried: bool = False) -> None:
         self.url, self.now = url, 1000.0
-        self.database = open_database(url)
+        self.database = open_database(url, hurried)
         schema.migrate(self.database)
         self.writer = Writer(self.database, KINDS, clock=lambda: self.now)
         self._numbers = count()
 
     def close(self) -> None:
         self.writer.close()
-        self.database.forget()
+        self.database.close()
 
     def do(self, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
         return self.writer.do(lambda connection: work(connection, *arguments, **named))
@@ -45,6 +46,12 @@ class Store:
 
     def ranker(self, name: str = "shop", **spec: Any) -> None:
         assert self.do(admin.add_ranker, name, Spec(**spec), b"fresh", self.now)
+
+    def delete(self, name: str = "shop") -> bool:
+        """Delete a ranker and all that it leaves."""
+        buried = self.do(graves.bury, name, self.now)
+        sum(in_batches(self.writer, graves.clear))
+        return buried
 
     def row(self, name: str = "shop") -> admin.Ranker:
         found = self.see(admin.ranker, name)

@@ -26,6 +26,7 @@ from rankloop.service.store.keys import StoredKey
 from rankloop.service.telemetry.metrics import METRICS
 from rankloop.service.wire.calls import FeedbackEvent, RankRequest
 from rankloop.service.wire.rankers import Spec
+from tests.service.access import scopes
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, shown, until
 from tests.service.running import PATIENCE
 
@@ -196,16 +197,7 @@ def test_a_thousand_and_more_impression_numbers(tmp_path: Path) -> None:
 
 KEYS = {"rank": "rank-0123456789abcdef", "feedback": "feed-0123456789abcdef", "admin": "admn-0123456789abcdef"}
 KEYS["read"] = "read-0123456789abcdef"
-SCOPE_OF = {
-    ("POST", "/v1/rankers/{name}/rank"): "rank",
-    ("POST", "/v1/feedback"): "feedback",
-    ("GET", "/metrics"): "any",
-    ("GET", "/healthz"): "none",
-    ("GET", "/readyz"): "none",
-    ("GET", "/openapi.json"): "none",
-    ("GET", "/docs"): "none",
-    ("GET", "/"): "none",
-}
+SCOPE_OF = scopes()
 
 
 def routes() -> list[tuple[str, str]]:
@@ -256,12 +248,17 @@ def test_on_loopback_without_keys_everything_is_open(service: Service) -> None:
     assert service.http.get("/v1/rankers", headers={"authorization": "Bearer whatever"}).status_code == 200
 
 
+def test_every_route_is_in_the_table_of_who_may_do_what() -> None:
+    assert set(SCOPE_OF) == set(routes())
+
+
 def test_every_route_asks_for_its_scope(tmp_path: Path) -> None:
+    """As docs/access.md has it."""
     keys = ",".join(f"{token}:{scope}" for scope, token in KEYS.items())
     with Service(tmp_path / "keys.db", keys=keys) as locked:
         locked.ready()
         for method, path in routes():
-            wanted = SCOPE_OF.get((method, path), "read" if method == "GET" else "admin")
+            wanted = SCOPE_OF[method, path]
             url = path.replace("{name}", "nobody").replace("{user}", "ann").replace("{number}", "1")
 
             def ask(token: str | None, method: str = method, url: str = url, scheme: str = "Bearer") -> Any:
@@ -270,6 +267,9 @@ def test_every_route_asks_for_its_scope(tmp_path: Path) -> None:
 
             if wanted == "none":
                 assert ask(None).status_code == 200
+                continue
+            if wanted == "token":  # it is in the body, of which there is none
+                assert ask(None).status_code == ask(KEYS["admin"]).status_code == 400
                 continue
             for response in (
                 ask(None),

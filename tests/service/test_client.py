@@ -233,9 +233,10 @@ def test_what_may_do_harm_twice_is_not_sent_twice(go: Go, method: str) -> None:
     with Server(script(DROP)) as server, pytest.raises(ServiceUnavailable, match=told):
         go(server.url, method, "shop")
     assert len(server.asked) == 1
-    with Server(script(AWAY, Said(200, VERSION if method == "keep_version" else STATUS))) as server:
-        go(server.url, method, "shop")  # 503 says that nothing was done
-    assert len(server.asked) == 2
+    too_many = Said(429, {"error": "too-many", "message": "the key sent may ask 1 times a second"})
+    with Server(script(AWAY, too_many, Said(200, VERSION if method == "keep_version" else STATUS))) as server:
+        go(server.url, method, "shop")  # 503 and 429 say that nothing was done
+    assert len(server.asked) == 3
 
 
 def test_a_delete_whose_answer_was_lost_is_done(go: Go) -> None:

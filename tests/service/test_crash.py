@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -14,11 +16,19 @@ from tests.service.truths import check_log, check_state, read, refolded, snapsho
 LIFE = (0.05, 0.4)  # seconds between being ready and SIGKILL
 
 
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("kills", [6, pytest.param(25, marks=pytest.mark.soak)])
-def test_kill_nine(kills: int, store_url: str, start_service: Callable[..., Service]) -> None:
+def long(durability: str) -> Any:
+    """`make soak`: over both stores and both settings a thousand kills, or four times RANKLOOP_KILLS."""
+    kills = int(os.environ.get("RANKLOOP_KILLS", "250"))
+    return pytest.param(kills, durability, marks=[pytest.mark.soak, pytest.mark.timeout(1200 + 30 * kills)])
+
+
+@pytest.mark.parametrize(
+    ("kills", "durability"),
+    [pytest.param(6, "feedback", marks=pytest.mark.timeout(1200)), long("feedback"), long("everything")],
+)
+def test_kill_nine(kills: int, durability: str, store_url: str, start_service: Callable[..., Service]) -> None:
     # Snapshots at every look: kills fall before, into and after one, and between it and the log.
-    service = start_service(store=store_url, snapshot_seconds=0.05, refresh_seconds=0.05)
+    service = start_service(store=store_url, snapshot_seconds=0.05, refresh_seconds=0.05, durability=durability)
     service.put_ranker("shop")
     rng = random.Random(store_url[:6])
     loads = [Load(f"load{i}", service.port) for i in range(2)]

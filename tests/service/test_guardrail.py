@@ -76,6 +76,9 @@ def test_a_sabotaged_ranker_is_demoted_with_the_evidence(tmp_path: Path, caplog:
         told = [record.getMessage() for record in caplog.records if "exposure is shadow now" in record.getMessage()]
         assert len(told) == 1
         assert f"over {evidence['lists']} lists" in told[0]
+        change = fine(service.http.get("/v1/audit?ranker=shop"))[0]
+        assert (change["key"], change["action"], change["request_id"]) == ("(rankloop)", "demote", "")
+        assert change["text"] in told[0]
         answer = service.rank("shop", ASK)
         assert (shown(answer), answer["exposure"], answer["experiment"]) == (list("abcd"), "shadow", None)
         visit(service, "ab", 20)  # nothing more comes of it

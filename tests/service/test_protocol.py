@@ -46,7 +46,7 @@ def refused(answer: bytes, status: int, *words: str) -> None:
     assert head.startswith(b"HTTP/1.1 %d " % status), answer[:200]
     assert b"connection: close" in head
     problem = json.loads(body)
-    assert set(problem) == {"error", "message"}
+    assert set(problem) == {"error", "message", "request_id"}
     for word in words:
         assert word in problem["message"]
 

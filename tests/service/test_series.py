@@ -7,7 +7,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.service.store import admin, series
+from rankloop.service.store import series
 from rankloop.service.store.log import Closing
 from rankloop.service.store.series import Bucket
 from rankloop.service.telemetry.history import History
@@ -38,7 +38,7 @@ def test_nothing_is_kept_of_a_ranker_that_has_gone(shop: Store) -> None:
     shop.do(series.add, T0, {"shop": Bucket(lists=1), "gone": Bucket(lists=1)})
     assert stored(shop, 10, ranker="gone") == {}
     assert shop.count("series") == 2
-    shop.do(admin.delete_ranker, "shop")
+    shop.delete("shop")
     assert shop.count("series") == 0
 
 

@@ -21,7 +21,8 @@ def test_without_anything_the_defaults() -> None:
 def test_every_setting_goes_through_the_environment_and_back() -> None:
     """That is how worker processes learn of them."""
     other: dict[str, Any] = {"store": "x.db", "host": "::1", "keys": f"{TOKEN}:rank+admin", "learn": False}
-    other |= {"hosts": "box", "origins": "http://box", "learn_in": "thread"}
+    other |= {"hosts": "box", "origins": "http://box", "learn_in": "thread", "durability": "everything"}
+    other |= {"log_format": "json"}
     for entry in fields(Settings):
         if entry.name not in other:
             default: Any = entry.default

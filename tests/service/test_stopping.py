@@ -26,8 +26,7 @@ def test_readyz_says_that_it_stops_while_requests_are_still_taken(
     assert service.process is not None
     service.process.send_signal(signal.SIGTERM)
     began = time.monotonic()
-    stopping = {"error": "not-ready", "message": "stopping"}
-    wait_for(lambda: service.ask("GET", "/readyz").json == stopping, "it to say that it stops", 2.5)
+    wait_for(lambda: service.ask("GET", "/readyz").json.get("message") == "stopping", "it to say that it stops", 2.5)
     ranked = service.ask("POST", "/v1/rankers/shop/rank", {"candidates": [{"id": 1}]})
     assert ranked.status == 200
     assert ranked.json["impression_id"]

@@ -191,8 +191,9 @@ def test_joining_follows_the_rules_postgresql(postgres: Postgres) -> None:
 def test_the_write_ahead_log_is_emptied_though_someone_always_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankloop.service.store.database.LARGE_LOG", 100_000)
-    monkeypatch.setattr("rankloop.service.store.writer.TIDY_EVERY", 0.05)
+    monkeypatch.setattr("rankloop.service.store.sqlite.COPY_EVERY", 50_000)
+    monkeypatch.setattr("rankloop.service.store.sqlite.LARGE_LOG", 100_000)
+    monkeypatch.setattr("rankloop.service.store.writer.TEND_EVERY", 0.02)
     database = open_database(str(tmp_path / "busy.db"))
     schema.migrate(database)
     writer, ended = Writer(database, {}), threading.Event()

@@ -215,7 +215,7 @@ def test_a_guardrail_that_has_ended_demotes_nobody(store: Store) -> None:
 def test_deleting_a_ranker_deletes_its_experiments(store: Store) -> None:
     store.ranker(**GUARDED)
     store.do(trials.settle, "shop", store.now)
-    assert store.do(admin.delete_ranker, "shop")
+    assert store.delete("shop")
     assert store.count("experiments") == 0
 
 

@@ -257,8 +257,9 @@ def test_a_read_only_postgresql_and_back(postgres: Postgres, start_service: Star
 
 
 def test_postgresql_restarts_under_load(postgres: Postgres, start_service: Start) -> None:
+    """With `everything` not even a list is lost by a server that ends without a word."""
     url = postgres.database()
-    service = start_service(store=url, snapshot_seconds=0.2)
+    service = start_service(store=url, snapshot_seconds=0.2, durability="everything")
     service.put_ranker("shop")
     loads = [Load(f"load{i}", service.port) for i in range(2)]
     for load in loads:
@@ -273,6 +274,30 @@ def test_postgresql_restarts_under_load(postgres: Postgres, start_service: Start
         postgres.control("restart", "-m", mode)
     wait_for(lambda: works(service), "the service to go on by itself")
     finish(service, url, loads)
+
+
+def test_feedback_outlives_a_crash_of_postgresql(postgres: Postgres, start_service: Start) -> None:
+    """Lists of the last moment may be lost with it, but none that acknowledged feedback is about."""
+    url = postgres.database()
+    service = start_service(store=url, snapshot_seconds=0.2)
+    service.put_ranker("shop")
+    loads = [Load(f"load{i}", service.port) for i in range(2)]
+    for load in loads:
+        load.start()
+    for _ in range(4):
+        enough = min(len(load.acknowledged) for load in loads) + 20
+        wait_for(lambda n=enough: min(len(load.acknowledged) for load in loads) > n, "feedback")  # type: ignore[misc]
+        postgres.control("restart", "-m", "immediate")
+    wait_for(lambda: works(service), "the service to go on by itself")
+    for load in loads:
+        load.end()
+        assert load.unranked == []
+    assert service.stop() == 0, service.log()
+    stored = dict(read(url, "SELECT e.event_id, i.id FROM events e JOIN impressions i ON i.id = e.impression_id"))
+    for load in loads:
+        taken = {event for event, found in load.acknowledged.items() if found[0] in ("accepted", "late", "duplicate")}
+        assert len(taken) > 50
+        assert {event: load.sent[event]["impression_id"] for event in taken}.items() <= stored.items()
 
 
 def test_postgresql_is_away_for_a_while(postgres: Postgres, start_service: Start) -> None:

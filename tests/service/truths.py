@@ -101,7 +101,7 @@ def check_log(url: str, ranker: str, loads: Sequence[Load]) -> int:
 def snapshot_of(url: str, ranker: str) -> admin.Snapshot:
     database = open_database(url)
     found = database.read(lambda c: admin.snapshot(c, ranker))
-    database.forget()
+    database.close()
     assert found is not None
     return found
 
@@ -133,7 +133,7 @@ def refolded(url: str, ranker: str) -> tuple[int, bytes]:
     fold = Fold(row, models.make_learner(row.spec), 0)
     for outcome in database.read(lambda c: log.outcomes_from(c, ranker, 0, limit=10**9)):
         fold.learn(outcome)
-    database.forget()
+    database.close()
     return fold.state()
 
 

@@ -24,11 +24,13 @@ from rankloop.errors import RankloopError
 def build() -> App:
     """The whole command, ready to call."""
     from rankloop.cli import (
+        audit,
         clicks,
         data,
         demo,
         inspect,
         interleave,
+        keys,
         lab,
         learners,
         load,
@@ -51,7 +53,22 @@ def build() -> App:
             "kin are generated."
         ),
     )
-    for module in (demo, service, warm, load, replay, inspect, learners, lab, reproduce, interleave, clicks, data):
+    for module in (
+        demo,
+        service,
+        keys,
+        audit,
+        warm,
+        load,
+        replay,
+        inspect,
+        learners,
+        lab,
+        reproduce,
+        interleave,
+        clicks,
+        data,
+    ):
         module.add_to(app)
     return app
 

@@ -18,9 +18,10 @@ from rankloop.demo.shop import FEATURES, SHOWN, Shop
 from rankloop.demo.shoppers import Shoppers
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.registry import LEARNERS, learner_class
+from rankloop.service import logs
 from rankloop.service.engine import Engine
 from rankloop.service.http.app import create_served
-from rankloop.service.run import LOGGING, server_options
+from rankloop.service.run import server_options
 from rankloop.service.settings import Settings
 from rankloop.service.wire.basics import Exposure
 from rankloop.service.wire.rankers import Spec
@@ -200,7 +201,8 @@ def _listening(port: int, any_free: bool) -> socket.socket:
 def _quiet() -> dict[str, Any]:
     """The service's own warnings only. The server's would tell of requests that Ctrl-C has cut short, at length."""
     levels = {"rankloop": "WARNING", "uvicorn.error": "CRITICAL"}
-    return {**LOGGING, "loggers": {name: {**LOGGING["loggers"][name], "level": levels[name]} for name in levels}}
+    usual = logs.config()
+    return {**usual, "loggers": {name: {**usual["loggers"][name], "level": levels[name]} for name in levels}}
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from rankloop.service.repeating import Repeating
 from rankloop.service.settings import Settings
 from rankloop.service.store import NewEvent, admin, keys, log
 from rankloop.service.store.log import Receipts, Stored
-from rankloop.service.store.writer import Write
+from rankloop.service.store.writes import Write
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
 WARM_SECONDS = 60.0  # that one waits for a learner to warm up; until it is warm it is not asked
@@ -230,15 +230,22 @@ class Engine(Process):
                 raise
             live = newer
             call = live.schema.parse(body)
-        limit = self.settings.max_candidates
-        if len(call.ids) > limit:
+        if len(call.ids) > self.settings.max_candidates:
+            limit = self.settings.max_candidates
             raise OverLimit(f"{len(call.ids)} candidates; the limit max_candidates is {limit}: send the best of them")
         candidates = live.schema.candidates(call)
         number = live.numbers.take()
         if number is None or live.numbers.low:
             number = await self._reserved(live, number)
         pending = PendingRanking(live, call, candidates, number, self.clock)
-        if number is None or not self._store_answers():
+        answer = await self._stored(pending, explain, start)
+        # The token is no part of what is stored: it ends, and the secret that it is signed with may be replaced.
+        return self.keys.tokens.added(answer, live.row.spec.window_seconds) if call.token else answer
+
+    async def _stored(self, pending: PendingRanking, explain: bool, start: float) -> bytes:
+        """A list that is in the store, or the caller's own order if it cannot be put there."""
+        live, call = pending.live, pending.call
+        if pending.number is None or not self._store_answers():
             return self._unstored(live, pending)
         ranked, mix, reason = await self._ranked(pending, live.schema.names if explain else None)
         write = self.writer.impression(pending.impression(ranked, mix, reason), asyncio.get_running_loop())
@@ -357,7 +364,13 @@ class Engine(Process):
     async def feedback(self, events: Sequence[NewEvent]) -> Receipts:
         """Join events to their impressions; when this returns they are durable."""
         start = time.perf_counter()
-        found = await self.writer.events(events, asyncio.get_running_loop()).done()
+        write = self.writer.events(events, asyncio.get_running_loop())
+        try:
+            found = await write.done(self.settings.feedback_timeout_ms / 1e3)
+        except TimeoutError:
+            write.abandoned = True  # should it be stored after all, the same events sent again are duplicates
+            self._store_error("timeout")
+            raise StoreUnavailable("the store does not answer; send the same events again in a moment") from None
         for receipt, name in zip(found.receipts, found.rankers, strict=True):
             self.metrics.count("feedback_events_total", ranker=name, status=receipt.status)
             if name in self.rankers:

@@ -20,10 +20,22 @@ class NotAuthenticated(Told, RankloopError):
     word, status = "not-authenticated", 401
 
 
+class BadToken(NotAuthenticated):
+    """A token of a list that was not made here, was altered, or has ended."""
+
+    word = "bad-token"
+
+
 class NotAllowed(Told, RankloopError):
     """A key without the scope that is needed."""
 
     word, status = "not-allowed", 403
+
+
+class ForeignOrigin(Told, RankloopError):
+    """A page that was not let in."""
+
+    word, status = "foreign-origin", 403
 
 
 class UnknownRanker(Told, UnknownName):
@@ -61,6 +73,16 @@ class OverLimit(Told, RankloopError):
     word, status = "over-limit", 413
 
 
+class TooMany(Told, RankloopError):
+    """More requests than a limit lets through; `headers` say when to come again."""
+
+    word, status = "too-many", 429
+
+    def __init__(self, message: str, seconds: int | None = None) -> None:
+        super().__init__(message)
+        self.headers = {} if seconds is None else {"Retry-After": str(seconds)}
+
+
 class UnknownFeature(Told, InvalidInput):
     """A feature that the ranker does not know, or one that it needs and did not get."""
 
@@ -71,6 +93,12 @@ class StoreUnavailable(Told, RankloopError):
     """The store cannot be reached or cannot write now; what was asked for has not happened."""
 
     word, status = "store-unavailable", 503
+
+
+class StoreSlow(Told, RankloopError, TimeoutError):
+    """The store has begun with what was asked for and has not answered in time; it may still happen."""
+
+    word, status = "store-slow", 504
 
 
 class TooSlow(Told, RankloopError):

@@ -8,9 +8,12 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import NamedTuple
 
+from rankloop.service import tracing
 from rankloop.service.errors import NotAllowed, NotAuthenticated
+from rankloop.service.limits import Limits
 from rankloop.service.settings import SCOPES, Settings, is_loopback
-from rankloop.service.store.keys import Known
+from rankloop.service.store.keys import Known, StoredKey
+from rankloop.service.tokens import Tokens
 
 
 def new_token() -> str:
@@ -26,9 +29,11 @@ def digest(token: str) -> str:
 class Key(NamedTuple):
     """What a caller may do."""
 
+    name: str
     scopes: frozenset[str]
     rankers: frozenset[str] | None = None  # those it is for; None: all
     expires: float | None = None
+    limits: Limits | None = None
 
     def has(self, scope: str) -> bool:
         """Whether it has a scope; who may change may look."""
@@ -44,7 +49,7 @@ class Key(NamedTuple):
         return self.has("read") and self.rankers is None
 
 
-EVERYTHING = Key(frozenset(SCOPES))  # where no key is asked for
+EVERYTHING = Key("", frozenset(SCOPES))  # where no key is asked for
 
 
 class Keys:
@@ -52,9 +57,11 @@ class Keys:
     other is closed."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        self._fixed = {digest(token): Key(scopes) for token, scopes in settings.parsed_keys().items()}
+        fixed = enumerate(settings.parsed_keys().items(), 1)
+        self._fixed = {digest(token): Key(f"RANKLOOP_KEYS #{n}", scopes) for n, (token, scopes) in fixed}
         self._stored: dict[str, Key] = {}
         self._clock = clock
+        self.tokens = Tokens(clock)
         self._loopback = is_loopback(settings.host)
         self._keyed = bool(self._fixed)
 
@@ -62,10 +69,27 @@ class Keys:
         """Take over the keys that are in the store now. Once there was one, there is no way back to none."""
         # A later release may know more scopes: they open nothing here.
         self._stored = {
-            one.digest: Key(frozenset(one.scopes.split("+")).intersection(SCOPES), one.rankers, one.expires)
+            one.digest: Key(
+                one.name,
+                frozenset(one.scopes.split("+")).intersection(SCOPES),
+                one.rankers,
+                one.expires,
+                self._limits(one),
+            )
             for one in known.keys
         }
         self._keyed = self._keyed or known.keyed
+        self.tokens.refresh(known.secrets)
+
+    def _limits(self, stored: StoredKey) -> Limits | None:
+        """Those of before, which have counted, unless they are others now."""
+        if stored.rate is None and stored.concurrency is None:
+            return None
+        key = self._stored.get(stored.digest)
+        before = None if key is None else key.limits
+        if before is not None and (before.rate, before.concurrency) == (stored.rate, stored.concurrency):
+            return before
+        return Limits(stored.rate, stored.concurrency)
 
     @property
     def off(self) -> bool:
@@ -90,9 +114,15 @@ class Keys:
         if key.expires is not None and self._clock() >= key.expires:
             ended = time.strftime("%Y-%m-%d %H:%M", time.gmtime(key.expires))
             raise NotAuthenticated(f"the key has ended, at {ended} UTC; `rankloop keys create` makes another")
+        trace = tracing.current.get()
+        if trace is not None:
+            trace.key = key.name
         if scope is not None and not key.has(scope):
             have = "+".join(s for s in SCOPES if s in key.scopes)
             raise NotAllowed(f"this needs a key with scope {scope!r}, the one sent has {have}")
         if ranker is not None and not key.is_for(ranker):
             raise NotAllowed(f"the key sent is for other rankers: {', '.join(sorted(key.rankers or ()))}")
+        if key.limits is not None and trace is not None:  # who is in no request will not leave, either
+            key.limits.enter()
+            trace.held.append(key.limits)
         return key

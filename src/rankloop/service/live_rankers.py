@@ -90,7 +90,7 @@ class LiveRankers(dict[str, LiveRanker]):
                 pinned = admin.Snapshot(version[0], -1, version[1])
                 live.pinned, live.broken = self._model(row, pinned)
             running = mixing.opened(self._process.database, self.trials.get(name), row, found)
-            live.row, live.schema = row, Schema(row.spec)  # what stands for missing values may change at any time
+            live.row, live.schema = row, Schema(row.spec)  # defaults may change at any time
             if running is None:
                 self.trials.pop(name, None)
             else:

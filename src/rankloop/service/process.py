@@ -36,13 +36,21 @@ class Process:
         self.metrics = Metrics()
         self.position_counts = PositionCounts()
         self.history = History()
-        self.database = open_database(settings.store)
+        self.database = open_database(settings.store, hurried=True)
 
     def open(self) -> None:
         """Bring the store up to date and open it for writing."""
         schema.migrate(self.database)
         self.metrics.gauge("process_start_time_seconds", time.time())
-        self.writer = Writer(self.database, identity.kinds(), self._committed, self._store_error, self.clock)
+        self.writer = Writer(
+            self.database,
+            identity.kinds(),
+            self._committed,
+            self._store_error,
+            self.clock,
+            all_durable=self.settings.durability == "everything",
+        )
+        self.writer.do(lambda connection: keys.ensure_secret(connection, self.clock()))
         if self.settings.parsed_keys():
             self.writer.do(lambda connection: keys.remember(connection, self.clock()))
 

@@ -16,6 +16,7 @@ from typing import Any
 import uvicorn
 
 from rankloop.errors import InvalidParameter
+from rankloop.service import descriptors, logs
 from rankloop.service.engine import Engine
 from rankloop.service.http.app import create_served
 from rankloop.service.http.protocol import BoundedProtocol
@@ -30,16 +31,6 @@ from rankloop.service.supervisor import Supervisor
 from rankloop.service.wire.rankers import Spec
 
 BEAT = 0.5  # seconds between signs of life to the supervisor
-LOGGING: dict[str, Any] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(process)d %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
-    "loggers": {
-        "rankloop": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
-        "uvicorn.error": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
-    },
-}
 
 
 def serve(settings: Settings, sockets: list[socket.socket] | None = None) -> int:
@@ -48,8 +39,9 @@ def serve(settings: Settings, sockets: list[socket.socket] | None = None) -> int
     `sockets` are those of `listening.taken`, if the port was taken before.
     """
     prepare(settings)
+    descriptors.raise_limit()
     sockets = sockets or taken(settings)
-    logging.config.dictConfig(LOGGING)
+    logging.config.dictConfig(logs.config(settings.log_format))
     if hasattr(os, "fork") and (settings.learn_in == "process" or settings.workers > 1):
         return Supervisor(settings, sockets, rank, standalone.run).run()
     if settings.workers > 1:
@@ -87,7 +79,7 @@ def server_options(settings: Settings) -> dict[str, Any]:
     return {
         "host": settings.host,
         "port": settings.port,
-        "log_config": LOGGING,
+        "log_config": logs.config(settings.log_format),
         "access_log": False,
         "proxy_headers": False,
         "timeout_graceful_shutdown": settings.drain_seconds,
@@ -103,7 +95,7 @@ def prepare(settings: Settings) -> None:
     database = open_database(settings.store)
     schema.migrate(database)
     stored = database.read(keys.known).keys
-    database.forget()
+    database.close()
     if not is_loopback(settings.host) and not settings.parsed_keys() and not stored:
         raise InvalidParameter(
             f"host is {settings.host}, which others can reach, and there is no API key; "
@@ -128,4 +120,4 @@ def opened(settings: Settings) -> Iterator[Writer]:
         yield writer
     finally:
         writer.close()
-        database.forget()
+        database.close()

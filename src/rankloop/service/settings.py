@@ -12,7 +12,9 @@ from typing import Any
 from rankloop.errors import InvalidParameter
 
 SCOPES = ("rank", "feedback", "read", "admin")
+DURABILITIES = ("feedback", "everything")
 PREFIX = "RANKLOOP_"
+LOG_FORMATS = ("plain", "json")
 
 
 def _setting(default: Any, text: str) -> Any:
@@ -35,9 +37,11 @@ class Settings:
     max_header_bytes: int = _setting(32 * 2**10, "largest head of a request, all its headers together")
     request_seconds: float = _setting(30.0, "how long a request may take to arrive in whole")
     idle_seconds: int = _setting(75, "how long a connection on which nothing comes is kept")
+    max_connections: int = _setting(0, "connections a process; 0: as many as leave descriptors for the store")
     max_candidates: int = _setting(1000, "candidates a request")
     max_features: int = _setting(4096, "features a ranker")
     max_events: int = _setting(1000, "feedback events, or logged lists, a call")
+    beacon_events: int = _setting(100, "events that a browser may report on a list with its token, to one process")
     snapshot_seconds: float = _setting(5.0, "how often what was learned is saved, with no other process waiting for it")
     refresh_seconds: float = _setting(1.0, "the same where other processes rank from it, and how often those look")
     version_seconds: float = _setting(3600.0, "how often a version is kept by itself, if anything was learned")
@@ -47,9 +51,14 @@ class Settings:
     learn_in: str = _setting("process", "process: learning has a process of its own; thread: it has none")
     watchdog_seconds: float = _setting(15.0, "a process whose loop stands still for so long is replaced; 0: never")
     retention_days: float = _setting(30.0, "impressions and events older than this are deleted; 0 keeps them for ever")
+    durability: str = _setting("feedback", "what is on the disk before it is answered: feedback, or everything")
+    feedback_timeout_ms: float = _setting(4000.0, "feedback that the store has not taken after this gets a 503")
+    audit_days: float = _setting(365.0, "what the audit list keeps of who changed what; 0 keeps it for ever")
     store_timeout_ms: float = _setting(1000.0, "a store slower than this gives your order, without an impression")
     notice_seconds: float = _setting(0.0, "how long /readyz says no after SIGTERM before the listener closes")
     drain_seconds: float = _setting(10.0, "how long requests in flight may take after SIGTERM")
+    log_format: str = _setting("plain", "lines of the log: plain for people, json for programs")
+    slow_seconds: float = _setting(1.0, "a request slower than this has a line in the log; 0: none has")
 
     def __post_init__(self) -> None:
         for entry in dataclasses.fields(self):
@@ -65,15 +74,20 @@ class Settings:
             "max_candidates",
             "max_features",
             "max_events",
+            "beacon_events",
             "lease_seconds",
             "learn_seconds",
         ):
             if getattr(self, name) <= 0:
                 raise InvalidParameter(f"setting {name} is {getattr(self, name)}; it must be above 0")
+        if self.durability not in DURABILITIES:
+            raise InvalidParameter(f"setting durability is {self.durability!r}; give {' or '.join(DURABILITIES)}")
         if self.port > 65535:
             raise InvalidParameter(f"setting port is {self.port}; ports end at 65535")
         if self.learn_in not in ("process", "thread"):
             raise InvalidParameter(f"setting learn_in is {self.learn_in!r}; it must be process or thread")
+        if self.log_format not in LOG_FORMATS:
+            raise InvalidParameter(f"setting log_format is {self.log_format!r}; it is one of {', '.join(LOG_FORMATS)}")
         self.parsed_keys()
 
     @property
@@ -109,6 +123,15 @@ def parse_scopes(text: str) -> frozenset[str]:
     if unknown or not scopes:
         raise InvalidParameter(f"scopes are {text!r}; give some of {', '.join(SCOPES)}, joined by +")
     return scopes
+
+
+def listed(setting: str) -> frozenset[str]:
+    """The names of hosts or origins in a setting.
+
+    >>> sorted(listed("http://Box/, search.local"))
+    ['http://box', 'search.local']
+    """
+    return frozenset(part.strip().lower().rstrip("/") for part in setting.split(",") if part.strip())
 
 
 def from_environment(environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:

@@ -13,6 +13,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from rankloop.service.engine import Engine
+from rankloop.service.http.beacons import Beacons
 from rankloop.service.http.bodies import Bodies
 from rankloop.service.http.doors import Doors
 from rankloop.service.http.errors import HANDLERS
@@ -81,7 +82,7 @@ def create_app(
     return Litestar(
         ROUTES,
         lifespan=[life],
-        state=State({"engine": running, "recent": Recent()}),
+        state=State({"engine": running, "recent": Recent(), "beacons": Beacons(running)}),
         middleware=[CountRequests],
         exception_handlers=HANDLERS,
         request_max_body_size=settings.max_body_bytes,

@@ -1,10 +1,11 @@
-"""Who may come in while no key is asked for: programs of this machine, and the service's own page in a browser.
+"""The first thing that a request meets: it gets a name, it is let in or not, and its answer is told how to be treated.
 
-A service on loopback without keys trusts whoever can reach it. A browser reaches it for any page that it shows, and a
-proxy for anybody at all. So requests that name another host (a page whose name was made to point here: DNS rebinding),
-come from a page of another origin, or were passed on, are refused. With keys none of this is needed: no browser and no
-proxy has a key unless it was given one. Pages of the origins in the setting `origins` may call, with keys or without,
-and their browsers are told so (CORS).
+While no key is asked for, programs of this machine may come in, and the service's own page in a browser. A service on
+loopback without keys trusts whoever can reach it; a browser reaches it for any page that it shows, and a proxy for
+anybody at all. So requests that name another host (a page whose name was made to point here: DNS rebinding), come from
+a page of another origin, or were passed on, are refused. With keys none of this is needed: no browser and no proxy has
+a key unless it was given one. Pages of the origins in the setting `origins` may call, with keys or without, and their
+browsers are told so (CORS).
 """
 
 from __future__ import annotations
@@ -14,16 +15,25 @@ from typing import Any
 
 import msgspec
 
+from rankloop.service import tracing
 from rankloop.service.engine import Engine
+from rankloop.service.http import safe_headers
 from rankloop.service.http.errors import Failure, failure
-from rankloop.service.settings import is_loopback
+from rankloop.service.http.record import record
+from rankloop.service.http.request_log import RequestLog
+from rankloop.service.http.safe_headers import Headers
+from rankloop.service.settings import is_loopback, listed
+from rankloop.service.tracing import Trace
 
-Headers = list[tuple[bytes, bytes]]
 _BEFOREHAND: Headers = [  # what a browser asks for before it sends anything
-    (b"access-control-allow-methods", b"GET, POST, PUT, DELETE"),
-    (b"access-control-allow-headers", b"authorization, content-type, content-encoding"),
+    (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
+    (
+        b"access-control-allow-headers",
+        b"authorization, content-type, content-encoding, if-match, x-request-id, traceparent",
+    ),
     (b"access-control-max-age", b"600"),
 ]
+_OURS = frozenset((b"origin", b"x-request-id", b"traceparent"))
 _KEY = "make a key with `rankloop keys create NAME --scopes rank+feedback+admin` and send it"
 
 
@@ -32,27 +42,56 @@ class Doors:
 
     def __init__(self, app: Any, engine: Engine) -> None:
         self.app, self.engine = app, engine
-        self._hosts = frozenset(_listed(engine.settings.hosts))
-        self._origins = frozenset(_listed(engine.settings.origins))
+        self.log = RequestLog(engine.settings.slow_seconds)
+        self._hosts, self._origins = listed(engine.settings.hosts), listed(engine.settings.origins)
         self._ours = lru_cache(64)(self._is_ours)  # callers name the same host every time; reading it takes 8 µs
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Refuse, or pass on."""
-        if scope["type"] == "http":
-            if self.engine.keys.off:
-                found = self.refused(scope["method"], scope["headers"])
-                if found is not None:
-                    body = msgspec.json.encode(found.problem)
-                    await self._answer(send, found.status, [(b"content-type", b"application/json")], body)
-                    return
-            if self._origins:
-                origin = next((value for name, value in scope["headers"] if name == b"origin"), None)
-                if origin is not None and _text(origin) in self._origins:
-                    if scope["method"] == "OPTIONS":
-                        await self._answer(send, 204, [*_allowed(origin), *_BEFOREHAND], b"")
-                        return
-                    send = _telling(send, _allowed(origin))
-        await self.app(scope, receive, send)
+        """Refuse, or pass on; tell of it if it fails."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        origin = sent = parent = None
+        for name, value in scope["headers"]:
+            if name in _OURS:
+                if name == b"origin":
+                    origin = value
+                elif name == b"traceparent":
+                    parent = value
+                else:
+                    sent = value
+        trace = Trace(sent, parent)
+        tracing.current.set(trace)  # of this request's task only
+        let_in = origin is not None and _text(origin) in self._origins
+        headers = safe_headers.of(trace, origin if let_in else None)
+        posted = scope["method"] == "POST"
+
+        async def answered(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                trace.status = message["status"]
+                if trace.deeds:
+                    await record(self.engine, trace)
+                own = message.get("headers", ())
+                told = [*own, *headers] if posted else safe_headers.added(own, headers, let_in)
+                message = {**message, "headers": told}
+            await send(message)
+
+        try:
+            found = self.refused(scope["method"], scope["headers"]) if self.engine.keys.off else None
+            if found is not None:
+                body = msgspec.json.encode(found.problem)
+                await self._answer(answered, found.status, [(b"content-type", b"application/json")], body)
+            elif let_in and scope["method"] == "OPTIONS":
+                await self._answer(answered, 204, _BEFOREHAND, b"")
+            else:
+                await self.app(scope, receive, answered)
+        except Exception:
+            trace.status = trace.status or 500
+            raise
+        finally:
+            for held in trace.held:
+                held.leave()
+            self.log.tell(scope["method"], scope["path"], trace)
 
     async def _answer(self, send: Any, status: int, headers: Headers, body: bytes) -> None:
         self.engine.metrics.count("http_requests_total", route="other", status=status)
@@ -94,25 +133,8 @@ class Doors:
         return is_loopback(bare) or bare in self._hosts
 
 
-def _allowed(origin: bytes) -> Headers:
-    return [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
-
-
-def _telling(send: Any, headers: Headers) -> Any:
-    async def told(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *headers]}
-        await send(message)
-
-    return told
-
-
 def _text(value: bytes) -> str:
     return value.decode("latin-1").strip().lower()
-
-
-def _listed(setting: str) -> list[str]:
-    return [part.strip().lower().rstrip("/") for part in setting.split(",") if part.strip()]
 
 
 def _foreign_host(host: bytes) -> Failure:

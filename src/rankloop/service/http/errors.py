@@ -12,7 +12,8 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from rankloop.errors import CodecError, RankloopError, UnknownName
-from rankloop.service.errors import Told
+from rankloop.service import tracing
+from rankloop.service.errors import Told, UnknownRanker
 from rankloop.service.http import bodies
 from rankloop.service.http.wording import helped
 from rankloop.service.wire.basics import Problem
@@ -46,7 +47,7 @@ class Failure(NamedTuple):
 def describe(error: Exception, body: bytes = b"", names: Sequence[str] = ()) -> Failure:
     """What to tell a caller whose request ended in `error`; `names` are the features of the ranker it was for."""
     if isinstance(error, Told):
-        return failure(error.status, error.word, str(error))
+        return failure(error.status, error.word, str(error), getattr(error, "headers", None))
     for kind, word, status in KINDS:
         if isinstance(error, kind):
             return failure(status, word, str(error))
@@ -56,9 +57,13 @@ def describe(error: Exception, body: bytes = b"", names: Sequence[str] = ()) -> 
     return failure(500, "internal", "this is a bug of rankloop; the log of the service has the details")
 
 
-def failure(status: int, error: str, message: str) -> Failure:
-    """A failure with the headers that belong to its status."""
-    return Failure(status, Problem(error, message), HEADERS.get(status, {}))
+def failure(status: int, error: str, message: str, headers: dict[str, str] | None = None) -> Failure:
+    """A failure with the headers that belong to it, or else to its status; it knows its request, and that it failed."""
+    trace = tracing.current.get()
+    if trace is not None:
+        trace.error = error
+    told = Problem(error, message, "" if trace is None else trace.id)
+    return Failure(status, told, HEADERS.get(status, {}) if headers is None else headers)
 
 
 def _malformed(error: Exception, body: bytes, kind: Any = None, names: Sequence[str] = ()) -> str:
@@ -87,6 +92,10 @@ def problem(found: Failure) -> Response[Problem]:
 
 def any_error(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     """All but what the framework raises itself."""
+    if type(error) is UnknownRanker:  # it lists those there are, which a key for some of them need not know
+        key = getattr(request.state, "key", None)
+        if key is not None and not key.sees_rankers:
+            return problem(failure(error.status, error.word, error.plain))
     return problem(describe(error, _body(request)))
 
 

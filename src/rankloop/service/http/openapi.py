@@ -11,7 +11,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 
 from rankloop import __version__
 from rankloop.service.http.routes import ROUTES
-from rankloop.service.wire.calls import FeedbackEvent, RankColumns, RankRequest
+from rankloop.service.wire.calls import Beacon, FeedbackEvent, RankColumns, RankRequest
 from rankloop.service.wire.experiments import ExperimentRequest
 from rankloop.service.wire.rankers import Spec, VersionRequest
 
@@ -24,7 +24,7 @@ CONFIG = OpenAPIConfig(
     components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
     security=[{"key": []}],
 )
-SENT = [ExperimentRequest, FeedbackEvent, RankColumns, RankRequest, Spec, VersionRequest]
+SENT = [Beacon, ExperimentRequest, FeedbackEvent, RankColumns, RankRequest, Spec, VersionRequest]
 _HERE = "#/components/schemas/"
 
 
@@ -43,9 +43,10 @@ def document() -> dict[str, Any]:
     for item in made["paths"].values():
         for operation in item.values():
             _optional(operation.get("requestBody", {}))
-    event = {"$ref": _HERE + "FeedbackEvent"}
+    event, beacon = {"$ref": _HERE + "FeedbackEvent"}, {"$ref": _HERE + "Beacon"}
     bodies = {
         "/v1/feedback": {"anyOf": [event, {"type": "array", "items": event, "minItems": 1}]},
+        "/v1/beacon": {"anyOf": [beacon, {"type": "array", "items": beacon, "minItems": 1}]},
         "/v1/rankers/{name}/rank": {"oneOf": [{"$ref": _HERE + "RankRequest"}, {"$ref": _HERE + "RankColumns"}]},
     }
     for path, schema in bodies.items():

@@ -14,8 +14,11 @@ from typing import Any
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from rankloop.service.descriptors import for_connections
+from rankloop.service.http import safe_headers
 from rankloop.service.http.errors import Failure, failure
 from rankloop.service.settings import Settings
+from rankloop.service.tracing import Trace
 
 MOST_HEADERS = 100  # a request; browsers send some twenty
 
@@ -31,6 +34,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(config, *arguments, **named)
         settings: Settings = self.app.engine.settings
         self._most, self._seconds = settings.max_header_bytes, settings.request_seconds
+        self._room = settings.max_connections or for_connections()
         self._unread = 0  # bytes since a head ended or a piece of a body came
         self._whole = True  # no request is on its way in
         self._head = False  # of the request on its way in, the head is here: the application has begun with it
@@ -40,6 +44,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Who connects and says nothing is let go like who says nothing more."""
         super().connection_made(transport)
+        if len(self.connections) > self._room:
+            self._refuse(_crowded(self._room))
+            return
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -110,16 +117,26 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         answering = self.cycle is not None and not self.cycle.response_complete
         if (answering and not self.cycle.response_started) if self._head else not answering:
+            trace = Trace()
+            trace.status, trace.error, why.problem.request_id = why.status, why.problem.error, trace.id
             body = msgspec.json.encode(why.problem)
             lines = (
                 f"HTTP/1.1 {why.status} {http.HTTPStatus(why.status).phrase}",
                 "content-type: application/json",
                 f"content-length: {len(body)}",
+                *(f"{name.decode()}: {value.decode()}" for name, value in safe_headers.of(trace, None)),
+                *(f"{name.lower()}: {value}" for name, value in why.headers.items()),
                 "connection: close",
             )
             self.transport.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
             self.app.engine.metrics.count("http_requests_total", route="other", status=why.status)
+            self.app.log.tell("?", "a request that could not be read", trace)
         self.transport.close()
+
+
+def _crowded(limit: int) -> Failure:
+    text = f"{limit:,} connections are open, as many as this process takes (setting max_connections); try again"
+    return failure(503, "crowded", text)
 
 
 def _too_long(limit: int) -> Failure:

@@ -13,7 +13,7 @@ import time
 from rankloop.service.experiments import evidence
 from rankloop.service.learning.fold import Fold
 from rankloop.service.process import Process
-from rankloop.service.store import log, trials
+from rankloop.service.store import audit, log, trials
 from rankloop.service.store.database import Connection
 from rankloop.service.store.trials import Seen, Tally
 
@@ -92,7 +92,11 @@ def _demoted(process: Process, name: str, tally: Tally) -> None:
     found = tally.evidence
     assert found is not None
     process.metrics.count("demotions_total", ranker=name)
-    logger.warning(
-        "ranker %s: exposure is shadow now, users prefer the base order: preference %.3f (%.3f to %.3f) over %d lists",
-        *(name, found.preference, *found.interval, found.lists),
+    low, high = found.interval
+    said = (
+        f"exposure is shadow now, users prefer the base order: preference {found.preference:.3f} "
+        f"({low:.3f} to {high:.3f}) over {found.lists} lists"
     )
+    logger.warning("ranker %s: %s", name, said)
+    entry = audit.Entry(process.clock(), audit.ITSELF, "demote", name, said)
+    process.writer.do(lambda c: audit.add(c, [entry]))

@@ -1,17 +1,20 @@
-"""What is old is deleted, as far as snapshots cover it."""
+"""What is old is deleted, as far as snapshots cover it, and so is what deleted rankers have left."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from rankloop.service.process import Process
-from rankloop.service.store import admin, series
+from rankloop.service.store import audit, forgetting, graves, series
+from rankloop.service.store.batches import in_batches
 
 
 def sweep(process: Process, stopping: Callable[[], bool] = lambda: False) -> None:
-    """Delete what is past retention or to be erased, as far as snapshots cover it."""
+    """Delete what is past retention or to be erased, as far as snapshots cover it, and what nobody owns any more."""
     days = process.settings.retention_days
     before = process.clock() - days * 86400 if days else None
-    while process.writer.do(lambda c: admin.sweep(c, before)) and not stopping():
-        pass
+    for work in (lambda c, limit: forgetting.sweep(c, before, limit), graves.clear, forgetting.sweep_strays):
+        sum(in_batches(process.writer, work, stopping))
     process.writer.do(lambda c: series.sweep(c, process.clock()))
+    if process.settings.audit_days:
+        process.writer.do(lambda c: audit.sweep(c, process.clock() - process.settings.audit_days * 86400))

@@ -20,8 +20,9 @@ from rankloop.learner import Learner
 from rankloop.service.learning.fold import Fold
 from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, lineage, log, open_database, schema
-from rankloop.service.store.database import Connection, Database, SQLite
+from rankloop.service.store.database import Connection, Database
 from rankloop.service.store.log import Outcome
+from rankloop.service.store.sqlite import SQLite
 from rankloop.service.wire.rankers import Spec
 
 BATCH = 1000  # outcomes read at a time: some ten MB
@@ -77,7 +78,7 @@ def open_store(url: str) -> Iterator[Database]:
         schema.require_current(database)
         yield database
     finally:
-        database.forget()
+        database.close()
 
 
 def find_ranker(database: Database, name: str) -> admin.Ranker:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-
 import msgspec
 
 from rankloop.errors import InvalidParameter
 from rankloop.service.engine import Engine
-from rankloop.service.errors import Conflict, UnknownRanker
+from rankloop.service.errors import Conflict, UnknownRanker, UnknownVersion
 from rankloop.service.experiments import evidence
 from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, trials
 from rankloop.service.store.database import Connection
+from rankloop.service.tracing import did
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
-
-logger = logging.getLogger("rankloop")
 
 
 class UnknownExperiment(UnknownRanker):
@@ -59,7 +56,7 @@ def start(engine: Engine, name: str, terms: ExperimentRequest) -> Experiment:
         return trials.begin(connection, row, "experiment", settled, now)
 
     number = engine.writer.do(change)
-    logger.info("ranker %s: experiment %d began, against %s, share %g", name, number, terms.against, terms.share)
+    did("experiment", name, f"experiment {number} began, against {terms.against}, share {terms.share:g}")
     engine.load(name)
     return one(engine, name, number)
 
@@ -109,7 +106,7 @@ def stop(engine: Engine, name: str, number: int) -> Experiment:
         return found.state == "running"
 
     if engine.writer.do(change):
-        logger.info("ranker %s: experiment %d was stopped", name, number)
+        did("stop-experiment", name, f"experiment {number} was stopped")
     engine.load(name)
     return one(engine, name, number)
 
@@ -169,7 +166,7 @@ def _check_rival(connection: Connection, engine: Engine, row: admin.Ranker, term
         stored = admin.version_state(connection, name, against)
         if stored is None:
             known = ", ".join(str(version.version) for version in admin.versions(connection, name)) or "none"
-            raise UnknownRanker(f"ranker {name!r} has no version {against}; it has {known}")
+            raise UnknownVersion(f"ranker {name!r} has no version {against}; it has {known}")
         if against == row.serving:
             raise Conflict(f'ranker {name!r} serves version {against}; compare it with another one, "live" or "base"')
         models.load_model(row.spec, 0, 0, stored[1], f"version {against} of ranker {name!r}")

@@ -5,20 +5,29 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from typing import Any
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
 from rankloop import registry
-from rankloop.errors import InvalidParameter
+from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.service.engine import Engine
 from rankloop.service.errors import Conflict, OverLimit, UnknownRanker, UnknownVersion
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.live_ranker import LiveRanker
-from rankloop.service.store import admin, log, trials, troubles
+from rankloop.service.store import admin, forgetting, graves, log, trials, troubles
+from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection
+from rankloop.service.tracing import did
 from rankloop.service.wire.rankers import Erased, Guardrail, RankerStatus, Spec, VersionInfo
 
+P = TypeVar("P")
+T = TypeVar("T")
+TRIES = 5  # to change a ranker that others change at the same time
+CLEARING = 3.0  # seconds that a new ranker waits for what a deleted one of its name has left
 logger = logging.getLogger("rankloop")
 
 
@@ -33,36 +42,42 @@ def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
             f"start has {len(start)} weights, but the ranker has {len(spec.features)} features; give one each"
         )
     state, now = models.fresh_state(spec), engine.clock()
+    sum(in_batches(engine.writer, lambda c, limit: graves.clear(c, limit, name), _within(CLEARING)))
 
-    def change(connection: Connection) -> Spec | None:
-        if admin.add_ranker(connection, name, spec, state, now):
+    def make(connection: Connection) -> bool:
+        made = admin.add_ranker(connection, name, spec, state, now)
+        if made:
             trials.settle(connection, name, now)
-            return None
-        before = admin.ranker(connection, name, lock=True)
-        assert before is not None
-        old, new = models.fixed_part(before.spec), models.fixed_part(spec)
-        if old != new:
-            changed = ", ".join(key for key in old if old[key] != new[key])
-            snapshot = admin.snapshot(connection, name)
-            learned = log.heads(connection).get(name, 0) > (snapshot.seq if snapshot else 0)
-            if learned or (snapshot is not None and not _is_fresh(before.spec, snapshot.state)):
-                raise Conflict(
-                    f"ranker {name!r} has learned with another {changed}, and what it learned would mean nothing with "
-                    f"this one; PUT a ranker of another name, or POST /v1/rankers/{name}/reset and PUT again"
-                )
-            admin.change_spec(connection, name, spec)
-            admin.replace_state(connection, name, state, now, reset=True)
-        else:
-            admin.change_spec(connection, name, spec)
-        trials.settle(connection, name, now)
-        return before.spec
+        return made
 
-    before = engine.writer.do(change)
+    def replaced(row: admin.Ranker) -> tuple[int, int] | None:
+        """What the spec would make meaningless: the snapshot (its generation and place) of one that has learned
+        nothing. None if what was learned goes on meaning something."""
+        old, new = models.fixed_part(row.spec), models.fixed_part(spec)
+        if old == new:
+            return None
+        snapshot = engine.database.read(lambda c: admin.snapshot(c, name))
+        if snapshot is None or not _is_fresh(row.spec, snapshot.state):
+            raise _has_learned(name, old, new)
+        return snapshot.generation, snapshot.seq
+
+    def change(connection: Connection, row: admin.Ranker, fresh: tuple[int, int] | None) -> Spec:
+        if fresh is not None:
+            learned = log.heads(connection).get(name, 0) > fresh[1]
+            if learned or admin.snapshot_seqs(connection).get(name) != fresh:
+                raise _has_learned(name, models.fixed_part(row.spec), models.fixed_part(spec))
+        admin.change_spec(connection, name, spec)
+        if fresh is not None:
+            admin.replace_state(connection, name, state, now, reset=True)
+        trials.settle(connection, name, now)
+        return row.spec
+
+    before = None if engine.writer.do(make) else _changed(engine, name, replaced, change)
     if before is None:
         terms = f"{spec.learner}, {len(spec.features)} features, exposure {spec.exposure}"
-        logger.info("ranker %s: made (%s)", name, terms)
-    else:
-        logger.info("ranker %s: changed (%s)", name, _difference(before, spec) or "nothing")
+        did("put", name, f"made ({terms})")
+    elif changed := _difference(before, spec):  # a deploy script that sends the same again has done nothing
+        did("put", name, f"changed ({changed})")
     engine.load(name)
     engine.cycle()  # it is learned from now on rather than in a second
     return status(engine, name), before is None
@@ -79,11 +94,20 @@ def statuses(engine: Engine) -> list[RankerStatus]:
 
 
 def delete(engine: Engine, name: str) -> None:
-    """Delete a ranker and all that belongs to it."""
-    if not engine.writer.do(lambda connection: admin.delete_ranker(connection, name)):
+    """Delete a ranker: it is gone when this returns, and what it leaves is deleted behind it."""
+    if not engine.writer.do(lambda connection: graves.bury(connection, name, engine.clock())):
         raise _unknown(engine, name)
-    logger.info("ranker %s: deleted", name)
+    did("delete", name, "deleted")
     engine.load(name)
+    threading.Thread(target=_clear, args=(engine, name), name="rankloop-clearing", daemon=True).start()
+
+
+def _clear(engine: Engine, name: str) -> None:
+    try:
+        rows = sum(in_batches(engine.writer, lambda c, limit: graves.clear(c, limit, name), lambda: engine.draining))
+        logger.info("ranker %s: what it left is deleted (%d rows)", name, rows)
+    except (RankloopError, TimeoutError) as error:
+        logger.warning("ranker %s: what it left will be deleted later: %s", name, error)
 
 
 def versions(engine: Engine, name: str) -> list[VersionInfo]:
@@ -104,7 +128,7 @@ def versions(engine: Engine, name: str) -> list[VersionInfo]:
 def keep(engine: Engine, name: str, note: str) -> VersionInfo:
     """Keep what is learned now as a version."""
     number = _keep(engine, _live(engine, name), note)
-    logger.info("ranker %s: v%d was kept", name, number)
+    did("keep", name, f"v{number} was kept")
     return next(version for version in versions(engine, name) if version.version == number)
 
 
@@ -115,17 +139,18 @@ def promote(engine: Engine, name: str, version: int | str | None, note: str) -> 
         version = _keep(engine, live, note or "promoted")
     number = None if version == "live" else int(version)
 
-    def change(connection: Connection) -> None:
-        row = admin.ranker(connection, name, lock=True)
-        if row is None:
-            raise _unknown(engine, name)
+    def usable(row: admin.Ranker) -> None:
         if number is not None:
-            _usable(connection, row, number)
+            _usable(engine, row, number)
+
+    def change(connection: Connection, row: admin.Ranker, _: None) -> None:
+        if number is not None and number not in [one.version for one in admin.versions(connection, row.name)]:
+            raise _no_version(connection, name, number)
         admin.set_serving(connection, name, number)
         trials.settle(connection, name, engine.clock())
 
-    engine.writer.do(change)
-    logger.info("ranker %s: serves %s", name, "live" if number is None else f"v{number}")
+    _changed(engine, name, usable, change)
+    did("promote", name, f"serves {'live' if number is None else f'v{number}'}")
     engine.load(name)
     return status(engine, name)
 
@@ -145,18 +170,15 @@ def rollback(engine: Engine, name: str, version: int | str | None, note: str) ->
     learned, state = engine.current(name)
     now = engine.clock()
 
-    def change(connection: Connection) -> int:
-        row = admin.ranker(connection, name, lock=True)
-        if row is None:
-            raise _unknown(engine, name)
-        wanted = _usable(connection, row, number)
-        kept = admin.keep_version(connection, name, learned, state, note or f"before the rollback to v{number}", now)
+    def change(connection: Connection, row: admin.Ranker, wanted: bytes) -> int:
+        said = note or f"before the rollback to v{number}"
+        kept = admin.keep_version(connection, row.name, learned, state, said, now)
         admin.replace_state(connection, name, wanted, now, reset=False)
         trials.settle(connection, name, now)
         return kept
 
-    kept = engine.writer.do(change)
-    logger.info("ranker %s: rolled back to v%d; what was is v%d", name, number, kept)
+    kept = _changed(engine, name, lambda row: _usable(engine, row, number), change)
+    did("rollback", name, f"rolled back to v{number}; what was is v{kept}")
     engine.load(name)
     return status(engine, name)
 
@@ -167,17 +189,14 @@ def reset(engine: Engine, name: str, note: str = "") -> RankerStatus:
     learned, state = engine.current(name)
     now = engine.clock()
 
-    def change(connection: Connection) -> int:
-        row = admin.ranker(connection, name, lock=True)
-        if row is None:
-            raise _unknown(engine, name)
-        kept = admin.keep_version(connection, name, learned, state, note or "before the reset", now)
-        admin.replace_state(connection, name, models.fresh_state(row.spec), now, reset=True)
+    def change(connection: Connection, row: admin.Ranker, fresh: bytes) -> int:
+        kept = admin.keep_version(connection, row.name, learned, state, note or "before the reset", now)
+        admin.replace_state(connection, name, fresh, now, reset=True)
         trials.settle(connection, name, now)
         return kept
 
-    kept = engine.writer.do(change)
-    logger.info("ranker %s: reset; what was is v%d", name, kept)
+    kept = _changed(engine, name, lambda row: models.fresh_state(row.spec), change)
+    did("reset", name, f"reset; what was is v{kept}")
     engine.load(name)
     return status(engine, name)
 
@@ -186,7 +205,7 @@ def set_learning(engine: Engine, name: str, learning: bool) -> RankerStatus:
     """Pause: feedback is still joined and kept, but not learned. Resume: what comes from now on is."""
     _live(engine, name)
     engine.writer.do(lambda connection: admin.set_learning(connection, name, learning))
-    logger.info("ranker %s: learning %s", name, "goes on" if learning else "is paused")
+    did("resume" if learning else "pause", name, f"learning {'goes on' if learning else 'is paused'}")
     engine.load(name)
     return status(engine, name)
 
@@ -195,8 +214,8 @@ def erase_user(engine: Engine, user: str) -> Erased:
     """Forget a user."""
     if "\0" in user:
         raise InvalidParameter("a user is text; this one has the character NUL in it")
-    erased = engine.writer.do(lambda connection: admin.erase_user(connection, user))
-    logger.info("a user was forgotten: %d impressions, %d events", erased.impressions, erased.events)
+    erased = forgetting.erase_user(engine.writer, user)
+    did("erase", None, f"a user was forgotten: {erased.impressions} impressions, {erased.events} events")
     return erased
 
 
@@ -258,13 +277,57 @@ def _unknown(engine: Engine, name: str) -> UnknownRanker:
     return error
 
 
-def _usable(connection: Connection, row: admin.Ranker, number: int) -> bytes:
+def _changed(
+    engine: Engine, name: str, prepare: Callable[[admin.Ranker], P], change: Callable[[Connection, admin.Ranker, P], T]
+) -> T:
+    """Change a ranker with what `prepare` makes of it.
+
+    A transaction stops everyone who writes, and learners may take their time, or hang: so `prepare`, which may ask one,
+    comes first, and if someone else has changed the ranker meanwhile it is asked again.
+    """
+    for _ in range(TRIES):
+        row = engine.database.read(lambda connection: admin.ranker(connection, name))
+        if row is None:
+            raise _unknown(engine, name)
+        prepared = prepare(row)
+
+        def work(connection: Connection, before: admin.Ranker = row, prepared: P = prepared) -> tuple[T] | None:
+            current = admin.ranker(connection, name, lock=True)
+            if current is None:
+                raise _unknown(engine, name)
+            return (change(connection, current, prepared),) if current.revision == before.revision else None
+
+        done = engine.writer.do(work)
+        if done is not None:
+            return done[0]
+    raise Conflict(f"ranker {name!r} was changed by others {TRIES} times meanwhile; try again")
+
+
+def _usable(engine: Engine, row: admin.Ranker, number: int) -> bytes:
     """The state of a version, if there is one and it is of this spec: what cannot be loaded must not be stored."""
-    wanted = admin.version_state(connection, row.name, number)
-    if wanted is None:
-        raise _no_version(connection, row.name, number)
-    models.load_model(row.spec, 0, 0, wanted[1], f"version {number} of ranker {row.name!r}")
-    return wanted[1]
+
+    def read(connection: Connection) -> bytes:
+        wanted = admin.version_state(connection, row.name, number)
+        if wanted is None:
+            raise _no_version(connection, row.name, number)
+        return wanted[1]
+
+    state = engine.database.read(read)
+    models.load_model(row.spec, 0, 0, state, f"version {number} of ranker {row.name!r}")
+    return state
+
+
+def _has_learned(name: str, old: dict[str, Any], new: dict[str, Any]) -> Conflict:
+    changed = ", ".join(key for key in old if old[key] != new[key])
+    return Conflict(
+        f"ranker {name!r} has learned with another {changed}, and what it learned would mean nothing with "
+        f"this one; PUT a ranker of another name, or POST /v1/rankers/{name}/reset and PUT again"
+    )
+
+
+def _within(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
 
 
 def _no_version(connection: Connection, name: str, number: int) -> UnknownVersion:

@@ -24,6 +24,7 @@ from rankloop.service.errors import Conflict, OverLimit, UnknownRanker
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.store import past
 from rankloop.service.store.past import Added, PastList
+from rankloop.service.tracing import did
 from rankloop.service.wire.calls import Candidate, RankRequest
 from rankloop.service.wire.rankers import WarmAnswer
 
@@ -52,6 +53,7 @@ def call(engine: Engine, name: str, body: bytes, strict: bool = False) -> WarmAn
                 raise InvalidInput(f"line {number}: {error}; nothing of this call was taken") from None
             problems.append(f"line {number}: {error}")
     added = add(engine, live, lists)
+    did("warm", name, f"{added.lists} logged lists with {added.clicks} clicks were added")
     engine.wake_learner()
     return WarmAnswer(added.lists, added.clicks, added.known, len(problems), problems[:PROBLEMS])
 

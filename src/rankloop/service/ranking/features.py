@@ -28,6 +28,7 @@ class RankCall(NamedTuple):
     user: str | None
     ids: list[Any]
     rows: Array | None  # (n, d) in the order of the ranker's features, not normalised; None if it has none
+    token: bool = False  # whether the answer is to have a token for a browser
 
 
 class Schema:
@@ -105,7 +106,7 @@ class Schema:
                 fine = np.dot(numbers, numbers) <= LARGEST**2  # one pass; never true of NaN
             if not fine:
                 rows = self._filled(ids, rows)
-        return RankCall(head.query, head.k, head.request_id, head.user, ids, rows)
+        return RankCall(head.query, head.k, head.request_id, head.user, ids, rows, head.token)
 
     def _filled(self, ids: Sequence[Any], rows: Array) -> Array:
         """Defaults where there are no values; what has none, or is too large, is named."""

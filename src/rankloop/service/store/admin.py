@@ -1,4 +1,4 @@
-"""Everything beside the log: rankers, snapshots, versions, leases, workers, and deleting what is old."""
+"""Everything beside the log: rankers, snapshots, versions, leases and workers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankloop.service.store import lineage
+from rankloop.service.store import graves, lineage
 from rankloop.service.store.database import Connection, Row, marks
-from rankloop.service.wire.rankers import Erased, Spec
+from rankloop.service.wire.rankers import Spec
 
 
 class Ranker(NamedTuple):
@@ -81,6 +81,7 @@ def add_ranker(connection: Connection, name: str, spec: Spec, state: bytes, now:
     columns = "name, spec, created, epoch, generation, revision, learning"
     if not connection.insert("rankers", columns, [row], "ON CONFLICT DO NOTHING RETURNING name"):
         return False
+    graves.refuse(connection, name)  # after the insert, which waits for whoever deletes one of this name just now
     connection.run("INSERT INTO heads (ranker, next_seq, next_number) VALUES (?, 0, 0)", name)
     save_snapshot(connection, name, first, 0, state, now)
     lineage.begin(connection, name, lineage.Origin(first, first, 0, state), now)
@@ -106,16 +107,6 @@ def set_learning(connection: Connection, name: str, learning: bool) -> None:
 def set_serving(connection: Connection, name: str, version: int | None) -> None:
     """Serve a version, or live."""
     connection.run("UPDATE rankers SET serving = ?, revision = revision + 1 WHERE name = ?", version, name)
-
-
-def delete_ranker(connection: Connection, name: str) -> bool:
-    """Delete a ranker and everything that belongs to it."""
-    owned = "(SELECT id FROM impressions WHERE ranker = ?)"
-    connection.run(f"DELETE FROM events WHERE impression_id IN {owned}", name)
-    tables = ("impressions", "outcomes", "snapshots", "versions", "leases", "heads", "series", "experiments", "origins")
-    for table in (*tables, "troubles"):
-        connection.run(f"DELETE FROM {table} WHERE ranker = ?", name)
-    return connection.run("DELETE FROM rankers WHERE name = ?", name) > 0
 
 
 # -- snapshots and versions ----------------------------------------------------------------------------------------
@@ -282,51 +273,3 @@ def reports(connection: Connection, machine: str) -> dict[str, bytes]:
 def forget_worker(connection: Connection, worker: str, seen_beat: int) -> None:
     """Strike a dead worker off the list."""
     connection.run("DELETE FROM workers WHERE id = ? AND beat = ?", worker, seen_beat)
-
-
-# -- forgetting ----------------------------------------------------------------------------------------------------
-
-# Replay starts at the snapshot, so what it covers may go; so may what was closed without an outcome.
-_COVERED = "i.open = 0 AND (i.seq IS NULL OR i.seq < (SELECT s.seq FROM snapshots s WHERE s.ranker = i.ranker))"
-
-
-def _delete(connection: Connection, ids: list[str]) -> int:
-    """Delete impressions with their events and outcomes; how many events went."""
-    if not ids:
-        return 0
-    inside = f"IN ({marks(ids)})"
-    gone = connection.run(f"DELETE FROM events WHERE impression_id {inside}", *ids)
-    for ranker_name, seq in connection.rows(f"SELECT ranker, seq FROM impressions WHERE id {inside}", *ids):
-        if seq is not None:
-            connection.run("DELETE FROM outcomes WHERE ranker = ? AND seq = ?", ranker_name, seq)
-    connection.run(f"DELETE FROM impressions WHERE id {inside}", *ids)
-    return gone
-
-
-def sweep(connection: Connection, before: float | None, limit: int = 500) -> int:
-    """Delete impressions made `before` that time, and those to be erased, as far as a snapshot covers them."""
-    sql = f"SELECT i.id FROM impressions i WHERE i.erase = 1 AND {_COVERED} LIMIT {limit}"
-    ids = [row[0] for row in connection.rows(sql)]
-    if before is not None and len(ids) < limit:
-        old = "i.ranker IN (SELECT name FROM rankers) AND i.created < ?"
-        sql = f"SELECT i.id FROM impressions i WHERE {old} AND {_COVERED} LIMIT {limit - len(ids)}"
-        ids += [row[0] for row in connection.rows(sql, before)]
-    # Lists that were on the way while their ranker was deleted: no one else would ever close them.
-    sql = f"SELECT id FROM impressions WHERE open = 1 AND ranker NOT IN (SELECT name FROM rankers) LIMIT {limit}"
-    ids = sorted({*ids, *(row[0] for row in connection.rows(sql))})
-    _delete(connection, ids)
-    return len(ids)
-
-
-def erase_user(connection: Connection, person: str) -> Erased:
-    """Delete what a user saw and did. What learning may still need is unlinked now and deleted by the next sweep."""
-    # Nobody will report on an open list of someone who has left: close it without an outcome.
-    connection.run("UPDATE impressions SET open = 0 WHERE person = ? AND open = 1", person)
-    ids = [
-        row[0] for row in connection.rows(f"SELECT i.id FROM impressions i WHERE i.person = ? AND {_COVERED}", person)
-    ]
-    events = 0
-    for start in range(0, len(ids), 500):
-        events += _delete(connection, ids[start : start + 500])
-    sql = "UPDATE impressions SET person = NULL, request_id = NULL, erase = 1 WHERE person = ?"
-    return Erased(len(ids), events, connection.run(sql, person))

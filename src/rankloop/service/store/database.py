@@ -1,24 +1,20 @@
 """The two databases behind one small interface: connections that run SQL in transactions, and errors sorted by remedy.
 
 All SQL of the service is written once, in the dialect that SQLite (3.35 or newer) and PostgreSQL share, with `?` for
-parameters. What differs is here: how to connect, how to lock, which errors pass by themselves.
+parameters. What differs is in `sqlite` and `postgres`: how to connect, how to lock, which errors pass by themselves,
+what it takes for a commit to be on the disk, and how long anything may take.
 """
 
 from __future__ import annotations
 
-import sqlite3
-import threading
-import time
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from rankloop.errors import InvalidParameter
-from rankloop.service.errors import StoreUnavailable
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -27,6 +23,10 @@ PARAMETERS = 30_000  # a statement at most; SQLite takes 32,766, PostgreSQL 65,5
 
 class Retryable(Exception):
     """An error that goes away when the transaction is tried again: a deadlock, a lost connection, a restart."""
+
+
+class Contended(Retryable):
+    """Someone else was quicker: look again. Nothing is wrong with the store or the connection."""
 
 
 class Connection(ABC):
@@ -43,20 +43,21 @@ class Connection(ABC):
         """Run a query, or a statement with RETURNING."""
 
     @abstractmethod
-    def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> None:
-        """Run a statement once for each row of parameters."""
+    def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> int:
+        """Run a statement once for each row of parameters; how many rows that changed in all."""
 
     @abstractmethod
-    def transaction(self) -> Any:
-        """A context in which all happens or nothing; errors come out as `StoreUnavailable` or `Retryable`."""
+    def transaction(self, durable: bool = True) -> AbstractContextManager[None]:
+        """A context in which all happens or nothing; errors come out as `StoreUnavailable` or `Retryable`.
+
+        When it ends, others see what was written and the end of this process cannot undo it. If it is `durable`, it is
+        on the disk as well, and so is everything that was committed before it, by whomever: both databases write one
+        log, in order, and recover from a power cut by reading it from its start to the first gap.
+        """
 
     @abstractmethod
     def close(self) -> None:
         """Give the connection back."""
-
-    def tidy(self) -> None:
-        """What a database wants done now and then, outside of transactions: nothing, if it does it itself."""
-        return
 
     def row(self, sql: str, *parameters: Any) -> Row | None:
         """The first row, if there is one."""
@@ -91,269 +92,31 @@ def _portions(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 class Database(ABC):
-    """How to get connections."""
+    """How to get connections.
 
-    url: str
+    Every wait for the database ends: connecting, waiting for a lock, a statement that is never answered. `hurried`
+    databases, those of a service, end it early, since someone waits; others are for whoever reads a whole log.
+    """
 
     @abstractmethod
-    def connect(self) -> Connection:
-        """A new connection."""
+    def connect(self, hurried: bool = True) -> Connection:
+        """A new connection to write with. One that is not `hurried` may take its time: tables are changed with it."""
 
-    def reader(self) -> Connection:
-        """A new connection that only reads."""
-        return self.connect()
-
+    @abstractmethod
     def read(self, query: Callable[[Connection], T]) -> T:
-        """Run a query in a transaction on this thread's own connection; a lost connection is opened again once."""
-        for last in (False, True):
-            connection: Connection | None = getattr(self._local, "connection", None)
-            try:
-                if connection is None:
-                    connection = self._local.connection = self.reader()
-                    with self._lock:
-                        self._readers.add(connection)
-                with connection.transaction():
-                    return query(connection)
-            except Retryable as error:
-                self._local.connection = None
-                if connection is not None:
-                    with suppress(Exception):
-                        connection.close()
-                if last:
-                    raise StoreUnavailable(f"the store cannot be reached ({error}); it will be tried again") from None
-        raise AssertionError("unreachable")
+        """Run a query; all it reads is of one moment. A lost connection is opened again once."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections that read."""
 
     def forget(self) -> None:
-        """Close this thread's own connection, if it has one."""
-        connection: Connection | None = getattr(self._local, "connection", None)
-        if connection is not None:
-            self._local.connection = None
-            with suppress(Exception):
-                connection.close()
+        """This thread will not read again: close what is kept for it, if anything is."""
+        return
 
-    def close(self) -> None:
-        """Close the connections of all threads that read: those of an event loop's pool do not do it themselves."""
-        self.forget()
-        with self._lock:
-            readers = list(self._readers)
-        for connection in readers:
-            with suppress(Exception):  # SQLite's may only be closed by their own thread, and end with it
-                connection.close()
-
-    def __init__(self) -> None:
-        self._local = threading.local()
-        self._lock = threading.Lock()
-        self._readers: weakref.WeakSet[Connection] = weakref.WeakSet()
-
-
-# -- SQLite --------------------------------------------------------------------------------------------------------
-
-LARGE_LOG = 32 * 2**20  # bytes of write-ahead log that are worth emptying it
-TIDY_SECONDS = 0.05  # how long to wait for readers to finish before that
-NAP = 0.0003  # seconds between tries for the write lock
-BUSY_SECONDS = 10.0  # how long a writer waits for another process's transaction
-
-
-class SQLiteConnection(Connection):
-    """WAL mode; every transaction takes the write lock first and is on the disk when it ends."""
-
-    _nap = 0  # milliseconds for which SQLite itself waits for a lock; `_begin` waits better
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            self._raw = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-            self._raw.execute("PRAGMA journal_mode = WAL")
-            self._raw.execute("PRAGMA synchronous = FULL")  # an fsync a commit: NORMAL could lose the last ones
-            self._raw.execute(f"PRAGMA busy_timeout = {self._nap}")
-        except sqlite3.Error as error:
-            raise self._sorted(error) from None
-
-    def run(self, sql: str, *parameters: Any) -> int:
-        return self._raw.execute(sql, parameters).rowcount
-
-    def rows(self, sql: str, *parameters: Any) -> list[Row]:
-        return self._raw.execute(sql, parameters).fetchall()
-
-    def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> None:
-        self._raw.executemany(sql, parameters)
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        try:
-            self._begin()
-            yield
-            self._raw.execute("COMMIT")
-        except BaseException as error:
-            with suppress(sqlite3.Error):  # after a full disk there may be nothing left to roll back
-                self._raw.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
-                raise self._sorted(error) from error
-            raise
-
-    def _begin(self) -> None:
-        """Take the write lock. SQLite's own waiting doubles its naps up to 100 ms; commits take a fraction of one."""
-        patience = time.monotonic() + BUSY_SECONDS
-        while True:
-            try:
-                self._raw.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > patience:
-                    raise
-                time.sleep(NAP)
-
-    def tidy(self) -> None:
-        """Empty the write-ahead log once it is large. SQLite does so itself only when nobody reads, and someone always
-        does: the log would grow as long as there is traffic."""
-        log = self._path.with_name(f"{self._path.name}-wal")
-        with suppress(OSError, sqlite3.Error):  # the next time will do
-            if log.stat().st_size > LARGE_LOG:
-                self._raw.execute(f"PRAGMA busy_timeout = {TIDY_SECONDS * 1000:.0f}")
-                self._raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        with suppress(sqlite3.Error):
-            self._raw.execute(f"PRAGMA busy_timeout = {self._nap}")
-
-    def close(self) -> None:
-        self._raw.close()
-
-    def _sorted(self, error: sqlite3.Error) -> Exception:
-        if isinstance(error, sqlite3.OperationalError | sqlite3.DatabaseError) and not isinstance(
-            error, sqlite3.IntegrityError | sqlite3.ProgrammingError
-        ):
-            text = str(error)
-            if "locked" in text or "busy" in text:
-                return Retryable(text)
-            return StoreUnavailable(f"{self._path}: {text}; {_sqlite_remedy(text)}")
-        return error
-
-
-class SQLiteReader(SQLiteConnection):
-    """Reads without the write lock: WAL gives every transaction the state of its start."""
-
-    _nap = int(BUSY_SECONDS * 1000)
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        try:
-            self._raw.execute("BEGIN")
-            yield
-        except sqlite3.Error as error:
-            raise self._sorted(error) from error
-        finally:
-            with suppress(sqlite3.Error):
-                self._raw.execute("ROLLBACK")
-
-
-def _sqlite_remedy(text: str) -> str:
-    if "full" in text or "disk I/O" in text:
-        return "make room on the disk; nothing that was acknowledged is lost"
-    if "readonly" in text or "read-only" in text:
-        return "give the service the right to write to the file and its folder"
-    if "unable to open" in text:
-        return "check that the folder exists and may be written to"
-    return "check the file; `sqlite3 FILE 'PRAGMA integrity_check'` tells whether it is whole"
-
-
-class SQLite(Database):
-    """A file on this machine, for any number of processes of it."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-        self.url = f"sqlite:///{path}"
-
-    def connect(self) -> Connection:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreUnavailable(f"{self.path.parent}: {error.strerror}; choose another folder for --store") from None
-        return SQLiteConnection(self.path)
-
-    def reader(self) -> Connection:
-        return SQLiteReader(self.path)
-
-
-# -- PostgreSQL ----------------------------------------------------------------------------------------------------
-
-
-class PostgresConnection(Connection):
-    """psycopg 3, statements prepared by the driver."""
-
-    lock_rows = " FOR UPDATE"
-
-    def __init__(self, url: str) -> None:
-        import psycopg  # only those who use PostgreSQL need it
-
-        self._errors = psycopg
-        try:
-            self._raw = psycopg.connect(url, connect_timeout=5, application_name="rankloop")
-        except psycopg.OperationalError as error:
-            raise Retryable(_first_line(error)) from None
-        except psycopg.ProgrammingError:  # its message may quote a password that was taken for something else
-            raise InvalidParameter(
-                "store is no postgresql:// URL that can be read; in its password write / as %2F, @ as %40, : as %3A"
-            ) from None
-
-    def run(self, sql: str, *parameters: Any) -> int:
-        return self._raw.execute(_translated(sql), parameters).rowcount
-
-    def rows(self, sql: str, *parameters: Any) -> list[Row]:
-        cursor = self._raw.execute(_translated(sql), parameters)
-        return cursor.fetchall() if cursor.description else []
-
-    def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> None:
-        with self._raw.cursor() as cursor:
-            cursor.executemany(_translated(sql), parameters)
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        try:
-            with self._raw.transaction():
-                yield
-        except self._errors.Error as error:
-            raise self._sorted(error) from error
-
-    def close(self) -> None:
-        self._raw.close()
-
-    def _sorted(self, error: Exception) -> Exception:
-        kinds = self._errors.errors
-        passing = (kinds.DeadlockDetected, kinds.SerializationFailure, kinds.LockNotAvailable)
-        if isinstance(error, passing) or self._raw.broken or self._raw.closed:
-            return Retryable(_first_line(error))
-        if isinstance(error, kinds.DiskFull | kinds.ReadOnlySqlTransaction | kinds.InsufficientPrivilege):
-            return StoreUnavailable(
-                f"PostgreSQL: {_first_line(error)}; ask whoever runs it, nothing acknowledged is lost"
-            )
-        if isinstance(error, self._errors.OperationalError):
-            return Retryable(_first_line(error))
-        return error
-
-
-class Postgres(Database):
-    """A PostgreSQL that any number of machines may share."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__()
-        self.url = url
-        try:
-            import psycopg  # noqa: F401
-        except ImportError:
-            raise InvalidParameter(
-                "a PostgreSQL store needs psycopg, which is not installed; pip install 'rankloop[postgres]'"
-            ) from None
-
-    def connect(self) -> Connection:
-        return PostgresConnection(self.url)
-
-
-def _translated(sql: str) -> Any:
-    return sql.replace("?", "%s")
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).strip().splitlines()[0]
+    def tend(self) -> None:
+        """What must be seen to beside the writing, a few times a second: nothing, if the database does it itself."""
+        return
 
 
 def without_password(url: str) -> str:
@@ -374,7 +137,7 @@ def without_password(url: str) -> str:
     return f"{shown}?{'&'.join(kept)}" if kept else shown
 
 
-def open_database(url: str) -> Database:
+def open_database(url: str, hurried: bool = False) -> Database:
     """`sqlite:///file`, a plain path, or `postgresql://user:password@host/name`.
 
     >>> open_database("mysql://x")
@@ -382,9 +145,12 @@ def open_database(url: str) -> Database:
     ...
     rankloop.errors.InvalidParameter: store is 'mysql://x'; give a file, sqlite:///file or postgresql://…
     """
+    from rankloop.service.store.postgres import Postgres  # both are built on this module
+    from rankloop.service.store.sqlite import SQLite
+
     scheme = url.partition("://")[0].lower() if "://" in url else ""
     if scheme in ("postgresql", "postgres"):
-        return Postgres(url)
+        return Postgres(url, hurried)
     if scheme == "sqlite":
         url = unquote(url.removeprefix("sqlite://").removeprefix("/") if url.startswith("sqlite:///") else "")
     elif scheme:

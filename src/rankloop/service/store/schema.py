@@ -6,7 +6,8 @@ import time
 
 from rankloop.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
-from rankloop.service.store.database import Connection, Database, Retryable, SQLiteConnection
+from rankloop.service.store.database import Connection, Database, Retryable
+from rankloop.service.store.sqlite import SQLiteConnection
 
 MIGRATIONS: list[list[str]] = [
     [
@@ -152,6 +153,24 @@ MIGRATIONS: list[list[str]] = [
             created {real} NOT NULL
         )""",
     ],
+    [  # rankers that were deleted and of which rows may be left
+        "CREATE TABLE graves (ranker TEXT PRIMARY KEY, since {real} NOT NULL)",
+    ],
+    [  # limits of keys; what lists are signed with for browsers; who changed what
+        "ALTER TABLE keys ADD COLUMN rate {real}",  # requests a second; null: any number
+        "ALTER TABLE keys ADD COLUMN concurrency {int}",
+        "CREATE TABLE secrets (id {int} PRIMARY KEY, secret {bytes} NOT NULL, created {real} NOT NULL)",
+        """CREATE TABLE audit (
+            id TEXT PRIMARY KEY,            -- sorts by time
+            created {real} NOT NULL,
+            who TEXT NOT NULL,              -- the name of the key; empty where none is asked for
+            action TEXT NOT NULL,
+            ranker TEXT,
+            text TEXT NOT NULL,
+            request_id TEXT NOT NULL
+        )""",
+        "CREATE INDEX audit_ranker ON audit (ranker, id)",
+    ],
 ]
 
 
@@ -164,7 +183,7 @@ def migrate(database: Database, patience: float = 10.0) -> int:
     start = time.monotonic()
     while True:
         try:
-            connection = database.connect()
+            connection = database.connect(hurried=False)
             try:
                 with connection.transaction():
                     return _migrate(connection)

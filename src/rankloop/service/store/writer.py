@@ -1,7 +1,9 @@
 """One thread that writes, and commits whatever has gathered since the last commit in one transaction.
 
-A request waits for its commit, so what was answered is on the disk; many requests share one fsync, so waiting is
-short. Errors are sorted here: what passes by itself is tried again, what does not is told to those who wait.
+A request waits for its commit, so what was answered stays; many requests share a commit, so waiting is short. What
+must be on the disk before it is answered and what need not be are committed apart, the latter first: a list does not
+wait for somebody's feedback to reach the disk. Errors are sorted here: what passes by itself is tried again, what does
+not is told to those who wait.
 """
 
 from __future__ import annotations
@@ -13,72 +15,22 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from rankloop.service.errors import StoreUnavailable
+from rankloop.errors import RankloopError
+from rankloop.service.errors import StoreSlow, StoreUnavailable
 from rankloop.service.store import log
-from rankloop.service.store.database import Connection, Database, Retryable
+from rankloop.service.store.database import Connection, Contended, Database, Retryable
 from rankloop.service.store.log import NewEvent, NewImpression, Receipts, Stored
+from rankloop.service.store.writes import Write, tell
 
 T = TypeVar("T")
 BATCH = 256  # requests a commit at most
-BUSY = 0.002  # seconds since the last commit within which the next one waits for company
-GATHER = 0.001  # for so long: a commit costs as much for ten as for one
-TIDY_EVERY = 5.0  # seconds between looks at the database files
-PATIENCE = 5.0  # seconds for which a lost connection or a lock is tried again
-
-
-class Write(Generic[T]):
-    """Something to write, and the future that tells when it is durable: of threads, or of an event loop."""
-
-    def __init__(self, kind: str, payload: Any, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        self.kind, self.payload, self.loop = kind, payload, loop
-        self.future: Future[T] = _NOBODY if loop else Future()
-        self.waiter: asyncio.Future[T] | None = loop.create_future() if loop else None
-        self.abandoned = False  # whoever waited has gone: do not write, or take it back
-
-    async def done(self, timeout: float | None = None) -> T:
-        """Wait for it in the event loop it was made for; TimeoutError after `timeout` seconds."""
-        assert self.loop is not None
-        assert self.waiter is not None
-        watch = None if timeout is None else self.loop.call_later(timeout, _settle, self.waiter, None, TimeoutError())
-        try:
-            return await self.waiter
-        finally:
-            if watch is not None:
-                watch.cancel()
-
-
-_NOBODY: Future[Any] = Future()
-
-
-def _settle(waiter: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if waiter.done():
-        return
-    if error is None:
-        waiter.set_result(result)
-    else:
-        waiter.set_exception(error)
-
-
-def _settle_all(settled: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
-    for waiter, result, error in settled:
-        _settle(waiter, result, error)
-
-
-def _tell(writes: Sequence[Write[Any]], results: Sequence[Any], error: BaseException | None = None) -> None:
-    """Tell everyone who waits; an event loop is woken once for all of its own."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
-    for write, result in zip(writes, results, strict=True):
-        if write.loop is not None and write.waiter is not None:
-            by_loop.setdefault(write.loop, []).append((write.waiter, result, error))
-        elif error is None:
-            write.future.set_result(result)
-        else:
-            write.future.set_exception(error)
-    for loop, settled in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
-            loop.call_soon_threadsafe(_settle_all, settled)
+PAUSE = 0.02  # seconds between tries
+PATIENCE = 3.0  # seconds for which a lost connection or a lock is tried again; feedback waits a little longer
+TEND_EVERY = 0.25  # seconds between looks at what the database wants seen to
+MOST = 4096  # writes that may wait
+MOST_BYTES = 64 * 2**20  # what they may hold together
 
 
 class Writer:
@@ -93,9 +45,11 @@ class Writer:
     on_commit
         Called after a commit with (writes in it, seconds it took).
     on_error
-        Called with a word for each error.
+        Called with a word for each failure of the store; what a caller is refused for is none.
     clock
         Time of day, in seconds; tests move it.
+    all_durable
+        Whether an impression, too, is on the disk before it is answered. Everything else always is.
     """
 
     def __init__(
@@ -105,104 +59,150 @@ class Writer:
         on_commit: Callable[[int, float], None] = lambda _count, _seconds: None,
         on_error: Callable[[str], None] = lambda _kind: None,
         clock: Callable[[], float] = time.time,
+        all_durable: bool = True,
     ) -> None:
-        self.database, self.kinds, self.clock = database, kinds, clock
+        self.database, self.kinds, self.clock, self.all_durable = database, kinds, clock, all_durable
         self._on_commit, self._on_error = on_commit, on_error
         self._queue: queue.SimpleQueue[Write[Any] | None] = queue.SimpleQueue()
+        self._waiting, self._bytes, self._counting = 0, 0, threading.Lock()
         self._connection: Connection | None = None
-        self._closing = False
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rankloop-writer", daemon=True)
         self._thread.start()
+        self._tending = threading.Thread(target=self._tend, name="rankloop-tend", daemon=True)
+        self._tending.start()
 
     def impression(self, new: NewImpression, loop: asyncio.AbstractEventLoop | None = None) -> Write[Stored]:
         """Append an impression."""
-        return self._put(Write("impression", new, loop))
+        return self._put(Write("impression", new, loop, len(new.body) + len(new.answer) + len(new.shown)))
 
     def events(self, new: Sequence[NewEvent], loop: asyncio.AbstractEventLoop | None = None) -> Write[Receipts]:
         """Append events, all of one request."""
-        return self._put(Write("events", list(new), loop))
+        return self._put(Write("events", list(new), loop, sum(len(one.body) for one in new)))
 
     def run(self, work: Callable[[Connection], T], loop: asyncio.AbstractEventLoop | None = None) -> Write[T]:
-        """Do anything else in a transaction."""
+        """Do anything else in a transaction. An error that `work` raises undoes what it did and is its answer."""
         return self._put(Write("work", work, loop))
 
-    def do(self, work: Callable[[Connection], T], timeout: float | None = 30.0) -> T:
+    def do(self, work: Callable[[Connection], T], timeout: float = 30.0) -> T:
         """The same, and wait for it."""
-        return self.run(work).future.result(timeout)
+        write = self.run(work)
+        found: Future[T] = write.future
+        try:
+            return found.result(timeout)
+        except TimeoutError:
+            if found.done():  # the work's own
+                raise
+            write.abandoned = True
+            if write.begun:
+                raise StoreSlow(
+                    f"the store has not answered for {timeout:g} seconds; what was asked for may still happen: "
+                    "look before you ask again"
+                ) from None
+            raise StoreUnavailable(f"the store has been busy for {timeout:g} seconds; try again") from None
 
     def close(self) -> None:
         """Commit what waits, then stop."""
-        if not self._closing:
-            self._closing = True
+        if not self._closing.is_set():
+            self._closing.set()
             self._queue.put(None)
         self._thread.join(timeout=30.0)
+        self._tending.join(timeout=30.0)
 
     def _put(self, write: Write[T]) -> Write[T]:
-        if self._closing:
-            _tell([write], [None], StoreUnavailable("the service is stopping; send it again to one that runs"))
+        if self._closing.is_set():
+            tell([write], [None], StoreUnavailable("the service is stopping; send it again to one that runs"))
+            return write
+        with self._counting:  # without a bound a store that hangs would fill the memory
+            full = self._waiting >= MOST or self._bytes + write.size > MOST_BYTES
+            if not full:
+                self._waiting += 1
+                self._bytes += write.size
+        if full:
+            self._on_error("full")
+            tell([write], [None], StoreUnavailable(f"{self._waiting} writes wait for the store; try again"))
         else:
             self._queue.put(write)
         return write
 
-    # -- the thread ------------------------------------------------------------------------------------------------
+    # -- the threads -----------------------------------------------------------------------------------------------
+
+    def _tend(self) -> None:
+        while not self._closing.wait(TEND_EVERY):
+            self.database.tend()
+        while self._thread.is_alive():  # what is left may hang, too
+            self._thread.join(TEND_EVERY)
+            self.database.tend()
 
     def _work(self) -> None:
-        last, tidied, committed = False, time.monotonic(), 0.0
+        last = False
         while not last:
             batch = [self._queue.get()]
-            if time.monotonic() - committed < BUSY:
-                time.sleep(GATHER)
             with contextlib.suppress(queue.Empty):
                 while len(batch) < BATCH:
                     batch.append(self._queue.get_nowait())
             last = None in batch
-            writes = [write for write in batch if write is not None and not write.abandoned]
-            if writes:
-                self._commit(writes)
-                committed = time.monotonic()
-            if self._connection is not None and time.monotonic() - tidied > TIDY_EVERY:
-                tidied = time.monotonic()
-                self._connection.tidy()
+            writes = [write for write in batch if write is not None]
+            self._write([write for write in writes if not write.abandoned])
+            with self._counting:
+                self._waiting -= len(writes)
+                self._bytes -= sum(write.size for write in writes)
         self._disconnect()
 
-    def _commit(self, writes: list[Write[Any]]) -> None:
-        start, first_failure = time.perf_counter(), None
-        while True:
+    def _write(self, writes: list[Write[Any]]) -> None:
+        for write in writes:
+            write.begun = True
+        if self.all_durable:
+            self._commit(writes, durable=True)
+        else:
+            self._commit([write for write in writes if write.kind == "impression"], durable=False)
+            self._commit([write for write in writes if write.kind != "impression"], durable=True)
+
+    def _commit(self, writes: list[Write[Any]], durable: bool) -> None:
+        start, since = time.perf_counter(), time.monotonic()
+        while writes:
             try:
-                results = self._try(writes)
+                results = self._try(writes, durable)
                 break
             except Retryable as error:
-                self._on_error("passing")
-                self._disconnect()
-                first_failure = first_failure or time.monotonic()
+                if not isinstance(error, Contended):
+                    self._on_error("passing")
+                    self._disconnect()
                 writes = [write for write in writes if not write.abandoned]
-                if time.monotonic() - first_failure > PATIENCE or not writes:
-                    return self._fail(writes, StoreUnavailable(f"the store cannot be reached ({error}); try again"))
-                time.sleep(0.02)
+                if time.monotonic() - since > PATIENCE:
+                    return _fail(writes, StoreUnavailable(f"the store cannot be reached ({error}); try again"))
+                time.sleep(PAUSE)
             except StoreUnavailable as error:
                 self._on_error("unavailable")
                 self._disconnect()
-                return self._fail(writes, error)
+                return _fail(writes, error)
+            except _Answered as answer:  # it was rolled back with the others: they go without it
+                _fail([answer.write], answer.error)
+                writes = [write for write in writes if write is not answer.write]
             except Exception as error:  # one of them is at fault: let the others pass
                 self._on_error("unexpected")
                 self._disconnect()
                 if len(writes) == 1:
-                    return self._fail(writes, error)
+                    return _fail(writes, error)
                 for write in writes:
-                    self._commit([write])
+                    self._commit([write], durable)
                 return None
-        self._on_commit(len(writes), time.perf_counter() - start)
-        _tell(writes, results)
-        lost = [write.payload.id for write in writes if write.abandoned and write.kind == "impression"]
-        if lost:
-            with contextlib.suppress(Exception):
-                self._try([Write("work", lambda connection: log.discard_impressions(connection, lost))])
+        if writes:
+            self._on_commit(len(writes), time.perf_counter() - start)
+            tell(writes, results)
+            self._take_back([write.payload.id for write in writes if write.abandoned and write.kind == "impression"])
         return None
 
-    def _try(self, writes: list[Write[Any]]) -> list[Any]:
+    def _take_back(self, lost: list[str]) -> None:
+        """Impressions whose answer was given up on while they were written."""
+        if lost:
+            with contextlib.suppress(Exception), self._connect().transaction(durable=False):
+                log.discard_impressions(self._connect(), lost)
+
+    def _try(self, writes: list[Write[Any]], durable: bool) -> list[Any]:
         connection = self._connect()
         results: dict[int, Any] = {}
-        with connection.transaction():
+        with connection.transaction(durable):
             impressions = [write for write in writes if write.kind == "impression"]
             if impressions:
                 stored = log.add_impressions(connection, [write.payload for write in impressions])
@@ -212,7 +212,7 @@ class Writer:
                 self._add_events(connection, events, results)
             for write in writes:
                 if write.kind == "work":
-                    results[id(write)] = write.payload(connection)
+                    results[id(write)] = _answer(write, connection)
         return [results[id(write)] for write in writes]
 
     def _add_events(self, connection: Connection, writes: list[Write[Any]], results: dict[int, Any]) -> None:
@@ -237,6 +237,23 @@ class Writer:
                 self._connection.close()
             self._connection = None
 
-    @staticmethod
-    def _fail(writes: list[Write[Any]], error: BaseException) -> None:
-        _tell(writes, [None] * len(writes), error)
+
+class _Answered(Exception):
+    """A piece of work has answered with an error: there is no such ranker, it contradicts what is there, …"""
+
+    def __init__(self, write: Write[Any], error: RankloopError) -> None:
+        super().__init__(str(error))
+        self.write, self.error = write, error
+
+
+def _answer(write: Write[Any], connection: Connection) -> Any:
+    try:
+        return write.payload(connection)
+    except StoreUnavailable:
+        raise
+    except RankloopError as error:
+        raise _Answered(write, error) from error
+
+
+def _fail(writes: list[Write[Any]], error: BaseException) -> None:
+    tell(writes, [None] * len(writes), error)

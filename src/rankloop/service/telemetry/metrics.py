@@ -23,6 +23,11 @@ import msgspec
 
 from rankloop.errors import InvalidInput, UnknownName
 
+try:  # now: where every file descriptor is taken it could not be loaded later
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 Kind = Literal["counter", "gauge", "histogram"]
 Number = int | float
 LATENCY: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -186,8 +191,8 @@ def process_memory() -> int:
     try:
         return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
-        import resource  # not on Windows, so not at the top
-
+        if resource is None:
+            return 0
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
 

@@ -15,8 +15,9 @@ Share = Annotated[float, Meta(gt=0, le=1)]
 Alpha = Annotated[float, Meta(ge=1e-6, le=0.4)]
 
 
-class Problem(Struct):
+class Problem(Struct, omit_defaults=True):
     """What is wrong, and what to do about it."""
 
     error: Annotated[str, Meta(description="a word for programs", examples=["unknown-feature"])]
     message: Annotated[str, Meta(description="a sentence for people")]
+    request_id: Annotated[str, Meta(description="as in the header X-Request-Id, and in the service's log")] = ""

@@ -34,6 +34,9 @@ class RankHead(Struct, forbid_unknown_fields=True, kw_only=True):
         Word | None, Meta(description="the same request_id gets the same answer, however often it is sent")
     ] = None
     user: Annotated[Word | None, Meta(description="whom `DELETE /v1/users/{user}` forgets")] = None
+    token: Annotated[
+        bool, Meta(description="true: the answer has a token with which a browser may report clicks without a key")
+    ] = False
 
 
 class RankRequest(RankHead):
@@ -95,6 +98,10 @@ class RankAnswer(Struct):
     reason: str | None = None
     request_id: str | None = None
     experiment: Annotated[int | None, Meta(description="the experiment (or guardrail) this list was mixed for")] = None
+    token: Annotated[
+        str | UnsetType | None,
+        Meta(description="if asked for: for `POST /v1/beacon`, until the window ends; null without an impression_id"),
+    ] = UNSET
 
 
 class FeedbackEvent(Struct, forbid_unknown_fields=True):
@@ -106,6 +113,19 @@ class FeedbackEvent(Struct, forbid_unknown_fields=True):
         list[ItemId] | None, Meta(description="ids that were clicked; [] says: none", examples=[["red-shoe"]])
     ] = None
     grades: Annotated[dict[str, float] | None, Meta(description="id: grade")] = None
+    final: Annotated[
+        bool, Meta(description="true: nothing more will come, learn now; false: wait for the window to close")
+    ] = False
+
+
+class Beacon(Struct, forbid_unknown_fields=True):
+    """What a user did with the list of a token, as a browser reports it. Several of one list are joined."""
+
+    token: Annotated[str, Meta(min_length=1, max_length=512, description="as it came with the list")]
+    event_id: Annotated[str, Meta(min_length=1, max_length=512, description="once a list; sent twice it counts once")]
+    clicks: Annotated[
+        list[ItemId] | None, Meta(description="ids that were clicked; [] says: none", examples=[["red-shoe"]])
+    ] = None
     final: Annotated[
         bool, Meta(description="true: nothing more will come, learn now; false: wait for the window to close")
     ] = False

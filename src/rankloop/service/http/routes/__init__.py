@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rankloop.service.http.routes import experiments, watch
-from rankloop.service.http.routes.calls import feedback, rank
+from rankloop.service.http.routes.audit import list_changes
+from rankloop.service.http.routes.calls import beacon, feedback, rank
 from rankloop.service.http.routes.process import docs, healthz, metrics, openapi, readyz, status_page
 from rankloop.service.http.routes.rankers import delete_ranker, erase_user, get_ranker, list_rankers, put_ranker, warm
 from rankloop.service.http.routes.versions import ACTIONS, keep_version, list_versions
 
-ROUTES: list[Any] = [rank, feedback, put_ranker, list_rankers, get_ranker, delete_ranker, list_versions, keep_version]
+ROUTES: list[Any] = [rank, feedback, beacon]
+ROUTES += [put_ranker, list_rankers, get_ranker, delete_ranker, list_versions, keep_version]
 ROUTES += [*watch.ROUTES, *experiments.ROUTES]
-ROUTES += [*ACTIONS, warm, erase_user, healthz, readyz, metrics, openapi, docs, status_page]
+ROUTES += [*ACTIONS, warm, erase_user, list_changes, healthz, readyz, metrics, openapi, docs, status_page]

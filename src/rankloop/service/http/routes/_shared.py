@@ -27,11 +27,12 @@ def problems(*codes: int) -> dict[int, ResponseSpec]:
         413: "larger than a limit; the message says which",
         415: "packed in a way that is not known; gzip is",
         422: "well formed, but a value breaks a rule",
+        429: "more requests than the key may send; `Retry-After` says when to come again",
         503: "the store is down, the learner busy or the service stopping; try again with the same ids",
     }
     return {
         code: ResponseSpec(Problem, description=texts[code], generate_examples=False)
-        for code in (*codes, 401, 403, 503)
+        for code in (*codes, 401, 403, 429, 503)
     }
 
 

@@ -9,7 +9,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
 from rankloop.service.engine import Engine
-from rankloop.service.http import fast_path
+from rankloop.service.http import beacons, fast_path
 from rankloop.service.http.routes._shared import RankerName, needs, problems
 from rankloop.service.wire.calls import FeedbackAnswer, RankAnswer
 
@@ -51,3 +51,21 @@ async def feedback(request: Request[Any, Any, Any]) -> Response[bytes]:
     engine: Engine = request.app.state.engine
     answer = await fast_path.feedback(engine, await request.body(), request.state.key)
     return Response(answer, media_type=MediaType.JSON)
+
+
+@post(
+    "/v1/beacon",
+    status_code=200,
+    tags=["feedback"],
+    summary="Report clicks from a browser",
+    security=[{}],
+    responses={200: ResponseSpec(FeedbackAnswer, generate_examples=False), **problems(400, 413, 422)},
+)
+async def beacon(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """Without a key: with the `token` that came with a list, on that list, clicks only, until its window ends.
+
+    For `navigator.sendBeacon` and pages of the setting `origins`; as any content type. Otherwise as `/v1/feedback`.
+    """
+    taker: beacons.Beacons = request.app.state.beacons
+    taker.check(request.headers.get("origin"))
+    return Response(await taker.take(await beacons.read(request.stream())), media_type=MediaType.JSON)

@@ -1,0 +1,96 @@
+"""Clicks that a browser reports itself, with the token of its list instead of a key.
+
+A page may send them with `navigator.sendBeacon`, which can set no header and asks nobody first: a POST of plain text.
+What a token is not good for is refused: another list, grades, anything after the window. Ids of events are the list's
+own: nobody can use up those of somebody else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from rankloop.errors import InvalidInput
+from rankloop.service.engine import Engine
+from rankloop.service.errors import BadToken, ForeignOrigin, OverLimit, TooMany
+from rankloop.service.limits import Counts
+from rankloop.service.settings import listed
+from rankloop.service.store import NewEvent
+from rankloop.service.tokens import Claim
+from rankloop.service.wire.calls import Beacon, FeedbackAnswer, FeedbackEvent, Receipt
+
+MOST_BYTES = 64 * 2**10  # of a body, as browsers have it for beacons: nobody has shown a key yet
+
+_decode = msgspec.json.Decoder(Beacon).decode
+_decode_many = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def signed(engine: Engine, name: str, answer: bytes) -> bytes:
+    """The answer to a request to rank, with a token."""
+    live = engine.rankers.get(name)
+    return engine.keys.tokens.added(answer, 0.0 if live is None else live.row.spec.window_seconds)
+
+
+async def read(parts: Any) -> bytes:
+    """A body, as it comes in."""
+    body = bytearray()
+    async for part in parts:
+        body += part
+        if len(body) > MOST_BYTES:
+            raise OverLimit(f"a beacon has at most {MOST_BYTES:,} bytes; send fewer events at a time")
+    return bytes(body)
+
+
+class Beacons:
+    """Takes events with tokens."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._origins = listed(engine.settings.origins)
+        self._counts = Counts(engine.settings.beacon_events)
+
+    def check(self, origin: str | None) -> None:
+        """Refuse a page that was not let in; without keys the doors have done so. Programs have no origin."""
+        if origin is not None and not self.engine.keys.off and origin.strip().lower() not in self._origins:
+            raise ForeignOrigin(
+                f"the beacon comes from a page of {origin[:100]!r}, which is not in the setting origins "
+                "(RANKLOOP_ORIGINS); add it"
+            )
+
+    async def take(self, body: bytes) -> bytes:
+        """One event or an array of them; one that is refused is refused for itself, unless it is alone."""
+        raw = _decode_many(body) if body.lstrip()[:1] == b"[" else [msgspec.Raw(body)]
+        if not raw:
+            raise InvalidInput("the array of events is empty; send at least one")
+        results: list[Receipt | None] = []
+        sent: list[str] = []
+        events: list[NewEvent] = []
+        for one in raw:
+            try:
+                event = _decode(one)
+                events.append(self._event(event, self.engine.keys.tokens.read(event.token)))
+                sent.append(event.event_id)
+                results.append(None)
+            except (msgspec.ValidationError, BadToken, TooMany) as error:
+                if len(raw) == 1:
+                    raise
+                results.append(Receipt(None, "rejected", str(error)))
+        if events:
+            receipts = (await self.engine.feedback(events)).receipts
+            named = (Receipt(name, one.status, one.reason) for name, one in zip(sent, receipts, strict=True))
+            results = [next(named) if one is None else one for one in results]
+        final = [one for one in results if one is not None]
+        return msgspec.json.encode(FeedbackAnswer(final, dict(Counter(one.status for one in final))))
+
+    def _event(self, sent: Beacon, claim: Claim) -> NewEvent:
+        if "\0" in sent.event_id:
+            raise msgspec.ValidationError("event_id is text; it has the character NUL in it")
+        if not self._counts.take(claim.impression_id):
+            limit = self.engine.settings.beacon_events
+            raise TooMany(f"{limit} events about this list have come; the setting beacon_events allows no more")
+        own = f"{claim.impression_id}~{sent.event_id}"
+        event = FeedbackEvent(own, claim.impression_id, sent.clicks, None, sent.final)
+        kept = FeedbackEvent(sent.event_id, claim.impression_id, sent.clicks, None, sent.final)
+        return NewEvent(event, msgspec.json.encode(kept), frozenset((claim.ranker,)))

@@ -1,0 +1,37 @@
+"""Much to delete, in transactions that each take a moment, so that whoever wants to write gets in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from rankloop.service.store.database import Connection
+from rankloop.service.store.writer import Writer
+
+T = TypeVar("T")
+SECONDS = 0.02  # that a batch should take: lists and feedback wait no longer for it than for a slow disk
+FIRST, MOST = 50, 5000  # rows
+
+
+def in_batches(
+    writer: Writer, work: Callable[[Connection, int], T | None], stopping: Callable[[], bool] = lambda: False
+) -> Iterator[T]:
+    """What `work` gives, called with the number of rows it may deal with, each time in a transaction of its own, until
+    it gives nothing. After each batch the store belongs to others for as long as that took."""
+    rows = FIRST
+    while not stopping():
+        done, took = writer.do(lambda connection, most=rows: _timed(work, connection, most))  # type: ignore[misc]
+        if not done:
+            return
+        yield done
+        if took > 2 * SECONDS:
+            rows = max(1, rows // 2)
+        elif took < SECONDS / 2:
+            rows = min(MOST, 2 * rows)
+        time.sleep(took)
+
+
+def _timed(work: Callable[[Connection, int], T], connection: Connection, rows: int) -> tuple[T, float]:
+    began = time.perf_counter()
+    return work(connection, rows), time.perf_counter() - began

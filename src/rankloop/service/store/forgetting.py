@@ -1,0 +1,65 @@
+"""What is deleted of the log: what is old, what a user wants forgotten, what nobody owns any more."""
+
+from __future__ import annotations
+
+from rankloop.service.store.batches import in_batches
+from rankloop.service.store.database import Connection, marks
+from rankloop.service.store.writer import Writer
+from rankloop.service.wire.rankers import Erased
+
+# Replay starts at the snapshot, so what it covers may go; so may what was closed without an outcome.
+_COVERED = "i.open = 0 AND (i.seq IS NULL OR i.seq < (SELECT s.seq FROM snapshots s WHERE s.ranker = i.ranker))"
+
+
+def _delete(connection: Connection, ids: list[str]) -> int:
+    """Delete impressions with their events and outcomes; how many events went."""
+    if not ids:
+        return 0
+    inside = f"IN ({marks(ids)})"
+    gone = connection.run(f"DELETE FROM events WHERE impression_id {inside}", *ids)
+    for ranker_name, seq in connection.rows(f"SELECT ranker, seq FROM impressions WHERE id {inside}", *ids):
+        if seq is not None:
+            connection.run("DELETE FROM outcomes WHERE ranker = ? AND seq = ?", ranker_name, seq)
+    connection.run(f"DELETE FROM impressions WHERE id {inside}", *ids)
+    return gone
+
+
+def sweep(connection: Connection, before: float | None, limit: int = 500) -> int:
+    """Delete impressions made `before` that time, and those to be erased, as far as a snapshot covers them."""
+    sql = f"SELECT i.id FROM impressions i WHERE i.erase = 1 AND {_COVERED} LIMIT {limit}"
+    ids = [row[0] for row in connection.rows(sql)]
+    if before is not None and len(ids) < limit:
+        old = "i.ranker IN (SELECT name FROM rankers) AND i.created < ?"
+        sql = f"SELECT i.id FROM impressions i WHERE {old} AND {_COVERED} LIMIT {limit - len(ids)}"
+        ids += [row[0] for row in connection.rows(sql, before)]
+    ids = sorted(set(ids))
+    _delete(connection, ids)
+    return len(ids)
+
+
+def sweep_strays(connection: Connection, limit: int = 500) -> int:
+    """Delete lists that were on the way while their ranker was deleted: no one else would ever close them."""
+    sql = f"SELECT id FROM impressions WHERE open = 1 AND ranker NOT IN (SELECT name FROM rankers) LIMIT {limit}"
+    ids = [row[0] for row in connection.rows(sql)]
+    _delete(connection, ids)
+    return len(ids)
+
+
+def erase_user(writer: Writer, person: str) -> Erased:
+    """Delete what a user saw and did. What learning may still need is unlinked now and deleted by the next sweep.
+
+    In several transactions; should it be cut short, call it again.
+    """
+    # Nobody will report on an open list of someone who has left: close it without an outcome.
+    writer.do(lambda c: c.run("UPDATE impressions SET open = 0 WHERE person = ? AND open = 1", person))
+    gone = list(in_batches(writer, lambda connection, limit: _erase_covered(connection, person, limit)))
+    unlink = "UPDATE impressions SET person = NULL, request_id = NULL, erase = 1 WHERE person = ?"
+    pending = writer.do(lambda connection: connection.run(unlink, person))
+    return Erased(sum(lists for lists, _ in gone), sum(events for _, events in gone), pending)
+
+
+def _erase_covered(connection: Connection, person: str, limit: int) -> tuple[int, int] | None:
+    """Delete what learning needs no more; how many impressions and events, if any."""
+    sql = f"SELECT i.id FROM impressions i WHERE i.person = ? AND {_COVERED} LIMIT {limit}"
+    ids = [row[0] for row in connection.rows(sql, person)]
+    return (len(ids), _delete(connection, ids)) if ids else None

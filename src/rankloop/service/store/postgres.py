@@ -1,0 +1,214 @@
+"""PostgreSQL: a server that any number of machines may share, and that may hang, restart or be far away."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from rankloop.errors import InvalidParameter
+from rankloop.service.errors import StoreUnavailable
+from rankloop.service.store.database import Connection, Database, Retryable, Row
+
+T = TypeVar("T")
+READERS = 8  # connections for reading that a process opens at most
+POOL_SECONDS = 2.0  # how long a reader waits for one of them
+LOCK_SECONDS = 2.0  # how long a statement waits for a row that someone else has locked
+READ_SECONDS = 10.0  # a hurried reader's transaction; longer than a large snapshot takes, shorter than patience
+WRITE_SECONDS = 30.0  # a transaction that writes; whoever waits for it has given up long before
+# What the driver and the system do about a server that is gone; what the URL says comes before it.
+PATIENCE: dict[str, Any] = {
+    "connect_timeout": 2,
+    "tcp_user_timeout": 4000,  # milliseconds for which sent data may stay unacknowledged
+    "keepalives": 1,
+    "keepalives_idle": 4,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "application_name": "rankloop",
+}
+
+
+class Watch:
+    """Cuts connections on which a transaction takes too long.
+
+    A server that hangs holds its connections open, and the system on its side even acknowledges what is sent, so
+    neither `statement_timeout` nor TCP notices. Cutting the socket makes the driver see a lost connection, whatever it
+    waits for.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watched: dict[int, float] = {}  # file descriptor -> when to cut it, monotonic
+
+    @contextmanager
+    def over(self, descriptor: int, seconds: float | None) -> Iterator[None]:
+        """While something is under way on a socket."""
+        if seconds is None:
+            yield
+            return
+        with self._lock:
+            self._watched[descriptor] = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            with self._lock:  # never cut a descriptor that has been closed and belongs to something else now
+                self._watched.pop(descriptor, None)
+
+    def look(self) -> None:
+        """Cut what is over its time."""
+        now = time.monotonic()
+        with self._lock:
+            for descriptor in [one for one, end in self._watched.items() if end < now]:
+                del self._watched[descriptor]
+                with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as other:
+                    other.shutdown(socket.SHUT_RDWR)
+
+
+class PostgresConnection(Connection):
+    """psycopg 3; statements are prepared by the driver, transactions said by hand: BEGIN and its terms are one trip."""
+
+    lock_rows = " FOR UPDATE"
+    _begin = "BEGIN"
+
+    def __init__(self, raw: Any, watch: Watch, seconds: float | None) -> None:
+        import psycopg  # only those who use PostgreSQL need it
+
+        self._errors, self._raw, self._watch, self._seconds = psycopg, raw, watch, seconds
+
+    def run(self, sql: str, *parameters: Any) -> int:
+        return int(self._raw.execute(_translated(sql), parameters).rowcount)
+
+    def rows(self, sql: str, *parameters: Any) -> list[Row]:
+        cursor = self._raw.execute(_translated(sql), parameters)
+        return cursor.fetchall() if cursor.description else []
+
+    def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> int:
+        with self._raw.cursor() as cursor:
+            cursor.executemany(_translated(sql), parameters)
+            return int(cursor.rowcount)
+
+    @contextmanager
+    def transaction(self, durable: bool = True) -> Iterator[None]:
+        # The log of PostgreSQL is one sequence for all: a commit that waits for the disk takes along those before it.
+        terms = self._begin if durable else f"{self._begin}; SET LOCAL synchronous_commit = off"
+        try:
+            with self._watch.over(self._raw.fileno(), self._seconds):
+                try:
+                    self._raw.execute(terms)
+                    yield
+                    self._raw.execute("COMMIT")
+                except BaseException:
+                    with suppress(self._errors.Error):
+                        self._raw.execute("ROLLBACK")
+                    raise
+        except self._errors.Error as error:
+            raise self._sorted(error) from error
+
+    def close(self) -> None:
+        self._raw.close()
+
+    def _sorted(self, error: Exception) -> Exception:
+        kinds = self._errors.errors
+        passing = (kinds.DeadlockDetected, kinds.SerializationFailure, kinds.LockNotAvailable)
+        if isinstance(error, passing) or self._raw.broken or self._raw.closed:
+            return Retryable(_first_line(error))
+        told = (kinds.DiskFull, kinds.ReadOnlySqlTransaction, kinds.InsufficientPrivilege, kinds.QueryCanceled)
+        if isinstance(error, told):
+            return StoreUnavailable(
+                f"PostgreSQL: {_first_line(error)}; ask whoever runs it, nothing acknowledged is lost"
+            )
+        if isinstance(error, self._errors.OperationalError):
+            return Retryable(_first_line(error))
+        return error
+
+
+class PostgresReader(PostgresConnection):
+    """All that a transaction reads is of one moment: READ COMMITTED would let each statement see another one, and pair
+    a ranker's row with the snapshot of its next generation."""
+
+    _begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+
+
+class Postgres(Database):
+    """A server, and a pool of connections that read."""
+
+    def __init__(self, url: str, hurried: bool = False) -> None:
+        try:
+            import psycopg
+            import psycopg_pool
+        except ImportError:
+            raise InvalidParameter(
+                "a PostgreSQL store needs psycopg and psycopg_pool, which are not both installed; "
+                "pip install 'rankloop[postgres]'"
+            ) from None
+        try:
+            self._terms = PATIENCE | psycopg.conninfo.conninfo_to_dict(url)
+        except psycopg.ProgrammingError:  # its message may quote a password that was taken for something else
+            raise InvalidParameter(
+                "store is no postgresql:// URL that can be read; in its password write / as %2F, @ as %40, : as %3A"
+            ) from None
+        self._driver = psycopg
+        self._watch = Watch()
+        self._seconds = READ_SECONDS if hurried else None
+        self._pool = psycopg_pool.ConnectionPool(
+            kwargs={**self._terms, "autocommit": True},
+            configure=lambda raw: _set_limits(raw, self._seconds),
+            min_size=0,
+            max_size=READERS,
+            timeout=POOL_SECONDS,
+            max_idle=60.0,
+            reconnect_timeout=POOL_SECONDS,
+            open=False,
+        )
+        self._opening = threading.Lock()
+
+    def connect(self, hurried: bool = True) -> Connection:
+        seconds = WRITE_SECONDS if hurried else None
+        try:
+            raw = self._driver.connect(**self._terms, autocommit=True)
+            with self._watch.over(raw.fileno(), seconds):
+                _set_limits(raw, seconds)
+                if raw.execute("SHOW synchronous_commit").fetchone() == ("off",):
+                    raw.execute("SET synchronous_commit = on")  # what was acknowledged is on the disk, whatever is set
+        except self._driver.OperationalError as error:
+            raise Retryable(_first_line(error)) from None
+        return PostgresConnection(raw, self._watch, seconds)
+
+    def read(self, query: Callable[[Connection], T]) -> T:
+        for last in (False, True):
+            try:
+                with self._opening:
+                    if self._pool.closed:
+                        self._pool.open()
+                with self._pool.connection() as raw:
+                    connection = PostgresReader(raw, self._watch, self._seconds)
+                    with connection.transaction():
+                        return query(connection)
+            except (Retryable, self._driver.OperationalError) as error:  # of the pool: none can be had, or it is closed
+                if last or not isinstance(error, Retryable):
+                    text = f"the store cannot be reached ({_first_line(error)}); it will be tried again"
+                    raise StoreUnavailable(text) from None
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def tend(self) -> None:
+        self._watch.look()
+
+
+def _set_limits(raw: Any, seconds: float | None) -> None:
+    """What the server does about a statement that takes too long, so that it does not go on with what was given up."""
+    raw.execute(f"SET lock_timeout = {int(LOCK_SECONDS * 1000)}; SET statement_timeout = {int((seconds or 0) * 1000)}")
+
+
+def _translated(sql: str) -> Any:
+    return sql.replace("?", "%s")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).strip().splitlines()[0]

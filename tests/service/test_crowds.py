@@ -1,0 +1,62 @@
+"""More connections than there is room for: those inside are served, and the store keeps its file descriptors."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rankloop.service import descriptors
+from tests.service.running import Service, wait_for
+
+ASK = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+def beats(store: Path) -> int:
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        ((beat,),) = connection.execute("SELECT beat FROM leases").fetchall()
+        return int(beat)
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux takes descriptors from a running process")
+def test_a_crowd_does_not_take_the_lease_away(tmp_path: Path, start_service: Callable[..., Service]) -> None:
+    store = tmp_path / "store.db"
+    service = start_service(store=store, lease_seconds=1, max_connections=10)
+    service.put_ranker("shop", learner="base", parameters={}, features=[])
+    room = sum(1 for _ in Path(f"/proc/{service.pid}/fd").iterdir()) + 24
+    resource.prlimit(service.pid, resource.RLIMIT_NOFILE, (room, room))
+    with contextlib.ExitStack() as stack:
+        inside = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=30)) for _ in range(60)
+        ]
+        before = beats(store)
+        wait_for(lambda: beats(store) >= before + 3, "three more beats", 30)
+        said = []
+        for one in inside:
+            one.settimeout(10)
+            with contextlib.suppress(OSError):  # hung up before it could be told why
+                one.sendall(ASK)
+                said.append(one.recv(65536)[:12])
+        assert said.count(b"HTTP/1.1 200") in (9, 10)
+        assert set(said) <= {b"HTTP/1.1 200", b"HTTP/1.1 503", b""}
+    wait_for(lambda: service.ask("GET", "/v1/rankers/shop").status == 200, "room again")
+    assert service.stop() == 0, service.log()
+
+
+def test_some_descriptors_are_not_for_callers() -> None:
+    code = (
+        "import resource; from rankloop.service import descriptors as d; from rankloop.service.http import app\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "for soft in (100, 400): resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)); print(d.for_connections())\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 900)); d.raise_limit()\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], d.for_connections())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["50", "200", "900", str(900 - descriptors.KEPT)]

@@ -1,0 +1,88 @@
+"""Much is deleted in short transactions, and whoever wants to write gets in between."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rankloop.service.errors import Conflict
+from rankloop.service.store import admin, graves, log
+from rankloop.service.store.batches import SECONDS, in_batches
+from rankloop.service.store.database import Connection
+from tests.service.stores import Store, ev, shop, statuses, store
+
+__all__ = ["shop", "store"]  # fixtures
+
+
+def many_lists(store: Store, ranker: str, count: int) -> None:
+    for start in range(0, count, 500):
+        news = [store.new(f"{ranker}{i}", ranker=ranker) for i in range(start, min(count, start + 500))]
+        store.do(log.add_impressions, news)
+
+
+def test_others_write_while_a_large_ranker_is_deleted(shop: Store) -> None:
+    shop.ranker("large")
+    many_lists(shop, "large", 3000)
+    shop.send(*(ev(f"e{i}", f"large{i}", ["a"], final=True) for i in range(1000)))
+    sizes: list[int] = []
+
+    def some(connection: Connection, limit: int) -> int:
+        gone = graves.clear(connection, limit)
+        sizes.append(gone)
+        return gone
+
+    assert shop.do(graves.bury, "large", shop.now)
+    assert shop.see(admin.ranker, "large") is None
+    assert statuses(shop.send(ev("late", "large1", ["a"]))) == ["orphan"]
+    shown = 0
+    for _ in in_batches(shop.writer, some):
+        shop.show()  # between two batches
+        shown += 1
+    assert shown == sum(1 for size in sizes if size)
+    assert shown > 4
+    assert shop.count("impressions") == shown
+    assert [shop.count(table) for table in ("events", "outcomes", "graves")] == [0, 0, 0]
+
+
+def test_a_deletion_goes_on_after_a_restart(shop: Store) -> None:
+    shop.ranker("large")
+    many_lists(shop, "large", 200)
+    assert shop.do(graves.bury, "large", shop.now)
+    assert shop.do(graves.clear, 50) == 50
+    other = Store(shop.url)
+    try:
+        sum(in_batches(other.writer, graves.clear))
+    finally:
+        other.close()
+    assert [shop.count(table) for table in ("impressions", "graves")] == [0, 0]
+
+
+def test_a_name_is_free_when_nothing_is_left_of_its_ranker(shop: Store) -> None:
+    shop.show(request_id="r")
+    assert shop.do(graves.bury, "shop", shop.now)
+    with pytest.raises(Conflict, match="still being deleted"):
+        shop.ranker("shop")
+    sum(in_batches(shop.writer, graves.clear))
+    shop.ranker("shop")
+    shop.show(request_id="r")  # another one's answers are not its own
+
+
+def test_of_a_ranker_that_was_not_deleted_nothing_is_cleared(shop: Store) -> None:
+    name = shop.show()
+    assert shop.do(graves.clear, 100, "shop") == 0
+    assert shop.rows("SELECT id FROM impressions") == [(name,)]
+
+
+def test_batches_shrink_until_they_are_short(shop: Store) -> None:
+    asked: list[int] = []
+
+    def slow(_: Connection, limit: int) -> int:
+        asked.append(limit)
+        if len(asked) > 4:
+            return 0
+        time.sleep(3 * SECONDS)
+        return limit
+
+    sum(in_batches(shop.writer, slow))
+    assert asked[:4] == [50, 25, 12, 6]
