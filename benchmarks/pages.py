@@ -34,6 +34,7 @@ ASKED: dict[str, float] = {  # path -> seconds between two requests of a page th
     f"/v1/rankers/{RANKER}/movement": 10.0,
     f"/v1/rankers/{RANKER}/versions": 10.0,
     f"/v1/rankers/{RANKER}/experiments": 10.0,
+    "/v1/service": 10.0,
 }
 
 

@@ -18,6 +18,7 @@ COMMANDS = (
     "keys revoke",
     "keys rotate-tokens",
     "audit",
+    "compile",
     "warm",
     "load",
     "replay",

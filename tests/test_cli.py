@@ -233,3 +233,33 @@ def test_help_does_not_import_the_heavy_libraries() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
     assert done.stdout.strip().endswith("[]")
+
+
+def test_compile_says_how_long_it_took_and_where_the_code_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rankloop.kernels import _cache
+    from rankloop.service.ranking import model
+    from rankloop.service.wire.rankers import Spec
+
+    found = printed_json(capsys, "compile", "random", "pairrank?pairs=matched")
+    assert found["folder"] == str(_cache.folder())
+    assert list(found["seconds"]) == ["random", "pairrank?pairs=matched"]
+    assert found["failed"] == {}
+    assert run("compile", "base") == 0
+    assert f"1 of 1 learners in 0.0 s; machine code is in {_cache.folder()}" in capsys.readouterr().out
+    assert run("compile", "pairank") == 2
+    assert "pairrank" in capsys.readouterr().err  # did you mean
+
+    def fail(spec: Spec) -> None:
+        if spec.learner == "pdgd":
+            raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(model, "warm", fail)
+    assert run("compile", "pdgd", "base") == 1
+    printed = capsys.readouterr()
+    assert "pdgd: RuntimeError: no compiler" in printed.err
+    assert "1 of 2 learners" in printed.out
+    monkeypatch.setattr(_cache, "folder", lambda: None)
+    assert run("compile", "base") == 1
+    assert "it cannot be kept" in capsys.readouterr().out

@@ -7,25 +7,22 @@ whatever arrives twice counts once.
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Generator, Iterable, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
-from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 import msgspec
 
 from rankloop import _sending
+from rankloop._addresses import checked_url, ranker_path, retry_after, segment
 from rankloop._sending import as_event, converted, ids_of
-from rankloop.errors import InvalidInput, InvalidParameter, RankloopError
+from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.service.wire.basics import Problem
 from rankloop.service.wire.calls import Candidate, FeedbackAnswer, FeedbackEvent, RankAnswer, Receipt
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
-from rankloop.service.wire.rankers import Erased, RankerStatus, Spec, VersionInfo, VersionRequest
+from rankloop.service.wire.rankers import Erased, Generation, RankerStatus, Spec, VersionInfo, VersionRequest
 from rankloop.service.wire.watch import Movement, Series, ShownList, Weights
 from rankloop.types import Candidates
 
@@ -58,6 +55,7 @@ class Call(NamedTuple):
     body: bytes | None = None
     repeatable: bool = True  # False: a second one may do more, so it is sent again only if the first did nothing
     done: int = -1  # the status which says, on a further try, that an earlier one was carried out
+    if_match: str | None = None  # the header of that name
 
 
 class Reply(NamedTuple):
@@ -77,24 +75,68 @@ class Requests:
     """What both clients do, as steps."""
 
     def __init__(self, url: str, retries: int) -> None:
-        self.url, self.retries = _checked_url(url), retries
+        self.url, self.retries = checked_url(url), retries
         if not isinstance(retries, int) or retries < 0:
             raise InvalidParameter(f"retries is {retries!r}; it must be a whole number of at least 0")
 
     def put_ranker(
-        self, /, name: str, spec: Spec | Mapping[str, Any] | None = None, **settings: Any
+        self,
+        /,
+        name: str,
+        spec: Spec | Mapping[str, Any] | None = None,
+        *,
+        wait: bool = False,
+        if_match: str | None = None,
+        acknowledge_demotion: bool = False,
+        **settings: Any,
     ) -> Steps[RankerStatus]:
-        """Make a ranker, or change the one there is; `spec` as a whole or its fields by name.
+        """Make a ranker, or replace the whole spec of the one there is; `spec` as a whole or its fields by name.
 
         client.put_ranker("shop", learner="pairrank", features=["bm25", "price"], exposure="shadow")
+
+        Parameters
+        ----------
+        wait
+            Until its kernels are compiled, too; else a new ranker may say `ready=False`, and show your order so long.
+        if_match
+            The `etag` of a status: change the ranker only if it is still as it was then.
+        acknowledge_demotion
+            Put exposure up though the guardrail has put the ranker into shadow.
         """
         given = msgspec.structs.asdict(spec) if isinstance(spec, Spec) else dict(spec or {})
         whole = converted({**given, **settings}, Spec, f"the spec of ranker {name!r}")
-        return (yield from self._ask(RankerStatus, "PUT", _ranker(name), whole))
+        path = ranker_path(name) + "?acknowledge_demotion=true" * acknowledge_demotion
+        status = yield from self._ask(RankerStatus, "PUT", path, whole, if_match=if_match)
+        return (yield from self.wait_warm(name)) if wait and not status.ready else status
+
+    def patch_ranker(
+        self, /, name: str, *, if_match: str | None = None, acknowledge_demotion: bool = False, **changes: Any
+    ) -> Steps[RankerStatus]:
+        """Change some fields of a ranker's spec and leave the others as they are.
+
+        client.patch_ranker("shop", exposure="full", k=20)
+        """
+        whole = converted(changes, Spec, f"the change of ranker {name!r}")
+        path = ranker_path(name) + "?acknowledge_demotion=true" * acknowledge_demotion
+        body = {field: getattr(whole, field) for field in changes}
+        return (yield from self._ask(RankerStatus, "PATCH", path, body, if_match=if_match))
+
+    def wait_warm(self, name: str, seconds: float = 300.0) -> Steps[RankerStatus]:
+        """Wait until a ranker's kernels are compiled in the process that answers, so that its own lists are shown."""
+        end = time.monotonic() + seconds
+        while not (status := (yield from self.ranker(name))).ready:
+            if time.monotonic() >= end:
+                raise ServiceUnavailable(
+                    f"ranker {name!r} is not ready after {seconds:g} seconds: {status.warming}; `rankloop compile` "
+                    "compiles ahead, and the service's log says what is wrong",
+                    error="not-ready",
+                )
+            yield 0.1
+        return status
 
     def ranker(self, name: str) -> Steps[RankerStatus]:
         """A ranker as it stands."""
-        return (yield from self._ask(RankerStatus, "GET", _ranker(name)))
+        return (yield from self._ask(RankerStatus, "GET", ranker_path(name)))
 
     def rankers(self) -> Steps[list[RankerStatus]]:
         """All rankers."""
@@ -102,7 +144,7 @@ class Requests:
 
     def delete_ranker(self, name: str) -> Steps[None]:
         """Delete a ranker and all that it learned."""
-        yield from self._exchange(Call("DELETE", _ranker(name), done=404))
+        yield from self._exchange(Call("DELETE", ranker_path(name), done=404))
 
     def rank(
         self,
@@ -148,7 +190,7 @@ class Requests:
             query = candidates.query if isinstance(candidates, Candidates) else ""
         head = {"query": query, "k": k, "request_id": request_id or uuid4().hex, "user": user, "token": token}
         request = _sending.request(candidates, ids, features, **head)
-        path = f"{_ranker(name)}/rank" + ("?explain=true" if explain else "")
+        path = f"{ranker_path(name)}/rank" + ("?explain=true" if explain else "")
         return (yield from self._ask(RankAnswer, "POST", path, request))
 
     def feedback(
@@ -193,41 +235,56 @@ class Requests:
 
     def series(self, name: str, seconds: int = 900, step: int | None = None) -> Steps[Series]:
         """How a ranker has fared in the last `seconds`: clicks, exploration, lag and the like, in steps of time."""
-        path = f"{_ranker(name)}/series?seconds={int(seconds)}" + (f"&step={int(step)}" if step else "")
+        path = f"{ranker_path(name)}/series?seconds={int(seconds)}" + (f"&step={int(step)}" if step else "")
         return (yield from self._ask(Series, "GET", path))
 
     def impressions(self, name: str, limit: int = 20) -> Steps[list[ShownList]]:
         """The latest lists, the newest first, with what was tried in them and what was clicked."""
-        return (yield from self._ask(list[ShownList], "GET", f"{_ranker(name)}/impressions?limit={int(limit)}"))
+        return (yield from self._ask(list[ShownList], "GET", f"{ranker_path(name)}/impressions?limit={int(limit)}"))
 
     def weights(self, name: str, limit: int = 30) -> Steps[Weights]:
         """What a linear ranker thinks of its features, the largest weights first."""
-        return (yield from self._ask(Weights, "GET", f"{_ranker(name)}/weights?limit={int(limit)}"))
+        return (yield from self._ask(Weights, "GET", f"{ranker_path(name)}/weights?limit={int(limit)}"))
 
     def movement(self, name: str, limit: int = 100) -> Steps[Movement]:
         """How far a ranker has moved from your order over its latest lists, what it remembers, what it has noticed."""
-        return (yield from self._ask(Movement, "GET", f"{_ranker(name)}/movement?limit={int(limit)}"))
+        return (yield from self._ask(Movement, "GET", f"{ranker_path(name)}/movement?limit={int(limit)}"))
 
     def versions(self, name: str) -> Steps[list[VersionInfo]]:
         """The versions that were kept."""
-        return (yield from self._ask(list[VersionInfo], "GET", f"{_ranker(name)}/versions"))
+        return (yield from self._ask(list[VersionInfo], "GET", f"{ranker_path(name)}/versions"))
 
     def keep_version(self, name: str, note: str = "") -> Steps[VersionInfo]:
         """Keep what was learned so far as a version that never changes."""
         body = VersionRequest(note=note)
-        return (yield from self._ask(VersionInfo, "POST", f"{_ranker(name)}/versions", body, repeatable=False))
+        return (yield from self._ask(VersionInfo, "POST", f"{ranker_path(name)}/versions", body, repeatable=False))
 
-    def promote(self, name: str, version: int | Literal["live"] | None = None, note: str = "") -> Steps[RankerStatus]:
+    def lineage(self, name: str) -> Steps[list[Generation]]:
+        """Where what a ranker knows comes from: its resets and rollbacks, the newest first."""
+        return (yield from self._ask(list[Generation], "GET", f"{ranker_path(name)}/lineage"))
+
+    def promote(
+        self,
+        name: str,
+        version: int | Literal["live"] | None = None,
+        note: str = "",
+        *,
+        if_match: str | None = None,
+    ) -> Steps[RankerStatus]:
         """Serve a version, or "live" for what is being learned; without one, what is learned now is kept and served."""
-        return (yield from self._change(name, "promote", VersionRequest(version, note), version is not None))
+        body = VersionRequest(version, note)
+        return (yield from self._change(name, "promote", body, version is not None, if_match))
 
-    def rollback(self, name: str, version: int | None = None, note: str = "") -> Steps[RankerStatus]:
+    def rollback(
+        self, name: str, version: int | None = None, note: str = "", *, if_match: str | None = None
+    ) -> Steps[RankerStatus]:
         """Serve and go on learning from a version; without one the newest, so a second rollback undoes the first."""
-        return (yield from self._change(name, "rollback", VersionRequest(version, note), version is not None))
+        body = VersionRequest(version, note)
+        return (yield from self._change(name, "rollback", body, version is not None, if_match))
 
-    def reset(self, name: str, note: str = "") -> Steps[RankerStatus]:
+    def reset(self, name: str, note: str = "", *, if_match: str | None = None) -> Steps[RankerStatus]:
         """Begin again with nothing learned; what was is kept as a version."""
-        return (yield from self._change(name, "reset", VersionRequest(note=note), repeatable=False))
+        return (yield from self._change(name, "reset", VersionRequest(note=note), False, if_match))
 
     def pause(self, name: str) -> Steps[RankerStatus]:
         """Stop learning: ranking goes on, feedback is kept but not learned."""
@@ -254,23 +311,23 @@ class Requests:
             As in `ExperimentRequest`: mixing, exposure, alpha, effect, note.
         """
         body = converted({"against": against, "share": share, **terms}, ExperimentRequest, "the experiment")
-        return (yield from self._ask(Experiment, "POST", f"{_ranker(name)}/experiments", body, repeatable=False))
+        return (yield from self._ask(Experiment, "POST", f"{ranker_path(name)}/experiments", body, repeatable=False))
 
     def experiments(self, name: str) -> Steps[list[Experiment]]:
         """The experiments and guardrails of a ranker, the newest first."""
-        return (yield from self._ask(list[Experiment], "GET", f"{_ranker(name)}/experiments"))
+        return (yield from self._ask(list[Experiment], "GET", f"{ranker_path(name)}/experiments"))
 
     def experiment(self, name: str, number: int) -> Steps[Experiment]:
         """How an experiment stands; look as often as you like."""
-        return (yield from self._ask(Experiment, "GET", f"{_ranker(name)}/experiments/{int(number)}"))
+        return (yield from self._ask(Experiment, "GET", f"{ranker_path(name)}/experiments/{int(number)}"))
 
     def stop_experiment(self, name: str, number: int) -> Steps[Experiment]:
         """End an experiment; it keeps what it has found."""
-        return (yield from self._ask(Experiment, "POST", f"{_ranker(name)}/experiments/{int(number)}/stop"))
+        return (yield from self._ask(Experiment, "POST", f"{ranker_path(name)}/experiments/{int(number)}/stop"))
 
     def erase_user(self, user: str) -> Steps[Erased]:
         """Delete what is stored of a user. After a retry the counts are those of the last try."""
-        return (yield from self._ask(Erased, "DELETE", f"/v1/users/{_segment('user', user)}"))
+        return (yield from self._ask(Erased, "DELETE", f"/v1/users/{segment('user', user)}"))
 
     def ready(self) -> Steps[bool]:
         """Whether the service takes requests now. Asks once: no answer is an answer."""
@@ -293,13 +350,23 @@ class Requests:
         """The service's metrics, in Prometheus' text format."""
         return (yield from self._exchange(Call("GET", "/metrics"))).body.decode()
 
-    def _change(self, name: str, what: str, body: Any = None, repeatable: bool = True) -> Steps[RankerStatus]:
-        return (yield from self._ask(RankerStatus, "POST", f"{_ranker(name)}/{what}", body, repeatable))
+    def _change(
+        self, name: str, what: str, body: Any = None, repeatable: bool = True, if_match: str | None = None
+    ) -> Steps[RankerStatus]:
+        return (yield from self._ask(RankerStatus, "POST", f"{ranker_path(name)}/{what}", body, repeatable, if_match))
 
-    def _ask(self, answer: type[T], method: str, path: str, body: Any = None, repeatable: bool = True) -> Steps[T]:
-        """Send and read the answer as a struct."""
+    def _ask(
+        self,
+        answer: type[T],
+        method: str,
+        path: str,
+        body: Any = None,
+        repeatable: bool = True,
+        if_match: str | None = None,
+    ) -> Steps[T]:
+        """Send and read the answer as a struct. With `if_match` a second try would meet what the first has changed."""
         data = None if body is None else msgspec.json.encode(body)
-        reply = yield from self._exchange(Call(method, path, data, repeatable))
+        reply = yield from self._exchange(Call(method, path, data, repeatable and if_match is None, if_match=if_match))
         try:
             return msgspec.json.decode(reply.body, type=answer)
         except msgspec.DecodeError as error:
@@ -316,7 +383,7 @@ class Requests:
                 raise self._refusal(call, reply)
             if n == self.retries or not (call.repeatable or reply.status in UNTOUCHED or not reply.arrived):
                 break
-            asked = _retry_after(reply.retry_after)
+            asked = retry_after(reply.retry_after)
             yield min(asked, LONGEST_PAUSE) + _jitter.uniform(0.0, min(FIRST_PAUSE * 2**n, LONGEST_PAUSE))
         problem = _problem(reply)
         why = f"{reply.status} {problem.message}".strip() if reply.status else reply.lost
@@ -335,51 +402,9 @@ class Requests:
         return ServiceError(text, reply.status, problem.error or f"http-{reply.status}", said)
 
 
-# -- from what callers have to what is sent -------------------------------------------------------------------------
-
-
-def _checked_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is no number
-        fine = False
-    if not fine:
-        raise InvalidParameter(f"url is {url!r}; it must be like http://127.0.0.1:8080 or https://rank.example.com")
-    return url.rstrip("/")
-
-
-def _segment(noun: str, name: str) -> str:
-    """A name as one piece of a path."""
-    if not isinstance(name, str) or name in ("", ".", ".."):
-        raise InvalidInput(f"{noun} is {name!r}; it must be a name of at least one letter")
-    return quote(name, safe="")
-
-
-def _ranker(name: str) -> str:
-    return f"/v1/rankers/{_segment('ranker', name)}"
-
-
 def _problem(reply: Reply) -> Problem:
     """What the service says is wrong; empty if it does not say it in rankloop's way."""
     try:
         return msgspec.json.decode(reply.body, type=Problem)
     except msgspec.DecodeError:
         return Problem("", "")
-
-
-def _retry_after(text: str) -> float:
-    """Seconds that a Retry-After header asks for, as a number or as a date.
-
-    >>> _retry_after("2"), _retry_after(""), _retry_after("Thu, 01 Jan 1970 00:00:00 GMT"), _retry_after("soon")
-    (2.0, 0.0, 0.0, 0.0)
-    """
-    try:
-        seconds = float(text or 0)
-    except ValueError:
-        try:
-            at = parsedate_to_datetime(text)
-        except ValueError:
-            return 0.0
-        seconds = (at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
-    return max(seconds, 0.0) if math.isfinite(seconds) else 0.0

@@ -114,6 +114,8 @@ class Client(_Connected):
         self._http = httpx.Client(**self._settings)
 
     put_ranker = _blocking(Requests.put_ranker)
+    patch_ranker = _blocking(Requests.patch_ranker)
+    wait_warm = _blocking(Requests.wait_warm)
     ranker = _blocking(Requests.ranker)
     rankers = _blocking(Requests.rankers)
     delete_ranker = _blocking(Requests.delete_ranker)
@@ -125,6 +127,7 @@ class Client(_Connected):
     weights = _blocking(Requests.weights)
     movement = _blocking(Requests.movement)
     versions = _blocking(Requests.versions)
+    lineage = _blocking(Requests.lineage)
     keep_version = _blocking(Requests.keep_version)
     promote = _blocking(Requests.promote)
     rollback = _blocking(Requests.rollback)
@@ -166,7 +169,7 @@ class Client(_Connected):
 
     def _sent(self, call: Call) -> Reply:
         try:
-            return _reply(self._http.request(call.method, self.url + call.path, content=call.body))
+            return _reply(self._http.request(call.method, self.url + call.path, content=call.body, headers=_own(call)))
         except httpx.RequestError as error:
             return _lost(error)
 
@@ -184,6 +187,8 @@ class AsyncClient(_Connected):
         self._http = httpx.AsyncClient(**self._settings)
 
     put_ranker = _awaited(Requests.put_ranker)
+    patch_ranker = _awaited(Requests.patch_ranker)
+    wait_warm = _awaited(Requests.wait_warm)
     ranker = _awaited(Requests.ranker)
     rankers = _awaited(Requests.rankers)
     delete_ranker = _awaited(Requests.delete_ranker)
@@ -195,6 +200,7 @@ class AsyncClient(_Connected):
     weights = _awaited(Requests.weights)
     movement = _awaited(Requests.movement)
     versions = _awaited(Requests.versions)
+    lineage = _awaited(Requests.lineage)
     keep_version = _awaited(Requests.keep_version)
     promote = _awaited(Requests.promote)
     rollback = _awaited(Requests.rollback)
@@ -236,9 +242,15 @@ class AsyncClient(_Connected):
 
     async def _sent(self, call: Call) -> Reply:
         try:
-            return _reply(await self._http.request(call.method, self.url + call.path, content=call.body))
+            path, headers = self.url + call.path, _own(call)
+            return _reply(await self._http.request(call.method, path, content=call.body, headers=headers))
         except httpx.RequestError as error:
             return _lost(error)
+
+
+def _own(call: Call) -> dict[str, str]:
+    """The headers of one call; those of all calls are the connection's."""
+    return {} if call.if_match is None else {"If-Match": call.if_match}
 
 
 def _reply(response: httpx.Response) -> Reply:

@@ -53,6 +53,7 @@ class Served:
         start = {**SPEC, "parameters": {**SPEC["parameters"], "start": "zero"}}
         answer = self.ask("PUT", f"/v1/rankers/{name}", {**start, "guardrail": None, **changes})
         assert answer.status in (200, 201), answer
+        wait_for(lambda: self.status(name)["ready"], f"the kernels of {name}")
 
     def status(self, name: str) -> Any:
         return get(self, f"/v1/rankers/{name}")

@@ -114,9 +114,9 @@ def test_an_experiment_is_started_watched_and_stopped(service: Served, look: Loo
     traffic(service, name, 5, seed=9)
     looker.sees(re.compile("Undecided against"))
     wait_for(lambda: re.search(r"[1-5] lists?, \d decided", proof.inner_text()), "the lists to be counted")
-    looker.button(f"Stop experiment {found['id']}").click()
+    looker.button(f"Stop experiment {found['number']}").click()
     looker.told("has stopped")
-    assert get(service, f"/v1/rankers/{name}/experiments/{found['id']}")["state"] == "stopped"
+    assert get(service, f"/v1/rankers/{name}/experiments/{found['number']}")["state"] == "stopped"
 
 
 def test_a_refusal_is_told(service: Served, look: Look) -> None:

@@ -134,3 +134,72 @@ def test_an_experiment_says_how_long_it_may_take(serve: Callable[..., Served], l
     needs |= {"lists_needed": 0}
     looker.page.reload()
     proof.get_by_text("With 95%, a preference of 0.20 or more would have been found by now.").wait_for()
+
+
+def answered(looker: Looker, **changes: object) -> None:
+    """From now on the page is told this of every ranker, too."""
+
+    def change(route: object) -> None:
+        found = route.fetch().json()  # type: ignore[attr-defined]
+        route.fulfill(json=[{**one, **changes} for one in found])  # type: ignore[attr-defined]
+
+    looker.page.route("**/v1/rankers", change)
+
+
+def test_a_ranker_that_is_not_ready_says_what_it_waits_for(serve: Callable[..., Served], look: Look) -> None:
+    service = serve()
+    service.put_ranker("shop")
+    looker = look("about:blank")
+    answered(looker, ready=False, warming="kernels are being compiled", fallbacks={"warming-up": 1234, "timeout": 2})
+    looker.page.goto(at(service))
+    looker.sees("Not ready yet: kernels are being compiled.")
+    assert "warming up · pairrank" in looker.page.get_by_role("navigation").inner_text()
+    looker.sees(
+        "Your order instead of its own since the start: 1,234 because its kernels were being compiled, "
+        "2 because the learner took too long"
+    )
+    looker.page.unroute("**/v1/rankers")
+    looker.page.locator(".warning").wait_for(state="detached")
+    assert "learning · pairrank" in looker.page.get_by_role("navigation").inner_text()
+
+
+def test_after_a_rollback_the_page_says_what_was_learned_since_and_where_the_rest_is(
+    serve: Callable[..., Served], look: Look
+) -> None:
+    service = serve()
+    service.put_ranker("shop", window_seconds=60)
+    traffic(service, "shop", 4)
+    assert service.ask("POST", "/v1/rankers/shop/versions").status == 201
+    traffic(service, "shop", 3, seed=1)
+    assert service.ask("POST", "/v1/rankers/shop/rollback", {"version": 1}).status == 200
+    traffic(service, "shop", 2, seed=2)
+    looker = look(at(service, "shop"))
+    looker.sees(re.compile("learned from 6 lists, 2 of them since it went back to v1"))
+    looker.sees(re.compile(r"^Rolled back to v1 on .*; what it knew until then is v2$"))
+
+
+def test_the_page_opens_with_a_ranker_that_learns_and_tells_how_large_the_store_is(service: Served, look: Look) -> None:
+    looker = look(at(service))
+    looker.page.get_by_role("heading", level=1, name="shop").wait_for()  # "old", before it, never learns
+    looker.page.locator("#store", has_text="free").wait_for()
+    assert re.fullmatch(r"\s*· store \S+\s[kM]B, \S+\s[GT]B free", looker.page.locator("#store").text_content())
+
+
+def test_what_is_pressed_is_about_the_ranker_that_is_shown(serve: Callable[..., Served], look: Look) -> None:
+    """Someone else was quicker and the page does not know it yet: nothing is undone, and it says what has changed."""
+    service = serve()
+    service.put_ranker("shop", exposure="full")
+    looker = look("about:blank")
+    old = service.status("shop")
+    answered(looker, etag=old["etag"], spec=old["spec"])
+    service.put_ranker("shop", exposure="full", k=3)
+    looker.page.goto(at(service))
+    looker.expected = ("412",)
+    looker.page.get_by_role("group", name="Exposure").get_by_text("shadow").click()
+    looker.told("k is 3 now")
+    assert service.status("shop")["spec"]["exposure"] == "full"
+    other = look(at(service))
+    other.page.get_by_role("group", name="Exposure").get_by_text("shadow").click()
+    other.told("shop is shadow.")
+    spec = service.status("shop")["spec"]
+    assert (spec["exposure"], spec["k"]) == ("shadow", 3)  # and nothing else of it has changed

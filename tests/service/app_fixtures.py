@@ -69,8 +69,15 @@ class Service:
     def put(self, name: str, **spec: Any) -> Any:
         """Without a guardrail unless one is given: a tenth of the lists would not be the learner's own.
 
-        With a minute for each list: on a busy machine the usual tenth of a second ends in the base order.
+        With a minute for each list: on a busy machine the usual tenth of a second ends in the base order. Waits for the
+        kernels.
         """
+        status = self.put_cold(name, **spec)
+        until(lambda: self.engine.rankers[name].warm, f"the kernels of {name}")
+        return status
+
+    def put_cold(self, name: str, **spec: Any) -> Any:
+        """The same, as quick as the service answers: kernels may still be compiled."""
         return fine(self.http.put(f"/v1/rankers/{name}", json={"guardrail": None, "timeout_ms": 60_000.0, **spec}))
 
     def rank(self, name: str, candidates: Sequence[Body], explain: bool = False, **more: Any) -> Any:

@@ -106,6 +106,7 @@ class Service:
     def put_ranker(self, name: str, **changes: Any) -> None:
         answer = self.ask("PUT", f"/v1/rankers/{name}", {**SPEC, **changes})
         assert answer.status in (200, 201), answer
+        wait_for(lambda: self.status(name)["ready"], f"the kernels of {name}")
 
     def status(self, name: str) -> dict[str, Any]:
         answer = self.ask("GET", f"/v1/rankers/{name}")

@@ -76,7 +76,7 @@ class Server:
                 except OSError:  # who asked has gone
                     self.close_connection = True
 
-            do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})

@@ -57,7 +57,7 @@ def test_the_status_counts(service: Service) -> None:
 
 def test_alive(service: Service) -> None:
     assert fine(service.http.get("/healthz"))["status"] == "ok"
-    assert fine(service.http.get("/readyz")) == {"status": "ready"}
+    assert fine(service.http.get("/readyz")) == {"status": "ready", "warming": 0, "rankers": []}
 
 
 def test_not_ready_while_kernels_warm_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,33 +81,13 @@ def test_not_ready_while_kernels_warm_up(tmp_path: Path, monkeypatch: pytest.Mon
         assert (answer["fallback"], answer["reason"]) == (True, "warming-up")
         assert shown(answer) == ["i0", "i1", "i2", "i3"]
         assert cold.report(answer, ["i1"]) == "accepted"
-        cold.put("second", learner="pdgd", features=names(3), exposure="full")
+        cold.put_cold("second", learner="pdgd", features=names(3), exposure="full")
         go.set()
         cold.ready()
         assert cold.http.get("/readyz").status_code == 200
         until(lambda: all(not cold.rank(name, items(4))["fallback"] for name in ("first", "second")), "the rankers")
         assert cold.settle("first") == 1
         assert cold.metric("rankloop_learned_total", ranker="first") == 0
-
-
-def test_a_ranker_made_in_the_last_moment_of_warming_up_gets_warm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After the rankers were looked at, and before the service says that it is ready."""
-    looked, go = threading.Event(), threading.Event()
-
-    def last_moment(*_: Any) -> int:
-        looked.set()
-        assert go.wait(PATIENCE)
-        return 0
-
-    monkeypatch.setattr("rankloop.service.engine.gc.collect", last_moment)
-    with Service(tmp_path / "moment.db") as cold:
-        assert looked.wait(PATIENCE)
-        cold.put("late-comer", learner="greedy", features=names(3), exposure="full")
-        go.set()
-        cold.ready()
-        until(lambda: not cold.rank("late-comer", items(4))["fallback"], "the ranker", 5)
 
 
 SAMPLE = re.compile(r'^([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\]|\\.)*",?)*)\})? (\S+)$')

@@ -50,6 +50,8 @@ def test_a_promoted_version_serves_while_learning_goes_on_behind_it(service: Ser
     status = service.act("promoted", "promote", note="good one")
     assert status["serving"] == "v1"
     assert service.versions("promoted")[0] | {"created": 0} == {
+        "generation": 1,
+        "knows": 3,
         "version": 1,
         "learned": 3,
         "created": 0,
@@ -276,7 +278,7 @@ def test_what_operators_do_leaves_a_line_in_the_log(
             service.act(name, "reset")
             service.act(name, "pause")
             service.act(name, "resume")
-            number = service.act(name, "experiments", share=0.25)["id"]
+            number = service.act(name, "experiments", share=0.25)["number"]
             service.act(name, f"experiments/{number}/stop")
             fine(service.http.delete("/v1/users/ann"))
             assert service.http.delete(f"/v1/rankers/{name}").status_code == 204

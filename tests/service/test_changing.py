@@ -12,7 +12,7 @@ import pytest
 
 from rankloop.service.errors import UnknownRanker
 from rankloop.service.learning.retention import sweep
-from rankloop.service.operations import rankers
+from rankloop.service.operations import rankers, versions
 from rankloop.service.store import graves
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, items, names, refused, teach, until
@@ -84,7 +84,7 @@ def test_a_ranker_that_was_deleted_meanwhile_is_not_there(service: Service) -> N
 
     def promote() -> None:
         try:
-            rankers.promote(service.engine, "slow", 1, "")
+            versions.promote(service.engine, "slow", 1, "")
         except BaseException as error:
             failures.append(error)
 

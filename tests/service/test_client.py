@@ -38,12 +38,18 @@ STATUS = {
     "learning": True,
     "outcomes": 3,
     "learned": 2,
+    "knows": 2,
     "lag": 1,
     "open_impressions": 0,
     "learner_process": None,
     "snapshot_at": None,
     "created": 1.0,
+    "etag": '"7-00"',
+    "ready": True,
+    "warming": None,
+    "origin": {"generation": 1, "how": "made", "version": None, "kept": None, "since": 1.0, "learned_since": 2},
 }
+COLD = {**STATUS, "ready": False, "warming": "kernels"}
 VERSION = {"version": 1, "learned": 5, "created": 1.0, "note": "", "serving": False}
 SERIES = {"ranker": "shop", "now": 9.0, "since": 1.0, "step": 10, "points": [{"start": 1.0}], "positions": []}
 MOVEMENT = {
@@ -275,6 +281,7 @@ def test_a_delete_whose_answer_was_lost_is_done(go: Go) -> None:
             None,
             {"impressions": 1, "events": 2, "pending": 0},
         ),
+        ("lineage", ("shop",), {}, "GET /v1/rankers/shop/lineage", None, []),
         ("series", ("shop", 60, 10), {}, "GET /v1/rankers/shop/series?seconds=60&step=10", None, SERIES),
         ("impressions", ("shop", 5), {}, "GET /v1/rankers/shop/impressions?limit=5", None, []),
         ("weights", ("shop",), {}, "GET /v1/rankers/shop/weights?limit=30", None, WEIGHTS),
@@ -306,6 +313,37 @@ def test_put_ranker_takes_a_spec_or_its_fields(go: Go) -> None:
     assert len(sent) == 3
     assert sent[0] == sent[1] == sent[2]
     assert (sent[0]["k"], sent[0]["features"], sent[0]["learner"]) == (5, ["a"], "hybrid")
+
+
+def test_patch_ranker_sends_what_it_was_given_and_nothing_else(go: Go) -> None:
+    with Server(script(Said(200, STATUS))) as server:
+        go(server.url, "patch_ranker", "shop", exposure="full", guardrail={"share": 0.5})
+        go(server.url, "patch_ranker", "shop", k=3, if_match='"7-00"', acknowledge_demotion=True)
+        with pytest.raises(InvalidInput, match=r"the change of ranker 'shop': .*`\$.k`"):
+            go(server.url, "patch_ranker", "shop", k=0)
+    first, second = server.asked
+    assert (first.method, first.path) == ("PATCH", "/v1/rankers/shop")
+    assert first.json == {"exposure": "full", "guardrail": {"share": 0.5, "alpha": 0.05}}
+    assert "If-Match" not in {name.title() for name in first.headers}
+    assert (second.path, second.json) == ("/v1/rankers/shop?acknowledge_demotion=true", {"k": 3})
+    assert {name.title(): value for name, value in second.headers.items()}["If-Match"] == '"7-00"'
+
+
+def test_a_change_with_if_match_is_not_sent_twice(go: Go) -> None:
+    """The first may have been carried out; then the second would be refused for what the first has changed."""
+    with Server(script(DROP, Said(200, STATUS))) as server, pytest.raises(ServiceUnavailable, match="may have been"):
+        go(server.url, "put_ranker", "shop", features=["a"], if_match='"7-00"')
+    assert len(server.asked) == 1
+
+
+def test_put_ranker_returns_at_once_and_waits_if_asked(go: Go) -> None:
+    with Server(script(Said(201, COLD))) as server:
+        assert go(server.url, "put_ranker", "shop", features=["a"]).ready is False
+    with Server(script(Said(201, COLD), Said(200, COLD), Said(200, STATUS))) as server:
+        assert go(server.url, "put_ranker", "shop", features=["a"], wait=True).ready is True
+    assert [asked.method for asked in server.asked] == ["PUT", "GET", "GET"]
+    with Server(script(Said(200, COLD))) as server, pytest.raises(ServiceUnavailable, match=r"0\.1 seconds: kernels"):
+        go(server.url, "wait_warm", "shop", 0.1)
 
 
 def test_ready_and_waiting_for_it(go: Go) -> None:

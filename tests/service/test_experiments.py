@@ -25,7 +25,7 @@ __all__ = ["reverse", "service"]  # fixtures
 def test_a_share_of_the_lists_is_mixed_and_says_so(reverse: Service) -> None:
     reverse.put("shared", learner="reverse", exposure="full", k=4, guardrail=None)
     started = start(reverse, "shared", share=0.3)
-    assert (started["id"], started["kind"], started["against"], started["state"]) == (
+    assert (started["number"], started["kind"], started["against"], started["state"]) == (
         1,
         "experiment",
         "base",
@@ -101,7 +101,7 @@ def test_bounded_stays_bounded(service: Service) -> None:
     service.put("bounded-rival", learner="random", exposure="full", k=6, seed=9, guardrail=None)
     ask = [{"id": i} for i in range(10)]
     for against in ("base", "bounded-rival"):
-        number = start(service, name, share=1.0, against=against)["id"]
+        number = start(service, name, share=1.0, against=against)["number"]
         for _ in range(150):
             answer = service.rank(name, ask)
             assert answer["experiment"] == number
@@ -137,7 +137,7 @@ def test_the_learner_adopts_a_mixed_list(service: Service) -> None:
 
 def test_probabilistic_mixing_credits_by_odds(reverse: Service) -> None:
     reverse.put("odds", learner="reverse", exposure="full", k=3, guardrail=None)
-    number = start(reverse, "odds", share=1.0, mixing="probabilistic")["id"]
+    number = start(reverse, "odds", share=1.0, mixing="probabilistic")["number"]
     answers = [reverse.rank("odds", [{"id": c} for c in "abcde"]) for _ in range(60)]
     assert len({tuple(shown(answer)) for answer in answers}) > 8
     stored = owners(reverse, "odds")
@@ -159,7 +159,7 @@ def test_probabilistic_mixing_credits_by_odds(reverse: Service) -> None:
 def test_clicks_decide(reverse: Service) -> None:
     """Users who click what the base order has first: the ranker that turns it round is worse."""
     reverse.put("clicked", learner="reverse", exposure="full", k=2, guardrail=None)
-    number = start(reverse, "clicked", share=1.0, effect=0.5, note="upside down")["id"]
+    number = start(reverse, "clicked", share=1.0, effect=0.5, note="upside down")["number"]
     values = []
     for i in range(60):
         answer = reverse.rank("clicked", [{"id": c} for c in "abcd"])
@@ -188,7 +188,7 @@ def test_clicks_decide(reverse: Service) -> None:
 def test_the_tally_is_the_fold_over_the_log(reverse: Service) -> None:
     """Feedback out of order, in parts, late, paused, and without an end: each outcome counts once."""
     reverse.put("folded", learner="reverse", exposure="full", k=3, window_seconds=0.4, guardrail=None)
-    number = start(reverse, "folded", share=0.6)["id"]
+    number = start(reverse, "folded", share=0.6)["number"]
     answers = [reverse.rank("folded", [{"id": c} for c in "abcde"]) for _ in range(40)]
     reverse.act("folded", "pause")
     for i, answer in enumerate(reversed(answers)):
@@ -215,7 +215,7 @@ def test_the_tally_is_the_fold_over_the_log(reverse: Service) -> None:
 
 def test_forecasts_are_told(reverse: Service) -> None:
     reverse.put("forecast", learner="reverse", exposure="full", k=2, guardrail=None)
-    number = start(reverse, "forecast", share=1.0, effect=0.4)["id"]
+    number = start(reverse, "forecast", share=1.0, effect=0.4)["number"]
     for i in range(40):
         answer = reverse.rank("forecast", [{"id": c} for c in "abcd"])
         reverse.report(answer, ["a" if i % 2 else "d"] if i % 4 < 2 else [])
@@ -237,7 +237,7 @@ def test_forecasts_are_told(reverse: Service) -> None:
 
 def test_what_comes_after_the_end_does_not_count(reverse: Service) -> None:
     reverse.put("ended", learner="reverse", exposure="full", k=2, guardrail=None)
-    number = start(reverse, "ended", share=1.0)["id"]
+    number = start(reverse, "ended", share=1.0)["number"]
     answers = [reverse.rank("ended", [{"id": c} for c in "abcd"]) for _ in range(6)]
     for answer in answers[:4]:
         reverse.report(answer, ["a"])
@@ -245,7 +245,7 @@ def test_what_comes_after_the_end_does_not_count(reverse: Service) -> None:
     stop(reverse, "ended", number)
     for answer in answers[4:]:
         assert reverse.report(answer, ["a"]) == "accepted"  # learned all the same
-    second = start(reverse, "ended", share=1.0)["id"]
+    second = start(reverse, "ended", share=1.0)["number"]
     answer = reverse.rank("ended", [{"id": c} for c in "abcd"])
     reverse.report(answer, ["a"])
     assert counted(reverse, "ended", second, 1)["lists"] == 1

@@ -27,13 +27,13 @@ def test_against_a_version_and_against_what_is_live(service: Service) -> None:
     live = start(service, name, against="live", share=1.0)
     assert live["against"] == "live"
     learners = [service.engine.rankers[name].pinned, model_of(service.engine.rankers[name])]
-    _check_sides(service, name, live["id"], *learners)
-    stop(service, name, live["id"])
+    _check_sides(service, name, live["number"], *learners)
+    stop(service, name, live["number"])
     service.act(name, "promote", version="live")
     refuse(service, name, 409, "serves what it learns", against="live")
     against = start(service, name, against=1, share=1.0)
     assert against["against"] == "v1"
-    _check_sides(service, name, against["id"], learners[1], learners[0])
+    _check_sides(service, name, against["number"], learners[1], learners[0])
 
 
 def _check_sides(service: Service, name: str, number: int, own: Any, rival: Any) -> None:
@@ -65,7 +65,7 @@ def test_against_another_ranker_with_fewer_features(service: Service) -> None:
         liked = {one["id"]: one["features"][0] for one in ask}
         service.report(answer, [max(shown(answer), key=liked.__getitem__)])
     service.settle("narrow")
-    number = start(service, "wide", against="narrow", share=1.0)["id"]
+    number = start(service, "wide", against="narrow", share=1.0)["number"]
     for by_name in (True, False):
         rows = [[0.9, 0.1, 0.0], [0.1, 0.3, 0.2], [0.5, 0.5, 1.0], [0.2, 0.2, 0.7]]
         sent: list[Any] = [dict(zip("abc", row, strict=True)) if by_name else row for row in rows]
@@ -93,7 +93,7 @@ def test_rivals_that_cannot_be_are_refused(service: Service) -> None:
 def test_a_rival_that_has_gone_or_changed_is_left_out(reverse: Service) -> None:
     reverse.put("left", learner="base", features=["a"], exposure="full", k=2, guardrail=None)
     reverse.put("gone", learner="base", features=["a"])
-    number = start(reverse, "left", against="gone", share=1.0)["id"]
+    number = start(reverse, "left", against="gone", share=1.0)["number"]
     ask = [{"id": c, "features": [0.5]} for c in "ab"]
     assert reverse.rank("left", ask)["experiment"] == number
     reverse.put("gone", learner="base", features=["z"])
@@ -121,7 +121,7 @@ def test_a_rival_that_hangs_is_not_asked_any_more(reverse: Service) -> None:
     try:
         reverse.put("patient", learner="base", exposure="full", k=2, timeout_ms=150.0)
         reverse.put("stuck", learner="hangs", parameters={"where": "best"}, exposure="shadow", k=2)
-        number = start(reverse, "patient", against="stuck", share=1.0)["id"]
+        number = start(reverse, "patient", against="stuck", share=1.0)["number"]
         ask = [{"id": c} for c in "abc"]
         for _ in range(3):
             answer = reverse.rank("patient", ask, query="hang")
@@ -148,7 +148,7 @@ def test_rubbish_from_a_rival_is_not_shown(reverse: Service, kind: str) -> None:
 
 def test_a_ranker_that_fails_is_not_part_of_it(reverse: Service) -> None:
     reverse.put("fails-itself", learner="raises", parameters={"where": "adopt"}, exposure="full", k=2, guardrail=None)
-    number = start(reverse, "fails-itself", share=1.0)["id"]
+    number = start(reverse, "fails-itself", share=1.0)["number"]
     answer = reverse.rank("fails-itself", [{"id": c} for c in "abc"])
     assert (answer["experiment"], answer["fallback"], shown(answer)) == (None, True, ["a", "b"])
     reverse.report(answer, ["a"])

@@ -20,18 +20,21 @@ __all__ = ["service"]  # a fixture
 
 def test_one_at_a_time(service: Service) -> None:
     service.put("single", learner="random", exposure="full", guardrail=None)
-    first = start(service, "single")["id"]
+    first = start(service, "single")["number"]
     refuse(service, "single", 409, f"experiment {first}", f"/experiments/{first}/stop")
     stop(service, "single", first)
     second = start(service, "single", against="base")
-    assert [one["id"] for one in fine(service.http.get("/v1/rankers/single/experiments"))] == [second["id"], first]
+    assert [one["number"] for one in fine(service.http.get("/v1/rankers/single/experiments"))] == [
+        second["number"],
+        first,
+    ]
 
 
 def test_shadow_shows_nothing_unless_told_to(service: Service) -> None:
     name = "shadow-tried"
     service.put(name, learner="random", exposure="shadow", k=4)
     refuse(service, name, 409, "is in shadow", '"exposure": "full"')
-    number = start(service, name, exposure="bounded", share=0.5)["id"]
+    number = start(service, name, exposure="bounded", share=0.5)["number"]
     ask = [{"id": c} for c in "abcdefgh"]
     answers = [service.rank(name, ask) for _ in range(60)]
     assert {(answer["exposure"], answer["experiment"]) for answer in answers} == {("shadow", None), ("bounded", number)}
@@ -77,7 +80,7 @@ def test_what_ends_an_experiment(service: Service, action: str) -> None:
     spec: Body = {"learner": "random", "k": 3, "guardrail": None}
     service.put(name, exposure="full", **spec)
     service.act(name, "versions")
-    number = start(service, name, share=1.0)["id"]
+    number = start(service, name, share=1.0)["number"]
     if action == "exposure":
         service.put(name, exposure="shadow", **spec)
     else:
@@ -117,7 +120,7 @@ def test_another_process_takes_part_and_sees_it(tmp_path: Path) -> None:
         two.ready()
         one.put("both", learner="random", exposure="full", k=3, guardrail=None)
         ask = [{"id": c} for c in "abcdef"]
-        number = start(one, "both", share=1.0)["id"]
+        number = start(one, "both", share=1.0)["number"]
         until(lambda: two.rank("both", ask)["experiment"] == number, "the other process to take part")
         for i in range(20):
             side = (one, two)[i % 2]
@@ -142,14 +145,14 @@ def client(service: Service) -> Client:
 def test_the_client_mirrors_it(service: Service, client: Client) -> None:
     service.put("mirrored", learner="random", exposure="full", guardrail=None)
     started = client.start_experiment("mirrored", share=0.5, effect=0.3, note="from Python")
-    assert (started.id, started.against, started.share, started.effect, started.note) == (
+    assert (started.number, started.against, started.share, started.effect, started.note) == (
         1,
         "base",
         0.5,
         0.3,
         "from Python",
     )
-    assert [one.id for one in client.experiments("mirrored")] == [1]
+    assert [one.number for one in client.experiments("mirrored")] == [1]
     assert client.experiment("mirrored", 1).state == "running"
     assert client.stop_experiment("mirrored", 1).state == "stopped"
 

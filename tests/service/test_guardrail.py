@@ -82,7 +82,7 @@ def test_a_sabotaged_ranker_is_demoted_with_the_evidence(tmp_path: Path, caplog:
         answer = service.rank("shop", ASK)
         assert (shown(answer), answer["exposure"], answer["experiment"]) == (list("abcd"), "shadow", None)
         visit(service, "ab", 20)  # nothing more comes of it
-        assert [one["id"] for one in trials(service)] == [1]
+        assert [one["number"] for one in trials(service)] == [1]
         assert service.metric("rankloop_demotions_total", ranker="shop") == 1
 
 
@@ -122,13 +122,13 @@ def test_it_survives_a_restart_and_a_fresh_test_begins_when_exposure_goes_up(tmp
         spec = service.status("shop")["spec"]
         service.put("shop", **{**spec, "window_seconds": 60.0})  # still in shadow: still demoted
         assert service.status("shop")["demoted"] == evidence
-        for exposure in ("full", "shadow"):  # by hand and without a guardrail: nobody was demoted
+        for exposure in ("shadow", "full", "shadow"):  # by hand and without a guardrail: nobody was demoted
             service.put("shop", **{**spec, "exposure": exposure, "guardrail": None})
             assert service.status("shop")["demoted"] is None
         service.put("shop", **{**spec, "exposure": "bounded"})
         assert service.status("shop")["demoted"] is None
         fresh, old = trials(service)
-        assert (fresh["id"], fresh["state"], fresh["lists"], fresh["exposure"]) == (2, "running", 0, "bounded")
+        assert (fresh["number"], fresh["state"], fresh["lists"], fresh["exposure"]) == (2, "running", 0, "bounded")
         assert old["state"] == "demoted"
         visit(service, "ab", 150)
         assert demoted(service)["demoted"]["when"] > evidence["when"]

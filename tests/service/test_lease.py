@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from rankloop.service.engine import Engine
-from rankloop.service.operations import rankers
+from rankloop.service.operations import rankers, versions
 from rankloop.service.settings import Settings
 from rankloop.service.store import NewEvent, admin
 from rankloop.service.wire.calls import FeedbackEvent, RankAnswer
@@ -242,7 +242,7 @@ def test_a_reset_by_a_process_that_does_not_learn(store_url: str, engines: Calla
     two = engines("there/2")
     use(one, 20)
     ((epoch, before),) = read(store_url, "SELECT r.epoch, h.next_seq FROM rankers r JOIN heads h ON h.ranker = r.name")
-    rankers.reset(two, "shop")
+    versions.reset(two, "shop")
     use(two, 10)
     use(one, 10)  # which may not know of it yet: what it shows then is late
     wait_for(lambda: one.rankers["shop"].row.epoch == epoch + 1, "the learner to notice")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
 from rankloop.errors import InvalidInput, UnknownName
 from rankloop.service.telemetry.metrics import FORMAT, METRICS, Metrics, exposition, process_memory
@@ -54,6 +55,51 @@ def parse(text: str) -> Samples:
             samples[key] = float(found[3])
     assert helped == list(declared)
     return samples
+
+
+def test_the_library_that_reads_it_everywhere_reads_it() -> None:
+    """Ours is written by hand (docs/operations.md says why), so Prometheus' own client says whether it can be read."""
+    metrics = Metrics()
+    shop = 'a "shop"\\\nof two lines'
+    metrics.count("rank_requests_total", 3, ranker=shop, exposure="full")
+    metrics.gauge("store_bytes", 12.5)
+    for seconds in (0.0004, 0.02, 99.0):
+        metrics.observe("rank_seconds", seconds, ranker=shop)
+    found = {family.name: family for family in text_string_to_metric_families(exposition({"7": metrics.report()}))}
+    assert {name: family.type for name, family in found.items()} == {
+        "rankloop_rank_requests": "counter",
+        "rankloop_rank_seconds": "histogram",
+        "rankloop_store_bytes": "gauge",
+    }
+    (requests,) = found["rankloop_rank_requests"].samples
+    assert (requests.name, requests.value) == ("rankloop_rank_requests_total", 3.0)
+    assert requests.labels == {"worker": "7", "ranker": shop, "exposure": "full"}
+    timed = found["rankloop_rank_seconds"].samples
+    buckets = {float(one.labels["le"]): one.value for one in timed if one.name.endswith("_bucket")}
+    assert list(buckets) == [*METRICS["rank_seconds"].buckets, float("inf")]
+    assert [buckets[bound] for bound in (0.0005, 0.01, 0.025, 10.0, float("inf"))] == [1, 1, 2, 2, 3]
+    assert {one.name: one.value for one in timed if not one.name.endswith("_bucket")} == {
+        "rankloop_rank_seconds_sum": pytest.approx(99.0204),
+        "rankloop_rank_seconds_count": 3,
+    }
+
+
+def test_who_is_gone_is_forgotten() -> None:
+    metrics = Metrics()
+    for name in ("shop", "gone", ""):
+        metrics.count("feedback_events_total", ranker=name, status="accepted")
+        metrics.gauge("open_impressions", 7, ranker=name)
+        metrics.observe("rank_seconds", 0.1, ranker=name)
+    metrics.observe("feedback_seconds", 0.1)
+    metrics.keep_rankers(["shop"])
+    text = exposition({"w": metrics.report()})
+    assert "gone" not in text
+    assert text.count('ranker="shop"') == 2 + len(METRICS["rank_seconds"].buckets) + 3
+    assert 'ranker=""' in text
+    assert "rankloop_feedback_seconds_count" in text
+    metrics.drop("open_impressions", ranker="shop")
+    metrics.drop("open_impressions", ranker="never was")
+    assert 'rankloop_open_impressions{worker="w",ranker="shop"}' not in exposition({"w": metrics.report()})
 
 
 def test_the_text_is_as_written_by_hand() -> None:

@@ -277,10 +277,10 @@ def test_a_learner_that_hangs_from_the_first_moment_stops_nobody(
 ) -> None:
     """It hangs while it is warmed up, when it is made and when the service starts again."""
     misbehaving.install(monkeypatch)
-    monkeypatch.setattr("rankloop.service.engine.WARM_SECONDS", 0.3)
     for _ in range(2):
-        with Service(tmp_path / "hang.db") as one:
-            one.ready().put("hangs", learner="hangs", parameters={"always": True}, exposure="full")
+        with Service(tmp_path / "hang.db", warm_seconds=0.3) as one:
+            one.ready().put_cold("hangs", learner="hangs", parameters={"always": True}, exposure="full")
+            assert one.http.get("/readyz").json()["rankers"] == ["hangs"]
             one.put("fine", learner="base", exposure="full")
             assert one.rank("hangs", items(3))["reason"] == "warming-up"
             until(lambda: not one.rank("fine", items(3))["fallback"])

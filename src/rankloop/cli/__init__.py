@@ -30,6 +30,7 @@ def build() -> App:
         demo,
         inspect,
         interleave,
+        kernels,
         keys,
         lab,
         learners,
@@ -54,20 +55,8 @@ def build() -> App:
         ),
     )
     for module in (
-        demo,
-        service,
-        keys,
-        audit,
-        warm,
-        load,
-        replay,
-        inspect,
-        learners,
-        lab,
-        reproduce,
-        interleave,
-        clicks,
-        data,
+        *(demo, service, keys, audit, kernels, warm, load, replay, inspect),
+        *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)
     return app

@@ -122,8 +122,8 @@ class Demo:
                     time.sleep(0.02)
                 for name, spec in specs().items():
                     client.put_ranker(name, spec)
-                while not (client.ready() or self._server.should_exit):
-                    time.sleep(0.05)
+                while not (self._server.should_exit or all(one.ready for one in client.rankers())):
+                    time.sleep(0.1)
                 opened(f"{self.url}/#/{TRIED}")
                 shoppers = Shoppers(Shop(), list(specs()), client, self.rate, engine.history.judged, self._closing)
                 self._script(shoppers, client)
@@ -165,7 +165,7 @@ class Demo:
     def _try(self, client: Client) -> int:
         """The number of a new experiment; -1 if someone at the page was faster, or has put the ranker to shadow."""
         try:
-            return client.start_experiment(TRIED, "base", share=0.2, note="is it better than the shop's order?").id
+            return client.start_experiment(TRIED, "base", share=0.2, note="is it better than the shop's order?").number
         except RankloopError:
             return -1
 

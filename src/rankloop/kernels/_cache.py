@@ -112,6 +112,11 @@ def is_empty() -> bool:
     return not any(_root().glob("*/*.nbi"))
 
 
+def folder() -> Path | None:
+    """Where machine code is kept; None if it is not, because nothing can be written there."""
+    return _root() if _folder(Path(__file__)) is not None else None
+
+
 @cache
 def _root() -> Path:
     for variable in ("RANKLOOP_KERNELS", "NUMBA_CACHE_DIR"):

@@ -9,15 +9,12 @@ learning happens behind it, in another process or another thread (`learning/`), 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-
-import msgspec
 
 from rankloop.errors import InvalidInput, RankloopError
 from rankloop.service.errors import Conflict, OverLimit, StoreUnavailable, TooSlow, UnknownRanker
@@ -27,12 +24,12 @@ from rankloop.service.learning.channel import Inbox
 from rankloop.service.learning.learning import Learning
 from rankloop.service.live_rankers import LiveRankers
 from rankloop.service.process import Process
-from rankloop.service.ranking import model as models
 from rankloop.service.ranking.exposure import Mix
 from rankloop.service.ranking.in_flight import HANGING
 from rankloop.service.ranking.live_ranker import BLOCK, Answered, LiveRanker
 from rankloop.service.ranking.model import Ranked
 from rankloop.service.ranking.pending import PendingRanking
+from rankloop.service.ranking.warm_up import WarmUp, freeze
 from rankloop.service.repeating import Repeating
 from rankloop.service.settings import Settings
 from rankloop.service.store import NewEvent, admin, keys, log
@@ -40,7 +37,6 @@ from rankloop.service.store.log import Receipts, Stored
 from rankloop.service.store.writes import Write
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
-WARM_SECONDS = 60.0  # that one waits for a learner to warm up; until it is warm it is not asked
 CURRENT_SECONDS = 5.0  # that an operation waits for whoever learns to save what is learned
 PROBE = 0.25  # seconds between requests that try a store which did not answer the last ones
 _NOBODY = nullcontext()  # waits in a thread
@@ -65,14 +61,13 @@ class Engine(Process):
         super().__init__(settings, clock)
         self.keys = Keys(settings, clock)
         self.rankers = LiveRankers(self)
+        self.warming = WarmUp(self.rankers)
         self.draining = False
         self.warm = threading.Event()
         self.inbox = inbox
         self.learning = Learning(self, self.rankers.take) if inbox is None and settings.learn else None
         self._refresh = Repeating("refresh", settings.beat_seconds, self.refresh, self.database)
         self._refreshing = threading.Lock()
-        self._warmed: set[bytes] = set()
-        self._warming: set[str] = set()  # rankers that a thread warms up
         self._reserving: dict[str, Write[int | None]] = {}
         self._stalled = 0.0  # when the store was last tried in vain (monotonic); 0: it answers
 
@@ -139,7 +134,10 @@ class Engine(Process):
             self.keys.refresh(self.database.read(keys.known))
             self.rankers.sync()
             self.rankers.newer()
-        self.warm_new()
+            self.metrics.keep_rankers(self.rankers)
+            for live in list(self.rankers.values()):
+                if not live.warm:
+                    self.warming.begin(live)
 
     def wake_learner(self) -> None:
         """There is something to learn, or to save."""
@@ -150,47 +148,19 @@ class Engine(Process):
 
     def _warm_up(self) -> None:
         evidence.warm()
-        for live in list(self.rankers.values()):
-            self.warm_ranker(live)
-        # numba leaves a million objects behind; looking through them again and again would stop requests for 100 ms.
-        gc.collect()
-        gc.freeze()
+        for live in list(self.rankers.values()):  # each has its own thread: none waits for one that hangs
+            thread = self.warming.begin(live)
+            if thread is not None:
+                thread.join(self.settings.warm_seconds)
+        freeze()
         self.warm.set()
         logger.info("ready: kernels are warm")
-        self.warm_new()
 
-    def warm_new(self) -> None:
-        """Begin to warm up rankers that came after the start; nobody waits for it."""
-        if self.warm.is_set():
-            for live in list(self.rankers.values()):
-                if not live.warm:
-                    self.warm_ranker(live, patience=0.0)
-
-    def warm_ranker(self, live: LiveRanker, patience: float | None = None) -> None:
-        """Make sure that no request waits for a compiler. A learner may hang here, too: in a thread of its own."""
-        if live.row.name in self._warming:
-            return
-        self._warming.add(live.row.name)
-        thread = threading.Thread(target=self._warm_one, args=(live,), name="rankloop-warm-one", daemon=True)
-        thread.start()
-        thread.join(WARM_SECONDS if patience is None else patience)
-
-    def _warm_one(self, live: LiveRanker) -> None:
-        key = msgspec.json.encode([live.row.spec.learner, live.row.spec.parameters, bool(live.row.spec.features)])
-        if key not in self._warmed:
-            try:
-                models.warm(live.row.spec)
-            except BaseException:  # a learner that fails gives fallbacks, which say so; the service stands
-                logger.exception("ranker %s: its learner failed while warming up", live.row.name)
-            self._warmed.add(key)
-        live.warm = True
-        self._warming.discard(live.row.name)
-
-    def load(self, name: str, patience: float | None = None) -> LiveRanker | None:
-        """A ranker as it is in the store now; `patience` is for its kernels."""
+    def load(self, name: str) -> LiveRanker | None:
+        """A ranker as it is in the store now. Kernels that it needs are compiled behind: until then it is not asked."""
         live = self.rankers.load(name)
-        if live is not None and not live.warm and self.warm.is_set():
-            self.warm_ranker(live, patience)
+        if live is not None and not live.warm:
+            self.warming.begin(live)
         return live
 
     async def find(self, name: str) -> LiveRanker:

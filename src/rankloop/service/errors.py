@@ -55,6 +55,18 @@ class Conflict(Told, RankloopError):
     word, status = "conflict", 409
 
 
+class Demoted(Conflict):
+    """The guardrail has put the ranker into shadow, and the caller does not say that he knows."""
+
+    word = "demoted"
+
+
+class Changed(Told, RankloopError):
+    """The ranker is not in the state that the change is meant for (`If-Match`)."""
+
+    word, status = "changed", 412
+
+
 class Malformed(Told, InvalidInput):
     """A body that cannot be read."""
 

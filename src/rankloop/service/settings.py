@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from rankloop.errors import InvalidParameter
 
@@ -55,6 +56,9 @@ class Settings:
     feedback_timeout_ms: float = _setting(4000.0, "feedback that the store has not taken after this gets a 503")
     audit_days: float = _setting(365.0, "what the audit list keeps of who changed what; 0 keeps it for ever")
     store_timeout_ms: float = _setting(1000.0, "a store slower than this gives your order, without an impression")
+    webhook: str = _setting("", "a URL that is told, by POST, when a guardrail puts a ranker into shadow")
+    webhook_secret: str = _setting("", "signs what is sent to it: HMAC-SHA256 of the body in X-Rankloop-Signature")
+    warm_seconds: float = _setting(300.0, "how long /readyz says no at the start for kernels that are not compiled yet")
     notice_seconds: float = _setting(0.0, "how long /readyz says no after SIGTERM before the listener closes")
     drain_seconds: float = _setting(10.0, "how long requests in flight may take after SIGTERM")
     log_format: str = _setting("plain", "lines of the log: plain for people, json for programs")
@@ -88,6 +92,8 @@ class Settings:
             raise InvalidParameter(f"setting learn_in is {self.learn_in!r}; it must be process or thread")
         if self.log_format not in LOG_FORMATS:
             raise InvalidParameter(f"setting log_format is {self.log_format!r}; it is one of {', '.join(LOG_FORMATS)}")
+        if self.webhook and not _is_address(self.webhook):  # not shown: it may hold a secret
+            raise InvalidParameter("setting webhook is no address like https://example.com/hook; give one, or none")
         self.parsed_keys()
 
     @property
@@ -148,6 +154,14 @@ def from_environment(environment: Mapping[str, str] = os.environ, **given: Any) 
         elif text is not None:
             values[entry.name] = _parsed(entry.name, str(entry.type), text)
     return Settings(**values)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False
 
 
 def is_loopback(host: str) -> bool:

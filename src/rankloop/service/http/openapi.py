@@ -13,7 +13,7 @@ from rankloop import __version__
 from rankloop.service.http.routes import ROUTES
 from rankloop.service.wire.calls import Beacon, FeedbackEvent, RankColumns, RankRequest
 from rankloop.service.wire.experiments import ExperimentRequest
-from rankloop.service.wire.rankers import Spec, VersionRequest
+from rankloop.service.wire.rankers import Spec, SpecChanges, VersionRequest
 
 CONFIG = OpenAPIConfig(
     title="rankloop",
@@ -24,7 +24,7 @@ CONFIG = OpenAPIConfig(
     components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
     security=[{"key": []}],
 )
-SENT = [Beacon, ExperimentRequest, FeedbackEvent, RankColumns, RankRequest, Spec, VersionRequest]
+SENT = [Beacon, ExperimentRequest, FeedbackEvent, RankColumns, RankRequest, Spec, SpecChanges, VersionRequest]
 _HERE = "#/components/schemas/"
 
 

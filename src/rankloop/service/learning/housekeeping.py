@@ -16,6 +16,7 @@ from rankloop.service.learning.retention import sweep
 from rankloop.service.learning.windows import close_windows
 from rankloop.service.repeating import Repeating
 from rankloop.service.store import admin, log, shown
+from rankloop.service.store.size import size
 from rankloop.service.telemetry import movement
 from rankloop.telling import Explains
 
@@ -40,8 +41,8 @@ class Housekeeping:
         self._thread = Repeating("housekeeping", TICK, self._tick, learning.process.database)
         self._alarms: dict[str, int] = {}  # ranker -> changes of users that were told of
         self._looked: dict[str, float] = {}  # ranker -> when the newest list was made that the learner was asked about
-        self._last = self._counted = self._swept = self._remembered = time.monotonic()
-        self._open: set[str] = set()  # rankers whose open impressions were told
+        self._last = self._swept = self._remembered = time.monotonic()
+        self._counted = float("-inf")  # at once: what is told of the store must not be missing at first
 
     def start(self) -> None:
         """Begin."""
@@ -79,6 +80,8 @@ class Housekeeping:
                 fold.held = held
                 learning.wake.set()
             process.metrics.gauge("lease_held", int(held), ranker=name)
+            if not held:
+                process.metrics.drop("learner_lag", ranker=name)  # whoever learns it tells
         learning.peers = self.leases.strangers
         now = time.monotonic()
         if now - self._remembered > REMEMBER_EVERY:
@@ -87,18 +90,23 @@ class Housekeeping:
             process.history.store(process.writer, process.clock())
         if now - self._counted > COUNT_EVERY:
             self._counted = now
-            self._tell_open()
+            self._count()
             self._tell_of_drift()
         if now - self._swept > SWEEP_EVERY:
             self._swept = now
             sweep(process, lambda: self._thread.stopping)
 
-    def _tell_open(self) -> None:
-        """How many lists wait for feedback; of a ranker that has none any more: none."""
-        found = self.process.database.read(log.open_counts)
-        for name in {*self._open, *found}:
-            self.process.metrics.gauge("open_impressions", found[name], ranker=name)
-        self._open = set(found)
+    def _count(self) -> None:
+        """What is told of the store: also that a ranker has no open list any more, and nothing of one that is gone."""
+        process = self.process
+        opened, names = process.database.read(lambda c: (log.open_counts(c), admin.revisions(c)))
+        for name in names:
+            process.metrics.gauge("open_impressions", opened[name], ranker=name)
+        process.metrics.keep_rankers(names)
+        found = size(process.database)
+        process.metrics.gauge("store_bytes", found.used)
+        if found.free is not None:
+            process.metrics.gauge("store_free_disk_bytes", found.free)
 
     def _tell_of_drift(self) -> None:
         """What learners notice of their users and remember, for those who are to be told."""

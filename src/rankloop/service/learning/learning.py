@@ -11,8 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 
-import msgspec
-
 from rankloop.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.learning import count_evidence
@@ -20,9 +18,10 @@ from rankloop.service.learning.fold import Fold, Publication
 from rankloop.service.learning.heartbeat import Heartbeat
 from rankloop.service.learning.housekeeping import Housekeeping
 from rankloop.service.learning.loading import load_folds
+from rankloop.service.learning.notices import Notices
 from rankloop.service.learning.watch import Watch
 from rankloop.service.process import Process
-from rankloop.service.ranking import model as models
+from rankloop.service.ranking.warm_up import WarmUp
 from rankloop.service.store import admin, log
 from rankloop.service.store.database import Connection
 
@@ -54,9 +53,9 @@ class Learning:
         self.watch = Watch(process)
         self.heartbeat = Heartbeat(process, self.watch)
         self.housekeeping = Housekeeping(self)
+        self.notices = Notices(process, self.folds)
         self._loading = threading.RLock()
-        self._warmed: set[bytes] = set()  # learners whose kernels are here
-        self._warming: set[bytes] = set()
+        self._warming = WarmUp(self.folds)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rankloop-learning", daemon=True)
 
@@ -67,9 +66,11 @@ class Learning:
         self.housekeeping.cycle()
         self._thread.start()
         self.housekeeping.start()
+        self.notices.start()
 
     def stop(self, patience: float = 10.0) -> None:
         """Learn what is left, save it, give the leases back."""
+        self.notices.stop()
         self.housekeeping.stop()
         self._stopping.set()
         self.wake.set()
@@ -111,9 +112,8 @@ class Learning:
         except StoreUnavailable:
             return  # the log will still be there
         for fold in held:
-            if not fold.warm:
-                self._warm(fold)
-                continue
+            if not fold.warm and self._warming.begin(fold) is not None:
+                continue  # its kernels are on their way: the others are learned meanwhile, and it does not seem to hang
             name = fold.row.name
             head = heads.get(name, 0)
             self._tell_lag(fold, head)
@@ -121,27 +121,6 @@ class Learning:
             if head > fold.learned or fold.learned > min(fold.snapshot_seq, fold.published) or asked:
                 self._guarded(fold, asked, head)
             self._count(fold, head)
-
-    def _warm(self, fold: Fold) -> None:
-        """Compile or load its kernels, in a thread: the others are learned meanwhile, and it does not seem to hang."""
-        spec = fold.row.spec
-        key = msgspec.json.encode([spec.learner, spec.parameters, bool(spec.features)])
-        if key in self._warmed:
-            fold.warm = True
-            return
-        if key in self._warming:
-            return
-        self._warming.add(key)
-
-        def work() -> None:
-            try:
-                models.warm(spec)
-            except BaseException:  # it will fail where that is counted
-                logger.exception("ranker %s: its learner failed while warming up", fold.row.name)
-            self._warmed.add(key)
-            self.wake.set()
-
-        threading.Thread(target=work, name="rankloop-warm-learner", daemon=True).start()
 
     def learn_now(self, name: str) -> bool:
         """Learn and publish all that is logged of a ranker, before this returns; False if it is not learned here."""

@@ -6,9 +6,10 @@ import msgspec
 
 from rankloop.errors import InvalidParameter
 from rankloop.service.engine import Engine
-from rankloop.service.errors import Conflict, UnknownRanker, UnknownVersion
+from rankloop.service.errors import Conflict, UnknownRanker
 from rankloop.service.experiments import evidence
-from rankloop.service.ranking import model as models
+from rankloop.service.operations._shared import changed, required, unknown
+from rankloop.service.operations.versions import usable
 from rankloop.service.store import admin, trials
 from rankloop.service.store.database import Connection
 from rankloop.service.tracing import did
@@ -23,12 +24,8 @@ def start(engine: Engine, name: str, terms: ExperimentRequest) -> Experiment:
     """Begin to compare a ranker with something else."""
     now = engine.clock()
 
-    def change(connection: Connection) -> int:
-        row = admin.ranker(connection, name, lock=True)
-        if row is None:
-            raise _unknown(engine, name)
-        trials.settle(connection, name, now)
-        row = admin.ranker(connection, name) or row
+    def look(row: admin.Ranker | None) -> tuple[admin.Ranker, ExperimentRequest]:
+        row = required(engine, row, name)
         exposure = terms.exposure or row.spec.exposure
         if exposure == "shadow":
             raise Conflict(
@@ -40,7 +37,7 @@ def start(engine: Engine, name: str, terms: ExperimentRequest) -> Experiment:
                 f'mixing is "probabilistic", which may show any item anywhere, and exposure is {exposure!r}, which may '
                 'not; take "team-draft"'
             )
-        for other in trials.running(connection, name):
+        for other in engine.database.read(lambda connection: trials.running(connection, name)):
             if other.kind == "experiment":
                 raise Conflict(
                     f"experiment {other.id} of ranker {name!r} is running, and there is one at a time; wait, or "
@@ -51,11 +48,15 @@ def start(engine: Engine, name: str, terms: ExperimentRequest) -> Experiment:
                     f"share is {terms.share:g}, but the guardrail of ranker {name!r} has {other.terms.share:g} of the "
                     f"requests; take at most {1.0 - other.terms.share:g}, or change the guardrail"
                 )
-        _check_rival(connection, engine, row, terms)
-        settled = msgspec.structs.replace(terms, exposure=exposure)
-        return trials.begin(connection, row, "experiment", settled, now)
+        _check_rival(engine, row, terms)
+        return row, msgspec.structs.replace(terms, exposure=exposure)
 
-    number = engine.writer.do(change)
+    def change(connection: Connection, seen: tuple[admin.Ranker, ExperimentRequest]) -> int | None:
+        if trials.settle(connection, name, now):
+            return None  # what was to be ended or begun is: look again
+        return trials.begin(connection, seen[0], "experiment", seen[1], now)
+
+    number = changed(engine, name, look, change)
     did("experiment", name, f"experiment {number} began, against {terms.against}, share {terms.share:g}")
     engine.load(name)
     return one(engine, name, number)
@@ -66,7 +67,7 @@ def listed(engine: Engine, name: str) -> list[Experiment]:
 
     def read(connection: Connection) -> list[trials.Trial]:
         if admin.ranker(connection, name) is None:
-            raise _unknown(engine, name)
+            raise unknown(engine, name)
         return trials.trials(connection, name)
 
     now = engine.clock()
@@ -78,7 +79,7 @@ def one(engine: Engine, name: str, number: int) -> Experiment:
 
     def read(connection: Connection) -> trials.Trial:
         if admin.ranker(connection, name) is None:
-            raise _unknown(engine, name)
+            raise unknown(engine, name)
         found = trials.trial(connection, name, number)
         if found is None:
             raise _no_experiment(connection, name, number)
@@ -91,21 +92,13 @@ def stop(engine: Engine, name: str, number: int) -> Experiment:
     """End an experiment; one that has ended stays as it is. Lists whose feedback comes later do not count."""
     now = engine.clock()
 
-    def change(connection: Connection) -> bool:
-        if admin.ranker(connection, name, lock=True) is None:
-            raise _unknown(engine, name)
-        found = trials.trial(connection, name, number)
-        if found is None:
-            raise _no_experiment(connection, name, number)
-        if found.kind == "guardrail" and found.state == "running":
-            raise Conflict(
-                f"{number} is the guardrail of ranker {name!r}, which is part of its spec; "
-                f'PUT /v1/rankers/{name} with "guardrail": null'
-            )
-        trials.end(connection, name, number, "it was stopped", now)
-        return found.state == "running"
-
-    if engine.writer.do(change):
+    found = one(engine, name, number)
+    if found.kind == "guardrail" and found.state == "running":
+        raise Conflict(
+            f"{number} is the guardrail of ranker {name!r}, which is part of its spec; "
+            f'PATCH /v1/rankers/{name} with {{"guardrail": null}}'
+        )
+    if engine.writer.do(lambda connection: trials.end(connection, name, number, "it was stopped", now)):
         did("stop-experiment", name, f"experiment {number} was stopped")
     engine.load(name)
     return one(engine, name, number)
@@ -123,7 +116,7 @@ def told(found: trials.Trial, now: float) -> Experiment:
         return None if lists is None or (lists and not rate) else lists / rate if lists else 0.0
 
     return Experiment(
-        id=found.id,
+        number=found.id,
         ranker=found.ranker,
         kind=found.kind,
         against=f"v{terms.against}" if isinstance(terms.against, int) else terms.against,
@@ -157,19 +150,15 @@ def told(found: trials.Trial, now: float) -> Experiment:
 # -- helpers -------------------------------------------------------------------------------------------------------
 
 
-def _check_rival(connection: Connection, engine: Engine, row: admin.Ranker, terms: ExperimentRequest) -> None:
+def _check_rival(engine: Engine, row: admin.Ranker, terms: ExperimentRequest) -> None:
     """Refuse a rival that is not there, is the ranker itself, or wants what requests do not carry."""
     against, name = terms.against, row.name
     if against == "base":
         return
     if isinstance(against, int):
-        stored = admin.version_state(connection, name, against)
-        if stored is None:
-            known = ", ".join(str(version.version) for version in admin.versions(connection, name)) or "none"
-            raise UnknownVersion(f"ranker {name!r} has no version {against}; it has {known}")
         if against == row.serving:
             raise Conflict(f'ranker {name!r} serves version {against}; compare it with another one, "live" or "base"')
-        models.load_model(row.spec, 0, 0, stored[1], f"version {against} of ranker {name!r}")
+        usable(engine, row, against)
         return
     if against == "live":
         if row.serving is None:
@@ -179,7 +168,7 @@ def _check_rival(connection: Connection, engine: Engine, row: admin.Ranker, term
         raise Conflict(
             f'a ranker cannot be compared with itself; against is {against!r}: give "base", a version or another'
         )
-    other = admin.ranker(connection, against)
+    other = engine.database.read(lambda connection: admin.ranker(connection, against))
     if other is None:
         raise UnknownRanker.among("ranker", against, ["base", "live", *sorted(engine.rankers)])
     missing = [feature for feature in other.spec.features if feature not in row.spec.features]
@@ -188,10 +177,6 @@ def _check_rival(connection: Connection, engine: Engine, row: admin.Ranker, term
             f"ranker {against!r} needs feature {missing[0]!r}, which requests to {name!r} do not carry; a rival can "
             "only use features of the ranker"
         )
-
-
-def _unknown(engine: Engine, name: str) -> Exception:
-    return UnknownRanker.among("ranker", name, sorted(engine.rankers) or ["none yet; make one with PUT"])
 
 
 def _no_experiment(connection: Connection, name: str, number: int) -> UnknownExperiment:

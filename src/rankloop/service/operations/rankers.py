@@ -1,4 +1,4 @@
-"""What an operator does to rankers: make, change, promote, roll back, reset, pause. Blocking: call in a thread."""
+"""What an operator does to rankers: make, change, look at, pause, delete. Blocking: call in a thread."""
 
 from __future__ import annotations
 
@@ -8,31 +8,77 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
 from rankloop import registry
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.service.engine import Engine
-from rankloop.service.errors import Conflict, OverLimit, UnknownRanker, UnknownVersion
+from rankloop.service.errors import Conflict, OverLimit
+from rankloop.service.operations import revisions
+from rankloop.service.operations._shared import changed, required, unknown
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.live_ranker import LiveRanker
-from rankloop.service.store import admin, forgetting, graves, log, trials, troubles
+from rankloop.service.store import admin, forgetting, graves, lineage, log, trials, troubles
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection
 from rankloop.service.tracing import did
-from rankloop.service.wire.rankers import Erased, Guardrail, RankerStatus, Spec, VersionInfo
+from rankloop.service.wire.experiments import Evidence
+from rankloop.service.wire.rankers import Erased, Origin, RankerStatus, Spec, SpecChanges
 
-P = TypeVar("P")
-T = TypeVar("T")
-TRIES = 5  # to change a ranker that others change at the same time
-CLEARING = 3.0  # seconds that a new ranker waits for what a deleted one of its name has left
 logger = logging.getLogger("rankloop")
+CLEARING = 3.0  # seconds that a new ranker waits for what a deleted one of its name has left
+COMPILING = "kernels are being compiled or loaded; until then answers are your order"
 
 
-def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
+class _Wanted(NamedTuple):
+    """A spec that may take the place of another, and what is needed for it."""
+
+    before: admin.Ranker | None
+    spec: Spec
+    state: bytes  # of a learner that has learned nothing
+    anew: bool  # whether it takes the place of what was learned
+    head: int
+
+
+def put(
+    engine: Engine, name: str, spec: Spec, if_match: str | None = None, acknowledged: bool = False
+) -> tuple[RankerStatus, bool]:
     """Make a ranker or change one; whether it is new."""
+
+    def look(row: admin.Ranker | None) -> _Wanted:
+        knows = revisions.known(row, name, if_match)
+        if row is not None and not spec.features and row.spec.features:
+            raise InvalidParameter(
+                f"features is empty, and ranker {name!r} has {len(row.spec.features)}: PUT replaces the whole spec. To "
+                f"change some of it and keep the rest, PATCH /v1/rankers/{name} (Python: client.patch_ranker)"
+            )
+        return _wanted(engine, row, spec, knows or acknowledged)
+
+    return _change(engine, name, look)
+
+
+def patch(
+    engine: Engine, name: str, changes: SpecChanges, if_match: str | None = None, acknowledged: bool = False
+) -> RankerStatus:
+    """Change some of a spec; what is not told stays. Another learner begins with its own parameters."""
+    told = {field: value for field in Spec.__struct_fields__ if (value := getattr(changes, field)) is not msgspec.UNSET}
+
+    def look(row: admin.Ranker | None) -> _Wanted:
+        if row is None and if_match is None:
+            raise unknown(engine, name)
+        knows = revisions.known(row, name, if_match)
+        present = required(engine, row, name).spec
+        if told.get("learner", present.learner) != present.learner:
+            present = msgspec.structs.replace(present, parameters={})
+        return _wanted(engine, row, msgspec.structs.replace(present, **told), knows or acknowledged)
+
+    return _change(engine, name, look)[0]
+
+
+def _wanted(engine: Engine, row: admin.Ranker | None, spec: Spec, acknowledged: bool) -> _Wanted:
+    """Refuse what cannot be, with all that takes a learner: in a transaction it would stop everyone's writes."""
     if len(spec.features) > engine.settings.max_features:
         raise OverLimit(f"{len(spec.features)} features; the limit max_features is {engine.settings.max_features}")
     spec = complete(spec)
@@ -41,46 +87,57 @@ def put(engine: Engine, name: str, spec: Spec) -> tuple[RankerStatus, bool]:
         raise InvalidParameter(
             f"start has {len(start)} weights, but the ranker has {len(spec.features)} features; give one each"
         )
-    state, now = models.fresh_state(spec), engine.clock()
-    sum(in_batches(engine.writer, lambda c, limit: graves.clear(c, limit, name), _within(CLEARING)))
+    state = models.fresh_state(spec)
+    if row is None:
+        return _Wanted(None, spec, state, anew=True, head=0)
+    name = row.name
 
-    def make(connection: Connection) -> bool:
-        made = admin.add_ranker(connection, name, spec, state, now)
-        if made:
-            trials.settle(connection, name, now)
-        return made
+    def read(connection: Connection) -> tuple[Any, admin.Snapshot | None, int]:
+        return trials.demotions(connection), admin.snapshot(connection, name), log.heads(connection).get(name, 0)
 
-    def replaced(row: admin.Ranker) -> tuple[int, int] | None:
-        """What the spec would make meaningless: the snapshot (its generation and place) of one that has learned
-        nothing. None if what was learned goes on meaning something."""
-        old, new = models.fixed_part(row.spec), models.fixed_part(spec)
-        if old == new:
-            return None
-        snapshot = engine.database.read(lambda c: admin.snapshot(c, name))
-        if snapshot is None or not _is_fresh(row.spec, snapshot.state):
-            raise _has_learned(name, old, new)
-        return snapshot.generation, snapshot.seq
+    demoted, snapshot, head = engine.database.read(read)
+    revisions.require_acknowledged(row, spec, _demotion(row, demoted), acknowledged)
+    old, new = models.fixed_part(row.spec), models.fixed_part(spec)
+    if old == new:
+        return _Wanted(row, spec, state, anew=False, head=head)
+    learned = head > (snapshot.seq if snapshot else 0)
+    if learned or (snapshot is not None and models.fresh_state(row.spec) != snapshot.state):
+        parts = ", ".join(key for key in old if old[key] != new[key])
+        raise Conflict(
+            f"ranker {name!r} has learned with another {parts}, and what it learned would mean nothing with "
+            f"this one; PUT a ranker of another name, or POST /v1/rankers/{name}/reset and PUT again"
+        )
+    return _Wanted(row, spec, state, anew=True, head=head)
 
-    def change(connection: Connection, row: admin.Ranker, fresh: tuple[int, int] | None) -> Spec:
-        if fresh is not None:
-            learned = log.heads(connection).get(name, 0) > fresh[1]
-            if learned or admin.snapshot_seqs(connection).get(name) != fresh:
-                raise _has_learned(name, models.fixed_part(row.spec), models.fixed_part(spec))
-        admin.change_spec(connection, name, spec)
-        if fresh is not None:
-            admin.replace_state(connection, name, state, now, reset=True)
+
+def _change(engine: Engine, name: str, look: Any) -> tuple[RankerStatus, bool]:
+    """Write down what `look` wants, and see that it is so from now on. Nobody waits for kernels: `ready` says it."""
+
+    def change(connection: Connection, wanted: _Wanted) -> _Wanted | None:
+        now = engine.clock()
+        if wanted.before is None:
+            if not admin.add_ranker(connection, name, wanted.spec, wanted.state, now):
+                return None
+        else:
+            if wanted.anew and log.heads(connection).get(name, 0) != wanted.head:
+                return None  # something has been learned meanwhile, or will be
+            admin.change_spec(connection, name, wanted.spec)
+            if wanted.anew:
+                came = lineage.Came("changed")
+                admin.replace_state(connection, name, wanted.state, now, reset=True, came=came)
         trials.settle(connection, name, now)
-        return row.spec
+        return wanted
 
-    before = None if engine.writer.do(make) else _changed(engine, name, replaced, change)
-    if before is None:
-        terms = f"{spec.learner}, {len(spec.features)} features, exposure {spec.exposure}"
+    sum(in_batches(engine.writer, lambda c, limit: graves.clear(c, limit, name), _within(CLEARING)))
+    done = changed(engine, name, look, change)
+    if done.before is None:
+        terms = f"{done.spec.learner}, {len(done.spec.features)} features, exposure {done.spec.exposure}"
         did("put", name, f"made ({terms})")
-    elif changed := _difference(before, spec):  # a deploy script that sends the same again has done nothing
-        did("put", name, f"changed ({changed})")
+    elif told := revisions.difference(done.before.spec, done.spec):  # a deploy that sends the same has done nothing
+        did("put", name, f"changed ({told})")
     engine.load(name)
     engine.cycle()  # it is learned from now on rather than in a second
-    return status(engine, name), before is None
+    return status(engine, name), done.before is None
 
 
 def status(engine: Engine, name: str) -> RankerStatus:
@@ -93,10 +150,13 @@ def statuses(engine: Engine) -> list[RankerStatus]:
     return _statuses(engine, None)
 
 
-def delete(engine: Engine, name: str) -> None:
+def delete(engine: Engine, name: str, if_match: str | None = None) -> None:
     """Delete a ranker: it is gone when this returns, and what it leaves is deleted behind it."""
-    if not engine.writer.do(lambda connection: graves.bury(connection, name, engine.clock())):
-        raise _unknown(engine, name)
+
+    def look(row: admin.Ranker | None) -> None:
+        revisions.known(required(engine, row, name), name, if_match)
+
+    changed(engine, name, look, lambda connection, _: graves.bury(connection, name, engine.clock()) or None)
     did("delete", name, "deleted")
     engine.load(name)
     threading.Thread(target=_clear, args=(engine, name), name="rankloop-clearing", daemon=True).start()
@@ -110,101 +170,17 @@ def _clear(engine: Engine, name: str) -> None:
         logger.warning("ranker %s: what it left will be deleted later: %s", name, error)
 
 
-def versions(engine: Engine, name: str) -> list[VersionInfo]:
-    """What has been kept, the newest first."""
-
-    def read(connection: Connection) -> list[VersionInfo]:
-        row = admin.ranker(connection, name)
-        if row is None:
-            raise _unknown(engine, name)
-        return [
-            VersionInfo(*version, serving=version.version == row.serving)
-            for version in admin.versions(connection, name)
-        ]
-
-    return engine.database.read(read)
-
-
-def keep(engine: Engine, name: str, note: str) -> VersionInfo:
-    """Keep what is learned now as a version."""
-    number = _keep(engine, _live(engine, name), note)
-    did("keep", name, f"v{number} was kept")
-    return next(version for version in versions(engine, name) if version.version == number)
-
-
-def promote(engine: Engine, name: str, version: int | str | None, note: str) -> RankerStatus:
-    """Serve a version: the given one, `live`, or (None) one made of what is learned now. Learning goes on behind it."""
-    live = _live(engine, name)
-    if version is None:
-        version = _keep(engine, live, note or "promoted")
-    number = None if version == "live" else int(version)
-
-    def usable(row: admin.Ranker) -> None:
-        if number is not None:
-            _usable(engine, row, number)
-
-    def change(connection: Connection, row: admin.Ranker, _: None) -> None:
-        if number is not None and number not in [one.version for one in admin.versions(connection, row.name)]:
-            raise _no_version(connection, name, number)
-        admin.set_serving(connection, name, number)
-        trials.settle(connection, name, engine.clock())
-
-    _changed(engine, name, usable, change)
-    did("promote", name, f"serves {'live' if number is None else f'v{number}'}")
-    engine.load(name)
-    return status(engine, name)
-
-
-def rollback(engine: Engine, name: str, version: int | str | None, note: str) -> RankerStatus:
-    """Go back to a version, in serving and in learning; the state until now is kept as a version of its own.
-
-    Without a version: the newest there is, so that a second rollback undoes the first.
-    """
-    _live(engine, name)
-    if version == "live":
-        raise InvalidParameter('rollback goes to a kept version; to serve what is learned, promote {"version": "live"}')
-    known = versions(engine, name)
-    if not known:
-        raise Conflict(f"ranker {name!r} has no versions to go back to; POST /v1/rankers/{name}/versions keeps one")
-    number = known[0].version if version is None else int(version)
-    learned, state = engine.current(name)
-    now = engine.clock()
-
-    def change(connection: Connection, row: admin.Ranker, wanted: bytes) -> int:
-        said = note or f"before the rollback to v{number}"
-        kept = admin.keep_version(connection, row.name, learned, state, said, now)
-        admin.replace_state(connection, name, wanted, now, reset=False)
-        trials.settle(connection, name, now)
-        return kept
-
-    kept = _changed(engine, name, lambda row: _usable(engine, row, number), change)
-    did("rollback", name, f"rolled back to v{number}; what was is v{kept}")
-    engine.load(name)
-    return status(engine, name)
-
-
-def reset(engine: Engine, name: str, note: str = "") -> RankerStatus:
-    """Forget what was learned; it is kept as a version. Feedback to lists shown before is late from now on."""
-    _live(engine, name)
-    learned, state = engine.current(name)
-    now = engine.clock()
-
-    def change(connection: Connection, row: admin.Ranker, fresh: bytes) -> int:
-        kept = admin.keep_version(connection, row.name, learned, state, note or "before the reset", now)
-        admin.replace_state(connection, name, fresh, now, reset=True)
-        trials.settle(connection, name, now)
-        return kept
-
-    kept = _changed(engine, name, lambda row: models.fresh_state(row.spec), change)
-    did("reset", name, f"reset; what was is v{kept}")
-    engine.load(name)
-    return status(engine, name)
-
-
-def set_learning(engine: Engine, name: str, learning: bool) -> RankerStatus:
+def set_learning(engine: Engine, name: str, learning: bool, if_match: str | None = None) -> RankerStatus:
     """Pause: feedback is still joined and kept, but not learned. Resume: what comes from now on is."""
-    _live(engine, name)
-    engine.writer.do(lambda connection: admin.set_learning(connection, name, learning))
+
+    def look(row: admin.Ranker | None) -> None:
+        revisions.known(required(engine, row, name), name, if_match)
+
+    def change(connection: Connection, _: None) -> bool:
+        admin.set_learning(connection, name, learning)
+        return True
+
+    changed(engine, name, look, change)
     did("resume" if learning else "pause", name, f"learning {'goes on' if learning else 'is paused'}")
     engine.load(name)
     return status(engine, name)
@@ -237,102 +213,19 @@ def complete(spec: Spec) -> Spec:
 # -- helpers -------------------------------------------------------------------------------------------------------
 
 
-def _difference(before: Spec, after: Spec) -> str:
-    """What a change of a spec was, in a line; what is long is only named."""
-    said = []
-    for field in Spec.__struct_fields__:
-        old, new = getattr(before, field), getattr(after, field)
-        if old != new:
-            long = isinstance(old, list | dict) or isinstance(new, list | dict)
-            said.append(field if long else f"{field} {_word(old)} -> {_word(new)}")
-    return ", ".join(said)
+def _demotion(row: admin.Ranker, demotions: dict[str, Evidence]) -> Evidence | None:
+    """Why the guardrail has put a ranker into shadow, as long as it has one and is there."""
+    return demotions.get(row.name) if row.spec.guardrail and row.spec.exposure == "shadow" else None
 
 
-def _word(value: Any) -> str:
-    if isinstance(value, Guardrail):
-        return f"share {value.share:g} alpha {value.alpha:g}"
-    return "off" if value is None else str(value)
-
-
-def _is_fresh(spec: Spec, state: bytes) -> bool:
-    return models.fresh_state(spec) == state
-
-
-def _keep(engine: Engine, live: LiveRanker, note: str) -> int:
-    name, now = live.row.name, engine.clock()
-    learned, state = engine.current(name)
-    return engine.writer.do(lambda connection: admin.keep_version(connection, name, learned, state, note, now))
-
-
-def _live(engine: Engine, name: str) -> LiveRanker:
-    live = engine.load(name)
+def _waits_for(live: LiveRanker | None) -> str | None:
     if live is None:
-        raise _unknown(engine, name)
-    return live
+        return "this process has not loaded it yet, or cannot: its log says so"
+    return None if live.warm else COMPILING
 
 
-def _unknown(engine: Engine, name: str) -> UnknownRanker:
-    error = UnknownRanker.among("ranker", name, sorted(engine.rankers) or ["none yet; make one with PUT"])
-    assert isinstance(error, UnknownRanker)
-    return error
-
-
-def _changed(
-    engine: Engine, name: str, prepare: Callable[[admin.Ranker], P], change: Callable[[Connection, admin.Ranker, P], T]
-) -> T:
-    """Change a ranker with what `prepare` makes of it.
-
-    A transaction stops everyone who writes, and learners may take their time, or hang: so `prepare`, which may ask one,
-    comes first, and if someone else has changed the ranker meanwhile it is asked again.
-    """
-    for _ in range(TRIES):
-        row = engine.database.read(lambda connection: admin.ranker(connection, name))
-        if row is None:
-            raise _unknown(engine, name)
-        prepared = prepare(row)
-
-        def work(connection: Connection, before: admin.Ranker = row, prepared: P = prepared) -> tuple[T] | None:
-            current = admin.ranker(connection, name, lock=True)
-            if current is None:
-                raise _unknown(engine, name)
-            return (change(connection, current, prepared),) if current.revision == before.revision else None
-
-        done = engine.writer.do(work)
-        if done is not None:
-            return done[0]
-    raise Conflict(f"ranker {name!r} was changed by others {TRIES} times meanwhile; try again")
-
-
-def _usable(engine: Engine, row: admin.Ranker, number: int) -> bytes:
-    """The state of a version, if there is one and it is of this spec: what cannot be loaded must not be stored."""
-
-    def read(connection: Connection) -> bytes:
-        wanted = admin.version_state(connection, row.name, number)
-        if wanted is None:
-            raise _no_version(connection, row.name, number)
-        return wanted[1]
-
-    state = engine.database.read(read)
-    models.load_model(row.spec, 0, 0, state, f"version {number} of ranker {row.name!r}")
-    return state
-
-
-def _has_learned(name: str, old: dict[str, Any], new: dict[str, Any]) -> Conflict:
-    changed = ", ".join(key for key in old if old[key] != new[key])
-    return Conflict(
-        f"ranker {name!r} has learned with another {changed}, and what it learned would mean nothing with "
-        f"this one; PUT a ranker of another name, or POST /v1/rankers/{name}/reset and PUT again"
-    )
-
-
-def _within(seconds: float) -> Callable[[], bool]:
-    end = time.monotonic() + seconds
-    return lambda: time.monotonic() > end
-
-
-def _no_version(connection: Connection, name: str, number: int) -> UnknownVersion:
-    known = ", ".join(str(version.version) for version in admin.versions(connection, name)) or "none"
-    return UnknownVersion(f"ranker {name!r} has no version {number}; it has {known}")
+def _origin(number: int, began: lineage.Beginning, learned: int) -> Origin:
+    return Origin(number, began.how, began.version, began.kept, began.created, max(0, learned - began.seq))
 
 
 def _trouble(row: admin.Ranker, live: LiveRanker | None, noted: tuple[int, str] | None) -> str | None:
@@ -342,6 +235,11 @@ def _trouble(row: admin.Ranker, live: LiveRanker | None, noted: tuple[int, str] 
     return noted[1] if noted is not None and noted[0] == row.revision else None
 
 
+def _within(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
+
+
 def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
     engine.count_answered()
 
@@ -349,7 +247,8 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
         rows = admin.rankers(connection)
         heads, opened = log.heads(connection), log.open_counts(connection)
         leases, snapshots = admin.leases(connection), admin.snapshot_seqs(connection)
-        demoted, trouble = trials.demotions(connection), troubles.texts(connection)
+        demoted, began = trials.demotions(connection), lineage.latest(connection)
+        trouble = troubles.texts(connection)
         found = []
         for row in rows:
             if names is not None and row.name not in names:
@@ -363,24 +262,30 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
             found.append(
                 RankerStatus(
                     name=row.name,
+                    etag=revisions.etag(row),
                     spec=row.spec,
+                    ready=live is not None and live.warm,
+                    warming=_waits_for(live),
                     serving="live" if row.serving is None else f"v{row.serving}",
                     learning=row.learning,
                     outcomes=outcomes,
                     learned=learned,
+                    knows=began[row.name][1].knows(learned),
                     lag=max(0, outcomes - learned),
                     open_impressions=opened[row.name],
                     learner_process=leases.get(row.name, (None,))[0],
                     snapshot_at=snapshot,
                     created=row.created,
+                    origin=_origin(*began[row.name], learned),
                     counts=dict(live.counts) if live else {},
+                    fallbacks=engine.metrics.counts("rank_fallbacks_total", "reason", ranker=row.name),
                     trouble=_trouble(row, live, trouble.get(row.name)),
-                    demoted=demoted.get(row.name) if row.spec.guardrail and row.spec.exposure == "shadow" else None,
+                    demoted=_demotion(row, demoted),
                 )
             )
         return found
 
     found = engine.database.read(read)
     if names and not found:
-        raise _unknown(engine, names[0])
+        raise unknown(engine, names[0])
     return found

@@ -10,17 +10,20 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from rankloop import codec
+from rankloop import __version__, codec
 from rankloop.errors import InvalidInput
 from rankloop.service.engine import Engine
 from rankloop.service.errors import Conflict, UnknownRanker
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import BASE_ORDER, Model, weights_of
+from rankloop.service.store import admin, shown
 from rankloop.service.store import series as buckets
-from rankloop.service.store import shown
 from rankloop.service.store.series import RESOLUTIONS, Bucket
+from rankloop.service.store.size import size
+from rankloop.service.store.sqlite import SQLite
 from rankloop.service.telemetry.movement import looked_at, noticed, told
 from rankloop.service.wire.calls import RankAnswer
+from rankloop.service.wire.process import ServiceStatus
 from rankloop.service.wire.watch import (
     Doubt,
     Movement,
@@ -200,6 +203,13 @@ def _model(live: LiveRanker, model: Model | None) -> Model:
     if model is None:
         raise Conflict(f"ranker {live.row.name!r} has no model: {live.broken}")
     return model
+
+
+def service(engine: Engine) -> ServiceStatus:
+    """The service itself, beside its rankers."""
+    found, workers = size(engine.database), engine.database.read(admin.workers)
+    kind: Any = "sqlite" if isinstance(engine.database, SQLite) else "postgresql"
+    return ServiceStatus(__version__, kind, found.used, found.free, len(workers), bool(engine.settings.webhook))
 
 
 def _live(engine: Engine, name: str) -> LiveRanker:

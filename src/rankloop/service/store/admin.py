@@ -40,6 +40,7 @@ class Version(NamedTuple):
     seq: int
     created: float
     note: str
+    generation: int | None  # None: an earlier release kept it
 
 
 _RANKER = "SELECT name, spec, created, epoch, generation, revision, learning, serving FROM rankers"
@@ -84,7 +85,7 @@ def add_ranker(connection: Connection, name: str, spec: Spec, state: bytes, now:
     graves.refuse(connection, name)  # after the insert, which waits for whoever deletes one of this name just now
     connection.run("INSERT INTO heads (ranker, next_seq, next_number) VALUES (?, 0, 0)", name)
     save_snapshot(connection, name, first, 0, state, now)
-    lineage.begin(connection, name, lineage.Origin(first, first, 0, state), now)
+    lineage.begin(connection, name, lineage.Origin(first, first, 0, state), now, lineage.Came("made"))
     return True
 
 
@@ -147,8 +148,11 @@ def save_snapshot(connection: Connection, name: str, generation: int, seq: int, 
     )
 
 
-def replace_state(connection: Connection, name: str, state: bytes, now: float, *, reset: bool) -> None:
-    """Put another state in the place of what was learned (rollback, reset); the fold goes on from there."""
+def replace_state(
+    connection: Connection, name: str, state: bytes, now: float, *, reset: bool, came: lineage.Came | None = None
+) -> None:
+    """Put another state in the place of what was learned (rollback, reset); the fold goes on from there. `came` says
+    more about it than that."""
     connection.run(
         "UPDATE rankers SET generation = generation + 1, epoch = epoch + ?, revision = revision + 1, serving = NULL "
         "WHERE name = ?",
@@ -159,13 +163,14 @@ def replace_state(connection: Connection, name: str, state: bytes, now: float, *
     sql = f"SELECT next_seq FROM heads WHERE ranker = ?{connection.lock_rows}"
     ((seq,),) = connection.rows(sql, name)
     save_snapshot(connection, name, int(generation), int(seq), state, now)
-    lineage.begin(connection, name, lineage.Origin(int(generation), int(epoch), int(seq), state), now)
+    came = came or (lineage.Came("reset") if reset else lineage.Came("rollback", base=None))
+    lineage.begin(connection, name, lineage.Origin(int(generation), int(epoch), int(seq), state), now, came)
 
 
 def versions(connection: Connection, name: str) -> list[Version]:
     """All kept versions, the newest first."""
-    sql = "SELECT version, seq, created, note FROM versions WHERE ranker = ? ORDER BY version DESC"
-    return [Version(int(v), int(seq), created, note) for v, seq, created, note in connection.rows(sql, name)]
+    sql = "SELECT version, seq, created, note, generation FROM versions WHERE ranker = ? ORDER BY version DESC"
+    return [Version(*row) for row in connection.rows(sql, name)]
 
 
 def version_state(connection: Connection, name: str, version: int) -> tuple[int, bytes] | None:

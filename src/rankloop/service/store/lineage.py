@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rankloop.service.store.database import Connection
+from rankloop.service.wire.rankers import How
 
 
 class Origin(NamedTuple):
@@ -26,9 +27,63 @@ class Kept(NamedTuple):
     state: bytes
 
 
-def begin(connection: Connection, name: str, origin: Origin, now: float) -> None:
-    """Write down where a generation begins."""
+class Came(NamedTuple):
+    """How a generation came about."""
+
+    how: How
+    version: int | None = None  # that was gone back to
+    kept: int | None = None  # the version that holds what was known until then
+    base: int | None = 0  # outcomes in the state that it begins with
+
+
+class Beginning(NamedTuple):
+    """A generation for people: when and how it began, without its state."""
+
+    generation: int
+    seq: int
+    created: float
+    how: How
+    version: int | None
+    kept: int | None
+    base: int | None
+
+    def knows(self, seq: int) -> int | None:
+        """Outcomes in a state of it: those it began with, and its own up to `seq`. None if the first are not known."""
+        return None if self.base is None else self.base + max(0, seq - self.seq)
+
+
+def begin(connection: Connection, name: str, origin: Origin, now: float, came: Came) -> None:
+    """Write down where a generation begins, and how it came about."""
     connection.insert("origins", "ranker, generation, epoch, seq, state, created", [(name, *origin, now)])
+    columns = "ranker, generation, epoch, seq, created, how, version, kept, base"
+    row = (name, origin.generation, origin.epoch, origin.seq, now, *came)
+    connection.insert("generations", columns, [row])
+
+
+def beginnings(connection: Connection, name: str) -> list[Beginning]:
+    """The generations of a ranker, the oldest first."""
+    return _beginnings(connection, "WHERE ranker = ?", name).get(name, [])
+
+
+def latest(connection: Connection) -> dict[str, tuple[int, Beginning]]:
+    """The generation that each ranker is in, and which it is, from 1 on."""
+    return {name: (len(found), found[-1]) for name, found in _beginnings(connection).items()}
+
+
+def _beginnings(connection: Connection, where: str = "", *parameters: str) -> dict[str, list[Beginning]]:
+    """Where an earlier release did not write down how a generation came about, it is told from what it did: a reset
+    counts the epoch on, a rollback does not."""
+    columns = "ranker, generation, epoch, seq, created, how, version, kept, base"
+    found: dict[str, list[Beginning]] = {}
+    epochs: dict[str, int] = {}
+    sql = f"SELECT {columns} FROM generations {where} ORDER BY ranker, generation"
+    for name, generation, epoch, seq, created, how, version, kept, base in connection.rows(sql, *parameters):
+        same_epoch = epochs.get(name, epoch) == epoch
+        told: How = how or ("made" if name not in found and seq == 0 else "rollback" if same_epoch else "reset")
+        base = 0 if told != "rollback" else base
+        found.setdefault(name, []).append(Beginning(int(generation), int(seq), created, told, version, kept, base))
+        epochs[name] = epoch
+    return found
 
 
 def origins(connection: Connection, name: str) -> list[Origin]:

@@ -171,6 +171,33 @@ MIGRATIONS: list[list[str]] = [
         )""",
         "CREATE INDEX audit_ranker ON audit (ranker, id)",
     ],
+    [  # where what is known comes from, and what is to be told to whoever runs it
+        # Beside `origins`, whose rows are as long as a state: these are read every few seconds.
+        """CREATE TABLE generations (
+            ranker TEXT NOT NULL,
+            generation {int} NOT NULL,
+            epoch {int} NOT NULL,
+            seq {int} NOT NULL,             -- outcomes from this one on are learned in it
+            created {real} NOT NULL,
+            how TEXT,                       -- made, changed, reset or rollback; null: an earlier release did not say
+            version {int},                  -- that was gone back to
+            kept {int},                     -- the version that holds what was known until then
+            base {int},                     -- outcomes in the state that it began with; null: not known
+            PRIMARY KEY (ranker, generation)
+        )""",
+        "INSERT INTO generations (ranker, generation, epoch, seq, created)"
+        " SELECT ranker, generation, epoch, seq, created FROM origins",
+        "INSERT INTO generations (ranker, generation, epoch, seq, created)"
+        " SELECT name, generation, epoch, 0, created FROM rankers WHERE name NOT IN (SELECT ranker FROM origins)",
+        """CREATE TABLE notices (
+            id TEXT PRIMARY KEY,            -- whoever is told twice knows it by this
+            ranker TEXT NOT NULL,
+            body {bytes} NOT NULL,          -- as it is sent, each time the same: JSON
+            created {real} NOT NULL,
+            tries {int} NOT NULL,
+            due {real} NOT NULL             -- of the next try
+        )""",
+    ],
 ]
 
 

@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from rankloop.service.store import admin
+from rankloop.service.store import admin, notices
 from rankloop.service.store.database import Connection, Row
-from rankloop.service.wire.experiments import Evidence, ExperimentRequest, Verdict
+from rankloop.service.wire.experiments import Evidence, ExperimentRequest, Notification, Verdict
 
 Kind = Literal["experiment", "guardrail"]
 
@@ -241,6 +241,9 @@ def demote(connection: Connection, before: Trial, tally: Tally, seq: int, now: f
     if row is None or not save_tally(connection, before, tally, seq):
         return False
     end(connection, row.name, before.id, "users prefer the base order", now, "demoted")
+    key = f"{row.name}/{int(row.created * 1000)}/{before.id}"
+    told = Notification(key, row.name, "demoted", row.spec.exposure, "shadow", now, tally.evidence)
+    notices.add(connection, key, row.name, msgspec.json.encode(told), now)
     admin.change_spec(connection, row.name, msgspec.structs.replace(row.spec, exposure="shadow"))
     settle(connection, row.name, now)
     return True

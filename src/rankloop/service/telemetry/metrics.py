@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import sys
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate
 from math import inf, isfinite
 from pathlib import Path
 from threading import Lock
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -74,10 +74,15 @@ METRICS: Final[Mapping[str, Metric]] = {
     ),
     "experiment_preference": Metric("gauge", "For the ranker (1) or its rival (-1).", ("ranker", "kind", "end")),
     "demotions_total": Metric("counter", "Rankers put into shadow by their guardrail.", ("ranker",)),
+    "notices_total": Metric("counter", "Tries to tell the webhook of it, by what came of them.", ("ranker", "result")),
+    "notices_waiting": Metric("gauge", "What the webhook has not been told yet.", ("ranker",)),
     "store_commit_seconds": Metric("histogram", "Time of a commit to the database."),
     "store_batch_size": Metric("histogram", "Writes that shared a commit.", buckets=SIZES),
     "store_errors_total": Metric("counter", "Failures of the database.", ("kind",)),
     "http_requests_total": Metric("counter", "HTTP requests by route and status.", ("route", "status")),
+    "store_bytes": Metric("gauge", "Room that the store takes."),
+    "store_free_disk_bytes": Metric("gauge", "Room left on its disk (SQLite)."),
+    "process_open_fds": Metric("gauge", "Open file descriptors of the process.", prefix=""),
     "process_resident_memory_bytes": Metric("gauge", "Resident memory of the process.", prefix=""),
     "process_start_time_seconds": Metric("gauge", "When the process started, as Unix time.", prefix=""),
 }
@@ -148,6 +153,31 @@ class Metrics:
             values[0] += seconds
             values[at] += 1
 
+    def counts(self, name: str, by: str, **labels: str) -> dict[str, int]:
+        """A counter with some labels given, by the values of another."""
+        order = METRICS[name].labels
+        with self._lock:
+            found = [(dict(zip(order, key, strict=True)), value) for key, value in self._numbers[name].items()]
+        return {own[by]: int(value) for own, value in found if all(own[label] == labels[label] for label in labels)}
+
+    def drop(self, name: str, **labels: str | int) -> None:
+        """Say nothing of a gauge any more, because somebody else has to."""
+        key = _key(name, "gauge", labels)
+        with self._lock:
+            self._numbers[name].pop(key, None)
+
+    def keep_rankers(self, names: Collection[str]) -> None:
+        """Forget every series of a ranker that is not among `names`: who is gone must not be reported for ever."""
+        known = {*names, ""}  # "" is what an event about no impression is counted under
+        with self._lock:
+            for name, metric in METRICS.items():
+                if "ranker" not in metric.labels:
+                    continue
+                at = metric.labels.index("ranker")
+                series: dict[tuple[str, ...], Any] = self._numbers.get(name) or self._histograms.get(name) or {}
+                for key in [key for key in series if key[at] not in known]:
+                    del series[key]
+
     def report(self) -> bytes:
         """All values as compact JSON, for `exposition` in whichever process is asked."""
         with self._lock:  # held to copy, not to encode
@@ -195,6 +225,14 @@ def process_memory() -> int:
             return 0
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
+
+
+def process_files() -> int | None:
+    """Open file descriptors of this process; None where there is no /proc to count them in."""
+    try:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+    except OSError:
+        return None
 
 
 def _key(name: str, kind: Kind, labels: dict[str, str | int]) -> tuple[str, ...]:

@@ -53,10 +53,22 @@ class Evidence(Struct):
     interval: Interval
 
 
+class Notification(Struct):
+    """What is sent to the webhook when a guardrail has acted."""
+
+    id: Annotated[str, Meta(description="the same each time it is sent: what comes twice is known by it")]
+    ranker: str
+    what: Literal["demoted"]
+    before: Annotated[Exposure, Meta(description="the exposure until then")]
+    now: Exposure
+    when: float
+    evidence: Evidence | None
+
+
 class Experiment(Struct, kw_only=True):
     """A comparison on live traffic, as far as it has come."""
 
-    id: Annotated[int, Meta(description="counts from 1 for each ranker")]
+    number: Annotated[int, Meta(description="counts from 1 for each ranker; answers carry it in `experiment`")]
     ranker: str
     kind: Literal["experiment", "guardrail"]
     against: Annotated[str, Meta(description="base, live, a version as vN, or a ranker's name")]

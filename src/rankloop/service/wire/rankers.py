@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field, structs
 
 from rankloop.service.wire.basics import Alpha, Exposure, Share, Text
 from rankloop.service.wire.experiments import Evidence
@@ -74,6 +74,21 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     ] = Guardrail()
 
 
+if TYPE_CHECKING:
+    SpecChanges: TypeAlias = Spec
+else:
+    # Every field of a spec, each of which may be left out: made from it, so that there is one place for the rules.
+    SpecChanges = defstruct(
+        "SpecChanges",
+        [(one.name, one.type | UnsetType, UNSET) for one in structs.fields(Spec)],
+        namespace={"__doc__": "What is to be changed of a spec; what is left out stays."},
+        forbid_unknown_fields=True,
+        kw_only=True,
+        frozen=True,
+        module=__name__,
+    )
+
+
 class VersionRequest(Struct, forbid_unknown_fields=True):
     """Which version, and a note for what is kept."""
 
@@ -84,33 +99,79 @@ class VersionRequest(Struct, forbid_unknown_fields=True):
     note: Text = ""
 
 
+How = Literal["made", "changed", "reset", "rollback"]
+
+
 class VersionInfo(Struct):
     """An immutable copy of what was learned."""
 
     version: int
-    learned: Annotated[int, Meta(description="how many outcomes it has seen")]
+    learned: Annotated[int, Meta(description="outcomes of the ranker until then, of all generations")]
     created: float
     note: str
     serving: bool
+    generation: Annotated[int | None, Meta(description="of `lineage`; null: kept by an earlier release")] = None
+    knows: Annotated[int | None, Meta(description="outcomes in it; after a rollback fewer than `learned`")] = None
+
+
+class Origin(Struct):
+    """Where what a ranker knows began: what it learned before is not in it, but for a version gone back to."""
+
+    generation: Annotated[int, Meta(description="counts from 1: +1 at each reset and rollback")]
+    how: How
+    version: Annotated[int | None, Meta(description="rollback: the version that was gone back to")]
+    kept: Annotated[int | None, Meta(description="the version that holds what was known until then")]
+    since: float
+    learned_since: Annotated[int, Meta(description="outcomes learned, or passed over, since then")]
+
+
+class Generation(Struct):
+    """A stretch of learning, from a fresh learner or a version to the next reset or rollback."""
+
+    generation: Annotated[int, Meta(description="counts from 1")]
+    how: Annotated[How, Meta(description="changed: learner, features or the like were, before anything was learned")]
+    version: Annotated[int | None, Meta(description="rollback: the version that was gone back to")]
+    kept: Annotated[int | None, Meta(description="the version that holds what was known until then")]
+    began: float
+    ended: Annotated[float | None, Meta(description="null: it goes on")]
+    outcomes: Annotated[int, Meta(description="that came in its time")]
+    versions: Annotated[list[int], Meta(description="kept of it")]
 
 
 class RankerStatus(Struct):
     """A ranker as it stands."""
 
     name: str
+    etag: Annotated[str, Meta(description="of the ranker as it is; `If-Match` with it changes nothing else")]
     spec: Spec
+    ready: Annotated[bool, Meta(description="whether this process asks the learner; else answers are your order")]
+    warming: Annotated[str | None, Meta(description="what it waits for while it is not ready")]
     serving: Annotated[str, Meta(description="live, or the promoted version as vN")]
     learning: Annotated[bool, Meta(description="false after `pause`: feedback is kept but not learned")]
     outcomes: Annotated[int, Meta(description="closed impressions so far")]
-    learned: Annotated[int, Meta(description="how many of them the learner is past: learned, or passed over")]
+    learned: Annotated[
+        int,
+        Meta(description="how many of them the learner is past, in all generations; `origin` tells since when"),
+    ]
+    knows: Annotated[
+        int | None,
+        Meta(
+            description="outcomes in what it knows: after a rollback those of the version and those since; null: an "
+            "earlier release rolled it back, and did not write that down"
+        ),
+    ]
     lag: Annotated[int, Meta(description="outcomes - learned")]
     open_impressions: int
     learner_process: Annotated[str | None, Meta(description="who holds the lease and learns")]
     snapshot_at: Annotated[int | None, Meta(description="outcomes in the last snapshot")]
     created: float
+    origin: Annotated[Origin, Meta(description="where what it knows began: when it was made, reset or rolled back")]
     counts: Annotated[dict[str, int], Meta(description="events of this process since it started")] = field(
         default_factory=dict
     )
+    fallbacks: Annotated[
+        dict[str, int], Meta(description="lists that were your order, by reason; of this process since it started")
+    ] = field(default_factory=dict)
     trouble: Annotated[
         str | None,
         Meta(description="why it does not rank or learn as it should: a state that is damaged, …"),

@@ -7,11 +7,20 @@ from typing import Any
 from rankloop.service.http.routes import experiments, watch
 from rankloop.service.http.routes.audit import list_changes
 from rankloop.service.http.routes.calls import beacon, feedback, rank
-from rankloop.service.http.routes.process import docs, healthz, metrics, openapi, readyz, status_page
-from rankloop.service.http.routes.rankers import delete_ranker, erase_user, get_ranker, list_rankers, put_ranker, warm
-from rankloop.service.http.routes.versions import ACTIONS, keep_version, list_versions
+from rankloop.service.http.routes.process import docs, get_service, healthz, metrics, openapi, readyz, status_page
+from rankloop.service.http.routes.rankers import (
+    delete_ranker,
+    erase_user,
+    get_ranker,
+    list_rankers,
+    patch_ranker,
+    put_ranker,
+    warm,
+)
+from rankloop.service.http.routes.versions import ACTIONS, get_lineage, keep_version, list_versions
 
 ROUTES: list[Any] = [rank, feedback, beacon]
-ROUTES += [put_ranker, list_rankers, get_ranker, delete_ranker, list_versions, keep_version]
+ROUTES += [put_ranker, patch_ranker, list_rankers, get_ranker, delete_ranker]
+ROUTES += [list_versions, keep_version, get_lineage]
 ROUTES += [*watch.ROUTES, *experiments.ROUTES]
-ROUTES += [*ACTIONS, warm, erase_user, list_changes, healthz, readyz, metrics, openapi, docs, status_page]
+ROUTES += [*ACTIONS, warm, erase_user, list_changes, get_service, healthz, readyz, metrics, openapi, docs, status_page]

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from litestar import Response
 from litestar.connection import ASGIConnection
 from litestar.handlers.base import BaseRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import Parameter
+from litestar.params import HeaderParameter, Parameter
 
 from rankloop.service.engine import Engine
 from rankloop.service.errors import NotAllowed
 from rankloop.service.wire.basics import NAME, Problem
+from rankloop.service.wire.rankers import RankerStatus
 
 RankerName = Annotated[str, Parameter(pattern=NAME, description="the ranker", max_length=64)]
+IfMatch = Annotated[
+    str | None,
+    HeaderParameter(name="If-Match", description="an ETag of the ranker: change it only if it is still as it was then"),
+]
 
 
 def problems(*codes: int) -> dict[int, ResponseSpec]:
@@ -23,6 +29,7 @@ def problems(*codes: int) -> dict[int, ResponseSpec]:
         401: "no key, or an unknown one",
         403: "a key without the scope this needs, or for other rankers",
         404: "no such ranker or version",
+        412: "the ranker is not as `If-Match` says; the message says what has changed",
         409: "contradicts what is there; the message says the remedy",
         413: "larger than a limit; the message says which",
         415: "packed in a way that is not known; gzip is",
@@ -49,3 +56,8 @@ def needs(scope: str | None, every_ranker: bool = False) -> Any:
         connection.state.key = key
 
     return guard
+
+
+def told(status: RankerStatus, code: int = 200) -> Response[RankerStatus]:
+    """A ranker with its ETag."""
+    return Response(status, status_code=code, headers={"ETag": status.etag})

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from litestar import MediaType, Response, get
+from litestar import MediaType, Request, Response, get
 from litestar.datastructures import State
+from litestar.openapi.datastructures import ResponseSpec
 
 from rankloop import __version__
 from rankloop.service.engine import Engine
+from rankloop.service.errors import NotAllowed, NotAuthenticated
 from rankloop.service.http.errors import failure, problem
 from rankloop.service.http.routes._shared import needs, problems
+from rankloop.service.operations import views
 from rankloop.service.pages import status
 from rankloop.service.pages.api_docs import CONTENT_SECURITY_POLICY
 from rankloop.service.store import admin
 from rankloop.service.telemetry.metrics import exposition
+from rankloop.service.wire.process import Readiness, ServiceStatus
 
 
 @get("/healthz", tags=["operations"], summary="Is the process alive?", sync_to_thread=False)
@@ -24,13 +28,35 @@ def healthz() -> dict[str, str]:
     return {"status": "ok", "version": __version__}
 
 
-@get("/readyz", tags=["operations"], summary="May requests come?", sync_to_thread=False, responses=problems())
-def readyz(state: State) -> Response[Any]:
-    """Yes once the kernels are warm, until the service stops."""
-    engine: Engine = state.engine
+@get(
+    "/readyz",
+    tags=["operations"],
+    summary="May requests come?",
+    sync_to_thread=False,
+    responses={200: ResponseSpec(Readiness, generate_examples=False), **problems()},
+)
+def readyz(request: Request[Any, Any, Any]) -> Response[Any]:
+    """Yes once the kernels of the rankers that were there at the start are compiled, until the service stops.
+
+    A ranker made later does not make the service unready: it is counted in `warming` until its own are, and named to
+    whoever may look at it.
+    """
+    engine: Engine = request.app.state.engine
     if engine.ready is not None:
         return problem(failure(503, "not-ready", engine.ready))
-    return Response({"status": "ready"})
+    waiting = sorted(name for name, live in list(engine.rankers.items()) if not live.warm)
+    named = [name for name in waiting if _may_look(engine, request.headers.get("authorization"), name)]
+    return Response(Readiness("ready", len(waiting), named))
+
+
+def _may_look(engine: Engine, authorization: str | None, name: str) -> bool:
+    if authorization is None and not engine.keys.off:  # load balancers come without a key
+        return False
+    try:
+        engine.keys.check(authorization, "read", name)
+    except (NotAuthenticated, NotAllowed):
+        return False
+    return True
 
 
 @get(
@@ -52,6 +78,18 @@ async def metrics(state: State) -> Response[str]:
 
     text = await asyncio.to_thread(collect)
     return Response(text, media_type="text/plain; version=0.0.4")  # the framework adds the charset
+
+
+@get(
+    "/v1/service",
+    guards=[needs("read", every_ranker=True)],
+    tags=["operations"],
+    summary="The service itself",
+    responses={200: ResponseSpec(ServiceStatus, generate_examples=False), **problems()},
+)
+async def get_service(state: State) -> Response[bytes]:
+    """Its release, how much room the store takes and has, how many processes share it."""
+    return Response(await state.recent.get(views.service, state.engine), media_type=MediaType.JSON)
 
 
 @get("/openapi.json", include_in_schema=False, sync_to_thread=False)

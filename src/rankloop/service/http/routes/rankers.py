@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import unquote
 
-from litestar import Request, Response, delete, get, post, put
+from litestar import Request, Response, delete, get, patch, post, put
 from litestar.datastructures import State
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Body, Parameter
 
 from rankloop.service.engine import Engine
-from rankloop.service.http.routes._shared import RankerName, needs, problems
+from rankloop.service.http.routes._shared import IfMatch, RankerName, needs, problems, told
 from rankloop.service.keys import Key
 from rankloop.service.operations import rankers, warm_start
-from rankloop.service.wire.rankers import Erased, RankerStatus, Spec, WarmAnswer
+from rankloop.service.wire.rankers import Erased, RankerStatus, Spec, SpecChanges, WarmAnswer
 
 # 513: a path parameter comes with the slash before it
 User = Annotated[str, Parameter(min_length=1, max_length=513, description="as sent with rank requests")]
+Acknowledge = Annotated[bool, Parameter(description="put exposure up though the guardrail has put it into shadow")]
 Strict = Annotated[bool, Parameter(description="refuse the whole call if one line is malformed")]
 
 
@@ -30,14 +32,45 @@ Strict = Annotated[bool, Parameter(description="refuse the whole call if one lin
     responses={
         200: ResponseSpec(RankerStatus, description="it was there; changed", generate_examples=False),
         201: ResponseSpec(RankerStatus, description="new", generate_examples=False),
-        **problems(400, 409, 413, 422),
+        **problems(400, 409, 412, 413, 422),
     },
 )
-async def put_ranker(state: State, name: RankerName, data: Annotated[Spec, Body()]) -> Response[RankerStatus]:
+async def put_ranker(
+    state: State,
+    name: RankerName,
+    data: Annotated[Spec, Body()],
+    if_match: IfMatch = None,
+    acknowledge_demotion: Acknowledge = False,
+) -> Response[RankerStatus]:
     """What hangs on what was learned (learner, parameters, features, normalisation, seed) can only change while nothing
-    has been learned; k, exposure, displacement, window, silence and time-out can change at any time."""
-    status, created = await asyncio.to_thread(rankers.put, state.engine, name, data)
-    return Response(status, status_code=201 if created else 200)
+    has been learned; k, exposure, displacement, window, silence and time-out can change at any time.
+
+    Answers at once: while kernels are compiled for a new ranker it says `ready: false`, and its lists are your order.
+    After the guardrail has put a ranker into shadow, the same PUT again does not put it up (409 `demoted`).
+    """
+    call = partial(rankers.put, state.engine, name, data, if_match, acknowledge_demotion)
+    status, created = await asyncio.to_thread(call)
+    return told(status, 201 if created else 200)
+
+
+@patch(
+    "/v1/rankers/{name:str}",
+    guards=[needs("admin")],
+    tags=["rankers"],
+    summary="Change some of a ranker",
+    responses={200: ResponseSpec(RankerStatus, generate_examples=False), **problems(400, 404, 409, 412, 413, 422)},
+)
+async def patch_ranker(
+    state: State,
+    name: RankerName,
+    data: Annotated[SpecChanges, Body()],
+    if_match: IfMatch = None,
+    acknowledge_demotion: Acknowledge = False,
+) -> Response[RankerStatus]:
+    """Any fields of the spec; what is left out stays. `parameters` and `guardrail` are replaced as a whole, and another
+    learner begins with its own parameters. The rules are those of PUT."""
+    call = partial(rankers.patch, state.engine, name, data, if_match, acknowledge_demotion)
+    return told(await asyncio.to_thread(call))
 
 
 @get("/v1/rankers", guards=[needs("read")], tags=["rankers"], summary="All rankers", responses=problems())
@@ -52,11 +85,11 @@ async def list_rankers(request: Request[Any, Any, Any]) -> list[RankerStatus]:
     guards=[needs("read")],
     tags=["rankers"],
     summary="One ranker",
-    responses=problems(400, 404),
+    responses={200: ResponseSpec(RankerStatus, generate_examples=False), **problems(400, 404)},
 )
-async def get_ranker(state: State, name: RankerName) -> RankerStatus:
-    """Its spec, how much it has learned, how far learning is behind, who learns."""
-    return await asyncio.to_thread(rankers.status, state.engine, name)
+async def get_ranker(state: State, name: RankerName) -> Response[RankerStatus]:
+    """Its spec, whether it is ready, how much it has learned and since when, how far learning is behind, who learns."""
+    return told(await asyncio.to_thread(rankers.status, state.engine, name))
 
 
 @delete(
@@ -64,11 +97,11 @@ async def get_ranker(state: State, name: RankerName) -> RankerStatus:
     guards=[needs("admin")],
     tags=["rankers"],
     summary="Delete a ranker",
-    responses=problems(400, 404),
+    responses=problems(400, 404, 409, 412),
 )
-async def delete_ranker(state: State, name: RankerName) -> None:
+async def delete_ranker(state: State, name: RankerName, if_match: IfMatch = None) -> None:
     """And all its impressions, feedback and versions."""
-    await asyncio.to_thread(rankers.delete, state.engine, name)
+    await asyncio.to_thread(rankers.delete, state.engine, name, if_match)
 
 
 @post(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from litestar import get, post
+from litestar import Response, get, post
 from litestar.datastructures import State
+from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Body
 
 from rankloop.errors import InvalidInput
 from rankloop.service.engine import Engine
-from rankloop.service.http.routes._shared import RankerName, needs, problems
-from rankloop.service.operations import rankers
-from rankloop.service.wire.rankers import RankerStatus, VersionInfo, VersionRequest
+from rankloop.service.http.routes._shared import IfMatch, RankerName, needs, problems, told
+from rankloop.service.operations import rankers, versions
+from rankloop.service.wire.rankers import Generation, RankerStatus, VersionInfo, VersionRequest
 
 Wanted = Annotated[VersionRequest | None, Body()]
 
@@ -27,7 +30,19 @@ Wanted = Annotated[VersionRequest | None, Body()]
 )
 async def list_versions(state: State, name: RankerName) -> list[VersionInfo]:
     """The newest first. One an hour is kept by itself while the ranker learns."""
-    return await asyncio.to_thread(rankers.versions, state.engine, name)
+    return await asyncio.to_thread(versions.versions, state.engine, name)
+
+
+@get(
+    "/v1/rankers/{name:str}/lineage",
+    guards=[needs("read")],
+    tags=["versions"],
+    summary="Where what it knows comes from",
+    responses=problems(400, 404),
+)
+async def get_lineage(state: State, name: RankerName) -> list[Generation]:
+    """Its generations, the newest first: each began with a fresh learner, or with a version that was gone back to."""
+    return await asyncio.to_thread(versions.lineage_of, state.engine, name)
 
 
 @post(
@@ -39,7 +54,7 @@ async def list_versions(state: State, name: RankerName) -> list[VersionInfo]:
 )
 async def keep_version(state: State, name: RankerName, data: Wanted = None) -> VersionInfo:
     """An immutable copy of what is learned now, with a note."""
-    return await asyncio.to_thread(rankers.keep, state.engine, name, _wanted(data).note)
+    return await asyncio.to_thread(versions.keep, state.engine, name, _wanted(data).note)
 
 
 def _wanted(data: VersionRequest | None) -> VersionRequest:
@@ -52,16 +67,21 @@ Action = Literal["promote", "rollback", "reset", "pause", "resume"]
 
 
 def _action(action: Action, summary: str, text: str) -> Any:
-    async def handler(state: State, name: RankerName, data: Wanted = None) -> RankerStatus:
+    async def handler(
+        state: State, name: RankerName, data: Wanted = None, if_match: IfMatch = None
+    ) -> Response[RankerStatus]:
         wanted = _wanted(data)
         engine: Engine = state.engine
+        call: Callable[[], RankerStatus]
         if action == "promote":
-            return await asyncio.to_thread(rankers.promote, engine, name, wanted.version, wanted.note)
-        if action == "rollback":
-            return await asyncio.to_thread(rankers.rollback, engine, name, wanted.version, wanted.note)
-        if action == "reset":
-            return await asyncio.to_thread(rankers.reset, engine, name, wanted.note)
-        return await asyncio.to_thread(rankers.set_learning, engine, name, action == "resume")
+            call = partial(versions.promote, engine, name, wanted.version, wanted.note, if_match)
+        elif action == "rollback":
+            call = partial(versions.rollback, engine, name, wanted.version, wanted.note, if_match)
+        elif action == "reset":
+            call = partial(versions.reset, engine, name, wanted.note, if_match)
+        else:
+            call = partial(rankers.set_learning, engine, name, action == "resume", if_match)
+        return told(await asyncio.to_thread(call))
 
     handler.__doc__, handler.__name__ = text, action
     tag = "rankers" if action in ("pause", "resume") else "versions"
@@ -71,7 +91,7 @@ def _action(action: Action, summary: str, text: str) -> Any:
         status_code=200,
         tags=[tag],
         summary=summary,
-        responses=problems(400, 404, 409, 422),
+        responses={200: ResponseSpec(RankerStatus, generate_examples=False), **problems(400, 404, 409, 412, 422)},
     )(handler)
 
 

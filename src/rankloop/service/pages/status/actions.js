@@ -43,23 +43,23 @@ async function carryOut(work, done, refresh) {
   await refresh();
 }
 
-async function changeVersion(name, action, version, refresh) {
+async function changeVersion(status, action, version, refresh) {
+  const { name, etag } = status;
   if (!(await ask(...QUESTIONS[action](name, version)))) return;
   const done = action === "promote" ? `${name} serves ${version === "live" ? "live" : `v${version}`}.` : `${name} is back at v${version}.`;
-  await carryOut(() => call("POST", rankerPath(name, `/${action}`), { version }), done, refresh);
+  await carryOut(() => call("POST", rankerPath(name, `/${action}`), { version }, etag), done, refresh);
 }
 
 // Exposure, pause and keep: the controls beside a ranker's name.
 function controls(status, refresh) {
-  const { name, spec } = status;
-  const put = (changes, done) => carryOut(async () => {
-    const fresh = await call("GET", rankerPath(name)); // someone else may have changed it meanwhile
-    return call("PUT", rankerPath(name), { ...fresh.spec, ...changes });
-  }, done, refresh);
+  const { name, spec, etag } = status;
+  const patch = (changes, done) => carryOut(() => call("PATCH", rankerPath(name), changes, etag), done, refresh);
   const choose = async (event) => {
     const exposure = event.target.value;
-    const agreed = exposure === "shadow" || await ask(`Put ${name} to ${exposure}?`, [EXPOSURES[exposure]], `Put to ${exposure}`);
-    if (agreed) await put({ exposure }, `${name} is ${exposure}.`);
+    const known = status.demoted ? [`The guardrail has put it into shadow: ${evidenceWords(status.demoted)}. A new watch begins.`] : [];
+    const agreed = exposure === "shadow"
+      || await ask(`Put ${name} to ${exposure}?`, [EXPOSURES[exposure], ...known], `Put to ${exposure}`);
+    if (agreed) await patch({ exposure }, `${name} is ${exposure}.`);
     else event.target.closest("fieldset").querySelector(`[value=${spec.exposure}]`).checked = true;
   };
   const options = Object.keys(EXPOSURES).map((exposure) => h("label", { title: EXPOSURES[exposure] },
@@ -67,14 +67,14 @@ function controls(status, refresh) {
     h("span", {}, exposure)));
   const moves = spec.exposure === "bounded" && h("label", { class: "moves" }, "up to ",
     h("input", { type: "number", min: "0", max: "1000", value: String(spec.displacement), "aria-label": "positions an item may move",
-      onchange: (event) => put({ displacement: Number(event.target.value) }, `${name} moves items by ${event.target.value} at most.`) }),
+      onchange: (event) => patch({ displacement: Number(event.target.value) }, `${name} moves items by ${event.target.value} at most.`) }),
     " positions");
   const paused = !status.learning;
   return [
     h("fieldset", { class: "segments" }, h("legend", { class: "unseen" }, "Exposure"), ...options),
     moves || null,
     h("button", { type: "button", class: "plain", onclick: () => carryOut(
-      () => call("POST", rankerPath(name, paused ? "/resume" : "/pause")),
+      () => call("POST", rankerPath(name, paused ? "/resume" : "/pause"), undefined, etag),
       paused ? `${name} learns again.` : `${name} has stopped learning; feedback is still kept.`, refresh) },
     paused ? "Resume learning" : "Pause learning"),
   ];

@@ -18,13 +18,24 @@ const CHARTS = [
 ];
 
 const NOTHING = { lists: null, weights: null, movement: null, versions: [], experiments: [], held: false };
-const state = { rankers: null, series: new Map(), ...NOTHING }; // all but the first two are the chosen ranker's
+const state = { rankers: null, service: null, series: new Map(), ...NOTHING }; // the last ones are the chosen ranker's
 const view = { name: null, charts: [], parts: {} };
 
 const selected = () => {
   const wanted = decodeURIComponent(location.hash.replace(/^#\/?/, ""));
-  return state.rankers?.find((one) => one.name === wanted) ?? state.rankers?.[0] ?? null;
+  return state.rankers?.find((one) => one.name === wanted) ?? opening();
 };
+
+// What the page opens with: of those that learn the one that has seen most, as long as it is there.
+function opening() {
+  if (!state.rankers?.length) return null;
+  const kept = state.rankers.find((one) => one.name === view.opening);
+  if (kept) return kept;
+  const learn = state.rankers.filter((one) => !FIXED.includes(one.spec.learner));
+  const [most] = (learn.length ? learn : state.rankers).toSorted((a, b) => b.outcomes - a.outcomes);
+  view.opening = most.name;
+  return most;
+}
 
 // The chosen ranker and the first others, each with a colour that stays its own.
 function compared() {
@@ -62,6 +73,13 @@ async function fetchRest() {
   const get = (what) => call("GET", rankerPath(name, what));
   [state.weights, state.movement, state.versions, state.experiments] = await Promise.all(
     [get("/weights"), get("/movement"), get("/versions"), get("/experiments")]);
+  if (view.partial) return;
+  try {
+    state.service = await call("GET", "/v1/service");
+  } catch (error) {
+    if (!(error instanceof Refused && error.status === 403)) throw error;
+    view.partial = true; // the key is for some rankers only, and this is about all
+  }
 }
 
 const jobs = [[fetchStatus, EVERY.status], [fetchSeries, EVERY.series], [fetchImpressions, EVERY.impressions], [fetchRest, EVERY.rest]];
@@ -173,6 +191,7 @@ const FIXED = ["base", "random"]; // learners that never learn
 
 function stateOf(one) {
   if (FIXED.includes(one.spec.learner)) return ["", "fixed"];
+  if (!one.ready) return ["idle", "warming up"];
   if (one.demoted) return ["bad", "demoted"];
   if (!one.learning) return ["idle", "paused"];
   if (one.learner_process === null) return ["bad", "nobody learns"];
@@ -203,14 +222,14 @@ function build(chosen) {
     return h("section", { class: wide ? "card wide" : "card", "aria-label": title }, h("header", {}, h("h2", {}, title)),
       help && h("p", { class: "help" }, help), view.parts[name]);
   };
-  const head = { title: h("h1", {}, chosen.name), text: h("p", { class: "lead" }), moved: h("p", { class: "help moved" }), controls: h("div", { class: "controls" }),
-    demoted: h("div", {}) };
+  const head = { title: h("h1", {}, chosen.name), text: h("p", { class: "lead" }), moved: h("p", { class: "help moved" }),
+    more: h("div", { class: "help more" }), controls: h("div", { class: "controls" }), demoted: h("div", {}), warming: h("div", {}) };
   view.head = head;
   const lists = part("lists", "Latest lists", "What was shown, what was tried in it and why. Stands still while you point at it.", true);
   lists.addEventListener("pointerenter", () => { state.held = true; });
   lists.addEventListener("pointerleave", () => { state.held = false; });
   $$("main").replaceChildren(
-    h("div", { class: "head" }, h("div", {}, head.title, head.text, head.moved), head.controls), head.demoted,
+    h("div", { class: "head" }, h("div", {}, head.title, head.text, head.moved, head.more), head.controls), head.warming, head.demoted,
     h("h2", { class: "unseen" }, "Curves"), h("div", { class: "charts" }, view.charts.map((chart) => chart.element)),
     h("div", { class: "pair" }, part("positions", "Clicks by position", "Share of lists in which the position was clicked."),
       part("weights", "Weights", "What a feature adds to the score, and how sure the ranker is. Pale: it might as well be 0.")),
@@ -223,12 +242,16 @@ function drawRanker(chosen) {
   const series = state.series.get(chosen.name);
   const now = series?.now ?? Date.now() / 1000;
   const serves = chosen.serving === "live" ? "serves what it learns" : `serves ${chosen.serving}`;
-  const learned = FIXED.includes(chosen.spec.learner) ? "never learns" : `${serves} · learned from ${many(chosen.learned, "list")}`;
+  const learned = FIXED.includes(chosen.spec.learner) ? "never learns" : `${serves} · ${learnedWords(chosen)}`;
   const lead = `${chosen.spec.learner} · ${learned} · ${many(chosen.open_impressions, "list")} open`;
   if (head.text.textContent !== lead) head.text.textContent = lead;
   const moved = FIXED.includes(chosen.spec.learner) || !state.movement ? "" : movementWords(state.movement);
   if (head.moved.textContent !== moved) head.moved.textContent = moved;
-  renew(head.controls, [chosen.name, chosen.spec, chosen.learning], () => controls(chosen, refresh));
+  const more = [originWords(chosen), fallbackWords(chosen.fallbacks)].filter(Boolean);
+  renew(head.more, more, () => more.map((words) => h("p", {}, words)));
+  renew(head.warming, chosen.warming, () => (chosen.ready ? null : h("p", { class: "warning calm" }, h("b", {}, "Not ready yet: "), `${chosen.warming}.`)));
+  renew($$("store"), state.service, () => (state.service ? storeWords(state.service) : null));
+  renew(head.controls, [chosen.etag, chosen.demoted], () => controls(chosen, refresh));
   renew(head.demoted, chosen.demoted ?? null, () => (chosen.demoted ? demotedNotice(chosen) : null));
   if (series) {
     const since = beginning(series);
@@ -246,13 +269,19 @@ function drawRanker(chosen) {
   renew(parts.proofs, [state.experiments, state.versions.length, names, chosen.serving], () => proofs(
     chosen, state.experiments, state.versions, state.rankers,
     (body) => carryOut(() => call("POST", rankerPath(chosen.name, "/experiments"), body), "The experiment has started.", refresh),
-    (one) => carryOut(() => call("POST", rankerPath(chosen.name, `/experiments/${one.id}/stop`)), `Experiment ${one.id} has stopped.`, refresh)));
-  renew(parts.versions, [state.versions, chosen.serving, chosen.learning, Math.floor(now / 5)], () => [
-    versionTable(chosen, state.versions, now, (action, version) => changeVersion(chosen.name, action, version, refresh)),
+    (one) => carryOut(() => call("POST", rankerPath(chosen.name, `/experiments/${one.number}/stop`)), `Experiment ${one.number} has stopped.`, refresh)));
+  renew(parts.versions, [state.versions, chosen.etag, chosen.serving, chosen.learning, Math.floor(now / 5)], () => [
+    versionTable(chosen, state.versions, now, (action, version) => changeVersion(chosen, action, version, refresh)),
     h("p", { class: "row" }, h("button", { type: "button", class: "plain", onclick: () => carryOut(
       () => call("POST", rankerPath(chosen.name, "/versions"), { note: "kept by hand" }), (kept) => `v${kept.version} is kept.`, refresh) },
     "Keep a version now")),
   ]);
+}
+
+function storeWords(found) {
+  const free = found.free_disk_bytes === null ? "" : `, ${bytes(found.free_disk_bytes)} free`;
+  const low = found.free_disk_bytes !== null && found.free_disk_bytes < 1e9;
+  return h("span", { class: low ? "state bad" : null }, ` · store ${bytes(found.store_bytes)}${free}`);
 }
 
 // -- the page's own settings, and beginning --------------------------------------------------------------------------

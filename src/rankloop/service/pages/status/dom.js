@@ -54,8 +54,9 @@ const adminKey = {
   drop: () => sessionStorage.removeItem("rankloop-key"),
 };
 
-async function call(method, path, body) {
-  const headers = {};
+// `seen` is the etag of the ranker that is shown: what is pressed is about that one, and refused if it has changed since.
+async function call(method, path, body, seen) {
+  const headers = seen ? { "If-Match": seen } : {};
   if (adminKey.get()) headers.Authorization = `Bearer ${adminKey.get()}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const options = { method, headers, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store" };
@@ -89,13 +90,20 @@ function duration(seconds) {
   return many(Math.round(seconds / 86400), "day");
 }
 
+function bytes(count) {
+  const units = ["bytes", "kB", "MB", "GB", "TB"];
+  const power = Math.min(Math.floor(Math.log10(Math.max(count, 1)) / 3), units.length - 1);
+  const value = count / 1000 ** power;
+  return `${value < 10 && power ? value.toFixed(1) : whole.format(value)}\u00a0${units[power]}`;
+}
+
 const ago = (then, now) => (now - then < 2 ? "just now" : `${duration(now - then)} ago`);
 
 const REASONS = {
   timeout: "the learner took too long",
   error: "the learner failed",
   hanging: "the learner hangs",
-  "warming-up": "the service was warming up",
+  "warming-up": "its kernels were being compiled",
   store: "the store was down",
 };
 

@@ -34,7 +34,7 @@ function why(shown, experiments) {
     return ["Your order was shown; the ranker would put ", at(best.position), " first."];
   }
   if (shown.experiment !== null) {
-    const one = experiments.find((each) => each.id === shown.experiment);
+    const one = experiments.find((each) => each.number === shown.experiment);
     const what = one?.kind === "guardrail" ? "the guardrail" : `experiment ${shown.experiment}`;
     return [`Mixed with ${one ? opponent(one.against) : "another ranking"}, for ${what}.`];
   }

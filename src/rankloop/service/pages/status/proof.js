@@ -22,6 +22,7 @@ function intervalPlot(one) {
 function verdictWords(one) {
   if (one.verdict === "better") return ["Better than ", h("b", {}, opponent(one.against)), "."];
   if (one.verdict === "worse") return ["Worse than ", h("b", {}, opponent(one.against)), "."];
+  if (one.kind === "guardrail" && !one.lists) return ["Watches; nothing to say yet."];
   if (one.kind === "guardrail") return ["Not worse than ", h("b", {}, opponent(one.against)), " so far."];
   return ["Undecided against ", h("b", {}, opponent(one.against)), "."];
 }
@@ -43,7 +44,7 @@ function experimentItem(one, stop) {
   const measured = one.preference === null ? "No mixed list has its feedback yet."
     : `Preference ${signed(one.preference)}, ${level} interval ${signed(low)} to ${signed(high)}; ${many(one.lists, "list")}, `
       + `${whole.format(one.decided)} decided.`;
-  const name = one.kind === "guardrail" ? "Guardrail" : `Experiment ${one.id}`;
+  const name = one.kind === "guardrail" ? "Guardrail" : `Experiment ${one.number}`;
   const ended = one.state === "running" ? null : h("span", { class: "tag" }, one.state);
   return h("li", { class: "proof" },
     h("div", {}, h("p", { class: "line" }, h("b", {}, name), h("span", {}, `${percent.format(one.share)} of requests`), ended),
@@ -51,7 +52,7 @@ function experimentItem(one, stop) {
       one.note && h("p", { class: "help" }, one.note)),
     intervalPlot(one),
     one.state === "running" && one.kind === "experiment"
-      && h("button", { type: "button", class: "plain", "aria-label": `Stop experiment ${one.id}`, onclick: () => stop(one) }, "Stop"));
+      && h("button", { type: "button", class: "plain", "aria-label": `Stop experiment ${one.number}`, onclick: () => stop(one) }, "Stop"));
 }
 
 // begin(body) starts an experiment, stop(one) ends it.
@@ -76,9 +77,13 @@ function proofs(status, experiments, versions, rankers, begin, stop) {
   ];
 }
 
+function evidenceWords({ when, lists, preference, interval }) {
+  return `users preferred your order: ${signed(preference)} (${signed(interval[0])} to ${signed(interval[1])}) over ${many(lists, "list")}, `
+    + `on ${moment(when)}`;
+}
+
 function demotedNotice(status) {
-  const { when, lists, preference, interval } = status.demoted;
+  const words = evidenceWords(status.demoted);
   return h("p", { class: "warning" }, h("b", {}, "Put into shadow by the guardrail. "),
-    `Users preferred your order: ${signed(preference)} (${signed(interval[0])} to ${signed(interval[1])}) over ${many(lists, "list")}, `
-    + `on ${moment(when)}. Put exposure up again to try anew.`);
+    `${words[0].toUpperCase()}${words.slice(1)}. Put exposure up again to try anew.`);
 }

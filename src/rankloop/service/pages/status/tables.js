@@ -51,15 +51,16 @@ function weightTable(found) {
 // act(action, version) asks first, then does it.
 function versionTable(status, versions, now, act) {
   const pinned = status.serving !== "live";
+  const HELP = { promote: "Serve it; learning goes on behind it", rollback: "Serve it and learn on from it; what is known now is kept first" };
   const button = (text, label, action, version) => h("button",
-    { type: "button", class: "plain", "aria-label": label, onclick: () => act(action, version) }, text);
+    { type: "button", class: "plain", "aria-label": label, title: HELP[action], onclick: () => act(action, version) }, text);
   const live = h("tr", { class: pinned ? null : "current" }, h("th", { scope: "row" }, "live"),
-    h("td", {}, status.learning ? "learning now" : "paused"), h("td", { class: "number" }, whole.format(status.learned)),
+    h("td", {}, status.learning ? "learning now" : "paused"), h("td", { class: "number" }, whole.format(status.knows ?? status.learned)),
     h("td", { class: "wide" }, pinned ? "" : "served"),
     h("td", { class: "actions" }, pinned && button("Promote", "Promote live", "promote", "live")));
   const rows = versions.map((one) => h("tr", { class: one.serving ? "current" : null },
     h("th", { scope: "row" }, `v${one.version}`), h("td", { title: moment(one.created) }, ago(one.created, now)),
-    h("td", { class: "number" }, whole.format(one.learned)), h("td", { class: "wide" }, one.serving ? `${one.note} · served` : one.note),
+    h("td", { class: "number" }, whole.format(one.knows ?? one.learned)), h("td", { class: "wide" }, one.serving ? `${one.note} · served` : one.note),
     h("td", { class: "actions" },
       !one.serving && button("Promote", `Promote version ${one.version}`, "promote", one.version),
       button("Roll back", `Roll back to version ${one.version}`, "rollback", one.version))));
@@ -67,6 +68,27 @@ function versionTable(status, versions, now, act) {
   const head = h("tr", {}, ...names.map((name) => h("th", { scope: "col", class: name === "Learned from" ? "number" : null }, name)),
     h("td", {}));
   return h("div", { class: "scroll versions" }, h("table", { class: "plain" }, h("thead", {}, head), h("tbody", {}, live, rows)));
+}
+
+// What it has learned from: `learned` counts on over resets and rollbacks, `knows` is what is in it.
+function learnedWords({ learned, knows, origin }) {
+  const words = `learned from ${many(knows ?? learned, "list")}`;
+  return origin.how === "rollback" ? `${words}, ${whole.format(origin.learned_since)} of them since it went back to ${backTo(origin)}` : words;
+}
+
+const backTo = (origin) => (origin.version === null ? "a version" : `v${origin.version}`);
+
+function originWords({ origin }) {
+  if (origin.how !== "rollback" && origin.how !== "reset") return "";
+  const what = origin.how === "rollback" ? `Rolled back to ${backTo(origin)}` : "Reset";
+  const kept = origin.kept === null ? "" : `; what it knew until then is v${origin.kept}`;
+  return `${what} on ${moment(origin.since)}${kept}`;
+}
+
+// Lists that were the caller's order for want of a better, by what was wanting; of the process that answered.
+function fallbackWords(fallbacks) {
+  const told = Object.entries(fallbacks).map(([reason, n]) => `${whole.format(n)} because ${REASONS[reason] ?? reason}`);
+  return told.length ? `Your order instead of its own since the start: ${told.join(", ")}` : "";
 }
 
 // One line: how far from the caller's order, what is remembered, what was noticed. What a learner does not tell is left out.

@@ -1,0 +1,193 @@
+"""What an operator does with what was learned: keep, promote, roll back, reset; and where it comes from. Blocking: call
+in a thread."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rankloop.errors import InvalidParameter
+from rankloop.service.engine import Engine
+from rankloop.service.errors import Conflict, UnknownVersion
+from rankloop.service.operations import revisions
+from rankloop.service.operations._shared import changed, loaded, required
+from rankloop.service.operations.rankers import status
+from rankloop.service.ranking import model as models
+from rankloop.service.store import admin, lineage, log, trials
+from rankloop.service.store.database import Connection
+from rankloop.service.tracing import did
+from rankloop.service.wire.rankers import Generation, RankerStatus, VersionInfo
+
+
+class _State(NamedTuple):
+    """What is to be kept before a change, and what is to take its place."""
+
+    row: admin.Ranker
+    learned: int
+    now: bytes
+    then: bytes = b""
+
+
+def versions(engine: Engine, name: str) -> list[VersionInfo]:
+    """What has been kept, the newest first."""
+
+    def read(connection: Connection) -> list[VersionInfo]:
+        row = required(engine, admin.ranker(connection, name), name)
+        began = {one.generation: (number, one) for number, one in _numbered(connection, name)}
+        found = []
+        for one in admin.versions(connection, name):
+            info = VersionInfo(one.version, one.seq, one.created, one.note, one.version == row.serving)
+            if one.generation in began:
+                info.generation, generation = began[one.generation]
+                info.knows = generation.knows(one.seq)
+            found.append(info)
+        return found
+
+    return engine.database.read(read)
+
+
+def lineage_of(engine: Engine, name: str) -> list[Generation]:
+    """Where what the ranker knows comes from: its generations, the newest first."""
+
+    def read(connection: Connection) -> list[Generation]:
+        required(engine, admin.ranker(connection, name), name)
+        kept = admin.versions(connection, name)
+        end, ended = log.heads(connection).get(name, 0), None
+        found = []
+        for number, one in reversed(_numbered(connection, name)):
+            own = sorted(version.version for version in kept if version.generation == one.generation)
+            found.append(Generation(number, one.how, one.version, one.kept, one.created, ended, end - one.seq, own))
+            end, ended = one.seq, one.created
+        return found
+
+    return engine.database.read(read)
+
+
+def _numbered(connection: Connection, name: str) -> list[tuple[int, lineage.Beginning]]:
+    """The generations from 1 on: what the store counts by begins at the time the ranker was made."""
+    return list(enumerate(lineage.beginnings(connection, name), 1))
+
+
+def keep(engine: Engine, name: str, note: str) -> VersionInfo:
+    """Keep what is learned now as a version."""
+    loaded(engine, name)
+    learned, state = engine.current(name)
+    now = engine.clock()
+    number = engine.writer.do(lambda connection: admin.keep_version(connection, name, learned, state, note, now))
+    did("keep", name, f"v{number} was kept")
+    return next(version for version in versions(engine, name) if version.version == number)
+
+
+def promote(
+    engine: Engine, name: str, version: int | str | None, note: str, if_match: str | None = None
+) -> RankerStatus:
+    """Serve a version: the given one, `live`, or (None) one made of what is learned now. Learning goes on behind it."""
+
+    def look(row: admin.Ranker | None) -> _State:
+        row = required(engine, row, name)
+        revisions.known(row, name, if_match)
+        if version is None:
+            return _State(row, *engine.current(name))
+        if version != "live":
+            usable(engine, row, int(version))
+        return _State(row, 0, b"")
+
+    def change(connection: Connection, seen: _State) -> str | None:
+        now = engine.clock()
+        if version is None:
+            number = admin.keep_version(connection, name, seen.learned, seen.now, note or "promoted", now)
+        elif version == "live":
+            number = None
+        else:
+            number = int(version)
+            if not _there(connection, name, number):
+                return None  # the clock has just dropped it: look again, and say so
+        admin.set_serving(connection, name, number)
+        trials.settle(connection, name, now)
+        return "live" if number is None else f"v{number}"
+
+    served = changed(engine, name, look, change)
+    did("promote", name, f"serves {served}")
+    engine.load(name)
+    return status(engine, name)
+
+
+def rollback(
+    engine: Engine, name: str, version: int | str | None, note: str, if_match: str | None = None
+) -> RankerStatus:
+    """Go back to a version, in serving and in learning; the state until now is kept as a version of its own.
+
+    Without a version: the newest there is, so that a second rollback undoes the first.
+    """
+    if version == "live":
+        raise InvalidParameter('rollback goes to a kept version; to serve what is learned, promote {"version": "live"}')
+
+    def look(row: admin.Ranker | None) -> tuple[_State, int, int | None]:
+        row = required(engine, row, name)
+        revisions.known(row, name, if_match)
+        kept = engine.database.read(lambda connection: admin.versions(connection, name))
+        if not kept:
+            raise Conflict(f"ranker {name!r} has no versions to go back to; POST /v1/rankers/{name}/versions keeps one")
+        number = kept[0].version if version is None else int(version)
+        wanted = usable(engine, row, number)
+        now = _State(row, *engine.current(name), wanted)
+        return now, number, next(one.knows for one in versions(engine, name) if one.version == number)
+
+    def change(connection: Connection, seen: tuple[_State, int, int | None]) -> tuple[int, int] | None:
+        state, number, knows = seen
+        newest = admin.versions(connection, name)[0].version if version is None else number
+        if newest != number or not _there(connection, name, number):
+            return None
+        now, told = engine.clock(), note or f"before the rollback to v{number}"
+        kept = admin.keep_version(connection, name, state.learned, state.now, told, now)
+        came = lineage.Came("rollback", number, kept, knows)
+        admin.replace_state(connection, name, state.then, now, reset=False, came=came)
+        trials.settle(connection, name, now)
+        return number, kept
+
+    number, kept = changed(engine, name, look, change)
+    did("rollback", name, f"rolled back to v{number}; what was is v{kept}")
+    engine.load(name)
+    return status(engine, name)
+
+
+def reset(engine: Engine, name: str, note: str = "", if_match: str | None = None) -> RankerStatus:
+    """Forget what was learned; it is kept as a version. Feedback to lists shown before is late from now on."""
+
+    def look(row: admin.Ranker | None) -> _State:
+        row = required(engine, row, name)
+        revisions.known(row, name, if_match)
+        return _State(row, *engine.current(name), models.fresh_state(row.spec))
+
+    def change(connection: Connection, seen: _State) -> int:
+        now = engine.clock()
+        kept = admin.keep_version(connection, name, seen.learned, seen.now, note or "before the reset", now)
+        came = lineage.Came("reset", None, kept)
+        admin.replace_state(connection, name, seen.then, now, reset=True, came=came)
+        trials.settle(connection, name, now)
+        return kept
+
+    kept = changed(engine, name, look, change)
+    did("reset", name, f"reset; what was is v{kept}")
+    engine.load(name)
+    return status(engine, name)
+
+
+# -- helpers -------------------------------------------------------------------------------------------------------
+
+
+def _there(connection: Connection, name: str, number: int) -> bool:
+    return any(one.version == number for one in admin.versions(connection, name))
+
+
+def usable(engine: Engine, row: admin.Ranker, number: int) -> bytes:
+    """The state of a version, if there is one and it is of this spec: what cannot be loaded must not be stored."""
+
+    def read(connection: Connection) -> tuple[tuple[int, bytes] | None, list[admin.Version]]:
+        return admin.version_state(connection, row.name, number), admin.versions(connection, row.name)
+
+    wanted, kept = engine.database.read(read)
+    if wanted is None:
+        there = ", ".join(str(version.version) for version in kept) or "none"
+        raise UnknownVersion(f"ranker {row.name!r} has no version {number}; it has {there}")
+    models.load_model(row.spec, 0, 0, wanted[1], f"version {number} of ranker {row.name!r}")
+    return wanted[1]
