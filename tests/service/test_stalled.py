@@ -77,8 +77,12 @@ def test_numbers_are_asked_for_before_they_are_needed(engine: Engine) -> None:
     live = engine.rankers["shop"]
     while not live.numbers.low:
         live.numbers.take()
-    asked(engine, 1)  # which begins to ask for more, and does not wait for them
-    assert not live.numbers.low
+
+    def refilled() -> bool:
+        asked(engine, 1)  # which begins to ask for more, and does not wait for them
+        return not live.numbers.low
+
+    wait_for(refilled, "more numbers")
     seen = []
     while (number := live.numbers.take()) is not None:
         seen.append(number)

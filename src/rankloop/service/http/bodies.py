@@ -9,6 +9,7 @@ from typing import Any
 from rankloop.service.errors import Malformed, OverLimit, UnknownEncoding
 
 LARGE = 64 * 2**10  # bytes; more is unpacked in a thread, so that others need not wait for it
+PACKED = "rankloop.packed"  # in the scope of a request whose body is
 _OF_PACKED = (b"content-encoding", b"content-length")  # headers that are not true of what was unpacked
 _GZIP = 16 + zlib.MAX_WBITS  # a gzip header, and nothing else
 
@@ -29,7 +30,8 @@ class Bodies:
                     kept = [
                         pair for pair in scope["headers"] if pair[0] not in (b"content-encoding", b"content-length")
                     ]
-                    scope, receive = {**scope, "headers": kept}, self._unpacking(receive, value)
+                    scope = {**scope, "headers": kept, PACKED: True}
+                    receive = self._unpacking(receive, value)
                     break
         await self.app(scope, receive, send)
 
