@@ -13,6 +13,7 @@ import os
 import secrets
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from math import prod
 from pathlib import Path
@@ -27,6 +28,7 @@ MAGIC = b"RANKLOOP"
 VERSION = 1
 _HEAD = struct.Struct("<8sII")
 _CHECKSUM = 16
+_json = json.JSONEncoder(allow_nan=False).encode  # `json.dumps` would make one each time
 _KINDS = "biufU"  # what a state may hold: numbers, flags, strings; never objects
 
 
@@ -40,14 +42,23 @@ def dumps(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None) ->
     specs, blobs = [], []
     for name, value in arrays.items():
         array = np.asarray(value)
-        if array.dtype.kind not in _KINDS:
-            raise CodecError(f"array {name!r} has type {array.dtype}; only numbers, flags and strings can be saved")
-        little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-        specs.append({"name": name, "dtype": little.dtype.str, "shape": list(array.shape)})
-        blobs.append(little.tobytes())
-    header = json.dumps({"meta": dict(meta or {}), "arrays": specs}, allow_nan=False).encode()
+        kind = array.dtype
+        if kind.kind not in _KINDS:
+            raise CodecError(f"array {name!r} has type {kind}; only numbers, flags and strings can be saved")
+        if kind.str[0] == ">":
+            array = array.astype(kind.newbyteorder("<"))
+        specs.append((name, array.dtype.str, array.shape))
+        blobs.append(array.tobytes())  # in C order, whatever its own is
+    header = f'{{"meta": {_json(dict(meta or {}))}, "arrays": {_described(*specs)}}}'.encode()
     body = b"".join([_HEAD.pack(MAGIC, VERSION, len(header)), header, *blobs])
     return body + blake2b(body, digest_size=_CHECKSUM).digest()
+
+
+@lru_cache(512)
+def _described(*specs: tuple[str, str, tuple[int, ...]]) -> str:
+    """Names, types and shapes as JSON. Lists of a ranker have the same again and again, and writing that takes longer
+    than all the rest of an impression."""
+    return _json([{"name": name, "dtype": kind, "shape": list(shape)} for name, kind, shape in specs])
 
 
 def loads(data: bytes, name: str = "these bytes") -> tuple[dict[str, Array], dict[str, Any]]:

@@ -49,6 +49,7 @@ class Process:
             self._store_error,
             self.clock,
             all_durable=self.settings.durability == "everything",
+            stalled_after=self.settings.store_timeout_ms / 1e3,
         )
         self.writer.do(lambda connection: keys.ensure_secret(connection, self.clock()))
         if self.settings.parsed_keys():

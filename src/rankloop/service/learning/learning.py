@@ -43,9 +43,11 @@ class Learning:
         The store, the settings, the counts.
     publish
         Called with what was learned; False if it could not be passed on and the whole state should come next.
+    warming
+        Of a process that also ranks: kernels are compiled once for both.
     """
 
-    def __init__(self, process: Process, publish: Callable[[Publication], bool]) -> None:
+    def __init__(self, process: Process, publish: Callable[[Publication], bool], warming: WarmUp | None = None) -> None:
         self.process, self._publish = process, publish
         self.folds: dict[str, Fold] = {}
         self.wake = threading.Event()
@@ -55,7 +57,7 @@ class Learning:
         self.housekeeping = Housekeeping(self)
         self.notices = Notices(process, self.folds)
         self._loading = threading.RLock()
-        self._warming = WarmUp(self.folds)
+        self._warming = warming or WarmUp(self.folds)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rankloop-learning", daemon=True)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import queue
 import threading
 import time
@@ -27,7 +28,7 @@ from rankloop.service.store.writes import Write, tell
 T = TypeVar("T")
 BATCH = 256  # requests a commit at most
 PAUSE = 0.02  # seconds between tries
-PATIENCE = 3.0  # seconds for which a lost connection or a lock is tried again; feedback waits a little longer
+PATIENCE = 3.0  # seconds of trouble for which everyone waits; feedback has a little more
 TEND_EVERY = 0.25  # seconds between looks at what the database wants seen to
 MOST = 4096  # writes that may wait
 MOST_BYTES = 64 * 2**20  # what they may hold together
@@ -50,6 +51,10 @@ class Writer:
         Time of day, in seconds; tests move it.
     all_durable
         Whether an impression, too, is on the disk before it is answered. Everything else always is.
+    stalled_after
+        Seconds after which a commit that does not end, or does not succeed, shows that the store is away: impressions,
+        and what else an event loop waits for, are refused at once then, except for one that finds out whether it is
+        back. So lists are late once, not for as long as that lasts.
     """
 
     def __init__(
@@ -60,12 +65,15 @@ class Writer:
         on_error: Callable[[str], None] = lambda _kind: None,
         clock: Callable[[], float] = time.time,
         all_durable: bool = True,
+        stalled_after: float = math.inf,
     ) -> None:
         self.database, self.kinds, self.clock, self.all_durable = database, kinds, clock, all_durable
         self._on_commit, self._on_error = on_commit, on_error
         self._queue: queue.SimpleQueue[Write[Any] | None] = queue.SimpleQueue()
         self._waiting, self._bytes, self._counting = 0, 0, threading.Lock()
         self._connection: Connection | None = None
+        self._stalled_after, self._since = stalled_after, math.inf  # when the commit under way began, monotonic
+        self._trouble = math.inf  # since when nothing could be written, monotonic
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rankloop-writer", daemon=True)
         self._thread.start()
@@ -113,6 +121,9 @@ class Writer:
         if self._closing.is_set():
             tell([write], [None], StoreUnavailable("the service is stopping; send it again to one that runs"))
             return write
+        if self._waiting and write.hasty and time.monotonic() - min(self._since, self._trouble) > self._stalled_after:
+            tell([write], [None], StoreUnavailable("the store does not answer; try again"))
+            return write
         with self._counting:  # without a bound a store that hangs would fill the memory
             full = self._waiting >= MOST or self._bytes + write.size > MOST_BYTES
             if not full:
@@ -143,7 +154,9 @@ class Writer:
                     batch.append(self._queue.get_nowait())
             last = None in batch
             writes = [write for write in batch if write is not None]
+            self._since = time.monotonic()
             self._write([write for write in writes if not write.abandoned])
+            self._since = math.inf
             with self._counting:
                 self._waiting -= len(writes)
                 self._bytes -= sum(write.size for write in writes)
@@ -159,17 +172,21 @@ class Writer:
             self._commit([write for write in writes if write.kind != "impression"], durable=True)
 
     def _commit(self, writes: list[Write[Any]], durable: bool) -> None:
-        start, since = time.perf_counter(), time.monotonic()
+        start = time.perf_counter()
         while writes:
             try:
                 results = self._try(writes, durable)
+                self._trouble = math.inf
                 break
             except Retryable as error:
                 if not isinstance(error, Contended):
                     self._on_error("passing")
                     self._disconnect()
+                # Counted from the first failure on, over all batches: once it is clear that the store is away, nobody
+                # waits for it any more, and everyone who asks is one more try.
+                self._trouble = min(self._trouble, time.monotonic())
                 writes = [write for write in writes if not write.abandoned]
-                if time.monotonic() - since > PATIENCE:
+                if time.monotonic() - self._trouble > PATIENCE:
                     return _fail(writes, StoreUnavailable(f"the store cannot be reached ({error}); try again"))
                 time.sleep(PAUSE)
             except StoreUnavailable as error:

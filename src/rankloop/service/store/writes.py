@@ -22,6 +22,11 @@ class Write(Generic[T]):
         self.begun = False  # the writer has it
         self.abandoned = False  # whoever waited has gone: do not write, or take it back
 
+    @property
+    def hasty(self) -> bool:
+        """Whether somebody looks at a page that is not there yet: a list, or what one needs, but not feedback."""
+        return self.kind == "impression" or (self.kind == "work" and self.loop is not None)
+
     async def done(self, timeout: float | None = None) -> T:
         """Wait for it in the event loop it was made for; TimeoutError after `timeout` seconds."""
         assert self.loop is not None

@@ -1,0 +1,91 @@
+"""The road of a request to rank, from the socket to the answer: which files of the service it passes, in which order.
+
+docs/how-data-flows.md has the same list.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+import rankloop.service
+from rankloop.service.engine import Engine
+from rankloop.service.http.app import create_served
+from rankloop.service.run import server_options
+from rankloop.service.settings import Settings
+from tests.service.running import PATIENCE, wait_for
+
+HOME = Path(rankloop.service.__file__).parent
+MOST = 12
+
+
+class Walk:
+    """Files of the service whose functions are called, in the order of the first call."""
+
+    def __init__(self) -> None:
+        self.passed: list[str] = []
+        self.on = False
+
+    def look(self, frame: FrameType, event: str, _: Any) -> None:
+        if self.on and event == "call" and frame.f_code.co_filename.startswith(str(HOME)):
+            name = Path(frame.f_code.co_filename).relative_to(HOME).with_suffix("").as_posix()
+            if name not in self.passed:
+                self.passed.append(name)
+
+
+@contextmanager
+def serving(tmp_path: Path, walk: Walk) -> Iterator[str]:
+    """A service on a port of its own, in threads of this process."""
+    settings = Settings(store=str(tmp_path / "store.db"), learn=False, refresh_seconds=3600.0, lease_seconds=10_000.0)
+    taken = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(create_served(engine=Engine(settings)), **server_options(settings)))
+    interval = sys.getswitchinterval()
+    threading.setprofile(walk.look)
+    thread = threading.Thread(target=server.run, args=([taken],), daemon=True)
+    thread.start()
+    try:
+        wait_for(lambda: server.started, "the server")
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+        threading.setprofile(None)
+        sys.setswitchinterval(interval)
+
+
+def ask(method: str, url: str, body: Any) -> Any:
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method=method
+    )
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        return json.load(answer)
+
+
+def test_a_request_to_rank_passes_twelve_files(tmp_path: Path) -> None:
+    walk = Walk()
+    with serving(tmp_path, walk) as url:
+        spec = {"learner": "pairrank", "features": ["a", "b"], "exposure": "full", "guardrail": None}
+        ask("PUT", f"{url}/v1/rankers/shop", spec)
+        body = {"query": "q", "candidates": [{"id": f"i{i}", "features": [i, 1.0]} for i in range(5)]}
+        wait_for(lambda: not ask("POST", f"{url}/v1/rankers/shop/rank", body)["fallback"], "it to be warm")
+        time.sleep(0.5)  # what others do behind the scenes is done
+        walk.on = True
+        assert not ask("POST", f"{url}/v1/rankers/shop/rank", body)["fallback"]
+        walk.on = False
+    assert len(walk.passed) <= MOST, walk.passed
+    page = (Path(__file__).parents[2] / "docs" / "how-data-flows.md").read_text("utf-8")
+    listed = re.search(r"<!-- rank road -->\n(.*?)\n\n", page, re.DOTALL)
+    assert listed is not None
+    assert re.findall(r"`([a-z_/]+)`", listed[1]) == walk.passed
