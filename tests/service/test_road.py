@@ -5,13 +5,12 @@ docs/how-data-flows.md has the same list.
 
 from __future__ import annotations
 
-import json
+import http.client
 import re
 import socket
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ from rankloop.service.engine import Engine
 from rankloop.service.http.app import create_served
 from rankloop.service.run import server_options
 from rankloop.service.settings import Settings
-from tests.service.running import PATIENCE, wait_for
+from tests.service.running import PATIENCE, ask, wait_for
 
 HOME = Path(rankloop.service.__file__).parent
 MOST = 12
@@ -46,7 +45,7 @@ class Walk:
 
 
 @contextmanager
-def serving(tmp_path: Path, walk: Walk) -> Iterator[str]:
+def serving(tmp_path: Path, walk: Walk) -> Iterator[int]:
     """A service on a port of its own, in threads of this process."""
     settings = Settings(store=str(tmp_path / "store.db"), learn=False, refresh_seconds=3600.0, lease_seconds=10_000.0)
     taken = socket.create_server(("127.0.0.1", 0))
@@ -57,7 +56,7 @@ def serving(tmp_path: Path, walk: Walk) -> Iterator[str]:
     thread.start()
     try:
         wait_for(lambda: server.started, "the server")
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+        yield taken.getsockname()[1]
     finally:
         server.should_exit = True
         thread.join(PATIENCE)
@@ -65,25 +64,24 @@ def serving(tmp_path: Path, walk: Walk) -> Iterator[str]:
         sys.setswitchinterval(interval)
 
 
-def ask(method: str, url: str, body: Any) -> Any:
-    request = urllib.request.Request(
-        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method=method
-    )
-    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-        return json.load(answer)
-
-
 def test_a_request_to_rank_passes_twelve_files(tmp_path: Path) -> None:
     walk = Walk()
-    with serving(tmp_path, walk) as url:
+    body = {"query": "q", "candidates": [{"id": f"i{i}", "features": [i, 1.0]} for i in range(5)]}
+    with serving(tmp_path, walk) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         spec = {"learner": "pairrank", "features": ["a", "b"], "exposure": "full", "guardrail": None}
-        ask("PUT", f"{url}/v1/rankers/shop", spec)
-        body = {"query": "q", "candidates": [{"id": f"i{i}", "features": [i, 1.0]} for i in range(5)]}
-        wait_for(lambda: not ask("POST", f"{url}/v1/rankers/shop/rank", body)["fallback"], "it to be warm")
+        assert ask(connection, "PUT", "/v1/rankers/shop", spec).status == 201
+
+        def ranked() -> bool:
+            answer = ask(connection, "POST", "/v1/rankers/shop/rank", body)
+            return answer.status == 200 and not answer.json["fallback"]
+
+        wait_for(ranked, "it to be warm")
         time.sleep(0.5)  # what others do behind the scenes is done
         walk.on = True
-        assert not ask("POST", f"{url}/v1/rankers/shop/rank", body)["fallback"]
+        assert ranked()
         walk.on = False
+        connection.close()
     assert len(walk.passed) <= MOST, walk.passed
     page = (Path(__file__).parents[2] / "docs" / "how-data-flows.md").read_text("utf-8")
     listed = re.search(r"<!-- rank road -->\n(.*?)\n\n", page, re.DOTALL)

@@ -13,6 +13,7 @@ import logging
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -33,7 +34,7 @@ from rankloop.service.repeating import Repeating
 from rankloop.service.settings import Settings
 from rankloop.service.store import NewEvent, admin, keys, log
 from rankloop.service.store.log import Receipts, Stored
-from rankloop.service.store.writes import Write
+from rankloop.service.store.writer import Write
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
 CURRENT_SECONDS = 5.0  # that an operation waits for whoever learns to save what is learned
@@ -66,6 +67,9 @@ class Engine(Process):
         self.learning = Learning(self, self.rankers.take, self.warming) if inbox is None and settings.learn else None
         self._refresh = Repeating("refresh", settings.beat_seconds, self.refresh, self.database)
         self._refreshing = threading.Lock()
+        if self.learning is not None:
+            self.learning.on_change = self.refresh
+        self.answers: Counter[tuple[str, int]] = Counter()  # (route, status) of the calls past the framework
         self._reserving: dict[str, Write[int | None]] = {}
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -118,7 +122,7 @@ class Engine(Process):
         if self.inbox is not None:
             inbox, take = self.inbox, self.rankers.take
             self.rankers.behind = inbox.want_all
-            loop.add_reader(inbox.fileno(), lambda: inbox.read(take))
+            loop.add_reader(inbox.fileno(), lambda: inbox.read(take, lambda: loop.run_in_executor(None, self.refresh)))
             inbox.hello()
 
     def refresh(self) -> None:
@@ -299,6 +303,8 @@ class Engine(Process):
 
     def count_answered(self) -> None:
         """Count what was answered since the last time: not where requests wait for it."""
+        for (route, status), count in [(key, self.answers.pop(key)) for key in list(self.answers)]:
+            self.metrics.count("http_requests_total", count, route=route, status=status)
         for live in list(self.rankers.values()):
             name, answered, metrics = live.row.name, live.answered, self.metrics
             while answered:

@@ -51,6 +51,7 @@ class Learning:
         self.process, self._publish = process, publish
         self.folds: dict[str, Fold] = {}
         self.wake = threading.Event()
+        self.on_change: Callable[[], None] = lambda: None  # told when a ranker was changed from here
         self.peers = False  # whether other machines rank from our snapshots
         self.watch = Watch(process)
         self.heartbeat = Heartbeat(process, self.watch)
@@ -152,6 +153,7 @@ class Learning:
         try:
             if count_evidence.count(self.process, fold, head, force):
                 self.sync()
+                self.on_change()  # those who rank must not show for another second what users like less
         except StoreUnavailable as error:
             logger.warning("ranker %s: counting waits for the store: %s", fold.row.name, error)
         except Exception:

@@ -16,8 +16,7 @@ from rankloop.service.ranking.in_flight import InFlight
 from rankloop.service.ranking.model import Model, Ranked
 from rankloop.service.ranking.pool import Pool
 from rankloop.service.store.admin import Ranker
-from rankloop.service.store.ids import new_id
-from rankloop.service.store.log import NewImpression
+from rankloop.service.store.log import NewImpression, new_id
 from rankloop.service.wire.calls import RankAnswer, RankedItem
 from rankloop.types import Candidates
 

@@ -14,16 +14,16 @@ import math
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rankloop.errors import RankloopError
 from rankloop.service.errors import StoreSlow, StoreUnavailable
 from rankloop.service.store import log
 from rankloop.service.store.database import Connection, Contended, Database, Retryable
 from rankloop.service.store.log import NewEvent, NewImpression, Receipts, Stored
-from rankloop.service.store.writes import Write, tell
 
 T = TypeVar("T")
 BATCH = 256  # requests a commit at most
@@ -31,7 +31,68 @@ PAUSE = 0.02  # seconds between tries
 PATIENCE = 3.0  # seconds of trouble for which everyone waits; feedback has a little more
 TEND_EVERY = 0.25  # seconds between looks at what the database wants seen to
 MOST = 4096  # writes that may wait
+KEPT = 100_000  # commits that nobody has counted yet
 MOST_BYTES = 64 * 2**20  # what they may hold together
+OVERHEAD = 1024  # bytes that a write takes beside what it carries
+
+
+class Write(Generic[T]):
+    """Something to write, and the future that tells when it is done: of threads, or of an event loop."""
+
+    def __init__(self, kind: str, payload: Any, loop: asyncio.AbstractEventLoop | None = None, size: int = 0) -> None:
+        self.kind, self.payload, self.loop, self.size = kind, payload, loop, size + OVERHEAD
+        self.future: Future[T] = _NOBODY if loop else Future()
+        self.waiter: asyncio.Future[T] | None = loop.create_future() if loop else None
+        self.begun = False  # the writer has it
+        self.abandoned = False  # whoever waited has gone: do not write, or take it back
+
+    @property
+    def hasty(self) -> bool:
+        """Whether somebody looks at a page that is not there yet: a list, or what one needs, but not feedback."""
+        return self.kind == "impression" or (self.kind == "work" and self.loop is not None)
+
+    async def done(self, timeout: float | None = None) -> T:
+        """Wait for it in the event loop it was made for; TimeoutError after `timeout` seconds."""
+        assert self.loop is not None
+        assert self.waiter is not None
+        watch = None if timeout is None else self.loop.call_later(timeout, _settle, self.waiter, None, TimeoutError())
+        try:
+            return await self.waiter
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+
+_NOBODY: Future[Any] = Future()
+
+
+def _settle(waiter: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if waiter.done():
+        return
+    if error is None:
+        waiter.set_result(result)
+    else:
+        waiter.set_exception(error)
+
+
+def _settle_all(settled: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
+    for waiter, result, error in settled:
+        _settle(waiter, result, error)
+
+
+def tell(writes: Sequence[Write[Any]], results: Sequence[Any], error: BaseException | None = None) -> None:
+    """Tell everyone who waits; an event loop is woken once for all of its own."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
+    for write, result in zip(writes, results, strict=True):
+        if write.loop is not None and write.waiter is not None:
+            by_loop.setdefault(write.loop, []).append((write.waiter, result, error))
+        elif error is None:
+            write.future.set_result(result)
+        else:
+            write.future.set_exception(error)
+    for loop, settled in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+            loop.call_soon_threadsafe(_settle_all, settled)
 
 
 class Writer:
@@ -43,8 +104,6 @@ class Writer:
         Where to.
     kinds
         Learner name -> "clicks" or "grades".
-    on_commit
-        Called after a commit with (writes in it, seconds it took).
     on_error
         Called with a word for each failure of the store; what a caller is refused for is none.
     clock
@@ -61,14 +120,14 @@ class Writer:
         self,
         database: Database,
         kinds: dict[str, str],
-        on_commit: Callable[[int, float], None] = lambda _count, _seconds: None,
         on_error: Callable[[str], None] = lambda _kind: None,
         clock: Callable[[], float] = time.time,
         all_durable: bool = True,
         stalled_after: float = math.inf,
     ) -> None:
         self.database, self.kinds, self.clock, self.all_durable = database, kinds, clock, all_durable
-        self._on_commit, self._on_error = on_commit, on_error
+        self._on_error = on_error
+        self.commits: deque[tuple[int, float]] = deque(maxlen=KEPT)  # (writes, seconds), for whoever counts them
         self._queue: queue.SimpleQueue[Write[Any] | None] = queue.SimpleQueue()
         self._waiting, self._bytes, self._counting = 0, 0, threading.Lock()
         self._connection: Connection | None = None
@@ -205,7 +264,7 @@ class Writer:
                     self._commit([write], durable)
                 return None
         if writes:
-            self._on_commit(len(writes), time.perf_counter() - start)
+            self.commits.append((len(writes), time.perf_counter() - start))
             tell(writes, results)
             self._take_back([write.payload.id for write in writes if write.abandoned and write.kind == "impression"])
         return None
