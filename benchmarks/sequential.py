@@ -29,8 +29,8 @@ _QUANTILE = NormalDist().inv_cdf
 def ours(values: Array) -> float:
     """Values until a verdict; infinite if there is none."""
     watch = ConfidenceSequence(ALPHA)
-    taken = watch.add_until(values)
-    return taken if watch.verdict != "undecided" else np.inf
+    watch.add(values)
+    return min((float(at) for at in watch.crossed_ if at), default=np.inf)
 
 
 def hedged(values: Array) -> float:

@@ -27,9 +27,8 @@ from rankloop.service.experiments import evidence
 from rankloop.service.experiments.mixing import LiveTrial, Trials, prepared
 from rankloop.service.ranking.exposure import choose
 from rankloop.service.ranking.features import RankCall
-from rankloop.service.ranking.live_ranker import LiveRanker
+from rankloop.service.ranking.live_ranker import LiveRanker, PendingRanking
 from rankloop.service.ranking.model import Model
-from rankloop.service.ranking.pending import PendingRanking
 from rankloop.service.store.admin import Ranker
 from rankloop.service.store.trials import Kind, Seen, Tally, Trial
 from rankloop.service.telemetry.metrics import Metrics

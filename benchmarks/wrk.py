@@ -102,6 +102,8 @@ def serving(name: str, source: Path, store: str, workers: int, features: int) ->
             "guardrail": None,
         }
         httpx.put(f"{one.url}/v1/rankers/wrk", json=spec, timeout=300).raise_for_status()
+        while not httpx.get(f"{one.url}/v1/rankers/wrk").json().get("ready", True):  # its kernels are compiled behind
+            time.sleep(0.1)
         yield one
 
 

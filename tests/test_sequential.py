@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.sequential import BETS, POINTS, ConfidenceSequence, samples_needed, still_needed
@@ -45,6 +46,12 @@ LAWS: dict[str, tuple[Law, float]] = {
 }
 
 
+def decided(watch: ConfidenceSequence, values: ArrayLike) -> int:
+    """Add values; after how many of all that it has seen there was a verdict, or how many that are if there is none."""
+    watch.add(values)
+    return min((int(at) for at in watch.crossed_ if at), default=watch.n)
+
+
 @pytest.mark.parametrize("law", LAWS)
 def test_the_mean_is_inside_at_all_times(law: str) -> None:
     """300 streams of 600, looked at after every value, alpha .2: a fixed-size interval would fail in most of them."""
@@ -52,7 +59,7 @@ def test_the_mean_is_inside_at_all_times(law: str) -> None:
     rng, misses = np.random.default_rng(7), 0
     for _ in range(300):
         watch = ConfidenceSequence(0.2, against=mean)
-        watch.add_until(draw(rng, 600))
+        watch.add(draw(rng, 600))
         misses += watch.verdict != "undecided"
     assert misses <= 60  # Ville's inequality says 60 at most on average; its slack is what we rely on
 
@@ -94,7 +101,7 @@ def test_as_quick_as_hedged_capital_and_quicker_where_it_takes_long() -> None:
         ours, theirs = [], []
         for _ in range(40):
             values = law(rng, most)
-            ours.append(ConfidenceSequence(0.05).add_until(values))
+            ours.append(decided(ConfidenceSequence(0.05), values))
             theirs.append(naive.hedged_time(((values + 1.0) / 2.0).tolist(), 0.5, 0.05) or most)
         assert np.quantile(ours, 0.9) < np.quantile(theirs, 0.9)
 
@@ -121,7 +128,7 @@ def test_portions_states_and_copies_do_not_matter() -> None:
 def test_a_verdict_stays() -> None:
     watch = ConfidenceSequence()
     assert (watch.verdict, watch.interval(), watch.mean, watch.variance) == ("undecided", (-1.0, 1.0), 0.0, 0.0)
-    assert watch.add_until([1.0] * 20) == 9
+    assert decided(watch, [1.0] * 20) == 9
     assert watch.verdict == "above"
     watch.add([-1.0] * 500)
     assert watch.verdict == "above"  # it fell first
@@ -150,7 +157,7 @@ def test_the_verdict_is_the_intervals(values: list[float], mean: float) -> None:
 def test_half_of_alpha_a_side() -> None:
     """All of 1: wealth is the mean of (1 + f)^n, which must reach 2 / alpha."""
     for alpha in (0.4, 0.05, 0.001):
-        n = ConfidenceSequence(alpha).add_until([1.0] * 50)
+        n = decided(ConfidenceSequence(alpha), [1.0] * 50)
         rich = [float(np.mean((1.0 + BETS) ** m)) for m in (n - 1, n)]
         assert rich[0] < 2.0 / alpha <= rich[1]
 
@@ -167,7 +174,7 @@ def test_as_many_as_predicted_are_enough(win: float, loss: float, power: float) 
     within = half = 0
     for _ in range(runs):
         watch = ConfidenceSequence()
-        taken = watch.add_until(ternary(win, loss)(rng, needed))
+        taken = decided(watch, ternary(win, loss)(rng, needed))
         if watch.verdict == "above":
             within += 1
             half += taken <= needed // 2
@@ -196,7 +203,7 @@ def test_what_is_still_needed_counts_on_what_is_not_known() -> None:
         assert likely is not None
         assert sure is not None
         assert likely <= sure
-        more = watch.add_until(ternary(0.25, 0.1)(rng, min(sure, 20_000)))
+        more = decided(watch, ternary(0.25, 0.1)(rng, min(sure, 20_000))) - 60
         soon += watch.verdict == "above" and more <= likely
         late += watch.verdict == "above"
     assert late >= 0.92 * runs

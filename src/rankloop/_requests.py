@@ -19,6 +19,7 @@ from rankloop import _sending
 from rankloop._addresses import checked_url, ranker_path, retry_after, segment
 from rankloop._sending import as_event, converted, ids_of
 from rankloop.errors import InvalidParameter, RankloopError
+from rankloop.service.wire.audit import Change
 from rankloop.service.wire.basics import Problem
 from rankloop.service.wire.calls import Candidate, FeedbackAnswer, FeedbackEvent, RankAnswer, Receipt
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
@@ -36,11 +37,12 @@ T = TypeVar("T")
 
 
 class ServiceError(RankloopError):
-    """The service said no. `status` is HTTP's, `error` a word for programs, `message` the sentence for people."""
+    """The service said no. `status` is HTTP's, `error` a word for programs, `message` the sentence for people, and by
+    `request_id` the service's log has more."""
 
-    def __init__(self, text: str, status: int = 0, error: str = "", message: str = "") -> None:
+    def __init__(self, text: str, status: int = 0, error: str = "", message: str = "", request_id: str = "") -> None:
         super().__init__(text)
-        self.status, self.error, self.message = status, error, message or text
+        self.status, self.error, self.message, self.request_id = status, error, message or text, request_id
 
 
 class ServiceUnavailable(ServiceError):
@@ -329,6 +331,11 @@ class Requests:
         """Delete what is stored of a user. After a retry the counts are those of the last try."""
         return (yield from self._ask(Erased, "DELETE", f"/v1/users/{segment('user', user)}"))
 
+    def audit(self, limit: int = 100, ranker: str | None = None) -> Steps[list[Change]]:
+        """Who changed what, the newest first; of one ranker if it is given."""
+        path = f"/v1/audit?limit={int(limit)}" + ("" if ranker is None else f"&ranker={segment('ranker', ranker)}")
+        return (yield from self._ask(list[Change], "GET", path))
+
     def ready(self) -> Steps[bool]:
         """Whether the service takes requests now. Asks once: no answer is an answer."""
         reply = yield Call("GET", "/readyz")
@@ -392,14 +399,14 @@ class Requests:
         if not call.repeatable and reply.arrived and reply.status not in UNTOUCHED:
             remedy = "it may have been carried out: look before you send it again"
         text = f"{call.method} {self.url}{call.path}: {why} ({tries}); {remedy}"
-        raise ServiceUnavailable(text, reply.status, problem.error or "no-answer", problem.message)
+        raise ServiceUnavailable(text, reply.status, problem.error or "no-answer", problem.message, problem.request_id)
 
     def _refusal(self, call: Call, reply: Reply) -> ServiceError:
         problem = _problem(reply)
         said = problem.message or "no reason given; is this the url of a rankloop service?"
         remedy = "; give the service's key: Client(url, key=...)" if reply.status in (401, 403) else ""
         text = f"{call.method} {self.url}{call.path}: {reply.status} {problem.error}".rstrip() + f": {said}{remedy}"
-        return ServiceError(text, reply.status, problem.error or f"http-{reply.status}", said)
+        return ServiceError(text, reply.status, problem.error or f"http-{reply.status}", said, problem.request_id)
 
 
 def _problem(reply: Reply) -> Problem:

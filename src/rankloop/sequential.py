@@ -100,11 +100,6 @@ class ConfidenceSequence:
         while taken < given.size:
             taken += self._follow(given[taken:])
 
-    def add_until(self, values: ArrayLike) -> int:
-        """Take in values up to the first at which the interval leaves `against` for the first time on that side; how
-        many that were."""
-        return self._follow(self._checked(values))
-
     def interval(self) -> tuple[float, float]:
         """The interval now. It always holds the mean of the values. All intervals hold at once, so what those of
         several moments have in common is one, too."""

@@ -22,7 +22,7 @@ from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin
-from rankloop.service.store.ids import new_id
+from rankloop.service.store.log import new_id
 from tests.service.running import PATIENCE
 
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request

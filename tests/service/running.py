@@ -125,6 +125,16 @@ def ask(connection: http.client.HTTPConnection, method: str, path: str, body: An
     return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
 
 
+def children(pid: int) -> list[int]:
+    """Processes that a process has started."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it may end while we look
+            if int(status.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(status.parent.name))
+    return found
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -25,6 +25,7 @@ CHANGES: list[tuple[str, str, Any, str, str]] = [
     ("PUT", "/v1/rankers/{name}", {"features": names(3), "guardrail": None}, "put", "made (hybrid, 3 features"),
     ("PUT", "/v1/rankers/{name}", {"features": names(3), "guardrail": None, "exposure": "full"},
      "put", "shadow -> full"),
+    ("PATCH", "/v1/rankers/{name}", {"k": 7}, "patch", "k 10 -> 7"),
     ("POST", "/v1/rankers/{name}/warm", {"items": ["a", "b"], "clicks": ["a"], "features": [[1, 2, 3], [3, 2, 1]]},
      "warm", "1 logged lists with 1 clicks"),
     ("POST", "/v1/rankers/{name}/versions", {"note": "n"}, "keep", "v1 was kept"),

@@ -150,3 +150,12 @@ def test_a_slate_outlives_its_process() -> None:
     slate.wipe()
     slate.mark()
     assert slate.left_behind() is None
+
+
+def test_everyone_is_told_to_look() -> None:
+    ends = Ends()
+    ends.outbox.look()
+    looked: list[int] = []
+    for i in (0, 1):
+        ends.inboxes[i].read(lambda _: True, lambda i=i: looked.append(i))  # type: ignore[misc]
+    assert looked == [0, 1]

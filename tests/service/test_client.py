@@ -186,12 +186,14 @@ def test_pauses_grow_and_are_random(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_refusal_is_raised_at_once(go: Go) -> None:
     problem = {"error": "unknown-feature", "message": "no feature is called 'prize'; did you mean 'price'?"}
+    problem["request_id"] = "1f0c-88"
     with Server(script(Said(422, problem))) as server:
         with pytest.raises(
             ServiceError, match=rf"POST {server.url}/v1/rankers/shop/rank: 422 unknown-feature: "
         ) as got:
             go(server.url, "rank", "shop", HATS)
-        assert (got.value.status, got.value.error, got.value.message) == (422, *problem.values())
+        found = got.value
+        assert (found.status, found.error, found.message, found.request_id) == (422, *problem.values())
         assert not isinstance(got.value, ServiceUnavailable)
         assert isinstance(got.value, RankloopError)
     assert len(server.asked) == 1
@@ -286,6 +288,7 @@ def test_a_delete_whose_answer_was_lost_is_done(go: Go) -> None:
         ("impressions", ("shop", 5), {}, "GET /v1/rankers/shop/impressions?limit=5", None, []),
         ("weights", ("shop",), {}, "GET /v1/rankers/shop/weights?limit=30", None, WEIGHTS),
         ("movement", ("shop",), {}, "GET /v1/rankers/shop/movement?limit=100", None, MOVEMENT),
+        ("audit", (5, "shop"), {}, "GET /v1/audit?limit=5&ranker=shop", None, []),
         ("metrics", (), {}, "GET /metrics", None, b"up 1\n"),
     ],
 )

@@ -153,9 +153,9 @@ def _through(service: Service, bodies: list[bytes]) -> Any:
     """The service of this process, where a client expects its network."""
 
     class Http:
-        def request(self, method: str, url: str, content: bytes | None, **more: Any) -> Any:
+        def request(self, method: str, url: str, content: bytes | None, headers: Any) -> Any:
             bodies.append(content or b"")
-            return service.http.request(method, url, content=content, **more)
+            return service.http.request(method, url, content=content, headers=headers)
 
         def close(self) -> None:
             """Nothing was opened."""

@@ -66,8 +66,10 @@ def test_portions_do_not_matter(values: list[float], cuts: list[int], guardrail:
 def test_it_counts_and_decides_as_the_sequence_does() -> None:
     rng = np.random.default_rng(1)
     values = rng.choice([1.0, 0.0, -1.0], size=2000, p=[0.2, 0.7, 0.1]).tolist()
-    tally, watch = followed(values), ConfidenceSequence(0.05)
-    at = watch.add_until(values)
+    tally, watch, whole = followed(values), ConfidenceSequence(0.05), ConfidenceSequence(0.05)
+    whole.add(values)
+    at = int(whole.crossed_[0])
+    watch.add(values[:at])
     assert (tally.lists, tally.wins, tally.losses) == (2000, values.count(1.0), values.count(-1.0))
     assert (tally.verdict, watch.verdict) == ("better", "above")
     assert tally.evidence is not None

@@ -89,7 +89,7 @@ def test_looking_into_the_store_does_not_fill_the_bucket() -> None:
     keys.refresh(Known([one], True))
 
     async def ask() -> None:
-        tracing.current.set(tracing.Trace())
+        tracing.current.set(tracing.begun())
         keys.check(f"Bearer {token}", "rank")
 
     asyncio.run(ask())

@@ -77,23 +77,25 @@ def test_numbers_are_asked_for_before_they_are_needed(engine: Engine) -> None:
     live = engine.rankers["shop"]
     while not live.numbers.low:
         live.numbers.take()
-    asked(engine, 1)  # which begins to ask for more, and does not wait for them
-    assert not live.numbers.low
+
+    def refilled() -> bool:
+        asked(engine, 1)  # which begins to ask for more, and does not wait for them
+        return not live.numbers.low
+
+    wait_for(refilled, "more numbers")
     seen = []
     while (number := live.numbers.take()) is not None:
         seen.append(number)
     assert seen == sorted(set(seen))
 
 
-def test_once_it_is_known_to_stand_still_nobody_waits_for_it(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.engine.PROBE", PATIENCE)
+def test_once_it_is_known_to_stand_still_nobody_waits_for_it(engine: Engine) -> None:
     asked(engine, 1)
     with standing_still(engine):
         assert reasons(asked(engine, 1)[0]) == {"store"}
         answers, seconds = asked(engine, 50)
         assert reasons(answers) == {"store"}
         assert seconds < TIMEOUT
-    monkeypatch.setattr("rankloop.service.engine.PROBE", 0.01)
     wait_for(lambda: reasons(asked(engine, 1)[0]) == {None}, "it to rank again")
 
 

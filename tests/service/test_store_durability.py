@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rankloop.service.errors import Conflict, StoreSlow, StoreUnavailable
-from rankloop.service.store import Writer, admin
-from rankloop.service.store.database import Connection
+from rankloop.service.store import Writer, admin, log
+from rankloop.service.store.database import Connection, Retryable
 from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE
 from tests.service.stores import KINDS, Store, as_new, ev, shop, statuses, store
@@ -246,3 +246,43 @@ def test_work_that_was_given_up_while_it_ran_may_still_happen_and_says_so(shop: 
     go.set()
     shop.show()
     assert shop.row().revision == before + 1
+
+
+def test_once_the_store_is_known_to_be_away_nobody_waits_for_it(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankloop.service.store.writer.PATIENCE", 0.2)
+    counting(shop)
+    tries: list[float] = []
+
+    def away() -> Connection:
+        tries.append(time.monotonic())
+        raise Retryable("nobody is there")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shop.database, "connect", away)
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable, match="nobody is there"):
+                shop.do(admin.touch, "shop")
+    assert len(tries) > 3  # the first was tried again and again
+    assert len([when for when in tries if when - tries[0] > 0.2]) == 3  # and from then on each of them once
+    assert shop.show()  # it is back: the next one finds out
+
+
+def test_lists_do_not_wait_for_a_commit_that_does_not_end(shop: Store) -> None:
+    shop.writer.close()
+    shop.writer = Writer(shop.database, KINDS, clock=lambda: shop.now, stalled_after=0.05)
+    go = held_up(shop)
+    first = shop.writer.impression(shop.new())
+    time.sleep(0.1)
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        shop.writer.impression(shop.new()).future.result(0)
+
+    async def reserve() -> None:  # the numbers of further lists
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            await shop.writer.run(lambda c: log.reserve_numbers(c, "shop", 1), asyncio.get_running_loop()).done()
+
+    asyncio.run(reserve())
+    event = shop.writer.events([as_new(ev("e1", "nowhere", ["a"]))])  # feedback has more patience
+    go.set()
+    assert first.future.result(PATIENCE).fresh
+    assert statuses(event.future.result(PATIENCE).receipts) == ["orphan"]
+    assert shop.show()

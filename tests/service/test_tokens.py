@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -169,6 +170,17 @@ def test_what_is_no_event_is_told(shop: Shop, body: bytes) -> None:
 
 def test_a_body_without_end_is_cut(shop: Shop) -> None:
     refused(shop.send(b" " * (64 * 2**10 + 1)), 413, "65,536", error="over-limit")
+
+
+def test_nobody_without_a_key_has_anything_unpacked(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unpack(*_: Any) -> bytes:
+        raise AssertionError("it was unpacked")
+
+    monkeypatch.setattr("rankloop.service.http.bodies.gunzip", unpack)
+    body = gzip.compress(json.dumps(shop.beacon(shop.rank()["token"], "i1")).encode())
+    refused(shop.send(body, **{"content-encoding": "gzip"}), 415, "content-encoding", error="unknown-encoding")
+    wrong = {"content-encoding": "gzip", "authorization": "Bearer wrong-0123456789abcdef"}
+    refused(shop.send(body, **wrong), 415, "content-encoding")
 
 
 def test_a_token_is_no_key(shop: Shop) -> None:

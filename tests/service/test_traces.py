@@ -14,7 +14,6 @@ import pytest
 
 from rankloop.service import logs, tracing
 from rankloop.service.http.request_log import MOST, RequestLog
-from rankloop.service.tracing import Trace
 from tests.service.app_fixtures import Service, fine, items, refused, service
 from tests.service.running import Service as Process
 
@@ -133,7 +132,7 @@ def test_a_slow_request_has_a_line(tmp_path: Path) -> None:
 def test_rubbish_without_end_does_not_fill_the_disk() -> None:
     now = [10.0]
     log = RequestLog(0.0, lambda: now[0])
-    trace = Trace()
+    trace = tracing.begun()
     trace.status = 400
     with heard(logs.PlainLines()) as lines:
         for _ in range(MOST + 7):
@@ -162,7 +161,7 @@ def test_two_requests_at_a_time_keep_their_ids_apart() -> None:
     import asyncio
 
     async def one(name: str) -> list[str]:
-        tracing.current.set(Trace(name.encode()))
+        tracing.current.set(tracing.begun(name.encode()))
         await asyncio.sleep(0)
 
         def inside() -> str:

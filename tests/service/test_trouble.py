@@ -28,7 +28,7 @@ from rankloop.service.store.database import Connection
 from rankloop.service.wire.rankers import Spec
 from tests.service.conftest import Postgres
 from tests.service.inside import click, rank, running
-from tests.service.running import PATIENCE, SPEC, Load, Service, rank_request, wait_for
+from tests.service.running import PATIENCE, SPEC, Load, Service, children, rank_request, wait_for
 from tests.service.truths import check_log, check_state, read, refolded, snapshot_of
 
 Start = Callable[..., Service]
@@ -94,10 +94,13 @@ def limited_files(service: Service, store: Path) -> Iterator[None]:
     It is another error than a full disk gives (EFBIG), but the same to SQLite and to us.
     """
     most = max(file.stat().st_size for file in store.parent.glob("store.db*"))
+    everyone = [service.pid, *children(service.pid)]
     before = resource.prlimit(service.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (most, before[1]))
+    for pid in everyone:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, before[1]))
     yield
-    resource.prlimit(service.pid, resource.RLIMIT_FSIZE, before)
+    for pid in everyone:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
 @contextmanager

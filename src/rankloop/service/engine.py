@@ -13,6 +13,7 @@ import logging
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -26,19 +27,17 @@ from rankloop.service.live_rankers import LiveRankers
 from rankloop.service.process import Process
 from rankloop.service.ranking.exposure import Mix
 from rankloop.service.ranking.in_flight import HANGING
-from rankloop.service.ranking.live_ranker import BLOCK, Answered, LiveRanker
+from rankloop.service.ranking.live_ranker import BLOCK, Answered, LiveRanker, PendingRanking
 from rankloop.service.ranking.model import Ranked
-from rankloop.service.ranking.pending import PendingRanking
 from rankloop.service.ranking.warm_up import WarmUp, freeze
 from rankloop.service.repeating import Repeating
 from rankloop.service.settings import Settings
 from rankloop.service.store import NewEvent, admin, keys, log
 from rankloop.service.store.log import Receipts, Stored
-from rankloop.service.store.writes import Write
+from rankloop.service.store.writer import Write
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
 CURRENT_SECONDS = 5.0  # that an operation waits for whoever learns to save what is learned
-PROBE = 0.25  # seconds between requests that try a store which did not answer the last ones
 _NOBODY = nullcontext()  # waits in a thread
 logger = logging.getLogger("rankloop")
 
@@ -65,11 +64,13 @@ class Engine(Process):
         self.draining = False
         self.warm = threading.Event()
         self.inbox = inbox
-        self.learning = Learning(self, self.rankers.take) if inbox is None and settings.learn else None
+        self.learning = Learning(self, self.rankers.take, self.warming) if inbox is None and settings.learn else None
         self._refresh = Repeating("refresh", settings.beat_seconds, self.refresh, self.database)
         self._refreshing = threading.Lock()
+        if self.learning is not None:
+            self.learning.on_change = self.refresh
+        self.answers: Counter[tuple[str, int]] = Counter()  # (route, status) of the calls past the framework
         self._reserving: dict[str, Write[int | None]] = {}
-        self._stalled = 0.0  # when the store was last tried in vain (monotonic); 0: it answers
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -121,7 +122,7 @@ class Engine(Process):
         if self.inbox is not None:
             inbox, take = self.inbox, self.rankers.take
             self.rankers.behind = inbox.want_all
-            loop.add_reader(inbox.fileno(), lambda: inbox.read(take))
+            loop.add_reader(inbox.fileno(), lambda: inbox.read(take, lambda: loop.run_in_executor(None, self.refresh)))
             inbox.hello()
 
     def refresh(self) -> None:
@@ -215,16 +216,15 @@ class Engine(Process):
     async def _stored(self, pending: PendingRanking, explain: bool, start: float) -> bytes:
         """A list that is in the store, or the caller's own order if it cannot be put there."""
         live, call = pending.live, pending.call
-        if pending.number is None or not self._store_answers():
+        if pending.number is None:  # not even a number could be had
             return self._unstored(live, pending)
         ranked, mix, reason = await self._ranked(pending, live.schema.names if explain else None)
         write = self.writer.impression(pending.impression(ranked, mix, reason), asyncio.get_running_loop())
         try:
             stored: Stored = await write.done(self.settings.store_timeout_ms / 1e3)
         except (TimeoutError, StoreUnavailable):
-            write.abandoned, self._stalled = True, time.monotonic()
+            write.abandoned = True
             return self._unstored(live, pending)
-        self._stalled = 0.0
         if not stored.fresh:
             if not stored.same_request:
                 raise Conflict(
@@ -242,7 +242,7 @@ class Engine(Process):
         served = live.serving
         assert number is not None
         reason = "damaged" if served is None else None if live.warm else "warming-up"
-        if live.hanging >= HANGING:
+        if not live.inline and live.hanging >= HANGING:
             reason = "hanging"
         if served is None or reason is not None:
             return pending.base(), None, reason
@@ -285,7 +285,6 @@ class Engine(Process):
         try:
             first = await asyncio.wait_for(asyncio.shield(write.waiter), self.settings.store_timeout_ms / 1e3)
         except (TimeoutError, StoreUnavailable):
-            self._stalled = time.monotonic()
             return None
         if first is None:
             raise UnknownRanker(f"ranker {name!r} has been deleted")
@@ -297,16 +296,6 @@ class Engine(Process):
         if not done.cancelled() and done.exception() is None and (first := done.result()) is not None:
             live.numbers.refill(first)
 
-    def _store_answers(self) -> bool:
-        """Whether to wait for the store. While it stands still nobody does, but for one who tries now and then."""
-        if not self._stalled:
-            return True
-        now = time.monotonic()
-        if now - self._stalled < PROBE:
-            return False
-        self._stalled = now
-        return True
-
     def _unstored(self, live: LiveRanker, pending: PendingRanking) -> bytes:
         """The base order, for showing only: the store is down, so there is no impression to report on."""
         live.answered.append(Answered(pending.row.spec.exposure, pending.k, 0, "store", None))
@@ -314,6 +303,8 @@ class Engine(Process):
 
     def count_answered(self) -> None:
         """Count what was answered since the last time: not where requests wait for it."""
+        for (route, status), count in [(key, self.answers.pop(key)) for key in list(self.answers)]:
+            self.metrics.count("http_requests_total", count, route=route, status=status)
         for live in list(self.rankers.values()):
             name, answered, metrics = live.row.name, live.answered, self.metrics
             while answered:

@@ -64,6 +64,7 @@ class Keys:
         self.tokens = Tokens(clock)
         self._loopback = is_loopback(settings.host)
         self._keyed = bool(self._fixed)
+        self.off = self._loopback and not self._keyed  # whether no key is asked for
 
     def refresh(self, known: Known) -> None:
         """Take over the keys that are in the store now. Once there was one, there is no way back to none."""
@@ -79,6 +80,7 @@ class Keys:
             for one in known.keys
         }
         self._keyed = self._keyed or known.keyed
+        self.off = self._loopback and not self._keyed
         self.tokens.refresh(known.secrets)
 
     def _limits(self, stored: StoredKey) -> Limits | None:
@@ -90,11 +92,6 @@ class Keys:
         if before is not None and (before.rate, before.concurrency) == (stored.rate, stored.concurrency):
             return before
         return Limits(stored.rate, stored.concurrency)
-
-    @property
-    def off(self) -> bool:
-        """Whether no key is asked for."""
-        return self._loopback and not self._keyed
 
     def check(self, header: str | None, scope: str | None, ranker: str | None = None) -> Key:
         """The caller's key; refused without an `Authorization` header that carries one with `scope` (None: any key) and

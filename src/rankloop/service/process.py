@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from rankloop.service import identity
 from rankloop.service.settings import Settings
 from rankloop.service.store import Writer, keys, open_database, schema
-from rankloop.service.store.ids import new_id
-from rankloop.service.store.log import Closing
+from rankloop.service.store.log import Closing, new_id
 from rankloop.service.telemetry.history import History
 from rankloop.service.telemetry.metrics import Metrics, process_memory
 from rankloop.service.telemetry.position_counts import PositionCounts
@@ -45,10 +44,10 @@ class Process:
         self.writer = Writer(
             self.database,
             identity.kinds(),
-            self._committed,
             self._store_error,
             self.clock,
             all_durable=self.settings.durability == "everything",
+            stalled_after=self.settings.store_timeout_ms / 1e3,
         )
         self.writer.do(lambda connection: keys.ensure_secret(connection, self.clock()))
         if self.settings.parsed_keys():
@@ -70,12 +69,12 @@ class Process:
     def report(self) -> bytes:
         """This process's metrics."""
         self.position_counts.flush(self.metrics)
+        while self.writer.commits:
+            count, seconds = self.writer.commits.popleft()
+            self.metrics.observe("store_commit_seconds", seconds)
+            self.metrics.observe("store_batch_size", count)
         self.metrics.gauge("process_resident_memory_bytes", process_memory())
         return self.metrics.report()
-
-    def _committed(self, count: int, seconds: float) -> None:
-        self.metrics.observe("store_commit_seconds", seconds)
-        self.metrics.observe("store_batch_size", count)
 
     def _store_error(self, kind: str) -> None:
         self.metrics.count("store_errors_total", kind=kind)

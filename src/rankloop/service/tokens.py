@@ -16,8 +16,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from rankloop.service.errors import BadToken
-from rankloop.service.store.ids import created_at
 from rankloop.service.store.keys import Secret
+from rankloop.service.store.log import created_at
 
 SETTLED = 10.0  # seconds until a new secret signs: by then every process has read it (they look every second)
 

@@ -10,9 +10,12 @@ import logging
 import os
 import re
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 _sane = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}").fullmatch  # nothing that could begin a line or a header of its own
 _parent = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}").fullmatch
@@ -34,41 +37,45 @@ class Held(Protocol):
         """Give it back."""
 
 
-class _Numbers:
+class Numbers:
     """Ids for requests that bring none: a beginning of this process's own, and a number."""
 
-    def __init__(self) -> None:
-        self.begin()
+    own: str
+    next: Callable[[], int]
 
     def begin(self) -> None:
         """Another process than before, so another beginning."""
-        self._own, self._next = os.urandom(6).hex(), count(1).__next__
-
-    def new(self) -> str:
-        return f"{self._own}-{self._next()}"
+        self.own, self.next = os.urandom(6).hex(), count(1).__next__
 
 
-_numbers = _Numbers()
-os.register_at_fork(after_in_child=_numbers.begin)
+numbers = Numbers()
+numbers.begin()
+os.register_at_fork(after_in_child=numbers.begin)
 
 
-class Trace:
+class Trace(msgspec.Struct):
     """One request."""
 
-    __slots__ = ("began", "deeds", "error", "held", "id", "key", "parent", "status", "trace_id")
+    began: float  # perf_counter
+    id: str
+    parent: bytes | None = None  # W3C's traceparent, as it came
+    trace_id: str = ""
+    key: str = ""  # its name, once it was checked
+    status: int = 0
+    error: str = ""  # the word of the error that was answered
+    deeds: list[Deed] = []
+    held: list[Any] = []  # of `Held`
 
-    def __init__(self, sent: bytes | None = None, parent: bytes | None = None) -> None:
-        self.began = time.perf_counter()
-        # What the caller calls it, if that can stand in a log; whoever passes a request on wants to find it again.
-        self.id = sent.decode("ascii") if sent is not None and _sane(sent) else _numbers.new()
-        found = None if parent is None else _parent(parent)
-        self.parent = parent if found else None  # W3C's traceparent, as it came
-        self.trace_id = found[1].decode("ascii") if found else ""
-        self.key = ""  # its name, once it was checked
-        self.status = 0
-        self.error = ""  # the word of the error that was answered
-        self.deeds: list[Deed] = []
-        self.held: list[Held] = []
+
+def begun(sent: bytes | None = None, parent: bytes | None = None) -> Trace:
+    """A request that brings an id or a trace of its own."""
+    # What the caller calls it, if that can stand in a log; whoever passes a request on wants to find it again.
+    own = sent.decode("ascii") if sent is not None and _sane(sent) else f"{numbers.own}-{numbers.next()}"
+    found = None if parent is None else _parent(parent)
+    trace = Trace(time.perf_counter(), own)
+    if found:
+        trace.parent, trace.trace_id = parent, found[1].decode("ascii")
+    return trace
 
 
 current: ContextVar[Trace | None] = ContextVar("rankloop_request", default=None)

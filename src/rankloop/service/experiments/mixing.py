@@ -12,9 +12,8 @@ from rankloop.errors import InvalidInput, RankloopError
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking.exposure import Mix
 from rankloop.service.ranking.in_flight import HANGING, InFlight
-from rankloop.service.ranking.live_ranker import LiveRanker
+from rankloop.service.ranking.live_ranker import LiveRanker, PendingRanking
 from rankloop.service.ranking.model import Model, load_model
-from rankloop.service.ranking.pending import PendingRanking
 from rankloop.service.store import admin
 from rankloop.service.store.admin import Ranker
 from rankloop.service.store.database import Database

@@ -53,8 +53,8 @@ def create_served(
 ) -> Doors:
     """The application as it is served: behind its doors, with a lane of its own for what every user calls."""
     running = engine or Engine(settings or from_environment())
-    inner = FastPath(create_app(engine=running, on_loop=on_loop), running)
-    return Doors(Bodies(inner, running.settings.max_body_bytes), running)
+    inner = Bodies(create_app(engine=running, on_loop=on_loop), running.settings.max_body_bytes)
+    return Doors(FastPath(inner, running), running)
 
 
 def create_app(

@@ -11,10 +11,12 @@ from collections import Counter
 from typing import Any
 
 import msgspec
+from litestar import Request
 
 from rankloop.errors import InvalidInput
 from rankloop.service.engine import Engine
-from rankloop.service.errors import BadToken, ForeignOrigin, OverLimit, TooMany
+from rankloop.service.errors import BadToken, ForeignOrigin, OverLimit, TooMany, UnknownEncoding
+from rankloop.service.http.bodies import PACKED
 from rankloop.service.limits import Counts
 from rankloop.service.settings import listed
 from rankloop.service.store import NewEvent
@@ -33,10 +35,12 @@ def signed(engine: Engine, name: str, answer: bytes) -> bytes:
     return engine.keys.tokens.added(answer, 0.0 if live is None else live.row.spec.window_seconds)
 
 
-async def read(parts: Any) -> bytes:
-    """A body, as it comes in."""
+async def read(request: Request[Any, Any, Any]) -> bytes:
+    """The body, as it comes in. Not a packed one: a thousand bytes would be a million to read, for whoever asks."""
+    if request.scope.get(PACKED):
+        raise UnknownEncoding("a beacon is sent as it is; leave content-encoding out")
     body = bytearray()
-    async for part in parts:
+    async for part in request.stream():
         body += part
         if len(body) > MOST_BYTES:
             raise OverLimit(f"a beacon has at most {MOST_BYTES:,} bytes; send fewer events at a time")

@@ -9,6 +9,7 @@ from typing import Any
 from rankloop.service.errors import Malformed, OverLimit, UnknownEncoding
 
 LARGE = 64 * 2**10  # bytes; more is unpacked in a thread, so that others need not wait for it
+PACKED = "rankloop.packed"  # in the scope of a request whose body is
 _OF_PACKED = (b"content-encoding", b"content-length")  # headers that are not true of what was unpacked
 _GZIP = 16 + zlib.MAX_WBITS  # a gzip header, and nothing else
 
@@ -25,40 +26,44 @@ class Bodies:
             if scope["method"] == "HEAD":
                 scope, send = {**scope, "method": "GET"}, _headless(send)
             for name, value in scope["headers"]:
-                if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
-                    kept = [
-                        pair for pair in scope["headers"] if pair[0] not in (b"content-encoding", b"content-length")
-                    ]
-                    scope, receive = {**scope, "headers": kept}, self._unpacking(receive, value)
+                if name == b"content-encoding" and not _plain(value):
+                    kept = [pair for pair in scope["headers"] if pair[0] not in _OF_PACKED]
+                    scope = {**scope, "headers": kept, PACKED: True}
+                    receive = unpacking(receive, value, self._limit)
                     break
         await self.app(scope, receive, send)
 
-    def _unpacking(self, receive: Any, encoding: bytes) -> Any:
-        unpacked = False
 
-        async def read() -> Any:
-            nonlocal unpacked
-            if unpacked:
-                return await receive()
-            unpacked = True
-            name = encoding.decode("latin-1").strip().lower()
-            if name not in ("gzip", "x-gzip"):
-                raise UnknownEncoding(f"content-encoding is {name[:40]!r}; send the body as gzip, or as it is")
-            packed = await whole(receive, self._limit)
-            if len(packed) > LARGE:
-                body = await asyncio.to_thread(gunzip, packed, self._limit)
-            else:
-                body = gunzip(packed, self._limit)
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        return read
+def _plain(encoding: bytes) -> bool:
+    return encoding.strip().lower() in (b"", b"identity")
 
 
-async def whole(receive: Any, limit: int) -> bytes:
-    """The body of a request, in one piece."""
+def unpacking(receive: Any, encoding: bytes, limit: int) -> Any:
+    """What gives the body of a request as it was before it was packed."""
+    if _plain(encoding):
+        return receive
+    unpacked = False
+
+    async def read() -> Any:
+        nonlocal unpacked
+        if unpacked:
+            return await receive()
+        unpacked = True
+        name = encoding.decode("latin-1").strip().lower()
+        if name not in ("gzip", "x-gzip"):
+            raise UnknownEncoding(f"content-encoding is {name[:40]!r}; send the body as gzip, or as it is")
+        packed = await whole(receive, limit)
+        body = await asyncio.to_thread(gunzip, packed, limit) if len(packed) > LARGE else gunzip(packed, limit)
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return read
+
+
+async def whole(receive: Any, limit: int, first: Any = None) -> bytes:
+    """The body of a request, in one piece; its `first` part may have come already."""
     parts, size, more = [], 0, True
     while more:
-        message = await receive()
+        message, first = first or await receive(), None
         if message["type"] == "http.disconnect":
             raise Malformed("the request ended before its body did")
         part = message.get("body", b"")

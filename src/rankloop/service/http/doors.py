@@ -10,6 +10,7 @@ browsers are told so (CORS).
 
 from __future__ import annotations
 
+import time
 from functools import lru_cache
 from typing import Any
 
@@ -43,6 +44,7 @@ class Doors:
     def __init__(self, app: Any, engine: Engine) -> None:
         self.app, self.engine = app, engine
         self.log = RequestLog(engine.settings.slow_seconds)
+        self._slow = engine.settings.slow_seconds or float("inf")
         self._hosts, self._origins = listed(engine.settings.hosts), listed(engine.settings.origins)
         self._ours = lru_cache(64)(self._is_ours)  # callers name the same host every time; reading it takes 8 µs
 
@@ -60,10 +62,15 @@ class Doors:
                     parent = value
                 else:
                     sent = value
-        trace = Trace(sent, parent)
+        if sent is None and parent is None:
+            trace = Trace(time.perf_counter(), f"{tracing.numbers.own}-{tracing.numbers.next()}")
+        else:
+            trace = tracing.begun(sent, parent)
         tracing.current.set(trace)  # of this request's task only
         let_in = origin is not None and _text(origin) in self._origins
-        headers = safe_headers.of(trace, origin if let_in else None)
+        headers = [(b"x-request-id", trace.id.encode())]
+        if let_in or parent is not None:
+            headers = safe_headers.of(trace, origin if let_in else None)
         posted = scope["method"] == "POST"
 
         async def answered(message: Any) -> None:
@@ -91,7 +98,8 @@ class Doors:
         finally:
             for held in trace.held:
                 held.leave()
-            self.log.tell(scope["method"], scope["path"], trace)
+            if trace.status >= 400 or not trace.status or time.perf_counter() - trace.began > self._slow:
+                self.log.tell(scope["method"], scope["path"], trace)
 
     async def _answer(self, send: Any, status: int, headers: Headers, body: bytes) -> None:
         self.engine.metrics.count("http_requests_total", route="other", status=status)

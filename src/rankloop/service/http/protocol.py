@@ -18,7 +18,7 @@ from rankloop.service.descriptors import for_connections
 from rankloop.service.http import safe_headers
 from rankloop.service.http.errors import Failure, failure
 from rankloop.service.settings import Settings
-from rankloop.service.tracing import Trace
+from rankloop.service.tracing import begun
 
 MOST_HEADERS = 100  # a request; browsers send some twenty
 
@@ -117,7 +117,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         answering = self.cycle is not None and not self.cycle.response_complete
         if (answering and not self.cycle.response_started) if self._head else not answering:
-            trace = Trace()
+            trace = begun()
             trace.status, trace.error, why.problem.request_id = why.status, why.problem.error, trace.id
             body = msgspec.json.encode(why.problem)
             lines = (

@@ -6,6 +6,7 @@ Requests that went well are counted, not told: a line each would cost more than 
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from rankloop.service.tracing import Trace
 MOST = 50  # lines a second and process; whoever sends rubbish without end must not fill a disk with it
 _OFTEN = "/readyz"  # it says no for a while at every start, to someone who asks every second
 _USERS = "/v1/users/"  # what follows is someone's name
+_keys = re.compile(r"rl_[A-Za-z0-9_-]{16,}").sub  # put where it does not belong, by mistake
 logger = logging.getLogger("rankloop")
 
 
@@ -73,9 +75,9 @@ def level(status: int) -> int:
 def _written(path: str) -> str:
     """A path as it may stand in a line: in one line, not too long, without anyone's name.
 
-    >>> _written("/v1/users/ann"), _written("/a\\nINFO all is well")
-    ('/v1/users/…', '/a\\\\nINFO all is well')
+    >>> _written("/v1/users/ann"), _written("/a\\nINFO all is well"), _written("/rl_0123456789abcdefghij/rank")
+    ('/v1/users/…', '/a\\\\nINFO all is well', '/rl_…/rank')
     """
     if path.startswith(_USERS):
         return f"{_USERS}…"
-    return path[:200].encode("unicode_escape").decode("ascii")
+    return _keys("rl_…", path[:200].encode("unicode_escape").decode("ascii"))

@@ -76,6 +76,12 @@ class Outbox:
         finally:
             os.close(memory)
 
+    def look(self) -> None:
+        """Tell all that something was changed in the store."""
+        for end in self._ends:
+            with suppress(OSError):  # full: whoever does not read looks at the store by himself
+                end.send(b"look")
+
     def serve(self, wake: Callable[[], None], look: Callable[[], None], everything: Callable[[], None]) -> None:
         """Hear what those who rank have to say, in a thread."""
 
@@ -125,13 +131,16 @@ class Inbox:
         """Send everything, whole."""
         self._say(ALL)
 
-    def read(self, take: Callable[[Publication], bool]) -> None:
-        """Take what has come, if anything has."""
+    def read(self, take: Callable[[Publication], bool], look: Callable[[], object] = lambda: None) -> None:
+        """Take what has come, if anything has; `look` is called when something was changed in the store."""
         while True:
             try:
                 header, descriptors, _, _ = socket.recv_fds(self._end, LARGEST, 1)
             except BlockingIOError:
                 return
+            if not descriptors:
+                look()
+                continue
             fine, self._count = False, self._count + 1
             for memory in descriptors:
                 try:

@@ -43,19 +43,22 @@ class Learning:
         The store, the settings, the counts.
     publish
         Called with what was learned; False if it could not be passed on and the whole state should come next.
+    warming
+        Of a process that also ranks: kernels are compiled once for both.
     """
 
-    def __init__(self, process: Process, publish: Callable[[Publication], bool]) -> None:
+    def __init__(self, process: Process, publish: Callable[[Publication], bool], warming: WarmUp | None = None) -> None:
         self.process, self._publish = process, publish
         self.folds: dict[str, Fold] = {}
         self.wake = threading.Event()
+        self.on_change: Callable[[], None] = lambda: None  # told when a ranker was changed from here
         self.peers = False  # whether other machines rank from our snapshots
         self.watch = Watch(process)
         self.heartbeat = Heartbeat(process, self.watch)
         self.housekeeping = Housekeeping(self)
         self.notices = Notices(process, self.folds)
         self._loading = threading.RLock()
-        self._warming = WarmUp(self.folds)
+        self._warming = warming or WarmUp(self.folds)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rankloop-learning", daemon=True)
 
@@ -150,6 +153,7 @@ class Learning:
         try:
             if count_evidence.count(self.process, fold, head, force):
                 self.sync()
+                self.on_change()  # those who rank must not show for another second what users like less
         except StoreUnavailable as error:
             logger.warning("ranker %s: counting waits for the store: %s", fold.row.name, error)
         except Exception:

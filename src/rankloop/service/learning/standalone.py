@@ -42,7 +42,7 @@ def run(settings: Settings, ends: Sequence[socket.socket], slate: Slate, beat: C
     process.open()
     outbox = Outbox(ends)
     learning = Learning(process, outbox.publish)
-    learning.watch.slate = slate
+    learning.watch.slate, learning.on_change = slate, outbox.look
 
     def end(entry: Entry) -> None:
         learning.watch.take_down(entry)

@@ -56,7 +56,7 @@ def put(
             )
         return _wanted(engine, row, spec, knows or acknowledged)
 
-    return _change(engine, name, look)
+    return _change(engine, name, look, "put")
 
 
 def patch(
@@ -74,7 +74,7 @@ def patch(
             present = msgspec.structs.replace(present, parameters={})
         return _wanted(engine, row, msgspec.structs.replace(present, **told), knows or acknowledged)
 
-    return _change(engine, name, look)[0]
+    return _change(engine, name, look, "patch")[0]
 
 
 def _wanted(engine: Engine, row: admin.Ranker | None, spec: Spec, acknowledged: bool) -> _Wanted:
@@ -110,7 +110,7 @@ def _wanted(engine: Engine, row: admin.Ranker | None, spec: Spec, acknowledged: 
     return _Wanted(row, spec, state, anew=True, head=head)
 
 
-def _change(engine: Engine, name: str, look: Any) -> tuple[RankerStatus, bool]:
+def _change(engine: Engine, name: str, look: Any, action: str) -> tuple[RankerStatus, bool]:
     """Write down what `look` wants, and see that it is so from now on. Nobody waits for kernels: `ready` says it."""
 
     def change(connection: Connection, wanted: _Wanted) -> _Wanted | None:
@@ -132,9 +132,9 @@ def _change(engine: Engine, name: str, look: Any) -> tuple[RankerStatus, bool]:
     done = changed(engine, name, look, change)
     if done.before is None:
         terms = f"{done.spec.learner}, {len(done.spec.features)} features, exposure {done.spec.exposure}"
-        did("put", name, f"made ({terms})")
+        did(action, name, f"made ({terms})")
     elif told := revisions.difference(done.before.spec, done.spec):  # a deploy that sends the same has done nothing
-        did("put", name, f"changed ({told})")
+        did(action, name, f"changed ({told})")
     engine.load(name)
     engine.cycle()  # it is learned from now on rather than in a second
     return status(engine, name), done.before is None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rankloop.service.store.database import Connection, marks
-from rankloop.service.store.ids import new_id
+from rankloop.service.store.log import new_id
 
 COMMAND = "(command line)"  # who, where someone changed the store itself
 ITSELF = "(rankloop)"  # who, where nobody did

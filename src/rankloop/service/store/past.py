@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from rankloop.service.store.database import Connection, marks
-from rankloop.service.store.ids import new_id
+from rankloop.service.store.log import new_id
 from rankloop.service.wire.calls import RankAnswer, RankedItem
 
 PORTION = 500  # keys asked for at a time: databases bound the parameters of a statement

@@ -10,27 +10,89 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rankloop.errors import RankloopError
 from rankloop.service.errors import StoreSlow, StoreUnavailable
 from rankloop.service.store import log
 from rankloop.service.store.database import Connection, Contended, Database, Retryable
 from rankloop.service.store.log import NewEvent, NewImpression, Receipts, Stored
-from rankloop.service.store.writes import Write, tell
 
 T = TypeVar("T")
 BATCH = 256  # requests a commit at most
 PAUSE = 0.02  # seconds between tries
-PATIENCE = 3.0  # seconds for which a lost connection or a lock is tried again; feedback waits a little longer
+PATIENCE = 3.0  # seconds of trouble for which everyone waits; feedback has a little more
 TEND_EVERY = 0.25  # seconds between looks at what the database wants seen to
 MOST = 4096  # writes that may wait
+KEPT = 100_000  # commits that nobody has counted yet
 MOST_BYTES = 64 * 2**20  # what they may hold together
+OVERHEAD = 1024  # bytes that a write takes beside what it carries
+
+
+class Write(Generic[T]):
+    """Something to write, and the future that tells when it is done: of threads, or of an event loop."""
+
+    def __init__(self, kind: str, payload: Any, loop: asyncio.AbstractEventLoop | None = None, size: int = 0) -> None:
+        self.kind, self.payload, self.loop, self.size = kind, payload, loop, size + OVERHEAD
+        self.future: Future[T] = _NOBODY if loop else Future()
+        self.waiter: asyncio.Future[T] | None = loop.create_future() if loop else None
+        self.begun = False  # the writer has it
+        self.abandoned = False  # whoever waited has gone: do not write, or take it back
+
+    @property
+    def hasty(self) -> bool:
+        """Whether somebody looks at a page that is not there yet: a list, or what one needs, but not feedback."""
+        return self.kind == "impression" or (self.kind == "work" and self.loop is not None)
+
+    async def done(self, timeout: float | None = None) -> T:
+        """Wait for it in the event loop it was made for; TimeoutError after `timeout` seconds."""
+        assert self.loop is not None
+        assert self.waiter is not None
+        watch = None if timeout is None else self.loop.call_later(timeout, _settle, self.waiter, None, TimeoutError())
+        try:
+            return await self.waiter
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+
+_NOBODY: Future[Any] = Future()
+
+
+def _settle(waiter: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if waiter.done():
+        return
+    if error is None:
+        waiter.set_result(result)
+    else:
+        waiter.set_exception(error)
+
+
+def _settle_all(settled: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
+    for waiter, result, error in settled:
+        _settle(waiter, result, error)
+
+
+def tell(writes: Sequence[Write[Any]], results: Sequence[Any], error: BaseException | None = None) -> None:
+    """Tell everyone who waits; an event loop is woken once for all of its own."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
+    for write, result in zip(writes, results, strict=True):
+        if write.loop is not None and write.waiter is not None:
+            by_loop.setdefault(write.loop, []).append((write.waiter, result, error))
+        elif error is None:
+            write.future.set_result(result)
+        else:
+            write.future.set_exception(error)
+    for loop, settled in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+            loop.call_soon_threadsafe(_settle_all, settled)
 
 
 class Writer:
@@ -42,30 +104,35 @@ class Writer:
         Where to.
     kinds
         Learner name -> "clicks" or "grades".
-    on_commit
-        Called after a commit with (writes in it, seconds it took).
     on_error
         Called with a word for each failure of the store; what a caller is refused for is none.
     clock
         Time of day, in seconds; tests move it.
     all_durable
         Whether an impression, too, is on the disk before it is answered. Everything else always is.
+    stalled_after
+        Seconds after which a commit that does not end, or does not succeed, shows that the store is away: impressions,
+        and what else an event loop waits for, are refused at once then, except for one that finds out whether it is
+        back. So lists are late once, not for as long as that lasts.
     """
 
     def __init__(
         self,
         database: Database,
         kinds: dict[str, str],
-        on_commit: Callable[[int, float], None] = lambda _count, _seconds: None,
         on_error: Callable[[str], None] = lambda _kind: None,
         clock: Callable[[], float] = time.time,
         all_durable: bool = True,
+        stalled_after: float = math.inf,
     ) -> None:
         self.database, self.kinds, self.clock, self.all_durable = database, kinds, clock, all_durable
-        self._on_commit, self._on_error = on_commit, on_error
+        self._on_error = on_error
+        self.commits: deque[tuple[int, float]] = deque(maxlen=KEPT)  # (writes, seconds), for whoever counts them
         self._queue: queue.SimpleQueue[Write[Any] | None] = queue.SimpleQueue()
         self._waiting, self._bytes, self._counting = 0, 0, threading.Lock()
         self._connection: Connection | None = None
+        self._stalled_after, self._since = stalled_after, math.inf  # when the commit under way began, monotonic
+        self._trouble = math.inf  # since when nothing could be written, monotonic
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rankloop-writer", daemon=True)
         self._thread.start()
@@ -113,6 +180,9 @@ class Writer:
         if self._closing.is_set():
             tell([write], [None], StoreUnavailable("the service is stopping; send it again to one that runs"))
             return write
+        if self._waiting and write.hasty and time.monotonic() - min(self._since, self._trouble) > self._stalled_after:
+            tell([write], [None], StoreUnavailable("the store does not answer; try again"))
+            return write
         with self._counting:  # without a bound a store that hangs would fill the memory
             full = self._waiting >= MOST or self._bytes + write.size > MOST_BYTES
             if not full:
@@ -143,7 +213,9 @@ class Writer:
                     batch.append(self._queue.get_nowait())
             last = None in batch
             writes = [write for write in batch if write is not None]
+            self._since = time.monotonic()
             self._write([write for write in writes if not write.abandoned])
+            self._since = math.inf
             with self._counting:
                 self._waiting -= len(writes)
                 self._bytes -= sum(write.size for write in writes)
@@ -159,17 +231,21 @@ class Writer:
             self._commit([write for write in writes if write.kind != "impression"], durable=True)
 
     def _commit(self, writes: list[Write[Any]], durable: bool) -> None:
-        start, since = time.perf_counter(), time.monotonic()
+        start = time.perf_counter()
         while writes:
             try:
                 results = self._try(writes, durable)
+                self._trouble = math.inf
                 break
             except Retryable as error:
                 if not isinstance(error, Contended):
                     self._on_error("passing")
                     self._disconnect()
+                # Counted from the first failure on, over all batches: once it is clear that the store is away, nobody
+                # waits for it any more, and everyone who asks is one more try.
+                self._trouble = min(self._trouble, time.monotonic())
                 writes = [write for write in writes if not write.abandoned]
-                if time.monotonic() - since > PATIENCE:
+                if time.monotonic() - self._trouble > PATIENCE:
                     return _fail(writes, StoreUnavailable(f"the store cannot be reached ({error}); try again"))
                 time.sleep(PAUSE)
             except StoreUnavailable as error:
@@ -188,7 +264,7 @@ class Writer:
                     self._commit([write], durable)
                 return None
         if writes:
-            self._on_commit(len(writes), time.perf_counter() - start)
+            self.commits.append((len(writes), time.perf_counter() - start))
             tell(writes, results)
             self._take_back([write.payload.id for write in writes if write.abandoned and write.kind == "impression"])
         return None

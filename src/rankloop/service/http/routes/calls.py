@@ -59,7 +59,7 @@ async def feedback(request: Request[Any, Any, Any]) -> Response[bytes]:
     tags=["feedback"],
     summary="Report clicks from a browser",
     security=[{}],
-    responses={200: ResponseSpec(FeedbackAnswer, generate_examples=False), **problems(400, 413, 422)},
+    responses={200: ResponseSpec(FeedbackAnswer, generate_examples=False), **problems(400, 413, 415, 422)},
 )
 async def beacon(request: Request[Any, Any, Any]) -> Response[bytes]:
     """Without a key: with the `token` that came with a list, on that list, clicks only, until its window ends.
@@ -68,4 +68,4 @@ async def beacon(request: Request[Any, Any, Any]) -> Response[bytes]:
     """
     taker: beacons.Beacons = request.app.state.beacons
     taker.check(request.headers.get("origin"))
-    return Response(await taker.take(await beacons.read(request.stream())), media_type=MediaType.JSON)
+    return Response(await taker.take(await beacons.read(request)), media_type=MediaType.JSON)
