@@ -57,6 +57,13 @@ class Ends:
         self.inboxes[i].read(take)
         return found
 
+    def known(self, i: int, read: int) -> None:
+        """Wait until the sender knows that so many were read."""
+        end = time.monotonic() + 60
+        while self.outbox._read[i] != read:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+
     def hears(self, *words: str) -> None:
         end = time.monotonic() + 60
         while self.heard != list(words):
@@ -89,7 +96,7 @@ def test_what_is_sent_holds_no_descriptors() -> None:
         assert ends.outbox.publish(news(t))
         for i in (0, 1):
             same(news(t), ends.read(i)[0])
-        time.sleep(0.002)
+            ends.known(i, t + 1)
     assert opened() <= before + 1
 
 
@@ -100,10 +107,10 @@ def test_one_who_does_not_read_costs_the_others_nothing() -> None:
     for t in range(20):
         sent.append(ends.outbox.publish(news(t)))
         assert len(ends.read(0)) == 1
-        time.sleep(0.002)  # until it is known that it was read
+        ends.known(0, t + 1)
     assert sent == [True] * UNREAD + [False] * (20 - UNREAD)
     assert [one.learned for one in ends.read(1)] == list(range(UNREAD))
-    time.sleep(0.05)
+    ends.known(1, UNREAD)
     assert ends.outbox.publish(news(99))
     assert [one.learned for one in ends.read(1)] == [99]
 
@@ -128,7 +135,7 @@ def test_a_new_one_at_an_old_end_begins_anew() -> None:
     ends.inboxes[0].hello()
     ends.hears("all")
     assert len(ends.read(0)) == UNREAD
-    time.sleep(0.05)
+    ends.known(0, UNREAD)
     for t in range(UNREAD):
         ends.outbox.publish(news(50 + t))
     assert [one.learned for one in ends.read(0)] == [50 + t for t in range(UNREAD)]
