@@ -11,7 +11,7 @@ from rankloop.service.settings import Settings
 from rankloop.service.store import Writer, keys, open_database, schema
 from rankloop.service.store.log import Closing, new_id
 from rankloop.service.telemetry.history import History
-from rankloop.service.telemetry.metrics import Metrics, process_memory
+from rankloop.service.telemetry.metrics import Metrics, process_files, process_memory
 from rankloop.service.telemetry.position_counts import PositionCounts
 
 
@@ -74,6 +74,9 @@ class Process:
             self.metrics.observe("store_commit_seconds", seconds)
             self.metrics.observe("store_batch_size", count)
         self.metrics.gauge("process_resident_memory_bytes", process_memory())
+        files = process_files()
+        if files is not None:
+            self.metrics.gauge("process_open_fds", files)
         return self.metrics.report()
 
     def _store_error(self, kind: str) -> None:
