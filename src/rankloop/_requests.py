@@ -1,85 +1,33 @@
 """What the clients do, without a network: every method once, as steps that say what to send and how long to wait.
 
-`rankloop.client` carries the steps out, blocking or async. What fails on the way is tried again with growing, random
-pauses. That is safe: a request to rank carries a request_id and an event an event_id, made before the first try, so
-whatever arrives twice counts once.
+`rankloop.client` carries the steps out, blocking or async. What fails on the way is tried again (`_exchange`). That is
+safe: a request to rank carries a request_id and an event an event_id, made before the first try, so whatever arrives
+twice counts once.
 """
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Generator, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 from uuid import uuid4
 
 import msgspec
 
 from rankloop import _sending
-from rankloop._addresses import checked_url, ranker_path, retry_after, segment
+from rankloop._addresses import ranker_path, segment
+from rankloop._exchange import Call, Exchange, ServiceUnavailable, Steps
 from rankloop._sending import as_event, converted, ids_of
-from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.service.wire.audit import Change
-from rankloop.service.wire.basics import Problem
 from rankloop.service.wire.calls import Candidate, FeedbackAnswer, FeedbackEvent, RankAnswer, Receipt
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
 from rankloop.service.wire.rankers import Erased, Generation, RankerStatus, Spec, VersionInfo, VersionRequest
 from rankloop.service.wire.watch import Movement, Series, ShownList, Weights
 from rankloop.types import Candidates
 
-FIRST_PAUSE = 0.1  # seconds; the pause before try n is drawn from 0 … FIRST_PAUSE * 2**n
-LONGEST_PAUSE = 5.0  # also of what a Retry-After may ask for
-_jitter = random.Random()  # its own: a program that seeds the global one shall not see it move
-PASSING = (429, 502, 503, 504)  # too much at a time, or nobody is at home just now
-UNTOUCHED = (429, 503)  # those that say that nothing was done
 
-T = TypeVar("T")
-
-
-class ServiceError(RankloopError):
-    """The service said no. `status` is HTTP's, `error` a word for programs, `message` the sentence for people, and by
-    `request_id` the service's log has more."""
-
-    def __init__(self, text: str, status: int = 0, error: str = "", message: str = "", request_id: str = "") -> None:
-        super().__init__(text)
-        self.status, self.error, self.message, self.request_id = status, error, message or text, request_id
-
-
-class ServiceUnavailable(ServiceError):
-    """No try got through. `status` is 429, 502, 503 or 504, or 0 if no answer came at all."""
-
-
-class Call(NamedTuple):
-    """A request as data."""
-
-    method: str
-    path: str
-    body: bytes | None = None
-    repeatable: bool = True  # False: a second one may do more, so it is sent again only if the first did nothing
-    done: int = -1  # the status which says, on a further try, that an earlier one was carried out
-    if_match: str | None = None  # the header of that name
-
-
-class Reply(NamedTuple):
-    """What came back; status 0 if nothing did, then `lost` says why."""
-
-    status: int
-    body: bytes = b""
-    retry_after: str = ""
-    lost: str = ""
-    arrived: bool = True  # False: the service has never seen the request
-
-
-Steps: TypeAlias = Generator["Call | float", "Reply | None", T]  # a float is a pause in seconds
-
-
-class Requests:
+class Requests(Exchange):
     """What both clients do, as steps."""
-
-    def __init__(self, url: str, retries: int) -> None:
-        self.url, self.retries = checked_url(url), retries
-        if not isinstance(retries, int) or retries < 0:
-            raise InvalidParameter(f"retries is {retries!r}; it must be a whole number of at least 0")
 
     def put_ranker(
         self,
@@ -108,7 +56,7 @@ class Requests:
         given = msgspec.structs.asdict(spec) if isinstance(spec, Spec) else dict(spec or {})
         whole = converted({**given, **settings}, Spec, f"the spec of ranker {name!r}")
         path = ranker_path(name) + "?acknowledge_demotion=true" * acknowledge_demotion
-        status = yield from self._ask(RankerStatus, "PUT", path, whole, if_match=if_match)
+        status = yield from self.ask(RankerStatus, "PUT", path, whole, if_match=if_match)
         return (yield from self.wait_warm(name)) if wait and not status.ready else status
 
     def patch_ranker(
@@ -121,7 +69,7 @@ class Requests:
         whole = converted(changes, Spec, f"the change of ranker {name!r}")
         path = ranker_path(name) + "?acknowledge_demotion=true" * acknowledge_demotion
         body = {field: getattr(whole, field) for field in changes}
-        return (yield from self._ask(RankerStatus, "PATCH", path, body, if_match=if_match))
+        return (yield from self.ask(RankerStatus, "PATCH", path, body, if_match=if_match))
 
     def wait_warm(self, name: str, seconds: float = 300.0) -> Steps[RankerStatus]:
         """Wait until a ranker's kernels are compiled in the process that answers, so that its own lists are shown."""
@@ -138,15 +86,15 @@ class Requests:
 
     def ranker(self, name: str) -> Steps[RankerStatus]:
         """A ranker as it stands."""
-        return (yield from self._ask(RankerStatus, "GET", ranker_path(name)))
+        return (yield from self.ask(RankerStatus, "GET", ranker_path(name)))
 
     def rankers(self) -> Steps[list[RankerStatus]]:
         """All rankers."""
-        return (yield from self._ask(list[RankerStatus], "GET", "/v1/rankers"))
+        return (yield from self.ask(list[RankerStatus], "GET", "/v1/rankers"))
 
     def delete_ranker(self, name: str) -> Steps[None]:
         """Delete a ranker and all that it learned."""
-        yield from self._exchange(Call("DELETE", ranker_path(name), done=404))
+        yield from self.exchange(Call("DELETE", ranker_path(name), done=404))
 
     def rank(
         self,
@@ -193,7 +141,7 @@ class Requests:
         head = {"query": query, "k": k, "request_id": request_id or uuid4().hex, "user": user, "token": token}
         request = _sending.request(candidates, ids, features, **head)
         path = f"{ranker_path(name)}/rank" + ("?explain=true" if explain else "")
-        return (yield from self._ask(RankAnswer, "POST", path, request))
+        return (yield from self.ask(RankAnswer, "POST", path, request))
 
     def feedback(
         self, events: FeedbackEvent | Mapping[str, Any] | Iterable[FeedbackEvent | Mapping[str, Any]]
@@ -206,7 +154,7 @@ class Requests:
         if not many:
             return FeedbackAnswer([], {})
         ready = [as_event(event, f"event {i}") for i, event in enumerate(many)]
-        return (yield from self._ask(FeedbackAnswer, "POST", "/v1/feedback", ready))
+        return (yield from self.ask(FeedbackAnswer, "POST", "/v1/feedback", ready))
 
     def click(
         self, answer: RankAnswer | str, clicked: Iterable[Any] = (), *, final: bool = True, event_id: str | None = None
@@ -238,32 +186,32 @@ class Requests:
     def series(self, name: str, seconds: int = 900, step: int | None = None) -> Steps[Series]:
         """How a ranker has fared in the last `seconds`: clicks, exploration, lag and the like, in steps of time."""
         path = f"{ranker_path(name)}/series?seconds={int(seconds)}" + (f"&step={int(step)}" if step else "")
-        return (yield from self._ask(Series, "GET", path))
+        return (yield from self.ask(Series, "GET", path))
 
     def impressions(self, name: str, limit: int = 20) -> Steps[list[ShownList]]:
         """The latest lists, the newest first, with what was tried in them and what was clicked."""
-        return (yield from self._ask(list[ShownList], "GET", f"{ranker_path(name)}/impressions?limit={int(limit)}"))
+        return (yield from self.ask(list[ShownList], "GET", f"{ranker_path(name)}/impressions?limit={int(limit)}"))
 
     def weights(self, name: str, limit: int = 30) -> Steps[Weights]:
         """What a linear ranker thinks of its features, the largest weights first."""
-        return (yield from self._ask(Weights, "GET", f"{ranker_path(name)}/weights?limit={int(limit)}"))
+        return (yield from self.ask(Weights, "GET", f"{ranker_path(name)}/weights?limit={int(limit)}"))
 
     def movement(self, name: str, limit: int = 100) -> Steps[Movement]:
         """How far a ranker has moved from your order over its latest lists, what it remembers, what it has noticed."""
-        return (yield from self._ask(Movement, "GET", f"{ranker_path(name)}/movement?limit={int(limit)}"))
+        return (yield from self.ask(Movement, "GET", f"{ranker_path(name)}/movement?limit={int(limit)}"))
 
     def versions(self, name: str) -> Steps[list[VersionInfo]]:
         """The versions that were kept."""
-        return (yield from self._ask(list[VersionInfo], "GET", f"{ranker_path(name)}/versions"))
+        return (yield from self.ask(list[VersionInfo], "GET", f"{ranker_path(name)}/versions"))
 
     def keep_version(self, name: str, note: str = "") -> Steps[VersionInfo]:
         """Keep what was learned so far as a version that never changes."""
         body = VersionRequest(note=note)
-        return (yield from self._ask(VersionInfo, "POST", f"{ranker_path(name)}/versions", body, repeatable=False))
+        return (yield from self.ask(VersionInfo, "POST", f"{ranker_path(name)}/versions", body, repeatable=False))
 
     def lineage(self, name: str) -> Steps[list[Generation]]:
         """Where what a ranker knows comes from: its resets and rollbacks, the newest first."""
-        return (yield from self._ask(list[Generation], "GET", f"{ranker_path(name)}/lineage"))
+        return (yield from self.ask(list[Generation], "GET", f"{ranker_path(name)}/lineage"))
 
     def promote(
         self,
@@ -313,28 +261,28 @@ class Requests:
             As in `ExperimentRequest`: mixing, exposure, alpha, effect, note.
         """
         body = converted({"against": against, "share": share, **terms}, ExperimentRequest, "the experiment")
-        return (yield from self._ask(Experiment, "POST", f"{ranker_path(name)}/experiments", body, repeatable=False))
+        return (yield from self.ask(Experiment, "POST", f"{ranker_path(name)}/experiments", body, repeatable=False))
 
     def experiments(self, name: str) -> Steps[list[Experiment]]:
         """The experiments and guardrails of a ranker, the newest first."""
-        return (yield from self._ask(list[Experiment], "GET", f"{ranker_path(name)}/experiments"))
+        return (yield from self.ask(list[Experiment], "GET", f"{ranker_path(name)}/experiments"))
 
     def experiment(self, name: str, number: int) -> Steps[Experiment]:
         """How an experiment stands; look as often as you like."""
-        return (yield from self._ask(Experiment, "GET", f"{ranker_path(name)}/experiments/{int(number)}"))
+        return (yield from self.ask(Experiment, "GET", f"{ranker_path(name)}/experiments/{int(number)}"))
 
     def stop_experiment(self, name: str, number: int) -> Steps[Experiment]:
         """End an experiment; it keeps what it has found."""
-        return (yield from self._ask(Experiment, "POST", f"{ranker_path(name)}/experiments/{int(number)}/stop"))
+        return (yield from self.ask(Experiment, "POST", f"{ranker_path(name)}/experiments/{int(number)}/stop"))
 
     def erase_user(self, user: str) -> Steps[Erased]:
         """Delete what is stored of a user. After a retry the counts are those of the last try."""
-        return (yield from self._ask(Erased, "DELETE", f"/v1/users/{segment('user', user)}"))
+        return (yield from self.ask(Erased, "DELETE", f"/v1/users/{segment('user', user)}"))
 
     def audit(self, limit: int = 100, ranker: str | None = None) -> Steps[list[Change]]:
         """Who changed what, the newest first; of one ranker if it is given."""
         path = f"/v1/audit?limit={int(limit)}" + ("" if ranker is None else f"&ranker={segment('ranker', ranker)}")
-        return (yield from self._ask(list[Change], "GET", path))
+        return (yield from self.ask(list[Change], "GET", path))
 
     def ready(self) -> Steps[bool]:
         """Whether the service takes requests now. Asks once: no answer is an answer."""
@@ -355,63 +303,9 @@ class Requests:
 
     def metrics(self) -> Steps[str]:
         """The service's metrics, in Prometheus' text format."""
-        return (yield from self._exchange(Call("GET", "/metrics"))).body.decode()
+        return (yield from self.exchange(Call("GET", "/metrics"))).body.decode()
 
     def _change(
         self, name: str, what: str, body: Any = None, repeatable: bool = True, if_match: str | None = None
     ) -> Steps[RankerStatus]:
-        return (yield from self._ask(RankerStatus, "POST", f"{ranker_path(name)}/{what}", body, repeatable, if_match))
-
-    def _ask(
-        self,
-        answer: type[T],
-        method: str,
-        path: str,
-        body: Any = None,
-        repeatable: bool = True,
-        if_match: str | None = None,
-    ) -> Steps[T]:
-        """Send and read the answer as a struct. With `if_match` a second try would meet what the first has changed."""
-        data = None if body is None else msgspec.json.encode(body)
-        reply = yield from self._exchange(Call(method, path, data, repeatable and if_match is None, if_match=if_match))
-        try:
-            return msgspec.json.decode(reply.body, type=answer)
-        except msgspec.DecodeError as error:
-            text = f"{method} {self.url}{path}: an answer that is not rankloop's ({error}); check the url and versions"
-            raise ServiceError(text, reply.status, "strange-answer") from None
-
-    def _exchange(self, call: Call) -> Steps[Reply]:
-        """Send, again if need be, until there is an answer to return or an error to raise."""
-        for n in range(self.retries + 1):
-            reply = (yield call) or Reply(0)
-            if 200 <= reply.status < 300 or (n and reply.status == call.done):
-                return reply
-            if reply.status and reply.status not in PASSING:
-                raise self._refusal(call, reply)
-            if n == self.retries or not (call.repeatable or reply.status in UNTOUCHED or not reply.arrived):
-                break
-            asked = retry_after(reply.retry_after)
-            yield min(asked, LONGEST_PAUSE) + _jitter.uniform(0.0, min(FIRST_PAUSE * 2**n, LONGEST_PAUSE))
-        problem = _problem(reply)
-        why = f"{reply.status} {problem.message}".strip() if reply.status else reply.lost
-        tries = f"{n + 1} tries" if n else "1 try"
-        remedy = "is the service started, and is this its url?" if not reply.status else "try again later"
-        if not call.repeatable and reply.arrived and reply.status not in UNTOUCHED:
-            remedy = "it may have been carried out: look before you send it again"
-        text = f"{call.method} {self.url}{call.path}: {why} ({tries}); {remedy}"
-        raise ServiceUnavailable(text, reply.status, problem.error or "no-answer", problem.message, problem.request_id)
-
-    def _refusal(self, call: Call, reply: Reply) -> ServiceError:
-        problem = _problem(reply)
-        said = problem.message or "no reason given; is this the url of a rankloop service?"
-        remedy = "; give the service's key: Client(url, key=...)" if reply.status in (401, 403) else ""
-        text = f"{call.method} {self.url}{call.path}: {reply.status} {problem.error}".rstrip() + f": {said}{remedy}"
-        return ServiceError(text, reply.status, problem.error or f"http-{reply.status}", said, problem.request_id)
-
-
-def _problem(reply: Reply) -> Problem:
-    """What the service says is wrong; empty if it does not say it in rankloop's way."""
-    try:
-        return msgspec.json.decode(reply.body, type=Problem)
-    except msgspec.DecodeError:
-        return Problem("", "")
+        return (yield from self.ask(RankerStatus, "POST", f"{ranker_path(name)}/{what}", body, repeatable, if_match))

@@ -16,7 +16,8 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from rankloop._requests import Call, Reply, Requests, ServiceError, ServiceUnavailable, Steps
+from rankloop._exchange import Call, Reply, ServiceError, ServiceUnavailable, Steps
+from rankloop._requests import Requests
 from rankloop.errors import InvalidParameter
 
 __all__ = ["AsyncClient", "Client", "ServiceError", "ServiceUnavailable"]

@@ -128,7 +128,8 @@ class Service:
 
     def state(self, name: str) -> bytes:
         """What the ranker has learned, as it would be stored."""
-        return model_of(self.engine.rankers[name]).state()[1]
+        assert self.engine.learning is not None
+        return self.engine.learning.folds[name].state()[1]
 
     def snapshot(self, name: str) -> bytes:
         """What is stored of it."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import _requests
+from rankloop import _exchange, _requests
 from rankloop.client import AsyncClient, Client, ServiceError, ServiceUnavailable
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopError
 from rankloop.service.wire.calls import Candidate, FeedbackEvent, RankAnswer
@@ -70,7 +70,7 @@ AWAY = Said(503, {"error": "draining", "message": "the service is going down"})
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_requests, "FIRST_PAUSE", 0.005)
+    monkeypatch.setattr(_exchange, "FIRST_PAUSE", 0.005)
 
 
 @pytest.fixture(params=["blocking", "async"])
@@ -160,19 +160,19 @@ def test_retry_after_is_honoured_up_to_a_limit(go: Go, monkeypatch: pytest.Monke
         return time.monotonic() - begin
 
     assert 0.3 <= took("0.3") < PATIENCE
-    monkeypatch.setattr(_requests, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(_exchange, "LONGEST_PAUSE", 0.05)
     assert took("3600") < PATIENCE
 
 
 def test_pauses_grow_and_are_random(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_requests, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(_exchange, "FIRST_PAUSE", 0.1)
 
-    def walk(steps: _requests.Steps[Any]) -> None:
+    def walk(steps: _exchange.Steps[Any]) -> None:
         step = next(steps)
         while True:
             if isinstance(step, float):
                 pauses.append(step)
-            step = steps.send(_requests.Reply(503) if isinstance(step, _requests.Call) else None)
+            step = steps.send(_exchange.Reply(503) if isinstance(step, _exchange.Call) else None)
 
     pauses: list[float] = []
     for _ in range(40):

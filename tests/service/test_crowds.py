@@ -21,15 +21,16 @@ ASK = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 def beats(store: Path) -> int:
     with contextlib.closing(sqlite3.connect(store)) as connection:
-        ((beat,),) = connection.execute("SELECT beat FROM leases").fetchall()
-        return int(beat)
+        found = connection.execute("SELECT beat FROM leases").fetchall()
+        return int(found[0][0]) if found else 0
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux takes descriptors from a running process")
 def test_a_crowd_does_not_take_the_lease_away(tmp_path: Path, start_service: Callable[..., Service]) -> None:
     store = tmp_path / "store.db"
-    service = start_service(store=store, lease_seconds=1, max_connections=10)
+    service = start_service(store=store, lease_seconds=1, max_connections=10, learn_in="thread")
     service.put_ranker("shop", learner="base", parameters={}, features=[])
+    wait_for(lambda: beats(store) > 0, "the lease to be taken")
     room = sum(1 for _ in Path(f"/proc/{service.pid}/fd").iterdir()) + 24
     resource.prlimit(service.pid, resource.RLIMIT_NOFILE, (room, room))
     with contextlib.ExitStack() as stack:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from rankloop.service.store import Outcome
 from rankloop.service.store.admin import Ranker
 from rankloop.service.wire.rankers import Spec
 from rankloop.types import Array, Candidates, FeedbackKind, Impression
+from tests.service.app_fixtures import Service, names, teach, until
 
 ROW = Ranker("shop", Spec(), 0.0, 0, 0, 0, True, None)
 
@@ -113,3 +115,22 @@ def test_what_cannot_be_learned_is_passed_over_once() -> None:
     with pytest.raises(RankloopError, match="gap"):
         fold.learn(outcome(9))
     assert fold.learned == 5
+
+
+def test_a_large_state_is_saved_in_parts_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankloop.service.learning.learning.LARGE", 100)
+    monkeypatch.setattr("rankloop.service.learning.learning.PART", 64)
+    with Service(tmp_path / "a.db", snapshot_seconds=0.01) as one:
+        one.ready().put("shop", learner="pairrank", features=names(3), exposure="full")
+        teach(one, "shop", 20)
+        until(lambda: one.status("shop")["snapshot_at"] == 20, "a snapshot")
+        before = one.state("shop")
+
+        def kept() -> list[tuple[int, bool]]:
+            rows = one.engine.database.read(lambda c: c.rows("SELECT seq, COUNT(*) FROM snapshot_parts GROUP BY seq"))
+            return [(int(seq), count > 5) for seq, count in rows]
+
+        until(lambda: kept() == [(20, True)], "only those of the last one to be left")
+    with Service(tmp_path / "a.db") as again:
+        again.ready()
+        assert again.state("shop") == before

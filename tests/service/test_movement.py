@@ -161,7 +161,7 @@ def test_drift_is_told_to_who_asks_who_scrapes_and_who_reads_the_log(
 
 
 def test_a_learner_that_is_busy_or_fails_spoils_nothing(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    service.put("trouble", **SPEC)
+    service.put("trouble", **{**SPEC, "learner": "hybrid"})  # which changes under those who rank: by parts
     teach(service, "trouble", 2)
     model = model_of(service.engine.rankers["trouble"])
     with model.looked_at():

@@ -296,17 +296,22 @@ def test_requests_that_waited_too_long_for_a_thread_do_not_count_as_hanging(
     odd.put("crowd", learner="hangs", exposure="full", timeout_ms=100.0)
     until(lambda: not odd.rank("crowd", items(3))["fallback"])
     live = odd.engine.rankers["crowd"]
-    busy = threading.Event()
-    others = [
-        threading.Thread(target=lambda: asyncio.run(live.pool.run(lambda: busy.wait(PATIENCE), PATIENCE)))
-        for _ in range(THREADS)
-    ]
+    busy, begun = threading.Event(), threading.Barrier(THREADS + 1)
+
+    def keep_busy() -> None:
+        begun.wait(PATIENCE)
+        busy.wait(PATIENCE)
+
+    others = [threading.Thread(target=lambda: asyncio.run(live.pool.run(keep_busy, PATIENCE))) for _ in range(THREADS)]
 
     def ask() -> None:
         assert odd.rank("crowd", items(3))["reason"] == "timeout"
 
     threads = [threading.Thread(target=ask) for _ in range(12)]
-    for thread in others + threads:
+    for thread in others:
+        thread.start()
+    begun.wait(PATIENCE)
+    for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()

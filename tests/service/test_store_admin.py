@@ -34,6 +34,31 @@ def test_snapshots_only_go_forward(shop: Store) -> None:
     assert shop.see(admin.snapshot, "nobody") is None
 
 
+def test_a_large_state_is_kept_in_parts(shop: Store) -> None:
+    """It is a snapshot once all of them are there; those of older ones go, those of one under way stay."""
+    first = shop.row().generation
+
+    def save(seq: int, *parts: bytes) -> bool:
+        for number, part in enumerate(parts):
+            shop.do(admin.save_part, "shop", first, seq, number, part)
+        return shop.do(admin.save_snapshot, "shop", first, seq, b"", shop.now, len(parts))
+
+    assert save(5, b"fi", b"ve")
+    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(5, first, b"five")
+    shop.do(admin.save_part, "shop", first, 9, 0, b"un")
+    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(5, first, b"five")
+    assert shop.do(admin.drop_parts, "shop", 10) == 0
+    assert save(7, b"se", b"v", b"en")
+    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(7, first, b"seven")
+    assert [shop.do(admin.drop_parts, "shop", 1) for _ in range(3)] == [1, 1, 0]
+    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(7, first, b"seven")
+    shop.do(admin.replace_state, "shop", b"small again", shop.now, reset=False)
+    assert shop.do(admin.drop_parts, "shop", 10) == 4
+    found = shop.see(admin.snapshot, "shop")
+    assert found is not None
+    assert found.state == b"small again"
+
+
 def test_a_learner_that_was_rolled_back_behind_its_back_saves_nothing(shop: Store) -> None:
     for i in range(3):
         shop.send(ev(f"e{i}", shop.show(), ["a"], final=True))

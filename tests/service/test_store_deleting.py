@@ -85,4 +85,4 @@ def test_batches_shrink_until_they_are_short(shop: Store) -> None:
         return limit
 
     sum(in_batches(shop.writer, slow))
-    assert asked[:4] == [50, 25, 12, 6]
+    assert asked[:4] == [200, 100, 50, 50]

@@ -250,7 +250,7 @@ def test_bubblerank_tells_which_neighbours_it_tried(service: Service) -> None:
 
 
 def test_a_learner_that_is_busy_keeps_nobody_waiting_who_only_looks(service: Service) -> None:
-    service.put("busy", **SPEC)
+    service.put("busy", **{**SPEC, "learner": "hybrid"})  # which changes under those who rank: by parts
     teach(service, "busy", 5)
     begin = time.monotonic()
     with model_of(service.engine.rankers["busy"]).looked_at():

@@ -50,7 +50,7 @@ def serve(
     store
         A file for SQLite (rankloop.db if not given), or a postgresql:// URL that several machines may share.
     workers
-        Processes that rank, sharing the port; one of them learns each ranker.
+        Processes that rank, sharing the port; one more learns.
     learn
         --no-learn: rank only, leave learning to processes elsewhere that share the store.
     example

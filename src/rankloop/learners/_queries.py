@@ -61,7 +61,7 @@ _TABLE = {  # what the table itself keeps
     "items": Field("item", np.int64),  # the id or its fingerprint
     "seen": Field("item", np.int32),  # the round of the query in which it was last learned from
 }
-_PLACES = ("rooms", "starts", "pair_starts", "older", "newer")  # which a copy of the table has its own of
+PLACES = ("rooms", "starts", "pair_starts", "older", "newer")  # which a copy of the table has its own of
 _PAIRED = {"pair_starts": Field("query", np.int64)}  # where a query's pairs begin, for learners that have some
 
 
@@ -293,44 +293,6 @@ class Queries:
             ends = np.cumsum(counts[order])
             starts[order] = ends - counts[order]
             self.used[per] = int(ends[-1])
-
-    # -- copies that follow --------------------------------------------------------------------------------------
-
-    def part(self, queries: int) -> dict[str, Array]:
-        """All that is kept of so many queries, those learned from last, as `take` of another table puts it in.
-
-        The oldest of them comes first, so that the other table forgets in the same order.
-        """
-        slots = kernels.newest(self.arrays["older"], self.ends, queries)
-        sizes = self.arrays["sizes"][slots].astype(np.int64)
-        found = {f"{name}_": self.arrays[name][slots] for name in self._by["query"] if name not in _PLACES}
-        for per, starts, count in self._blocks:
-            lengths = count(sizes)
-            begins = self.arrays[starts][slots]
-            where = np.repeat(begins - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
-            found |= {f"{name}_": self.arrays[name][where] for name in self._by[per]}
-        return found
-
-    def take(self, part: Mapping[str, Array]) -> None:
-        """Put in a `part` of another table; its last query is the one learned from last, now here, too."""
-        at = {per: 0 for per, _, _ in self._blocks}
-        for i, (code, size) in enumerate(zip(part["queries_"].tolist(), part["sizes_"].tolist(), strict=True)):
-            slot = self.slots.get(code, kernels.NONE)
-            if slot == kernels.NONE:
-                slot = self._admit(code, size)
-            room = int(self.arrays["rooms"][slot])
-            if size > room:
-                self._give_block(slot, min(max(size, room + room // 2), self.max_items))
-            arrays = self.arrays
-            for name in self._by["query"]:
-                if name not in _PLACES:
-                    arrays[name][slot] = part[f"{name}_"][i]
-            for per, starts, count in self._blocks:
-                begin, source, length = int(arrays[starts][slot]), at[per], count(size)
-                for name in self._by[per]:
-                    arrays[name][begin : begin + length] = part[f"{name}_"][source : source + length]
-                at[per] = source + length
-            kernels.touch(arrays["older"], arrays["newer"], self.ends, slot)
 
     # -- saving --------------------------------------------------------------------------------------------------
 

@@ -166,6 +166,14 @@ class Engine(Process):
             self.warming.begin(live)
         return live
 
+    def changed(self, name: str) -> None:
+        """A ranker was changed here: know it now, and let those who learn know it."""
+        self.load(name)
+        if self.learning is not None:
+            self.learning.sync()
+        elif self.inbox is not None:
+            self.inbox.look()
+
     async def find(self, name: str) -> LiveRanker:
         """The ranker called `name`, looked up in the store if this process does not know it yet."""
         live = self.rankers.get(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from rankloop.service import identity
@@ -69,8 +70,11 @@ class Process:
     def report(self) -> bytes:
         """This process's metrics."""
         self.position_counts.flush(self.metrics)
-        while self.writer.commits:
-            count, seconds = self.writer.commits.popleft()
+        if (files := process_files()) is not None:
+            self.metrics.gauge("process_open_fds", files)
+        commits = self.writer.commits if hasattr(self, "writer") else deque()  # it may not have begun
+        while commits:
+            count, seconds = commits.popleft()
             self.metrics.observe("store_commit_seconds", seconds)
             self.metrics.observe("store_batch_size", count)
         self.metrics.gauge("process_resident_memory_bytes", process_memory())

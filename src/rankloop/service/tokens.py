@@ -17,8 +17,9 @@ import msgspec
 
 from rankloop.service.errors import BadToken
 from rankloop.service.store.keys import Secret
-from rankloop.service.store.log import created_at
+from rankloop.service.store.log import ALPHABET
 
+_DIGITS = str.maketrans(ALPHABET, "0123456789abcdefghijklmnopqrstuv")  # as Python reads numbers to the base of 32
 SETTLED = 10.0  # seconds until a new secret signs: by then every process has read it (they look every second)
 
 
@@ -98,3 +99,13 @@ class Tokens:
 
 def _signature(secret: bytes, said: str) -> str:
     return urlsafe_b64encode(hmac.digest(secret, said.encode("ascii"), "sha256")).rstrip(b"=").decode("ascii")
+
+
+def created_at(identifier: str) -> float:
+    """When an id was made, in seconds of Unix time, to the millisecond.
+
+    >>> from rankloop.service.store.log import new_id
+    >>> created_at(new_id(1234.567))
+    1234.567
+    """
+    return (int(identifier.translate(_DIGITS), 32) >> 80) / 1000

@@ -13,6 +13,7 @@ from rankloop.kernels import batchrank as kernels
 from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
 from rankloop.learner import checked_order, checked_values, cut, require_choice, require_number, show
+from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
@@ -132,11 +133,11 @@ class BatchRank:
 
     def part(self, queries: int) -> dict[str, Array]:
         """What is known of so many queries, those learned from last."""
-        return self.queries_.part(queries)
+        return _parts.part(self.queries_, queries)
 
     def take(self, part: Mapping[str, Array]) -> None:
         """Follow another learner by a part of what it knows."""
-        self.queries_.take(part)
+        _parts.take(self.queries_, part)
 
     def state(self) -> dict[str, Array]:
         """The batches and counts of each query."""

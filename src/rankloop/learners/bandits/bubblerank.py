@@ -12,6 +12,7 @@ import numpy as np
 from rankloop.compiled import ClickLoop, ClickWorld
 from rankloop.kernels import bubblerank as kernels
 from rankloop.learner import checked_order, checked_values, cut, drawn, require, require_number, show
+from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
 from rankloop.telling import Explanation
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
@@ -184,11 +185,11 @@ class BubbleRank:
 
     def part(self, queries: int) -> dict[str, Array]:
         """What is known of so many queries, those learned from last."""
-        return self.queries_.part(queries)
+        return _parts.part(self.queries_, queries)
 
     def take(self, part: Mapping[str, Array]) -> None:
         """Follow another learner by a part of what it knows."""
-        self.queries_.take(part)
+        _parts.take(self.queries_, part)
 
     def state(self) -> dict[str, Array]:
         """The base list and the pairs of each query."""

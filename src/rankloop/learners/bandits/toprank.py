@@ -13,6 +13,7 @@ from rankloop.kernels import toprank as kernels
 from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
 from rankloop.learner import checked_order, checked_values, cut, drawn, require_number, show
+from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
 from rankloop.learners.bandits._propensity import chance_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
@@ -122,11 +123,11 @@ class TopRank:
 
     def part(self, queries: int) -> dict[str, Array]:
         """What is known of so many queries, those learned from last."""
-        return self.queries_.part(queries)
+        return _parts.part(self.queries_, queries)
 
     def take(self, part: Mapping[str, Array]) -> None:
         """Follow another learner by a part of what it knows."""
-        self.queries_.take(part)
+        _parts.take(self.queries_, part)
 
     def state(self) -> dict[str, Array]:
         """The pairs of each query."""

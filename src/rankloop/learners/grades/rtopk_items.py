@@ -13,6 +13,7 @@ from rankloop.errors import InvalidInput
 from rankloop.kernels import ftpl, topk_loop
 from rankloop.kernels.ranking import top_k
 from rankloop.learner import checked_order, cut, memo_of, require, require_choice, require_number, require_whole, show
+from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
 from rankloop.learners.grades._grades import grades_of, require_scale
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
@@ -172,11 +173,11 @@ class RTopKItems:
 
     def part(self, queries: int) -> dict[str, Array]:
         """What is known of so many queries, those learned from last."""
-        return self.queries_.part(queries)
+        return _parts.part(self.queries_, queries)
 
     def take(self, part: Mapping[str, Array]) -> None:
         """Follow another learner by a part of what it knows."""
-        self.queries_.take(part)
+        _parts.take(self.queries_, part)
 
     def state(self) -> dict[str, Array]:
         """The table of queries."""

@@ -11,6 +11,7 @@ import numpy as np
 from rankloop.kernels import pairwise
 from rankloop.kernels.ranking import linear_scores
 from rankloop.learner import require_number, state_of
+from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
 from rankloop.learners.pairwise._doubt import Doubt
 from rankloop.learners.pairwise.pairrank import PairRank
@@ -134,12 +135,15 @@ class Hybrid(PairRank):
 
     def part(self, queries: int) -> dict[str, Array]:
         """What holds for all queries, and what is remembered of so many, those learned from last."""
-        return {**state_of(self), **{f"{PREFIX}{name}": array for name, array in self._memory.part(queries).items()}}
+        return {
+            **state_of(self),
+            **{f"{PREFIX}{name}": array for name, array in _parts.part(self._memory, queries).items()},
+        }
 
     def take(self, part: Mapping[str, Array]) -> None:
         """Follow another learner by a part of what it knows."""
         super().load({name: array for name, array in part.items() if not name.startswith(PREFIX)})
-        self._memory.take({n.removeprefix(PREFIX): array for n, array in part.items() if n.startswith(PREFIX)})
+        _parts.take(self._memory, {n.removeprefix(PREFIX): a for n, a in part.items() if n.startswith(PREFIX)})
 
     def state(self) -> dict[str, Array]:
         """θ, the confidence matrix and what is remembered."""

@@ -29,12 +29,6 @@ _decode = msgspec.json.Decoder(Beacon).decode
 _decode_many = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-def signed(engine: Engine, name: str, answer: bytes) -> bytes:
-    """The answer to a request to rank, with a token."""
-    live = engine.rankers.get(name)
-    return engine.keys.tokens.added(answer, 0.0 if live is None else live.row.spec.window_seconds)
-
-
 async def read(request: Request[Any, Any, Any]) -> bytes:
     """The body, as it comes in. Not a packed one: a thousand bytes would be a million to read, for whoever asks."""
     if request.scope.get(PACKED):

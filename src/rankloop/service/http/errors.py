@@ -119,7 +119,7 @@ def http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Prob
     if status == 404:
         return problem(failure(404, "unknown", f"nothing is at {request.url.path}; /docs shows what there is"))
     if status >= 500:
-        logger.error("%s %s: %s", request.method, request.url.path, text)
+        logger.error("the framework failed: %s", text)  # the line about the request says where
     answer = problem(failure(status, "http", text))
     answer.headers.update(error.headers or {})  # a 405 says which methods there are
     return answer

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from rankloop.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
@@ -30,6 +31,9 @@ POLL = 0.2  # seconds between looks for feedback that another machine has taken
 PORTION = 256  # outcomes that are read at a time
 SNAPSHOT_EVENTS = 2000  # a snapshot is due after so many outcomes, whatever the clock says
 SHARE = 20  # a snapshot may take at most one part in so many of the time, publishing as much
+LARGE = 4 * 2**20  # bytes of a state that are stored in parts
+PART = 2**20  # bytes of a part: some milliseconds, in which nobody else writes
+SOME = 4  # parts that are deleted at a time
 logger = logging.getLogger("rankloop")
 
 
@@ -217,7 +221,14 @@ class Learning:
         with self.watch.of(fold.row, "state", fold.learned):
             learned, state = fold.state()
         now = process.clock()
-        process.writer.do(lambda c: admin.save_snapshot(c, name, fold.generation, learned, state, now))
+        parts = [state[at : at + PART] for at in range(0, len(state), PART)] if len(state) > LARGE else []
+        for number, part in enumerate(parts):
+            process.writer.do(partial(_save_part, name, fold.generation, learned, number, part))
+        whole = b"" if parts else state
+        process.writer.do(lambda c: admin.save_snapshot(c, name, fold.generation, learned, whole, now, len(parts)))
+        left = len(parts)
+        while left:
+            left = process.writer.do(lambda c: admin.drop_parts(c, name, SOME))
         fold.snapshot_seq, fold.last_snapshot = learned, time.monotonic()
         fold.snapshot_cost = time.perf_counter() - began
         process.metrics.count("snapshots_total", ranker=name)
@@ -245,3 +256,7 @@ class Learning:
 
         self.process.writer.do(keep)
         fold.last_version, fold.version_seq = time.monotonic(), learned
+
+
+def _save_part(name: str, generation: int, seq: int, number: int, part: bytes, connection: Connection) -> None:
+    admin.save_part(connection, name, generation, seq, number, part)

@@ -204,6 +204,8 @@ class _Session:
                 )
             await self._ask("DELETE", self._path)
         await self._ask("PUT", self._path, msgspec.json.encode(spec))
+        while not msgspec.json.decode((await self._ask("GET", self._path)).body, type=RankerStatus).ready:
+            await asyncio.sleep(0.1)  # its kernels are compiled behind: until then all answers are the base order
 
     async def _ask(self, method: str, path: str, *body: bytes, missing: bool = False) -> Response:
         """One request that must succeed; `missing`: 404 is an answer too."""

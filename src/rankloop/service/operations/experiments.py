@@ -58,7 +58,7 @@ def start(engine: Engine, name: str, terms: ExperimentRequest) -> Experiment:
 
     number = changed(engine, name, look, change)
     did("experiment", name, f"experiment {number} began, against {terms.against}, share {terms.share:g}")
-    engine.load(name)
+    engine.changed(name)
     return one(engine, name, number)
 
 
@@ -100,7 +100,7 @@ def stop(engine: Engine, name: str, number: int) -> Experiment:
         )
     if engine.writer.do(lambda connection: trials.end(connection, name, number, "it was stopped", now)):
         did("stop-experiment", name, f"experiment {number} was stopped")
-    engine.load(name)
+    engine.changed(name)
     return one(engine, name, number)
 
 

@@ -158,7 +158,7 @@ def delete(engine: Engine, name: str, if_match: str | None = None) -> None:
 
     changed(engine, name, look, lambda connection, _: graves.bury(connection, name, engine.clock()) or None)
     did("delete", name, "deleted")
-    engine.load(name)
+    engine.changed(name)
     threading.Thread(target=_clear, args=(engine, name), name="rankloop-clearing", daemon=True).start()
 
 
@@ -182,7 +182,7 @@ def set_learning(engine: Engine, name: str, learning: bool, if_match: str | None
 
     changed(engine, name, look, change)
     did("resume" if learning else "pause", name, f"learning {'goes on' if learning else 'is paused'}")
-    engine.load(name)
+    engine.changed(name)
     return status(engine, name)
 
 

@@ -107,7 +107,7 @@ def promote(
 
     served = changed(engine, name, look, change)
     did("promote", name, f"serves {served}")
-    engine.load(name)
+    engine.changed(name)
     return status(engine, name)
 
 
@@ -146,7 +146,7 @@ def rollback(
 
     number, kept = changed(engine, name, look, change)
     did("rollback", name, f"rolled back to v{number}; what was is v{kept}")
-    engine.load(name)
+    engine.changed(name)
     return status(engine, name)
 
 
@@ -168,7 +168,7 @@ def reset(engine: Engine, name: str, note: str = "", if_match: str | None = None
 
     kept = changed(engine, name, look, change)
     did("reset", name, f"reset; what was is v{kept}")
-    engine.load(name)
+    engine.changed(name)
     return status(engine, name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -137,12 +138,19 @@ _FREE = nullcontext()
 BASE_ORDER, THIS_QUERY = "your order", "this query"  # what contributions beside those of the features are called
 
 
+@cache
+def _scores_by_parts(kind: type[Learner]) -> bool:
+    """Remembered: to look through a protocol takes as long as to rank a short list."""
+    return issubclass(kind, ScoresByParts)
+
+
 def parts_of(learner: Learner, impression: Impression) -> Parts | None:
     """What the scores of a list are made of, if the learner has scores that are sums."""
     if impression.features is None:
         return None
-    if isinstance(learner, ScoresByParts):
-        return learner.parts(impression)
+    if _scores_by_parts(type(learner)):
+        parts: Parts = learner.parts(impression)  # type: ignore[attr-defined]
+        return parts
     weights = weights_of(learner)
     if weights is None or weights.size not in (0, impression.features.shape[1]):
         return None

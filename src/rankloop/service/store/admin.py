@@ -115,8 +115,35 @@ def set_serving(connection: Connection, name: str, version: int | None) -> None:
 
 def snapshot(connection: Connection, name: str) -> Snapshot | None:
     """The last snapshot of a ranker."""
-    row = connection.row("SELECT seq, generation, state FROM snapshots WHERE ranker = ?", name)
-    return None if row is None else Snapshot(int(row[0]), int(row[1]), bytes(row[2]))
+    row = connection.row("SELECT seq, generation, state, parts FROM snapshots WHERE ranker = ?", name)
+    if row is None:
+        return None
+    seq, generation, state, parts = row
+    if parts:
+        sql = "SELECT state FROM snapshot_parts WHERE ranker = ? AND generation = ? AND seq = ? ORDER BY part"
+        state = b"".join(bytes(part[0]) for part in connection.rows(sql, name, generation, seq))
+    return Snapshot(int(seq), int(generation), bytes(state))
+
+
+def save_part(connection: Connection, name: str, generation: int, seq: int, number: int, part: bytes) -> None:
+    """Keep a part of a large state, which `save_snapshot` makes a snapshot once all are there: to write a hundred
+    megabytes at once would keep everyone else from writing for as long as that takes."""
+    columns = "ranker, generation, seq, part, state"
+    connection.insert("snapshot_parts", columns, [(name, generation, seq, number, part)], "ON CONFLICT DO NOTHING")
+
+
+def drop_parts(connection: Connection, name: str, limit: int) -> int:
+    """Delete some parts that are of no snapshot, nor of one under way: older than the one there is."""
+    old = "(SELECT s.generation FROM snapshots s WHERE s.ranker = p.ranker)"
+    seq = "(SELECT s.seq FROM snapshots s WHERE s.ranker = p.ranker)"
+    sql = (
+        f"SELECT p.generation, p.seq, p.part FROM snapshot_parts p WHERE p.ranker = ? "
+        f"AND (p.generation < {old} OR (p.generation = {old} AND p.seq < {seq})) LIMIT {limit}"
+    )
+    found = connection.rows(sql, name)
+    sql = "DELETE FROM snapshot_parts WHERE ranker = ? AND generation = ? AND seq = ? AND part = ?"
+    connection.many(sql, [(name, *row) for row in found])
+    return len(found)
 
 
 def snapshot_seqs(connection: Connection) -> dict[str, tuple[int, int]]:
@@ -125,8 +152,11 @@ def snapshot_seqs(connection: Connection) -> dict[str, tuple[int, int]]:
     return {name: (int(generation), int(seq)) for name, generation, seq in rows}
 
 
-def save_snapshot(connection: Connection, name: str, generation: int, seq: int, state: bytes, now: float) -> bool:
-    """Keep a snapshot, unless it is of a state that was replaced meanwhile, or an older one.
+def save_snapshot(
+    connection: Connection, name: str, generation: int, seq: int, state: bytes, now: float, parts: int = 0
+) -> bool:
+    """Keep a snapshot, unless it is of a state that was replaced meanwhile, or an older one. Of a state that is kept in
+    `parts`, `state` is empty.
 
     That is all the fencing a learner that lost its lease needs: two learners fold the same log into the same bits.
     """
@@ -135,15 +165,16 @@ def save_snapshot(connection: Connection, name: str, generation: int, seq: int, 
         return False
     return bool(
         connection.rows(
-            "INSERT INTO snapshots (ranker, seq, generation, state, created) VALUES (?, ?, ?, ?, ?) "
+            "INSERT INTO snapshots (ranker, seq, generation, state, created, parts) VALUES (?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (ranker) DO UPDATE SET seq = excluded.seq, generation = excluded.generation, "
-            "state = excluded.state, created = excluded.created "
+            "state = excluded.state, created = excluded.created, parts = excluded.parts "
             "WHERE excluded.generation > snapshots.generation OR excluded.seq > snapshots.seq RETURNING seq",
             name,
             seq,
             generation,
             state,
             now,
+            parts,
         )
     )
 

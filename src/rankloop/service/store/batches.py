@@ -11,7 +11,7 @@ from rankloop.service.store.writer import Writer
 
 T = TypeVar("T")
 SECONDS = 0.02  # that a batch should take: lists and feedback wait no longer for it than for a slow disk
-FIRST, MOST = 50, 5000  # rows
+LEAST, FIRST, MOST = 50, 200, 5000  # rows; with fewer a batch is all beginning and end
 
 
 def in_batches(
@@ -21,17 +21,18 @@ def in_batches(
     it gives nothing. After each batch the store belongs to others for as long as that took."""
     rows = FIRST
     while not stopping():
-        done, took = writer.do(lambda connection, most=rows: _timed(work, connection, most))  # type: ignore[misc]
+        done, began = writer.do(lambda connection, most=rows: _begun(work, connection, most))  # type: ignore[misc]
+        took = time.perf_counter() - began  # with its commit, which writes what was deleted
         if not done:
             return
         yield done
         if took > 2 * SECONDS:
-            rows = max(1, rows // 2)
+            rows = max(LEAST, rows // 2)
         elif took < SECONDS / 2:
             rows = min(MOST, 2 * rows)
         time.sleep(took)
 
 
-def _timed(work: Callable[[Connection, int], T], connection: Connection, rows: int) -> tuple[T, float]:
+def _begun(work: Callable[[Connection, int], T], connection: Connection, rows: int) -> tuple[T, float]:
     began = time.perf_counter()
-    return work(connection, rows), time.perf_counter() - began
+    return work(connection, rows), began

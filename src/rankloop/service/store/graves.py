@@ -8,7 +8,7 @@ from rankloop.service.store.database import Connection, marks
 
 # What a ranker leaves beside its lists: table, what tells a ranker's rows apart. States may be large: few at a time.
 _SMALL = (("outcomes", "seq"), ("series", "start"), ("experiments", "id"))
-_LARGE = (("versions", "version"), ("origins", "generation"), ("snapshots", "seq"))
+_LARGE = (("versions", "version"), ("origins", "generation"), ("snapshots", "seq"), ("snapshot_parts", "part"))
 
 
 def bury(connection: Connection, name: str, now: float) -> bool:

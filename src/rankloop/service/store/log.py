@@ -22,8 +22,7 @@ from rankloop.service.wire.rankers import Spec
 _encode = msgspec.json.encode
 CHANCE = 10  # bytes an id
 AT_ONCE = 256  # ids; a call to the system for each would hand the interpreter to another thread
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
-_DIGITS = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")  # as Python reads numbers to the base of 32
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 _ready: list[bytes] = []  # chance of the system's own that no id has used yet; `pop` is atomic
 os.register_at_fork(after_in_child=_ready.clear)
 
@@ -380,16 +379,7 @@ def new_id(now: float | None = None) -> str:
     """
     milliseconds = int((time.time() if now is None else now) * 1000) & (2**48 - 1)
     value = milliseconds << 80 | int.from_bytes(_chance(), "big")
-    return "".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))
-
-
-def created_at(identifier: str) -> float:
-    """When an id was made, in seconds of Unix time, to the millisecond.
-
-    >>> created_at(new_id(1234.567))
-    1234.567
-    """
-    return (int(identifier.translate(_DIGITS), 32) >> 80) / 1000
+    return "".join(ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))
 
 
 def _chance() -> bytes:

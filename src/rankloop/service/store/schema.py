@@ -198,6 +198,17 @@ MIGRATIONS: list[list[str]] = [
             due {real} NOT NULL             -- of the next try
         )""",
     ],
+    [  # large states in parts, so that nobody waits for a hundred megabytes to be written
+        "ALTER TABLE snapshots ADD COLUMN parts {int} NOT NULL DEFAULT 0",
+        """CREATE TABLE snapshot_parts (
+            ranker TEXT NOT NULL,
+            generation {int} NOT NULL,
+            seq {int} NOT NULL,
+            part {int} NOT NULL,
+            state {bytes} NOT NULL,
+            PRIMARY KEY (ranker, generation, seq, part)
+        )""",
+    ],
 ]
 
 

@@ -1,0 +1,124 @@
+"""One request to a service, as steps: sent again if need be, until there is an answer or an error.
+
+What fails on the way is tried again with growing, random pauses, if that can do no harm.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from rankloop._addresses import checked_url, retry_after
+from rankloop.errors import InvalidParameter, RankloopError
+from rankloop.service.wire.basics import Problem
+
+FIRST_PAUSE = 0.1  # seconds; the pause before try n is drawn from 0 … FIRST_PAUSE * 2**n
+LONGEST_PAUSE = 5.0  # also of what a Retry-After may ask for
+_jitter = random.Random()  # its own: a program that seeds the global one shall not see it move
+PASSING = (429, 502, 503, 504)  # too much at a time, or nobody is at home just now
+UNTOUCHED = (429, 503)  # those that say that nothing was done
+
+T = TypeVar("T")
+
+
+class ServiceError(RankloopError):
+    """The service said no. `status` is HTTP's, `error` a word for programs, `message` the sentence for people, and by
+    `request_id` the service's log has more."""
+
+    def __init__(self, text: str, status: int = 0, error: str = "", message: str = "", request_id: str = "") -> None:
+        super().__init__(text)
+        self.status, self.error, self.message, self.request_id = status, error, message or text, request_id
+
+
+class ServiceUnavailable(ServiceError):
+    """No try got through. `status` is 429, 502, 503 or 504, or 0 if no answer came at all."""
+
+
+class Call(NamedTuple):
+    """A request as data."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    repeatable: bool = True  # False: a second one may do more, so it is sent again only if the first did nothing
+    done: int = -1  # the status which says, on a further try, that an earlier one was carried out
+    if_match: str | None = None  # the header of that name
+
+
+class Reply(NamedTuple):
+    """What came back; status 0 if nothing did, then `lost` says why."""
+
+    status: int
+    body: bytes = b""
+    retry_after: str = ""
+    lost: str = ""
+    arrived: bool = True  # False: the service has never seen the request
+
+
+Steps: TypeAlias = Generator["Call | float", "Reply | None", T]  # a float is a pause in seconds
+
+
+class Exchange:
+    """Where the service is, and how often it is tried."""
+
+    def __init__(self, url: str, retries: int) -> None:
+        self.url, self.retries = checked_url(url), retries
+        if not isinstance(retries, int) or retries < 0:
+            raise InvalidParameter(f"retries is {retries!r}; it must be a whole number of at least 0")
+
+    def ask(
+        self,
+        answer: type[T],
+        method: str,
+        path: str,
+        body: Any = None,
+        repeatable: bool = True,
+        if_match: str | None = None,
+    ) -> Steps[T]:
+        """Send and read the answer as a struct. With `if_match` a second try would meet what the first has changed."""
+        data = None if body is None else msgspec.json.encode(body)
+        reply = yield from self.exchange(Call(method, path, data, repeatable and if_match is None, if_match=if_match))
+        try:
+            return msgspec.json.decode(reply.body, type=answer)
+        except msgspec.DecodeError as error:
+            text = f"{method} {self.url}{path}: an answer that is not rankloop's ({error}); check the url and versions"
+            raise ServiceError(text, reply.status, "strange-answer") from None
+
+    def exchange(self, call: Call) -> Steps[Reply]:
+        """Send, again if need be, until there is an answer to return or an error to raise."""
+        for n in range(self.retries + 1):
+            reply = (yield call) or Reply(0)
+            if 200 <= reply.status < 300 or (n and reply.status == call.done):
+                return reply
+            if reply.status and reply.status not in PASSING:
+                raise self._refusal(call, reply)
+            if n == self.retries or not (call.repeatable or reply.status in UNTOUCHED or not reply.arrived):
+                break
+            asked = retry_after(reply.retry_after)
+            yield min(asked, LONGEST_PAUSE) + _jitter.uniform(0.0, min(FIRST_PAUSE * 2**n, LONGEST_PAUSE))
+        problem = _problem(reply)
+        why = f"{reply.status} {problem.message}".strip() if reply.status else reply.lost
+        tries = f"{n + 1} tries" if n else "1 try"
+        remedy = "is the service started, and is this its url?" if not reply.status else "try again later"
+        if not call.repeatable and reply.arrived and reply.status not in UNTOUCHED:
+            remedy = "it may have been carried out: look before you send it again"
+        text = f"{call.method} {self.url}{call.path}: {why} ({tries}); {remedy}"
+        raise ServiceUnavailable(text, reply.status, problem.error or "no-answer", problem.message, problem.request_id)
+
+    def _refusal(self, call: Call, reply: Reply) -> ServiceError:
+        problem = _problem(reply)
+        said = problem.message or "no reason given; is this the url of a rankloop service?"
+        remedy = "; give the service's key: Client(url, key=...)" if reply.status in (401, 403) else ""
+        text = f"{call.method} {self.url}{call.path}: {reply.status} {problem.error}".rstrip() + f": {said}{remedy}"
+        return ServiceError(text, reply.status, problem.error or f"http-{reply.status}", said, problem.request_id)
+
+
+def _problem(reply: Reply) -> Problem:
+    """What the service says is wrong; empty if it does not say it in rankloop's way."""
+    try:
+        return msgspec.json.decode(reply.body, type=Problem)
+    except msgspec.DecodeError:
+        return Problem("", "")
