@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rankloop.service.engine import Engine
 from rankloop.service.learning import housekeeping
+from rankloop.service.settings import Settings
 from rankloop.service.store import open_database, schema
 from rankloop.service.store.size import size
 from tests.service.app_fixtures import Service, fine, items, names, until
@@ -76,3 +78,8 @@ def test_the_size_of_either_store(store_url: str) -> None:
     database.close()
     assert found.used > 50_000
     assert (found.free is None) == store_url.startswith("postgresql")
+
+
+def test_an_engine_that_has_not_begun_says_what_it_can() -> None:
+    engine = Engine(Settings(store="nowhere/at/all.db"))
+    assert b"process_open_fds" in engine.report()

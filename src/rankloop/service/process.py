@@ -78,9 +78,6 @@ class Process:
             self.metrics.observe("store_commit_seconds", seconds)
             self.metrics.observe("store_batch_size", count)
         self.metrics.gauge("process_resident_memory_bytes", process_memory())
-        files = process_files()
-        if files is not None:
-            self.metrics.gauge("process_open_fds", files)
         return self.metrics.report()
 
     def _store_error(self, kind: str) -> None:
