@@ -25,6 +25,7 @@ from rankloop.service.learning.channel import Inbox
 from rankloop.service.learning.learning import Learning
 from rankloop.service.live_rankers import LiveRankers
 from rankloop.service.process import Process
+from rankloop.service.ranking import features
 from rankloop.service.ranking.exposure import Mix
 from rankloop.service.ranking.in_flight import HANGING
 from rankloop.service.ranking.live_ranker import BLOCK, Answered, LiveRanker, PendingRanking
@@ -77,6 +78,7 @@ class Engine(Process):
     def start(self) -> None:
         """Bring the store up to date, load every ranker, begin to learn; kernels warm up behind."""
         sys.setswitchinterval(SWITCH)
+        features.warm()
         self.open()
         self.refresh()
         if self.learning is not None:

@@ -191,6 +191,13 @@ class Schema:
         return UnknownFeature(_named(f"candidate {candidate.id!r}", missing, unknown, self.names))
 
 
+def warm() -> None:
+    """Compile or load the kernel that scales. Every request with features passes it, also where its ranker waits for
+    its own, and whoever calls a kernel for the first time while others are compiled waits for them: seconds, with all
+    that the event loop has to do."""
+    minmax_queries(np.zeros((1, 1)), np.array([0, 1]))
+
+
 def check_defaults(spec: Spec) -> None:
     """Refuse defaults that stand for nothing, or are no features."""
     for name, value in spec.defaults.items():
