@@ -8,10 +8,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+from numba.core import caching
 
 import rankloop
 from rankloop.kernels import _cache
 
+FILE: Any = caching.IndexDataCacheFile
 PACKAGE = Path(rankloop.__file__).parent
 INNER = "from rankloop.kernels._jit import jit\n\n@jit\ndef inner(x):\n    return x + {}\n"
 OUTER = (
@@ -89,3 +94,37 @@ def test_folders_not_used_for_a_month_go(tmp_path: Path) -> None:
     outer_of_three(tmp_path / "one", RANKLOOP_KERNELS=str(kept))
     assert not old.exists()
     assert young.exists()
+
+
+def test_two_that_compile_at_the_same_time_do_not_mix_their_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numba's own index gave both signatures one file if each was looked up before the other was saved: from then on
+    whoever asked for the first ran the machine code of the second."""
+    monkeypatch.setattr(_cache, "_root", lambda: tmp_path)
+    one, two = (FILE(str(tmp_path / "queries-1"), "queries.match", "stamp") for _ in range(2))
+    (tmp_path / "queries-1").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(FILE, "_load_index", lambda _: {})  # as it was before either was saved
+        one.save(("array(float64)", "cpu"), "code for numbers")
+        two.save(("array(int64)", "cpu"), "code for positions")
+    for file in (one, two):
+        assert file.load(("array(float64)", "cpu")) == "code for numbers"
+        assert file.load(("array(int64)", "cpu")) == "code for positions"
+        assert file.load(("array(bool)", "cpu")) is None
+
+
+def test_code_that_is_cut_short_or_of_something_else_is_compiled_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_cache, "_root", lambda: tmp_path)
+    file = FILE(str(tmp_path), "queries.match", "stamp")
+    file.save(("array(float64)", "cpu"), "code")
+    (kept,) = tmp_path.glob("*.nbc")
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[: len(whole) // 2])
+    assert file.load(("array(float64)", "cpu")) is None
+    file.save(("array(int64)", "cpu"), "other code")
+    (other,) = (path for path in tmp_path.glob("*.nbc") if path != kept)
+    kept.write_bytes(other.read_bytes())
+    assert file.load(("array(float64)", "cpu")) is None

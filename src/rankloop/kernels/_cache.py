@@ -14,6 +14,7 @@ not used for a month go by themselves. Where none can be written, every process 
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import shutil
 import tempfile
@@ -109,7 +110,7 @@ def _forget_unused(folder: Path) -> None:
 
 def is_empty() -> bool:
     """Whether nothing is kept yet, so that the first call of each kernel will take long."""
-    return not any(_root().glob("*/*.nbi"))
+    return not any(_root().glob("*/*.nbc"))
 
 
 def folder() -> Path | None:
@@ -161,5 +162,46 @@ class _KernelLocator(caching._CacheLocator):
         return None if folder is None else cls(py_func, folder, _key(file))
 
 
+_Numba: Any = caching.IndexDataCacheFile
+
+
+class _KeptCode(_Numba):
+    """The machine code of a kernel, one file a signature, named by what it is for.
+
+    Numba's own way is an index that every process reads, adds to and writes: two that compile different signatures of a
+    function at the same time both take the next number, and one of them finds the other's machine code under its own
+    signature ever after. Here nothing is shared, and what is found says itself what it is for. Functions of others are
+    kept as numba does it.
+    """
+
+    def __init__(self, cache_path: str, filename_base: str, source_stamp: Any) -> None:
+        super().__init__(cache_path, filename_base, source_stamp)
+        self._ours, self._base = Path(cache_path).is_relative_to(_root()), filename_base
+
+    def save(self, key: Any, data: Any) -> None:
+        if self._ours:
+            self._save_data(self._name_of(key), (key, data))
+        else:
+            super().save(key, data)
+
+    def load(self, key: Any) -> Any:
+        if not self._ours:
+            return super().load(key)
+        try:
+            found, data = self._load_data(self._name_of(key))
+        except (OSError, EOFError, ValueError, pickle.UnpicklingError):  # not there, or not whole: compile it
+            return None
+        return data if found == key else None
+
+    def flush(self) -> None:
+        if not self._ours:
+            super().flush()
+
+    def _name_of(self, key: Any) -> str:
+        return f"{self._base}.{blake2b(repr(key).encode(), digest_size=12).hexdigest()}.nbc"
+
+
+_caching: Any = caching
+_caching.IndexDataCacheFile = _KeptCode
 _numba: Any = caching.CompileResultCacheImpl
 _numba._locator_classes = [_KernelLocator, *_numba._locator_classes]
