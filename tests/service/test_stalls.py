@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
@@ -14,8 +15,9 @@ from rankloop.client import Client
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin
+from rankloop.service.store.database import Connection
 from tests.service.conftest import Postgres
-from tests.service.running import Answer, Load, Service, wait_for
+from tests.service.running import PATIENCE, Answer, Load, Service, wait_for
 from tests.service.stores import Store
 from tests.service.test_trouble import finish, probes, refusal, shows_the_base_order, works
 
@@ -118,6 +120,30 @@ def test_a_server_that_hangs_is_given_up(postgres: Postgres, hurried: Store) -> 
         hurried.do(admin.touch, "shop")
     hurried.do(admin.touch, "shop")
     assert hurried.row().revision == before + 1  # once: what was cut off did not happen
+
+
+def test_a_process_that_stands_still_gives_back_its_locks(hurried: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankloop.service.store.postgres.IDLE_SECONDS", 0.5)
+    monkeypatch.setattr("rankloop.service.store.postgres.WRITE_SECONDS", PATIENCE)  # it does not cut itself off
+    frozen, go, inside = Store(hurried.url), threading.Event(), threading.Event()
+
+    def stand_still(connection: Connection) -> None:
+        admin.touch(connection, "shop")  # and with that the ranker's row is locked
+        inside.set()
+        go.wait(PATIENCE)
+
+    try:
+        write = frozen.writer.run(stand_still)
+        assert inside.wait(PATIENCE)
+        before = hurried.row().revision
+        hurried.do(admin.touch, "shop")
+        assert hurried.row().revision == before + 1
+        go.set()
+        write.future.result(PATIENCE)  # tried again, on another connection
+        assert hurried.row().revision == before + 2
+    finally:
+        go.set()
+        frozen.close()
 
 
 def test_readers_give_up_too(postgres: Postgres, hurried: Store) -> None:

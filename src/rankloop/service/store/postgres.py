@@ -19,6 +19,7 @@ READERS = 8  # connections for reading that a process opens at most
 POOL_SECONDS = 2.0  # how long a reader waits for one of them
 LOCK_SECONDS = 2.0  # how long a statement waits for a row that someone else has locked
 READ_SECONDS = 10.0  # a hurried reader's transaction; longer than a large snapshot takes, shorter than patience
+IDLE_SECONDS = 5.0  # for which a process may stand still inside a transaction; others wait for its locks
 WRITE_SECONDS = 30.0  # a transaction that writes; whoever waits for it has given up long before
 # What the driver and the system do about a server that is gone; what the URL says comes before it.
 PATIENCE: dict[str, Any] = {
@@ -202,8 +203,14 @@ class Postgres(Database):
 
 
 def _set_limits(raw: Any, seconds: float | None) -> None:
-    """What the server does about a statement that takes too long, so that it does not go on with what was given up."""
-    raw.execute(f"SET lock_timeout = {int(LOCK_SECONDS * 1000)}; SET statement_timeout = {int((seconds or 0) * 1000)}")
+    """What the server does about a statement that takes too long, so that it does not go on with what was given up, and
+    about a client that is silent within a transaction. Without `seconds`: nothing but not to wait for locks."""
+    limits = {
+        "lock_timeout": LOCK_SECONDS,
+        "statement_timeout": seconds or 0,
+        "idle_in_transaction_session_timeout": IDLE_SECONDS if seconds else 0,
+    }
+    raw.execute("; ".join(f"SET {name} = {int(value * 1000)}" for name, value in limits.items()))
 
 
 def _translated(sql: str) -> Any:
