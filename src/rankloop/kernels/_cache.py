@@ -165,7 +165,7 @@ class _KernelLocator(caching._CacheLocator):
 _Numba: Any = caching.IndexDataCacheFile
 
 
-class _KeptCode(_Numba):
+class _KeptCode(_Numba):  # type: ignore[misc]
     """The machine code of a kernel, one file a signature, named by what it is for.
 
     Numba's own way is an index that every process reads, adds to and writes: two that compile different signatures of a
