@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,3 +113,28 @@ def test_what_was_given_up_is_not_shown_to_anybody(engine: Engine) -> None:
         )
 
     wait_for(counted(1), "them to be taken back")
+
+
+def test_lists_are_written_where_they_are_ranked_unless_someone_else_writes(engine: Engine) -> None:
+    """SQLite, and nobody waits for the disk: the thread is only for what is not plain sailing."""
+    asked(engine, 1)
+    queued: list[str] = []
+    put = engine.writer._put
+
+    def noted(write: Any) -> Any:
+        queued.append(write.kind)
+        return put(write)
+
+    engine.writer._put = noted  # type: ignore[method-assign]
+    answers, _ = asked(engine, 8)
+    assert reasons(answers) == {None}
+    assert queued == []
+    other = engine.database.connect()
+    context = other.transaction()
+    context.__enter__()  # another process writes, for a moment
+    threading.Timer(0.2, lambda: context.__exit__(None, None, None)).start()
+    again, _ = asked(engine, 4)
+    assert reasons(again) == {None}
+    assert queued == ["impression"] * 4
+    other.close()
+    assert len({answer.impression_id for answer in answers}) == 8

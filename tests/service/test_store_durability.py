@@ -37,8 +37,8 @@ class Noted:
         connection = self._connect()
         transaction = connection.transaction
 
-        def noted(durable: bool = True) -> AbstractContextManager[None]:
-            return self._within(connection, transaction(durable))
+        def noted(durable: bool = True, wait: bool = True) -> AbstractContextManager[None]:
+            return self._within(connection, transaction(durable, wait))
 
         connection.transaction = noted  # type: ignore[method-assign]
         return connection

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
 
 from rankloop.errors import InvalidParameter
@@ -47,8 +47,9 @@ class Connection(ABC):
         """Run a statement once for each row of parameters; how many rows that changed in all."""
 
     @abstractmethod
-    def transaction(self, durable: bool = True) -> AbstractContextManager[None]:
-        """A context in which all happens or nothing; errors come out as `StoreUnavailable` or `Retryable`.
+    def transaction(self, durable: bool = True, wait: bool = True) -> AbstractContextManager[None]:
+        """A context in which all happens or nothing; errors come out as `StoreUnavailable` or `Retryable`. With `wait`
+        false, whoever would have to wait for someone else to finish gets `Contended` instead, where that is known.
 
         When it ends, others see what was written and the end of this process cannot undo it. If it is `durable`, it is
         on the disk as well, and so is everything that was committed before it, by whomever: both databases write one
@@ -97,6 +98,8 @@ class Database(ABC):
     Every wait for the database ends: connecting, waiting for a lock, a statement that is never answered. `hurried`
     databases, those of a service, end it early, since someone waits; others are for whoever reads a whole log.
     """
+
+    at_once: ClassVar[bool] = False  # whether a commit that is not durable is over before anybody could wait for it
 
     @abstractmethod
     def connect(self, hurried: bool = True) -> Connection:

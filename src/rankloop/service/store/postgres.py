@@ -93,7 +93,7 @@ class PostgresConnection(Connection):
             return int(cursor.rowcount)
 
     @contextmanager
-    def transaction(self, durable: bool = True) -> Iterator[None]:
+    def transaction(self, durable: bool = True, wait: bool = True) -> Iterator[None]:  # noqa: ARG002
         # The log of PostgreSQL is one sequence for all: a commit that waits for the disk takes along those before it.
         terms = self._begin if durable else f"{self._begin}; SET LOCAL synchronous_commit = off"
         try:

@@ -33,6 +33,8 @@ TEND_EVERY = 0.25  # seconds between looks at what the database wants seen to
 MOST = 4096  # writes that may wait
 KEPT = 100_000  # commits that nobody has counted yet
 MOST_BYTES = 64 * 2**20  # what they may hold together
+SLOW = 0.02  # seconds of a commit in the event loop after which the thread writes
+LONGER = 10.0  # for so many seconds
 OVERHEAD = 1024  # bytes that a write takes beside what it carries
 
 
@@ -131,6 +133,9 @@ class Writer:
         self._queue: queue.SimpleQueue[Write[Any] | None] = queue.SimpleQueue()
         self._waiting, self._bytes, self._counting = 0, 0, threading.Lock()
         self._connection: Connection | None = None
+        self._here: Connection | None = None  # of the event loop
+        self._gathered: dict[asyncio.AbstractEventLoop, list[Write[Stored]]] = {}
+        self._slow_until = 0.0  # monotonic
         self._stalled_after, self._since = stalled_after, math.inf  # when the commit under way began, monotonic
         self._trouble = math.inf  # since when nothing could be written, monotonic
         self._closing = threading.Event()
@@ -141,7 +146,16 @@ class Writer:
 
     def impression(self, new: NewImpression, loop: asyncio.AbstractEventLoop | None = None) -> Write[Stored]:
         """Append an impression."""
-        return self._put(Write("impression", new, loop, len(new.body) + len(new.answer) + len(new.shown)))
+        write: Write[Stored] = Write("impression", new, loop, len(new.body) + len(new.answer) + len(new.shown))
+        if loop is None or self.all_durable or not self.database.at_once or time.monotonic() < self._slow_until:
+            return self._put(write)
+        gathered = self._gathered.get(loop)
+        if gathered is None:
+            self._gathered = {loop: [write]}  # those of a loop that has closed wait for nothing any more
+            loop.call_soon(self._write_here, loop)
+        else:
+            gathered.append(write)
+        return write
 
     def events(self, new: Sequence[NewEvent], loop: asyncio.AbstractEventLoop | None = None) -> Write[Receipts]:
         """Append events, all of one request."""
@@ -175,6 +189,8 @@ class Writer:
             self._queue.put(None)
         self._thread.join(timeout=30.0)
         self._tending.join(timeout=30.0)
+        if self._here is not None:
+            self._here.close()
 
     def _put(self, write: Write[T]) -> Write[T]:
         if self._closing.is_set():
@@ -194,6 +210,41 @@ class Writer:
         else:
             self._queue.put(write)
         return write
+
+    # -- in the event loop -----------------------------------------------------------------------------------------
+
+    def _write_here(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Commit the impressions that have gathered in a round of the loop, without the thread.
+
+        To hand them over costs more than to write them, where a commit does not wait for the disk: the thread would
+        have to ask for the interpreter again after each statement, and the loop is busy with the next requests. What is
+        not plain sailing (someone else writes, an error, a disk that is slow today) is left to the thread.
+        """
+        writes = [write for write in self._gathered.pop(loop, []) if not write.abandoned]
+        if self._closing.is_set() or not writes:
+            for write in writes:
+                self._put(write)
+            return
+        start = time.perf_counter()
+        try:
+            if self._here is None:
+                self._here = self.database.connect()
+            with self._here.transaction(durable=False, wait=False):
+                results = log.add_impressions(self._here, [write.payload for write in writes])
+        except Exception as error:
+            if not isinstance(error, Contended) and self._here is not None:
+                self._here.close()
+                self._here = None
+            for write in writes:
+                self._put(write)
+            return
+        seconds = time.perf_counter() - start
+        if seconds > SLOW:
+            self._slow_until = time.monotonic() + LONGER
+        self.commits.append((len(writes), seconds))
+        for write, result in zip(writes, results, strict=True):
+            assert write.waiter is not None
+            _settle(write.waiter, result, None)
 
     # -- the threads -----------------------------------------------------------------------------------------------
 
