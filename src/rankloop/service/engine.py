@@ -2,8 +2,8 @@
 
 A request to rank is: candidates -> the published model, asked right here -> impression to the writer -> answer, once it
 is committed. There is no lock on that road, and no thread but perhaps the writer's; a learner that is slow, or that
-others have brought, is asked in threads of its own, with a deadline. A feedback is: events joined and committed -> answer;
-learning happens behind it, in another process or another thread (`learning/`), and comes back by `take`.
+others have brought, is asked in threads of its own, with a deadline. A feedback is: events joined and committed ->
+answer; learning happens behind it, in another process or another thread (`learning/`), and comes back by `take`.
 """
 
 from __future__ import annotations
