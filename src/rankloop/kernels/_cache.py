@@ -14,7 +14,6 @@ not used for a month go by themselves. Where none can be written, every process 
 from __future__ import annotations
 
 import os
-import pickle
 import re
 import shutil
 import tempfile
@@ -162,6 +161,7 @@ class _KernelLocator(caching._CacheLocator):
         return None if folder is None else cls(py_func, folder, _key(file))
 
 
+_caching: Any = caching
 _Numba: Any = caching.IndexDataCacheFile
 
 
@@ -189,7 +189,7 @@ class _KeptCode(_Numba):  # type: ignore[misc]
             return super().load(key)
         try:
             found, data = self._load_data(self._name_of(key))
-        except (OSError, EOFError, ValueError, pickle.UnpicklingError):  # not there, or not whole: compile it
+        except (OSError, EOFError, ValueError, _caching.pickle.UnpicklingError):  # not there, or not whole: compile it
             return None
         return data if found == key else None
 
@@ -201,7 +201,6 @@ class _KeptCode(_Numba):  # type: ignore[misc]
         return f"{self._base}.{blake2b(repr(key).encode(), digest_size=12).hexdigest()}.nbc"
 
 
-_caching: Any = caching
 _caching.IndexDataCacheFile = _KeptCode
 _numba: Any = caching.CompileResultCacheImpl
 _numba._locator_classes = [_KernelLocator, *_numba._locator_classes]
