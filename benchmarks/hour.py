@@ -35,14 +35,13 @@ PROBE = 0.1  # seconds between probes
 
 
 def processes(supervisor: int) -> dict[str, int]:
-    """Role -> process, of those that a supervisor has started."""
-    found = {}
+    """Role -> process, of the two that a supervisor has started: the one that ranks is started first."""
+    found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError):
             if int(stat.read_text().rpartition(")")[2].split()[1]) == supervisor:
-                threads = {(task / "comm").read_text().strip() for task in (stat.parent / "task").iterdir()}
-                found["learns" if "rankloop-alive" in threads else "ranks"] = int(stat.parent.name)
-    return found
+                found.append(int(stat.parent.name))
+    return dict(zip(("ranks", "learns"), sorted(found), strict=False))
 
 
 def memory(pid: int) -> float:
