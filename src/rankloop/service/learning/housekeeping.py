@@ -40,6 +40,7 @@ class Housekeeping:
         self._turn = threading.Lock()
         self._thread = Repeating("housekeeping", TICK, self._tick, learning.process.database)
         self._alarms: dict[str, int] = {}  # ranker -> changes of users that were told of
+        self._watched: dict[str, int] = {}  # ranker -> outcomes learned when its lag was last told
         self._looked: dict[str, float] = {}  # ranker -> when the newest list was made that the learner was asked about
         self._last = self._swept = self._remembered = time.monotonic()
         self._counted = float("-inf")  # at once: what is told of the store must not be missing at first
@@ -123,9 +124,13 @@ class Housekeeping:
         heads = process.database.read(log.heads)
         for name, fold in list(self.learning.folds.items()):
             lag = max(0, heads.get(name, 0) - fold.learned)
-            if fold.held and (lag or fold.learned != self._alarms.get(f"at {name}")):
-                self._alarms[f"at {name}"] = fold.learned
-                process.history.watched(name, lag, *self._uncertain(fold))
+            if not fold.held:
+                continue
+            pairs, uncertain = self._uncertain(fold)
+            # Of a ranker with nothing to do nothing is written; lists of which none is learned yet are something.
+            if lag or pairs or fold.learned != self._watched.get(name):
+                self._watched[name] = fold.learned
+                process.history.watched(name, lag, pairs, uncertain)
 
     def _uncertain(self, fold: Fold) -> tuple[int, int]:
         """(pairs, uncertain ones) of the newest lists that were not looked at yet."""
