@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.kernels import cascade, certainty, letor, metrics, offline, pairwise, ragged, ranking, user_clicks
+from rankloop.kernels import (
+    cascade,
+    certainty,
+    letor,
+    metrics,
+    offline,
+    pairwise,
+    preferences,
+    ragged,
+    ranking,
+    user_clicks,
+)
 from rankloop.types import Array
 from tests.kernels.inputs import NOTHING, frozen, pair_rows, positions
 
@@ -39,7 +50,7 @@ def results() -> Results:
         ],
         "topological_swap_shares": shares.ravel().tolist(),
         "block_swap_shares": certainty.block_swap_shares(positions([2, 3, 6]), 5).ravel().tolist(),
-        "propensity_weights": pairwise.propensity_weights(
+        "propensity_weights": preferences.propensity_weights(
             frozen(shares), frozen([0.1, 0.2, 0.3]), frozen([1, 0, 1, 0]), pairs
         ).tolist(),
         "with_places": ranking.with_places(features, positions(range(len(features)))).ravel().tolist(),

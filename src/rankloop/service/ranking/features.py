@@ -29,6 +29,12 @@ class RankCall(NamedTuple):
     ids: list[Any]
     rows: Array | None  # (n, d) in the order of the ranker's features, not normalised; None if it has none
     token: bool = False  # whether the answer is to have a token for a browser
+    wishes: RankHead | None = None  # where the request has rules of its own: pins, exclusions, quotas
+
+    def only(self, some: Array, k: int | None) -> RankCall:
+        """The same of the candidates `some` (m,), in their order, for a list of k."""
+        ids = list(map(self.ids.__getitem__, some.tolist()))
+        return self._replace(ids=ids, rows=None if self.rows is None else self.rows[some], k=k)
 
 
 class Schema:
@@ -106,7 +112,8 @@ class Schema:
                 fine = np.dot(numbers, numbers) <= LARGEST**2  # one pass; never true of NaN
             if not fine:
                 rows = self._filled(ids, rows)
-        return RankCall(head.query, head.k, head.request_id, head.user, ids, rows, head.token)
+        wishes = head if head.pinned or head.excluded or head.quotas else None
+        return RankCall(head.query, head.k, head.request_id, head.user, ids, rows, head.token, wishes)
 
     def _filled(self, ids: Sequence[Any], rows: Array) -> Array:
         """Defaults where there are no values; what has none, or is too large, is named."""

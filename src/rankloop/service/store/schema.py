@@ -209,6 +209,10 @@ MIGRATIONS: list[list[str]] = [
             PRIMARY KEY (ranker, generation, seq, part)
         )""",
     ],
+    [  # how far down lists were seen
+        "ALTER TABLE impressions ADD COLUMN viewed {int}",  # positions; null: not reported
+        "ALTER TABLE outcomes ADD COLUMN viewed {int}",
+    ],
 ]
 
 
