@@ -28,6 +28,7 @@ def build() -> App:
         clicks,
         data,
         demo,
+        doctor,
         inspect,
         interleave,
         kernels,
@@ -55,7 +56,7 @@ def build() -> App:
         ),
     )
     for module in (
-        *(demo, service, keys, audit, kernels, warm, load, replay, inspect),
+        *(demo, service, doctor, keys, audit, kernels, warm, load, replay, inspect),
         *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)
