@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.kernels import cascade, certainty, letor, metrics, offline, pairwise, ragged, ranking, user_clicks
+from rankloop.kernels import (
+    cascade,
+    certainty,
+    hashing,
+    letor,
+    metrics,
+    offline,
+    pairwise,
+    ragged,
+    ranking,
+    user_clicks,
+)
 from rankloop.types import Array
 from tests.kernels.inputs import NOTHING, frozen, pair_rows, positions
 
@@ -51,6 +62,7 @@ def results() -> Results:
         "dependent_clicks": user_clicks.dependent_clicks(
             frozen(grades[:k]), frozen([0.2, 0.5, 0.9]), frozen([0.1, 0.2, 0.5]), coins, True
         ).tolist(),
+        "hashing": _hashed(),
         "minmax_queries": scaled.ravel().tolist(),
         "ranknet_loss": [float(loss), *slopes.tolist()],
         "decimal": [float(letor.decimal(m, e)) for m, e in ((125, -2), (0, 400), (2**60 + 1, -30), (7, 25))],
@@ -67,6 +79,16 @@ def results() -> Results:
             float(metrics.rank_biased_precision(grades, 0.8)),
         ],
     }
+
+
+def _hashed() -> list[int]:
+    """Codes of two strings, their crosses and columns; sums over 64 bits are meant."""
+    with np.errstate(over="ignore"):
+        codes = hashing.text_codes(np.frombuffer(b"brandacme", np.uint8), positions([0, 5, 9]))
+        crossed, joined = hashing.crossed(codes, codes).ravel(), hashing.joined(codes, codes)
+        found, signs = hashing.columns(crossed, 1000, True)
+        one = hashing.spread(codes[0])
+    return [int(number) for number in (*codes, *crossed, *joined, *found, *signs, one)]
 
 
 def _remembered(pairs: Array) -> list[float]:

@@ -1,0 +1,1 @@
+"""Features that are computed from fields of items, users and requests."""
