@@ -20,6 +20,8 @@ COMMANDS = (
     "audit",
     "compile",
     "warm",
+    "import metarank",
+    "import personalizer",
     "load",
     "replay",
     "inspect",

@@ -57,7 +57,9 @@ def test_the_regression_is_the_twins(seed: int, m: int, d: int) -> None:
     rng = np.random.default_rng(seed)
     theta, variance, level = rng.normal(size=d), rng.random(d) + 0.1, np.array([0.2, 0.5])
     rows, rewards = frozen(rng.normal(size=(m, d)).round(1)), frozen(rng.random(m))
-    means, widths = twin.regress(theta.tolist(), variance.tolist(), level.tolist(), rows.tolist(), rewards.tolist(), 0.3)
+    means, widths = twin.regress(
+        theta.tolist(), variance.tolist(), level.tolist(), rows.tolist(), rewards.tolist(), 0.3
+    )
     gap_weighting.regress(theta, variance, level, rows, rewards, 0.3)
     assert [*theta, level[0]] == pytest.approx(means)
     assert [*variance, level[1]] == pytest.approx(widths)

@@ -33,7 +33,9 @@ RESPONSES: list[Body] = [
             "total": {"value": 2, "relation": "eq"},
             "hits": [
                 hit("boot", {"name": "title", "value": 9.5}, {"name": "body"}),
-                hit("sock", {"name": "title", "value": 2.5}, {"name": "body", "value": 1.25}, {"name": "extra_logging"}),
+                hit(
+                    "sock", {"name": "title", "value": 2.5}, {"name": "body", "value": 1.25}, {"name": "extra_logging"}
+                ),
             ],
         },
     },

@@ -15,10 +15,7 @@ def chances(scores: Sequence[float], left: Sequence[bool], gamma: float, epsilon
         for score, still in zip(scores, left, strict=True)
     ]
     share = (1.0 - sum(behind)) / there.count(best)
-    return [
-        share if still and score == best else part
-        for score, still, part in zip(scores, left, behind, strict=True)
-    ]
+    return [share if still and score == best else part for score, still, part in zip(scores, left, behind, strict=True)]
 
 
 def order_log_probability(scores: Sequence[float], order: Sequence[int], gamma: float, epsilon: float) -> float:

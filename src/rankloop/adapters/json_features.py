@@ -41,13 +41,14 @@ class Entries(NamedTuple):
 def flattened(value: Any, name: str = "") -> tuple[list[str], list[str | bool | float]]:
     """Names and values of all that stands in a piece of JSON.
 
-    A name is the way to the value, a list's elements share that of the list. A number counts twice: as a magnitude
-    (asinh, so that a price of 1,000 does not outweigh everything else) and as the category of its size, a quarter of an
-    octave wide, since what is liked is seldom the largest or the smallest. Null is nothing.
+    A name is the way to the value; a list's elements share that of the list, but for numbers, which have places. A
+    number counts twice: as a magnitude (asinh, so that a price of 1,000 does not outweigh everything else) and as the
+    category of its size, a quarter of an octave wide, since what is liked is seldom the largest or the smallest. Null is
+    nothing.
 
     >>> flattened([{"device": {"mobile": True}, "tags": ["new", "hot"]}])
     (['device.mobile', 'tags', 'tags'], [True, 'new', 'hot'])
-    >>> flattened({"price": 20})
+    >>> flattened({"price": 20})  # doctest: +ELLIPSIS
     (['price', 'price~'], [0.922..., '17'])
     """
     names: list[str] = []
@@ -69,8 +70,9 @@ def _leaves(value: Any, name: str, depth: int) -> Iterator[tuple[str, str | bool
         for key, inner in value.items():
             yield from _leaves(inner, f"{name}.{key}" if name else str(key), depth + 1)
     elif isinstance(value, list):
-        for inner in value:
-            yield from _leaves(inner, name, depth + 1)
+        for i, inner in enumerate(value):
+            own = name if isinstance(inner, bool) or not isinstance(inner, int | float) else f"{name}.{i}"
+            yield from _leaves(inner, own, depth + 1)
     elif value is not None:
         if isinstance(value, int | float) and not isinstance(value, bool) and not abs(value) < float("inf"):
             raise InvalidInput(f"feature {name!r} is {value}; features must be finite")
@@ -112,6 +114,4 @@ def crossed_rows(context: Any, items: Sequence[tuple[str, Any]], width: int) -> 
     crosses = hashing.crossed(codes, given[0])  # (features, context's)
     columns = hashing.columns(np.concatenate((codes[:, None], crosses), axis=1).ravel(), width)[0]
     weights = np.concatenate((np.ones(1), given[1]))
-    return Entries(
-        np.repeat(owners, weights.size), columns, (counts[:, None] * weights).ravel(), len(items), width
-    )
+    return Entries(np.repeat(owners, weights.size), columns, (counts[:, None] * weights).ravel(), len(items), width)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from rankloop.adapters.json_features import Entries, crossed_rows
 from rankloop.errors import InvalidInput
@@ -65,22 +65,13 @@ class ErrorResponse(Struct):
     error: PersonalizerError
 
 
-class Resource(Struct, rename="camel", omit_defaults=True):
-    """The settings of a Personalizer resource, as its configuration API and the portal show them."""
-
-    reward_wait_time: str = "PT10M"
-    default_reward: float = 0.0
-    reward_aggregation: str = "earliest"
-    exploration_percentage: float = 0.2
-    learning_mode: str = "Online"
-    model_export_frequency: str = field(default="PT1M")
-
-
 def allowed(request: RankRequest) -> list[Action]:
     """The actions that may come first, in the order given; what breaks a rule is named."""
     ids = [action.id for action in request.actions]
     if len(ids) > MOST_ACTIONS:
         raise InvalidInput(f"{len(ids)} actions; Personalizer takes at most {MOST_ACTIONS}: send the likeliest")
+    if any("\0" in one for one in [*ids, request.event_id or ""]):
+        raise InvalidInput("an id has the character NUL in it; ids are text")
     if len(set(ids)) < len(ids):
         double = next(one for one in ids if ids.count(one) > 1)
         raise InvalidInput(f"action {double!r} stands twice; ids must be unique")

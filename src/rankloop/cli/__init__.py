@@ -28,6 +28,7 @@ def build() -> App:
         clicks,
         data,
         demo,
+        import_,
         inspect,
         interleave,
         kernels,
@@ -55,7 +56,7 @@ def build() -> App:
         ),
     )
     for module in (
-        *(demo, service, keys, audit, kernels, warm, load, replay, inspect),
+        *(demo, service, keys, audit, kernels, warm, import_, load, replay, inspect),
         *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)

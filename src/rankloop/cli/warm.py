@@ -93,7 +93,15 @@ def warm(
             _out.people.print(text, highlight=False, soft_wrap=True, markup=False)
 
     logs = words if learner is not None else words[1:]
-    reading = Reading(logs, format, whole_ids=ids == "integer", strict=strict, on_bad=tell, clicks=clicks or (), actions=worth_of(actions))
+    reading = Reading(
+        logs,
+        format,
+        whole_ids=ids == "integer",
+        strict=strict,
+        on_bad=tell,
+        clicks=clicks or (),
+        actions=worth_of(actions),
+    )
     _out.say_when_compiling()
     with _out.progress_bars() as bars:
         task = bars.add_task("reading", total=reading.total)

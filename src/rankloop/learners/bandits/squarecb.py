@@ -110,9 +110,7 @@ class SquareCB:
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """The product over positions of each item's probability among those left."""
-        return float(
-            gap_weighting.order_log_probability(self.score(candidates), order, self._gamma(), self.epsilon)
-        )
+        return float(gap_weighting.order_log_probability(self.score(candidates), order, self._gamma(), self.epsilon))
 
     def chances(self, candidates: Candidates) -> Array:
         """(n,) how likely each candidate is to stand first."""
@@ -121,6 +119,7 @@ class SquareCB:
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told: it teaches like one of its own."""
+        rows_of(candidates, self.theta_.size)
         return show(candidates, checked_order(candidates, order))
 
     def best(self, candidates: Candidates, k: int) -> Array:
