@@ -42,7 +42,11 @@ def _gap_weighting() -> Results:
     theta, variance, level = np.array([0.1, -0.2]), np.array([0.5, 0.4]), np.array([0.0, 0.3])
     rows = frozen([[1.0, 0.5], [0.0, 1.0]])
     gap_weighting.regress(theta, variance, level, rows, frozen([1.0, 0.0]), 0.25)
+    again = theta.copy(), variance.copy(), level.copy()
+    table = positions([0, 2, 3]), positions([0, 1, 1]), frozen([1.0, 0.5, 1.0])
+    gap_weighting.regress_sparse(*again, *table, frozen([0.0, 1.0]), 0.25)
     return {
+        "regress_sparse": np.concatenate(again).tolist(),
         "chances": gap_weighting.chances(scores, left, 3.0, 1.0).tolist(),
         "drawn_order": order.tolist(),
         "drawn_order, chance": [chance],

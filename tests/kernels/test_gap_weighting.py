@@ -64,3 +64,22 @@ def test_the_regression_is_the_twins(seed: int, m: int, d: int) -> None:
     assert [*theta, level[0]] == pytest.approx(means)
     assert [*variance, level[1]] == pytest.approx(widths)
     assert (variance > 0).all()
+
+
+@given(SEEDS, st.integers(1, 4), st.integers(1, 6))
+def test_sparse_rows_give_the_same_bits(seed: int, m: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = np.where(rng.random((m, d)) < 0.5, rng.normal(size=(m, d)).round(1), 0.0)
+    there = rows != 0.0
+    indptr, indices = positions([0, *there.sum(axis=1).cumsum()]), frozen(np.nonzero(there)[1], np.int32)
+    found = []
+    for sparse in (False, True):
+        theta, variance, level = np.linspace(-1, 1, d), np.linspace(0.2, 1, d), np.array([0.2, 0.5])
+        rewards = frozen(np.linspace(0, 1, m))
+        if sparse:
+            values = frozen(rows[there])
+            gap_weighting.regress_sparse(theta, variance, level, indptr, indices, values, rewards, 0.3)
+        else:
+            gap_weighting.regress(theta, variance, level, frozen(rows), rewards, 0.3)
+        found.append((theta.tobytes(), variance.tobytes(), level.tobytes()))
+    assert found[0] == found[1]

@@ -28,14 +28,23 @@ class Entries(NamedTuple):
     rows: Array  # (m,) int64
     columns: Array  # (m,) int64
     values: Array  # (m,) float64
-    count: int  # rows
+    height: int  # rows
     width: int
 
     def dense(self) -> Array:
-        """(count, width) the rows written out."""
-        table = np.zeros((self.count, self.width))
+        """(height, width) the rows written out."""
+        table = np.zeros((self.height, self.width))
         np.add.at(table, (self.rows, self.columns), self.values)
         return table
+
+
+def column_names(width: int) -> list[str]:
+    """What a ranker calls its features where these are the columns of hashed ones.
+
+    >>> column_names(3)
+    ['h0', 'h1', 'h2']
+    """
+    return [f"h{j}" for j in range(width)]
 
 
 def flattened(value: Any, name: str = "") -> tuple[list[str], list[str | bool | float]]:
@@ -43,8 +52,8 @@ def flattened(value: Any, name: str = "") -> tuple[list[str], list[str | bool | 
 
     A name is the way to the value; a list's elements share that of the list, but for numbers, which have places. A
     number counts twice: as a magnitude (asinh, so that a price of 1,000 does not outweigh everything else) and as the
-    category of its size, a quarter of an octave wide, since what is liked is seldom the largest or the smallest. Null is
-    nothing.
+    category of its size, a quarter of an octave wide, since what is liked is seldom the largest or the smallest. Null
+    is nothing.
 
     >>> flattened([{"device": {"mobile": True}, "tags": ["new", "hot"]}])
     (['device.mobile', 'tags', 'tags'], [True, 'new', 'hot'])

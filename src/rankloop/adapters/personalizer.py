@@ -115,7 +115,7 @@ def reward(request: RewardRequest) -> float:
     """The value, if it is one that is learned from."""
     if not 0.0 <= request.value <= 1.0:
         raise InvalidInput(
-            f"value is {request.value}; rewards are from 0 to 1 here, where Personalizer took -1 to 1: send (value + 1) "
-            "/ 2 for all of them, or 0 for those below it"
+            f"value is {request.value}; rewards are from 0 to 1 here, where Personalizer took -1 to 1: send "
+            "(value + 1) / 2 for all of them, or 0 for those below it"
         )
     return request.value

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from rankloop.adapters.json_features import column_names
 from rankloop.errors import InvalidInput
 
 WIDTH = 1024  # columns that features are hashed into
@@ -82,7 +83,7 @@ def imported(settings: Any) -> tuple[dict[str, Any], list[Row]]:
     spec = {
         "learner": "squarecb",
         "parameters": parameters,
-        "features": [f"h{i}" for i in range(WIDTH)],
+        "features": column_names(WIDTH),
         "normalisation": "none",
         "k": 1,
         "exposure": exposure,
