@@ -172,6 +172,8 @@ def main() -> None:
             watch.join(60)
             beside.join(60)
             trial = httpx.get(f"{one.url}/v1/rankers/load/experiments").json()[0]
+            told = httpx.get(f"{one.url}/metrics").text.splitlines()
+            reasons = [line for line in told if "rank_fallbacks_total{" in line]
     third = max(len(watch.samples) // 3, 1)
     first, last = watch.samples[:third], watch.samples[-third:]
 
@@ -181,6 +183,7 @@ def main() -> None:
     print(f"Machine: {machine()}, load generator on the same machine\n")
     print(f"{report.answered:,} lists, {sum(report.receipts.values()):,} events, errors {report.errors or 'none'}, ")
     print(f"fallbacks {report.fallbacks}, worst lag {report.lag}, experiment {trial['lists']:,} lists\n")
+    print("\n".join(reasons) + "\n")
     names = ("ranks_mb", "learns_mb", "lag", "p50_ms", "p99_ms")
     print_rows([{"": name, "first third": mean(first, name), "last third": mean(last, name)} for name in names])
     if options.figure:

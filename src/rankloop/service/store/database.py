@@ -34,6 +34,11 @@ class Connection(ABC):
 
     lock_rows: str = ""  # what SELECT needs behind it to lock the rows it reads until the transaction ends
 
+    def by(self, index: str) -> str:  # noqa: ARG002
+        """What a table's name needs behind it in a SELECT to be read by this index: nothing, if the database knows how
+        many rows there are of what. One that guesses may read the whole log to find the few lists that are open."""
+        return ""
+
     @abstractmethod
     def run(self, sql: str, *parameters: Any) -> int:
         """Run a statement; how many rows it changed."""

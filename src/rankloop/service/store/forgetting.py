@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection, marks
+from rankloop.service.store.log import OPEN
 from rankloop.service.store.writer import Writer
 from rankloop.service.wire.rankers import Erased
 
@@ -39,7 +40,8 @@ def sweep(connection: Connection, before: float | None, limit: int = 500) -> int
 
 def sweep_strays(connection: Connection, limit: int = 500) -> int:
     """Delete lists that were on the way while their ranker was deleted: no one else would ever close them."""
-    sql = f"SELECT id FROM impressions WHERE open = 1 AND ranker NOT IN (SELECT name FROM rankers) LIMIT {limit}"
+    stray = f"open = 1 AND ranker NOT IN (SELECT name FROM rankers) LIMIT {limit}"
+    sql = f"SELECT id FROM impressions{connection.by(OPEN)} WHERE {stray}"
     ids = [row[0] for row in connection.rows(sql)]
     _delete(connection, ids)
     return len(ids)

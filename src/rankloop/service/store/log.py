@@ -168,6 +168,7 @@ class _Ranker(NamedTuple):
 
 
 _SELECT = "SELECT id, ranker, epoch, open, shown, seen, learn FROM impressions"
+OPEN = "impressions_open"  # the index of those that wait
 
 
 def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kinds: dict[str, str]) -> Receipts:
@@ -214,7 +215,8 @@ def close_windows(
     connection: Connection, ranker: str, now: float, kinds: dict[str, str], limit: int = 500
 ) -> list[Closing]:
     """Close impressions whose window has ended; silence is an outcome only if the ranker says so."""
-    sql = f"{_SELECT} WHERE ranker = ? AND open = 1 AND closes <= ? ORDER BY closes, id LIMIT {limit}"
+    due = f"ranker = ? AND open = 1 AND closes <= ? ORDER BY closes, id LIMIT {limit}"
+    sql = f"{_SELECT}{connection.by(OPEN)} WHERE {due}"
     impressions = [_Open(row) for row in connection.rows(f"{sql}{connection.lock_rows}", ranker, now)]
     if not impressions:
         return []
@@ -234,9 +236,8 @@ def close_windows(
 
 def due(connection: Connection, now: float) -> list[str]:
     """Rankers that have impressions whose window has ended."""
-    return [
-        row[0] for row in connection.rows("SELECT DISTINCT ranker FROM impressions WHERE open = 1 AND closes <= ?", now)
-    ]
+    sql = f"SELECT DISTINCT ranker FROM impressions{connection.by(OPEN)} WHERE open = 1 AND closes <= ?"
+    return [row[0] for row in connection.rows(sql, now)]
 
 
 def _judged(
@@ -356,7 +357,8 @@ def wanted(connection: Connection) -> dict[str, int]:
 
 def open_counts(connection: Connection) -> Counter[str]:
     """How many impressions of each ranker wait for feedback."""
-    rows = connection.rows("SELECT ranker, COUNT(*) FROM impressions WHERE open = 1 GROUP BY ranker")
+    sql = f"SELECT ranker, COUNT(*) FROM impressions{connection.by(OPEN)} WHERE open = 1 GROUP BY ranker"
+    rows = connection.rows(sql)
     return Counter({name: int(count) for name, count in rows})
 
 

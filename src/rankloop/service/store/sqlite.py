@@ -40,6 +40,9 @@ class SQLiteConnection(Connection):
         except sqlite3.Error as error:
             raise self._sorted(error) from None
 
+    def by(self, index: str) -> str:
+        return f" INDEXED BY {index}"
+
     def run(self, sql: str, *parameters: Any) -> int:
         return self._raw.execute(sql, parameters).rowcount
 

@@ -1,0 +1,136 @@
+"""What a store does a few times a second, or with every request, costs the same whatever is in it already.
+
+SQLite guesses which index will do, and a wrong guess reads the whole log: nobody notices in a test with ten lists, and
+after half an hour of traffic lists take half a second. So its steps are counted, in a small store and in a large one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from rankloop import codec
+from rankloop.learner import show
+from rankloop.service.store import NewEvent, NewImpression, admin, forgetting, log, open_database, schema, shown, trials
+from rankloop.service.store.database import Connection
+from rankloop.service.store.sqlite import SQLiteConnection
+from rankloop.service.wire.calls import FeedbackEvent
+from rankloop.service.wire.rankers import Spec
+from rankloop.types import Candidates
+
+SMALL, LARGE = 500, 8000
+RANKERS = ("shop", "other")
+SPEC = Spec(learner="pairrank", features=["a"])
+BODY = codec.dump_impression(show(Candidates("q", ["x", "y"], [[1.0], [0.0]]), np.arange(2)))
+KINDS = {"pairrank": "clicks"}
+
+
+def impression(number: int, ranker: str, now: float, window: float) -> NewImpression:
+    return NewImpression(
+        id=log.new_id(now),
+        ranker=ranker,
+        epoch=1,
+        number=number,
+        created=now,
+        closes=now + window,
+        person=f"user{number}",
+        request_id=f"request{number}",
+        digest=b"",
+        learn=True,
+        body=BODY,
+        answer=b"{}",
+        shown=msgspec.json.encode(["x", "y"]),
+    )
+
+
+def event(list_id: str, name: str) -> NewEvent:
+    made = FeedbackEvent(event_id=name, impression_id=list_id, clicks=["x"], final=True)
+    return NewEvent(made, msgspec.json.encode(made))
+
+
+class _Undone(Exception):
+    pass
+
+
+class Filled:
+    """A store with so many closed lists, and twenty that are open, of which five are over their time."""
+
+    def __init__(self, path: Path, lists: int) -> None:
+        database = open_database(str(path))
+        schema.migrate(database)
+        connection = database.connect()
+        assert isinstance(connection, SQLiteConnection)
+        self.connection, self.now, self.steps = connection, time.time(), 0
+        with connection.transaction():
+            for name in RANKERS:
+                admin.add_ranker(connection, name, SPEC, b"", 0.001)  # epoch 1
+            past = [impression(i, RANKERS[i % 2], self.now - 5000 + i / 10, 1e6) for i in range(lists)]
+            log.add_impressions(connection, past)
+            for start in range(0, lists, 500):
+                some = past[start : start + 500]
+                log.add_events(connection, [event(one.id, one.id) for one in some], self.now, KINDS)
+            connection.run("UPDATE snapshots SET seq = 100000")
+        with connection.transaction():
+            self.open = [impression(lists + i, "shop", self.now - 100 + i, 95.0 if i < 5 else 1000) for i in range(20)]
+            log.add_impressions(connection, self.open)
+        self.heads = log.heads(connection)
+        assert self.heads["shop"] == lists // 2  # the past is closed
+        connection._raw.set_progress_handler(self._count, 1)
+
+    def _count(self) -> int:
+        self.steps += 1
+        return 0
+
+    def cost(self, work: Callable[[Filled], Any]) -> int:
+        """Steps of SQLite's machine that a piece of work takes; what it does is undone."""
+        self.steps = 0
+        with suppress(_Undone), self.connection.transaction():
+            assert work(self) is not None
+            raise _Undone
+        return self.steps
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Filled, Filled]:
+    folder = tmp_path_factory.mktemp("growth")
+    return Filled(folder / "small.db", SMALL), Filled(folder / "large.db", LARGE)
+
+
+def swept(connection: Connection) -> int:
+    return forgetting.sweep(connection, None) + forgetting.sweep_strays(connection)
+
+
+WORK: dict[str, Callable[[Filled], Any]] = {
+    "a list": lambda s: log.add_impressions(s.connection, [impression(10**6, "shop", s.now, 10.0)]),
+    "a list asked for twice": lambda s: log.add_impressions(s.connection, [s.open[-1]]),
+    "feedback": lambda s: log.add_events(s.connection, [event(s.open[-1].id, "new")], s.now, KINDS),
+    "feedback to a closed list": lambda s: log.add_events(s.connection, [event(s.open[0].id, "new")], s.now, KINDS),
+    "numbers": lambda s: log.reserve_numbers(s.connection, "shop", 10),
+    "windows to close": lambda s: log.due(s.connection, s.now),
+    "closing windows": lambda s: log.close_windows(s.connection, "shop", s.now, KINDS),
+    "closing none": lambda s: log.close_windows(s.connection, "other", s.now, KINDS),
+    "open lists": lambda s: log.open_counts(s.connection),
+    "heads": lambda s: log.heads(s.connection),
+    "outcomes to learn": lambda s: log.outcomes_from(s.connection, "shop", s.heads["shop"] - 10),
+    "lists of an experiment": lambda s: trials.seen_from(
+        s.connection, "shop", 1, s.heads["shop"] - 10, s.heads["shop"], 100
+    ),
+    "lists on the page": lambda s: shown.newest(s.connection, "shop", 20),
+    "bodies to explain": lambda s: shown.newest_bodies(s.connection, "shop", 1, s.now - 50, 8),
+    "bodies of a ranker": lambda s: shown.latest_bodies(s.connection, "shop", 1, 20),
+    "what may go, when nothing is old": lambda s: swept(s.connection),
+    "old lists, when there are none": lambda s: forgetting.sweep(s.connection, s.now - 10**6),
+}
+
+
+@pytest.mark.parametrize("what", WORK)
+def test_it_costs_the_same_in_a_large_store(what: str, stores: tuple[Filled, Filled]) -> None:
+    small, large = (store.cost(WORK[what]) for store in stores)
+    assert large <= 1.5 * small + 100, f"{small} steps with {SMALL} lists, {large} with {LARGE}"
