@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 SERVING := $(VENV)/.serving
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install serve demo compare test soak check kernels format bench figures clean
+.PHONY: help install serve demo compare test soak check kernels format bench figures docs clean
 
 # One more than there are cores: some tests wait for a service, others compute meanwhile.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
@@ -66,5 +66,9 @@ figures: install  ## Draw the README's figure again, and take the screenshots of
 	$(BIN)/python -m benchmarks.readme_figure
 	$(BIN)/python docs/screenshots.py
 
+docs: install  ## Build the documentation as a site, with search, into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo 'site/ is built. To read and search it: $(BIN)/python -m http.server -d site 8001, then http://127.0.0.1:8001'
+
 clean:  ## Remove the virtual environment and what was computed
-	rm -rf $(VENV) results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) results site .pytest_cache .mypy_cache .ruff_cache .hypothesis

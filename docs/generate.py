@@ -13,6 +13,7 @@ COMMANDS = (
     "",
     "demo",
     "serve",
+    "doctor",
     "keys create",
     "keys list",
     "keys revoke",

@@ -32,7 +32,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 40), st.none() | ITEM), max_size=120)
 
 def told(values: dict[str, Any], lists_known: bool) -> dict[str, Any]:
     """What a table should give back of an item."""
-    found = {name: float(value) if isinstance(value, bool) else value for name, value in values.items()}
+    found: dict[str, Any] = {name: float(value) if isinstance(value, bool) else value for name, value in values.items()}
     if "tags" in found:
         found["tags"] = list(dict.fromkeys(found["tags"]))
         if not found["tags"] and not lists_known:
@@ -53,8 +53,8 @@ def test_a_table_is_a_dictionary_of_dictionaries(steps: list[tuple[int, dict[str
             twin[str(item)] = told(values, "tags" in table.fields)
     assert len(table) == len(twin)
     assert sorted(table.ids) == sorted(twin)
-    for item, values in twin.items():
-        assert table.get(item) == values
+    for name, known in twin.items():
+        assert table.get(name) == known
     rows = table.rows([str(item) for item in range(42)])
     assert (rows >= 0).tolist() == [str(item) in twin for item in range(42)]
     assert len(set(rows[rows >= 0].tolist())) == len(twin)
@@ -67,9 +67,9 @@ def test_a_table_is_a_dictionary_of_dictionaries(steps: list[tuple[int, dict[str
         for word in ("red", "blue"):
             code = table.lists("tags").vocabulary.code(word)
             assert (counts[code] if code >= 0 else 0) == sum(word in one.get("tags", []) for one in twin.values())
-    for item, values in twin.items():
-        title = values.get("title")
-        row = int(table.rows([item])[0])
+    for name, known in twin.items():
+        title = known.get("title")
+        row = int(table.rows([name])[0])
         assert table.lists("words").get(row) == (None if title is None else list(dict.fromkeys(title.split())))
 
 

@@ -59,6 +59,7 @@ def taught(factory: Factory, events: int = 15) -> Learner:
 
 
 def one_round(learner: Learner, t: int, n: int = 12) -> None:
+    """Rank and learn once."""
     rng = np.random.default_rng([7, t])
     shown = learner.rank(some_candidates(t, n, f"q{t % 3}"), 5, rng)
     learner.learn(shown, some_feedback(learner, shown, t), rng)
@@ -73,6 +74,7 @@ def everything(learner: Learner) -> dict[str, bytes | str]:
 
 
 def same_state(a: Learner, b: Learner) -> bool:
+    """Whether two learners know the same, bit for bit."""
     one, other = a.state(), b.state()
     return one.keys() == other.keys() and all(
         one[name].dtype == other[name].dtype and one[name].tobytes() == other[name].tobytes() for name in one
@@ -80,6 +82,7 @@ def same_state(a: Learner, b: Learner) -> bool:
 
 
 def same_impression(a: Impression, b: Impression) -> bool:
+    """Whether two lists are the same, bit for bit."""
     return codec.dump_impression(a) == codec.dump_impression(b)
 
 
@@ -96,5 +99,6 @@ def docstrings(learner: Learner) -> str:
 
 
 def assert_finite(learner: Learner) -> None:
+    """No number of the state has run away."""
     for name, array in learner.state().items():
         assert array.dtype.kind != "f" or np.isfinite(array).all(), f"state {name!r} is no longer finite"

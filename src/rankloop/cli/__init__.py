@@ -28,6 +28,7 @@ def build() -> App:
         clicks,
         data,
         demo,
+        doctor,
         import_,
         inspect,
         interleave,
@@ -56,7 +57,7 @@ def build() -> App:
         ),
     )
     for module in (
-        *(demo, service, keys, audit, kernels, warm, import_, load, replay, inspect),
+        *(demo, service, doctor, keys, audit, kernels, warm, import_, load, replay, inspect),
         *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)

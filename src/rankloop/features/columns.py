@@ -112,7 +112,7 @@ class DerivedColumn(ListColumn):
 
     def __init__(self, rows: int, source: str, function: Callable[[str], list[str]]) -> None:
         super().__init__(rows)
-        self.source, self._function = source, function
+        self.source, self.function = source, function
 
     def follow(self, row: int, value: str | list[str] | None) -> None:
         """The row's source has this value from now on."""
@@ -120,4 +120,4 @@ class DerivedColumn(ListColumn):
             self.put(row, None)
         else:
             texts = [value] if isinstance(value, str) else value
-            self.put(row, list(dict.fromkeys(word for text in texts for word in self._function(text))))
+            self.put(row, list(dict.fromkeys(word for text in texts for word in self.function(text))))

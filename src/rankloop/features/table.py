@@ -29,11 +29,11 @@ class Table:
 
     An id may be a string or an integer; 7 and "7" are the same. Rows of deleted items are given to the next that come.
 
-    **Who may read when.** One thread changes a table, and the same thread reads it (in the service: the event loop).
-    Each `upsert` and `delete` is whole when it returns, and nothing is ever half written for a reader that does not
-    run between two lines of it. What a reader keeps beyond its own call must be copies (`array[rows]` is one), never
-    the arrays: they are replaced when the table grows, and rows change hands. A table that has much to take in is built
-    elsewhere, by another thread, and put into the old one's place once it is whole.
+    **Who may read when.** A table has no lock of its own. Whoever changes it and whoever reads it are one thread, or
+    hold the same lock (the service's catalogues have one): then each `upsert` and `delete` is whole for every reader.
+    What a reader keeps beyond that must be copies (`array[rows]` is one), never the arrays: they are replaced when the
+    table grows, and rows change hands. A table that has much to take in is built beside the old one (`emptied`) and put
+    into its place once it is whole.
 
     Parameters
     ----------
@@ -82,8 +82,7 @@ class Table:
         self._ids: list[str | None] = []  # by row
         self._free: list[int] = []
         self._room = FIRST
-        if fields:
-            self._declare(fields)
+        self.declare(fields or {})
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -146,7 +145,11 @@ class Table:
     def nbytes(self) -> int:
         """About how much memory it takes, with Python's objects."""
         arrays = self.block.nbytes + sum(one.nbytes for one in self._vectors.values())
-        columns = [*self._strings.values(), *self._lists.values(), *self._derived.values()]
+        columns: list[StringColumn | ListColumn] = [
+            *self._strings.values(),
+            *self._lists.values(),
+            *self._derived.values(),
+        ]
         names = getsizeof(self._rows) + getsizeof(self._ids) + 64 * len(self._rows)  # 64: of an id of 15 letters
         return int(arrays) + sum(one.nbytes for one in columns) + names
 
@@ -161,7 +164,7 @@ class Table:
                 f"{name!r} would be one more than {self._most_rows} items; delete some, or raise the limit"
             )
         if new:
-            self._declare(new)
+            self.declare(new)
         if row is None:
             row = self._row_for(name)
         self.changes += 1
@@ -198,6 +201,15 @@ class Table:
                 made.follow(row, column.get(row))
         self._derived[name] = made
 
+    def emptied(
+        self, fields: Mapping[str, Field] | None = None, most_rows: int | None = None, most_bytes: int | None = None
+    ) -> Table:
+        """A new table with nothing in it that keeps the same derived columns, to be filled and put in its place."""
+        made = Table(fields, most_rows or self._most_rows, most_bytes or self._most_bytes)
+        for name, one in self._derived.items():
+            made.derive(name, one.source, one.function)
+        return made
+
     def reserve(self, rows: int) -> None:
         """Room for so many rows, if they are known to come: growing copies what is there."""
         if rows > self._room:
@@ -230,7 +242,13 @@ class Table:
         self._rows[name] = row
         return row
 
-    def _declare(self, fields: Mapping[str, Field]) -> None:
+    def declare(self, fields: Mapping[str, Field]) -> None:
+        """Fields whose kind is known before their first value; those that are there stay as they are."""
+        fields = {
+            name: field
+            for name, field in fields.items()
+            if name not in self.fields or (field.width and not self.fields[name].width)
+        }
         numbers = [name for name, field in fields.items() if field.kind in NUMBERS and name not in self._numbers]
         if numbers:
             self._grow(self._room, len(self._numbers) + len(numbers))
@@ -262,7 +280,8 @@ class Table:
             block[: old - 1, :width] = self.block[:-1]
             self.block = block
         if more:
-            for column in (*self._strings.values(), *self._lists.values(), *self._derived.values()):
+            columns: list[StringColumn | ListColumn] = [*self._strings.values(), *self._lists.values()]
+            for column in [*columns, *self._derived.values()]:
                 column.grow(rows)
             for name, vectors in self._vectors.items():
                 empty = np.full((more, vectors.shape[1]), np.nan, np.float32)
