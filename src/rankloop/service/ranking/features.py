@@ -38,6 +38,9 @@ class RankCall(NamedTuple):
     token: bool = False  # whether the answer is to have a token for a browser
     sent: Array | None = None  # (n, s) those of them that the request brought; for rivals that compute others
     fields: Mapping[str, Any] = {}
+    chances: bool = False  # whether it is to say how likely each candidate was to stand first
+    as_shown: bool = False  # whether the list stands as it is, since it was shown already
+    deferred: bool = False  # whether the list may never be shown: nothing is learned from it until an event says so
 
 
 class Schema:

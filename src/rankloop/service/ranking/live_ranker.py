@@ -142,12 +142,21 @@ class PendingRanking:
         self.live, self.row, self.call, self.candidates = live, live.row, call, candidates
         self.k = min(call.k or live.row.spec.k, candidates.n)
         self.number, self.clock = number, clock
+        self.spec = live.row.spec
+        if call.as_shown:
+            self.spec = msgspec.structs.replace(self.spec, exposure="shadow")
 
     def base(self) -> Ranked:
         """The caller's own order."""
         choice, serving = base_choice(self.candidates, self.k), self.live.serving
         body = codec.dump_impression(choice.impression)
-        return Ranked(choice, body, None, None, 0 if serving is None else serving.learned)
+        return Ranked(choice, body, None, None, 0 if serving is None else serving.learned, self._certain())
+
+    def _certain(self) -> dict[str, float | None] | None:
+        """The chances in the caller's own order, if they are wanted."""
+        if not self.call.chances:
+            return None
+        return {str(item): float(i == 0) for i, item in enumerate(self.candidates.items.tolist())}
 
     def impression(self, ranked: Ranked, mix: Mix | None, reason: str | None) -> NewImpression:
         """A list as it is stored, with the answer that is given; `reason` says why it is the caller's own order."""
@@ -156,6 +165,8 @@ class PendingRanking:
         items = ranked.choice.impression.items.tolist()
         made = new_id(now)
         answer = _answer(self, made, items, ranked.scores or [None] * len(items), ranked.learned, mix, reason)
+        if ranked.chances is not None:
+            answer.chances = dict.fromkeys(ranked.chances) if mix else ranked.chances
         for item, shares in zip(answer.items, ranked.contributions or [], strict=False):
             item.features = shares
         credit = ranked.choice.credit
@@ -181,7 +192,9 @@ class PendingRanking:
         """The answer while the store is down: the caller's own order, and nothing to report on."""
         items, serving = self.candidates.items[: self.k].tolist(), self.live.serving
         learned = 0 if serving is None else serving.learned
-        return msgspec.json.encode(_answer(self, None, items, [None] * len(items), learned, None, "store"))
+        answer = _answer(self, None, items, [None] * len(items), learned, None, "store")
+        answer.chances = self._certain() or msgspec.UNSET
+        return msgspec.json.encode(answer)
 
 
 def _answer(
@@ -198,7 +211,7 @@ def _answer(
         impression_id=impression_id,
         ranker=row.name,
         version=asked.live.version(learned),
-        exposure=mix.exposure if mix else row.spec.exposure,
+        exposure=mix.exposure if mix else asked.spec.exposure,
         fallback=reason is not None,
         items=[RankedItem(item, i, score) for i, (item, score) in enumerate(zip(items, scores, strict=True), 1)],
         reason=reason,

@@ -109,6 +109,13 @@ class RankAnswer(Struct):
         str | UnsetType | None,
         Meta(description="if asked for: for `POST /v1/beacon`, until the window ends; null without an impression_id"),
     ] = UNSET
+    chances: Annotated[
+        dict[str, float | None] | UnsetType,
+        Meta(
+            description="for adapters that ask: each candidate, in the order believed best, with the probability that "
+            "it stood first; null where that is not known"
+        ),
+    ] = UNSET
 
 
 class FeedbackEvent(Struct, forbid_unknown_fields=True):
