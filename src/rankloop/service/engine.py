@@ -25,7 +25,7 @@ from rankloop.service.learning.channel import Inbox
 from rankloop.service.learning.learning import Learning
 from rankloop.service.live_rankers import LiveRankers
 from rankloop.service.process import Process
-from rankloop.service.ranking import features
+from rankloop.service.ranking import features, rules
 from rankloop.service.ranking.exposure import Mix
 from rankloop.service.ranking.features import RankCall
 from rankloop.service.ranking.in_flight import HANGING
@@ -80,6 +80,7 @@ class Engine(Process):
         """Bring the store up to date, load every ranker, begin to learn; kernels warm up behind."""
         sys.setswitchinterval(SWITCH)
         features.warm()
+        rules.warm()
         self.open()
         self.refresh()
         if self.learning is not None:
@@ -222,11 +223,14 @@ class Engine(Process):
 
     async def answer(self, live: LiveRanker, call: RankCall, explain: bool, start: float) -> bytes:
         """The answer to a request that has been read, in whatever words it came; `start` is when it did."""
+        frame = None
+        if live.ruled or call.wishes is not None:
+            call, frame = rules.framed(call, live.row.spec, live.schema)
         candidates = live.schema.candidates(call)
         number = live.numbers.take()
         if number is None or live.numbers.low:
             number = await self._reserved(live, number)
-        return await self._stored(PendingRanking(live, call, candidates, number, self.clock), explain, start)
+        return await self._stored(PendingRanking(live, call, candidates, number, self.clock, frame), explain, start)
 
     async def _stored(self, pending: PendingRanking, explain: bool, start: float) -> bytes:
         """A list that is in the store, or the caller's own order if it cannot be put there."""
@@ -259,6 +263,8 @@ class Engine(Process):
         reason = "damaged" if served is None else None if live.warm else "warming-up"
         if not live.inline and live.hanging >= HANGING:
             reason = "hanging"
+        if pending.frame is not None and pending.frame.fixed:
+            reason = "pinned"
         if served is None or reason is not None:
             return pending.base(), None, reason
         trials = None if pending.call.as_shown else self.rankers.trials.get(live.row.name)
@@ -268,7 +274,7 @@ class Engine(Process):
             mix = None if drawn is None else mixing.prepared(drawn, pending, self.rankers, self.metrics)
             with asked:
                 began = time.perf_counter()
-                ranked = served.rank(pending.candidates, pending.k, number, spec, names, mix)
+                ranked = served.rank(pending.candidates, pending.k, number, spec, names, mix, pending.frame)
                 if pending.call.chances:
                     ranked = ranked._replace(chances=served.chances(pending.candidates, spec))
                 live.took(time.perf_counter() - began)

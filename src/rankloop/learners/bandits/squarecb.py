@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.kernels import gap_weighting
-from rankloop.kernels.pairwise import examined_count
+from rankloop.kernels.preferences import examined_count
 from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.learner import (
     checked_order,
@@ -21,6 +21,7 @@ from rankloop.learner import (
     require_flag,
     require_number,
     rows_of,
+    seen_of,
     show,
     state_of,
 )
@@ -53,7 +54,8 @@ class SquareCB:
     noise
         The variance of a reward about what is predicted; .25 is that of a coin.
     plus_one
-        Of lists of several items: take the one below the last click as seen. The first one always is.
+        Of lists of several items: take the one below the last click as seen. The first one always is. Where it was
+        reported what came into view, that counts.
 
     Examples
     --------
@@ -137,13 +139,13 @@ class SquareCB:
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
         """Regress the rewards of what was seen on its features."""
-        rewards = checked_values(self, impression, feedback)
+        rewards, reported = checked_values(self, impression, feedback), seen_of(impression, feedback)
         rows = rows_of(impression, self.theta_.size)
         theta, variance, level = self.theta_.copy(), self.variance_.copy(), self.level_.copy()
         if theta.size == 0:
             length = float(np.mean(np.sum(rows * rows, axis=1)))
             theta, variance = np.zeros(rows.shape[1]), np.full(rows.shape[1], 1.0 / (self.prior * (length or 1.0)))
-        seen = max(1, examined_count(rewards, self.plus_one))
+        seen = max(1 if reported < 0 else reported, examined_count(rewards, self.plus_one, reported))
         gap_weighting.regress(theta, variance, level, rows[:seen], rewards[:seen], self.noise)
         self.theta_, self.variance_, self.level_, self.events_ = theta, variance, level, self.events_ + 1
 

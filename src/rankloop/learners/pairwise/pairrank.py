@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rankloop.kernels import pairwise
+from rankloop.kernels import pairwise, preferences
 from rankloop.kernels.forgetting import fade
 from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.learner import (
@@ -22,6 +22,7 @@ from rankloop.learner import (
     require_flag,
     require_number,
     rows_of,
+    seen_of,
     state_of,
 )
 from rankloop.learners.pairwise._debias import DEBIASES, notes, pair_weights, told
@@ -246,8 +247,8 @@ class PairRank:
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Turn the clicks into pairs and take them in."""
-        clicks = checked_values(self, impression, feedback)
-        pairs = pairwise.click_pairs(clicks, self.plus_one, PAIR_RULES[self.pairs], rng.random(clicks.size))
+        clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)
+        pairs = preferences.click_pairs(clicks, self.plus_one, seen, PAIR_RULES[self.pairs], rng.random(clicks.size))
         if len(pairs) == 0:
             return
         features = rows_of(impression, self.theta_.size, self.start == "base")
@@ -257,7 +258,7 @@ class PairRank:
             return
         tempering = 1.0
         if self.tempered and self.pairs == "all":
-            tempering = min(1.0, 2.0 / pairwise.examined_count(clicks, self.plus_one))
+            tempering = min(1.0, 2.0 / preferences.examined_count(clicks, self.plus_one, seen))
         weights *= tempering
         if self.theta_.size == 0:
             self.theta_, self.inverse_, self.unit_ = self._fresh(features)
