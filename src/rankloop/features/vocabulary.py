@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from sys import getsizeof
 
 import numpy as np
 
+from rankloop.features.hashing import text_codes
 from rankloop.types import Array
-
-
-def word_hash(word: str) -> int:
-    """64 bits of a string, the same on every machine and in every release.
-
-    >>> word_hash("acme")
-    9341113500222039600
-    """
-    return int.from_bytes(blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 class Vocabulary:
@@ -38,10 +29,19 @@ class Vocabulary:
     def __init__(self) -> None:
         self.words: list[str] = []  # by code; of a code that is free ""
         self.counts = np.zeros(0, np.int64)  # (>= codes,) uses; of tokens in texts the number of texts that have it
-        self.hashes = np.zeros(0, np.uint64)  # (>= codes,) `word_hash`
+        self._hashes = np.zeros(0, np.uint64)  # (>= codes,)
+        self._unhashed: list[int] = []  # codes; all at once is quicker than one by one, and titles nobody asks for
         self._codes: dict[str, int] = {}
         self._free: list[int] = []
         self._text = 0
+
+    @property
+    def hashes(self) -> Array:
+        """(>= codes,) uint64: `text_codes` of each string, the same on every machine."""
+        if self._unhashed:
+            self._hashes[self._unhashed] = text_codes([self.words[code] for code in self._unhashed])
+            self._unhashed = []
+        return self._hashes
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -67,9 +67,9 @@ class Vocabulary:
                 if code >= len(self.counts):
                     room = max(16, 2 * code) - len(self.counts)
                     self.counts = np.append(self.counts, np.zeros(room, np.int64))
-                    self.hashes = np.append(self.hashes, np.zeros(room, np.uint64))
+                    self._hashes = np.append(self._hashes, np.zeros(room, np.uint64))
             self._codes[word] = code
-            self.hashes[code] = word_hash(word)
+            self._unhashed.append(code)
             self._text += getsizeof(word)
         self.counts[code] += 1
         return code
@@ -81,7 +81,6 @@ class Vocabulary:
             word = self.words[code]
             del self._codes[word]
             self.words[code] = ""
-            self.hashes[code] = 0
             self._free.append(code)
             self._text -= getsizeof(word)
 
@@ -89,5 +88,5 @@ class Vocabulary:
     def nbytes(self) -> int:
         """About how much memory it takes, with Python's objects."""
         return int(
-            self.counts.nbytes + self.hashes.nbytes + self._text + getsizeof(self._codes) + getsizeof(self.words)
+            self.counts.nbytes + self._hashes.nbytes + self._text + getsizeof(self._codes) + getsizeof(self.words)
         )
