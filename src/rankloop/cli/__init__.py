@@ -25,6 +25,7 @@ def build() -> App:
     """The whole command, ready to call."""
     from rankloop.cli import (
         audit,
+        catalogue,
         clicks,
         data,
         demo,
@@ -57,7 +58,7 @@ def build() -> App:
         ),
     )
     for module in (
-        *(demo, service, doctor, keys, audit, kernels, warm, import_, load, replay, inspect),
+        *(demo, service, doctor, keys, audit, kernels, catalogue, warm, import_, load, replay, inspect),
         *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)

@@ -46,7 +46,7 @@ class RankCall(NamedTuple):
     def only(self, some: Array, k: int | None) -> RankCall:
         """The same of the candidates `some` (m,), in their order, for a list of k."""
         ids = list(map(self.ids.__getitem__, some.tolist()))
-        rows, sent = (None if one is None else one[some] for one in (self.rows, self.sent))
+        rows, sent = (None if table is None else table[some] for table in (self.rows, self.sent))
         return self._replace(ids=ids, rows=rows, sent=sent, k=k)
 
 
@@ -157,8 +157,8 @@ class Schema:
                 fine = np.dot(numbers, numbers) <= LARGEST**2  # one pass; never true of NaN
             if not fine:
                 rows = self._filled(ids, rows)
-        wishes = head if head.pinned or head.excluded or head.quotas else None
         whole = self._complete(head.query, head.user, head.fields, ids, rows) if self._computes else rows
+        wishes = head if head.pinned or head.excluded or head.quotas else None
         return RankCall(
             head.query, head.k, head.request_id, head.user, ids, whole, head.token, rows, head.fields, wishes
         )
