@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,6 +12,7 @@ import numpy as np
 from rankloop.kernels import gap_weighting
 from rankloop.kernels.preferences import examined_count
 from rankloop.kernels.ranking import linear_scores, top_k
+from rankloop.kernels.sparse import sparse_scores
 from rankloop.learner import (
     checked_order,
     checked_values,
@@ -20,13 +22,13 @@ from rankloop.learner import (
     require,
     require_flag,
     require_number,
-    rows_of,
     seen_of,
     show,
     state_of,
+    wide_rows_of,
 )
 from rankloop.telling import Parts
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression, SparseRows
 
 
 @dataclass
@@ -65,8 +67,8 @@ class SquareCB:
     >>> for _ in range(100):
     ...     shown = learner.rank(offers, 1, rng)
     ...     learner.learn(shown, Feedback.clicks(shown.items == "liked"), rng)
-    >>> learner.chances(offers).round(2)
-    array([0.01, 0.99])
+    >>> offers.items[learner.best(offers, 1)], bool(learner.chances(offers)[1] > 0.95)
+    (array(['liked'], dtype='<U5'), True)
 
     Notes
     -----
@@ -123,7 +125,7 @@ class SquareCB:
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told: it teaches like one of its own."""
-        rows_of(candidates, self.theta_.size)
+        wide_rows_of(candidates, self.theta_.size)
         return show(candidates, checked_order(candidates, order))
 
     def best(self, candidates: Candidates, k: int) -> Array:
@@ -132,23 +134,28 @@ class SquareCB:
 
     def score(self, candidates: Candidates) -> Array:
         """(n,) the predicted rewards."""
-        return np.asarray(linear_scores(rows_of(candidates, self.theta_.size), self.theta_) + self.level_[0])
+        return np.asarray(self._scores(wide_rows_of(candidates, self.theta_.size)) + self.level_[0])
 
     def parts(self, impression: Impression) -> Parts:
         """Rows, weights, and the intercept as each item's own."""
-        rows = rows_of(impression, self.theta_.size)
+        rows = wide_rows_of(impression, self.theta_.size)
         return Parts(rows, self.theta_, np.full(len(rows), self.level_[0]))
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
         """Regress the rewards of what was seen on its features."""
         rewards, reported = checked_values(self, impression, feedback), seen_of(impression, feedback)
-        rows = rows_of(impression, self.theta_.size)
+        rows = wide_rows_of(impression, self.theta_.size)
         theta, variance, level = self.theta_.copy(), self.variance_.copy(), self.level_.copy()
         if theta.size == 0:
-            length = float(np.mean(np.sum(rows * rows, axis=1)))
+            numbers = rows.values if isinstance(rows, SparseRows) else rows
+            length = math.fsum((numbers * numbers).ravel()) / len(rows)  # exact, so zeros do not matter
             theta, variance = np.zeros(rows.shape[1]), np.full(rows.shape[1], 1.0 / (self.prior * (length or 1.0)))
         seen = max(1 if reported < 0 else reported, examined_count(rewards, self.plus_one, reported))
-        gap_weighting.regress(theta, variance, level, rows[:seen], rewards[:seen], self.noise)
+        if isinstance(rows, SparseRows):
+            parts = rows.indptr, rows.indices, rows.values
+            gap_weighting.regress_sparse(theta, variance, level, *parts, rewards[:seen], self.noise)
+        else:
+            gap_weighting.regress(theta, variance, level, rows[:seen], rewards[:seen], self.noise)
         self.theta_, self.variance_, self.level_, self.events_ = theta, variance, level, self.events_ + 1
 
     def state(self) -> dict[str, Array]:
@@ -158,6 +165,11 @@ class SquareCB:
     def load(self, state: Mapping[str, Array]) -> None:
         """Go on from `state`."""
         load_state(self, state, {"theta_": ("d",), "variance_": ("d",), "level_": (2,), "events_": (1,)})
+
+    def _scores(self, rows: Array | SparseRows) -> Array:
+        if isinstance(rows, SparseRows):
+            return sparse_scores(rows.indptr, rows.indices, rows.values, self.theta_)
+        return linear_scores(rows, self.theta_)
 
     def _gamma(self) -> float:
         return float(self.gamma * self.events_[0] ** self.growth)
