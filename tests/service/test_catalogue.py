@@ -289,6 +289,7 @@ def test_asked_again_after_the_catalogue_has_changed_it_is_the_same_request(serv
     asked = {"ids": ["a", "b"], "request_id": "once"}
     first = fine(service.http.post("/v1/rankers/again/rank", json=asked))
     upload(service, [{"id": "a", "price": 9}])
+    held(service)
     assert fine(service.http.post("/v1/rankers/again/rank", json=asked)) == first
     refused(service.http.post("/v1/rankers/again/rank", json={**asked, "ids": ["b", "a"]}), 409, "was used for another")
     refused(service.http.post("/v1/rankers/again/rank", json={**asked, "fields": {"device": "x"}}), 409)
