@@ -23,6 +23,8 @@ COMMANDS = (
     "catalogue load",
     "catalogue show",
     "warm",
+    "import metarank",
+    "import personalizer",
     "load",
     "replay",
     "inspect",

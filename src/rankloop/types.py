@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rankloop.errors import InvalidInput
+from rankloop.sparse import LARGEST as LARGEST
+from rankloop.sparse import SparseRows as SparseRows
 
 Array = NDArray[Any]
+Rows = Any  # (n, d) an Array, or SparseRows: who takes the second asks; `learner.rows_of` refuses it for all others
 FeedbackKind = Literal["clicks", "grades"]
-LARGEST = 1e100  # a feature beyond it would overflow when squared and summed
 UNSCALED = 100.0  # one beyond it has been neither scaled to [0, 1] nor standardised: a hundred standard deviations
 
 
@@ -37,7 +39,8 @@ class Candidates:
         Arrow.
     features
         (n, d) finite numbers, a row an item; None for learners that only know ids. A list of rows, an array, a frame
-        of pandas or polars, an Arrow table. Features of like size teach best: see `rankloop.scaled`.
+        of pandas or polars, an Arrow table. Features of like size teach best: see `rankloop.scaled`. Where there are
+        thousands of which most are 0, `SparseRows` or a sparse matrix of scipy, for learners that take them.
 
     Examples
     --------
@@ -51,22 +54,26 @@ class Candidates:
 
     query: str
     items: Array
-    features: Array | None
+    features: Rows  # None: there are none
     unscaled: bool  # whether a feature lies beyond ±UNSCALED: learners warn of it
 
-    def __init__(self, query: str = "", items: ArrayLike | None = None, features: ArrayLike | None = None) -> None:
-        _fill(self, query, items, None if features is None else as_table(features))
+    def __init__(self, query: str = "", items: ArrayLike | None = None, features: Any = None) -> None:
+        _fill(self, query, items, None if features is None else as_rows(features))
 
     @classmethod
-    def without_copy(cls, query: str, items: ArrayLike | None, features: Array | None) -> Candidates:
+    def without_copy(cls, query: str, items: ArrayLike | None, features: Rows) -> Candidates:
         """The same of a (n, d) C-ordered float64 array that its owner gives away: nobody may write to it any more.
+
+        `SparseRows` are as good; None: there are no features.
 
         >>> rows = np.eye(2)
         >>> Candidates.without_copy("q", None, rows).features is rows
         True
         """
         made = object.__new__(cls)
-        _fill(made, query, items, None if features is None else np.ascontiguousarray(features, dtype=np.float64))
+        if features is not None and type(features) is not SparseRows:
+            features = np.ascontiguousarray(features, dtype=np.float64)
+        _fill(made, query, items, features)
         return made
 
     @classmethod
@@ -119,14 +126,20 @@ class Candidates:
         part = object.__new__(Candidates)
         object.__setattr__(part, "query", self.query)
         object.__setattr__(part, "items", self.items[:m])
-        object.__setattr__(part, "features", None if self.features is None else self.features[:m])
+        rows = self.features
+        object.__setattr__(
+            part, "features", rows.head(m) if type(rows) is SparseRows else None if rows is None else rows[:m]
+        )
         object.__setattr__(part, "unscaled", self.unscaled)
         return part
 
 
-def _fill(made: Candidates, query: str, items: ArrayLike | None, rows: Array | None) -> None:
+def _fill(made: Candidates, query: str, items: ArrayLike | None, rows: Rows) -> None:
     """Check the parts of candidates and put them in; `rows` are ours."""
-    largest = 0.0 if rows is None else _checked_size(rows)
+    if type(rows) is SparseRows:
+        largest = float(np.abs(rows.values).max(initial=0.0))
+    else:
+        largest = 0.0 if rows is None else _checked_size(rows)
     if items is not None:
         ids = _checked_items(items)
     elif rows is not None:
@@ -147,7 +160,7 @@ class Impression(NamedTuple):
     query: str
     order: Array  # (k,) positions in the candidate list, top first
     items: Array  # (k,) the ids shown
-    features: Array | None  # (k, d) the rows shown, copied
+    features: Rows  # (k, d) the rows shown, copied; None: the candidates had none
     memo: Mapping[str, Array]  # what this learner needs later: scores at display time, propensities, credit
 
     @property
@@ -164,22 +177,39 @@ class Feedback(NamedTuple):
     """
 
     kind: FeedbackKind
-    values: Array  # (m,), m <= k
+    values: Array  # (m,), m <= k; clicks are from 0 to 1
+    seen: int | None = None  # so many of the first came into view; None: nobody has looked
 
     @classmethod
-    def clicks(cls, values: ArrayLike) -> Feedback:
-        """1 for a clicked slot, 0 for the others."""
-        return cls("clicks", np.asarray(values))
+    def clicks(cls, values: ArrayLike, seen: int | None = None) -> Feedback:
+        """1 for a clicked slot, 0 for the others; in between, what the click was worth: a reward.
+
+        `seen` says how far down the list came into view. What lies below was not skipped, nobody could have clicked it;
+        without it, learners have to guess from the clicks.
+
+        >>> Feedback.clicks([0, 0.3, 1], seen=5).seen
+        5
+        """
+        return cls("clicks", np.asarray(values), seen)
 
     @classmethod
-    def clicked(cls, impression: Impression, ids: Iterable[Any]) -> Feedback:
+    def clicked(cls, impression: Impression, ids: Iterable[Any], seen: int | None = None) -> Feedback:
         """The same from the ids that were clicked, which is what most logs hold."""
-        wanted = set(ids)
-        values = np.array([item in wanted for item in impression.items.tolist()], dtype=np.float64)
-        if int(values.sum()) != len(wanted):
-            strange = sorted(map(repr, wanted.difference(impression.items.tolist())))
+        return cls.rewards(impression, dict.fromkeys(ids, 1.0), seen)
+
+    @classmethod
+    def rewards(cls, impression: Impression, worth: Mapping[Any, float], seen: int | None = None) -> Feedback:
+        """The same from ids and what each is worth, 0 to 1: a click .3, a purchase 1.
+
+        >>> shown = Impression("", np.arange(2), np.array(["hat", "shoe"]), None, {})
+        >>> Feedback.rewards(shown, {"shoe": 0.3}).values
+        array([0. , 0.3])
+        """
+        items = impression.items.tolist()
+        strange = sorted(map(repr, set(worth).difference(items)))
+        if strange:
             raise InvalidInput(f"clicked but not shown: {', '.join(strange)}; report clicks on shown items only")
-        return cls("clicks", values)
+        return cls("clicks", np.array([worth.get(item, 0.0) for item in items], dtype=np.float64), seen)
 
     @classmethod
     def grades(cls, values: ArrayLike) -> Feedback:
@@ -187,7 +217,23 @@ class Feedback(NamedTuple):
         return cls("grades", np.asarray(values))
 
 
+def taken(rows: Rows, order: Array) -> Rows:
+    """The rows at these positions, copied; None where there are none."""
+    if rows is None:
+        return None
+    return rows.take(order) if type(rows) is SparseRows else rows.take(order, axis=0)
+
+
 # -- what comes in -------------------------------------------------------------------------------------------------
+
+
+def as_rows(features: Any) -> Rows:
+    """(n, d) float64 in C order, a copy, of anything that holds such a table; sparse rows stay sparse."""
+    if type(features) is SparseRows:
+        return features
+    if hasattr(features, "tocsr"):  # of scipy, whose arrays numpy would take for an object
+        return SparseRows.from_scipy(features)
+    return as_table(features)
 
 
 def as_table(features: Any) -> Array:

@@ -9,7 +9,7 @@ import pytest
 
 from rankloop import registry
 from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.kernels.pairwise import click_pairs
+from rankloop.kernels.preferences import click_pairs
 from rankloop.learner import rows_of
 from rankloop.learners.pairwise._debias import pair_weights
 from rankloop.learners.pairwise._linear import PAIR_RULES
@@ -29,7 +29,7 @@ def serve(learner: PairRank, rounds: int, taste: Array, seed: int = 0) -> list[l
         rng = np.random.default_rng([seed, t])
         candidates = Candidates("q", features=rng.random((8, taste.size)))
         impression = learner.rank(candidates, 5, rng)
-        liked = 1.0 / (1.0 + np.exp(-2.0 * (impression.features - 0.5) @ taste))  # type: ignore[operator]
+        liked = 1.0 / (1.0 + np.exp(-2.0 * (impression.features - 0.5) @ taste))
         learner.learn(impression, Feedback.clicks((rng.random(5) < liked).astype(float)), rng)
         shown.append(impression.order.tolist())
     return shown
@@ -92,7 +92,7 @@ def test_evidence_is_told_of_untempered_pairs() -> None:
     )
     clicks = np.array([0.0, 1.0, 0.0, 1.0, 1.0])
     learner.learn(impression, Feedback.clicks(clicks), np.random.default_rng(6))
-    pairs = click_pairs(clicks, learner.plus_one, PAIR_RULES["all"], np.zeros(5))
+    pairs = click_pairs(clicks, learner.plus_one, -1, PAIR_RULES["all"], np.zeros(5))
     weights = pair_weights(impression, clicks, pairs, learner.debias)
     rows = rows_of(impression, 4, base=False)
     expected = naive.foretold(rows, [(int(a), int(b)) for a, b in pairs], weights.tolist(), before, rivals)
@@ -253,7 +253,7 @@ def test_alarms_come_from_adopted_lists_too() -> None:
         for t in range(500):
             rng = np.random.default_rng([seed, t])
             impression = learner.adopt(Candidates("q", features=rng.random((5, 4))), np.arange(5))
-            liked = 1.0 / (1.0 + np.exp(-2.0 * (impression.features - 0.5) @ taste))  # type: ignore[operator]
+            liked = 1.0 / (1.0 + np.exp(-2.0 * (impression.features - 0.5) @ taste))
             learner.learn(impression, Feedback.clicks((rng.random(5) < liked).astype(float)), rng)
         assert (learner.drift().alarms > 0) == (seed == 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import msgspec
 
 from rankloop import registry
 from rankloop.errors import RankloopError
-from rankloop.types import Candidates
+from rankloop.types import Candidates, SparseRows
 
 
 class Kinds(dict[str, str]):
@@ -39,10 +40,15 @@ def kinds() -> Kinds:
     return found
 
 
-def digest(candidates: Candidates, k: int) -> bytes:
-    """What makes two requests the same: query, k, ids and features."""
-    rows = 0 if candidates.features is None else crc32(candidates.features.data)  # large, and only a guard
-    return blake2b(msgspec.json.encode([candidates.query, k, candidates.items.tolist(), rows]), digest_size=16).digest()
+def digest(candidates: Candidates, k: int, rules: Sequence[Any] = ()) -> bytes:
+    """What makes two requests the same: query, k, ids and features; the rules of a shop, where there are any."""
+    given, rows = candidates.features, 0  # large, and only a guard
+    if isinstance(given, SparseRows):
+        rows = crc32(given.values.data, crc32(given.indices.data, crc32(given.indptr.data)))
+    elif given is not None:
+        rows = crc32(given.data)
+    said = [candidates.query, k, candidates.items.tolist(), rows, *rules]
+    return blake2b(msgspec.json.encode(said), digest_size=16).digest()
 
 
 def machine() -> str:

@@ -38,6 +38,16 @@ class RankCall(NamedTuple):
     token: bool = False  # whether the answer is to have a token for a browser
     sent: Array | None = None  # (n, s) those of them that the request brought; for rivals that compute others
     fields: Mapping[str, Any] = {}
+    wishes: RankHead | None = None  # where the request has rules of its own: pins, exclusions, quotas
+    chances: bool = False  # whether it is to say how likely each candidate was to stand first
+    as_shown: bool = False  # whether the list stands as it is, since it was shown already
+    deferred: bool = False  # whether the list may never be shown: nothing is learned from it until an event says so
+
+    def only(self, some: Array, k: int | None) -> RankCall:
+        """The same of the candidates `some` (m,), in their order, for a list of k."""
+        ids = list(map(self.ids.__getitem__, some.tolist()))
+        rows, sent = (None if table is None else table[some] for table in (self.rows, self.sent))
+        return self._replace(ids=ids, rows=rows, sent=sent, k=k)
 
 
 class Schema:
@@ -148,7 +158,10 @@ class Schema:
             if not fine:
                 rows = self._filled(ids, rows)
         whole = self._complete(head.query, head.user, head.fields, ids, rows) if self._computes else rows
-        return RankCall(head.query, head.k, head.request_id, head.user, ids, whole, head.token, rows, head.fields)
+        wishes = head if head.pinned or head.excluded or head.quotas else None
+        return RankCall(
+            head.query, head.k, head.request_id, head.user, ids, whole, head.token, rows, head.fields, wishes
+        )
 
     def _complete(
         self, query: str, user: str | None, fields: Mapping[str, Any], ids: list[Any], sent: Array | None

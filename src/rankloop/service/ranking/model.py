@@ -15,13 +15,14 @@ from rankloop import codec, registry
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.learner import Learner
 from rankloop.service.errors import TooSlow
+from rankloop.service.ranking import rules
 from rankloop.service.ranking.exposure import Choice, Mix, adopted, best_order, choose
 from rankloop.service.ranking.features import check_features, column_names
 from rankloop.service.wire.basics import Exposure
 from rankloop.service.wire.calls import Contribution
 from rankloop.service.wire.rankers import Spec
 from rankloop.streams import Streams
-from rankloop.telling import Explains, Explanation, InParts, Parts, ScoresByParts
+from rankloop.telling import Explains, Explanation, InParts, Parts, ScoresByParts, TellsChances
 from rankloop.types import Array, Candidates, Feedback, Impression
 
 WAIT = 0.2  # seconds that one who only looks waits for a learner
@@ -36,6 +37,7 @@ class Ranked(NamedTuple):
     scores: list[float] | None
     contributions: list[dict[str, Contribution]] | None
     learned: int
+    chances: dict[str, float | None] | None = None  # of each candidate, to stand first; if asked for
 
 
 class Model:
@@ -60,6 +62,7 @@ class Model:
         spec: Spec,
         names: list[str] | None,
         mix: Mix | None = None,
+        frame: rules.Frame | None = None,
     ) -> Ranked:
         """Rank for impression `number`; `names` of features asks for contributions."""
         try:
@@ -68,24 +71,40 @@ class Model:
             streams = self._local.streams = Streams(self.spec.seed)
         with self._guard or _FREE:
             choice = choose(self.learner, candidates, k, streams.at("rank", number), spec, mix)
+            if frame is not None:
+                own = mix is None and spec.exposure == "full"
+                choice = frame.applied(choice, self.learner, candidates, own)
             parts, learned = parts_of(self.learner, choice.impression), self.learned
         scores = contributions = None
         if parts is not None:
-            rows, weights, own = parts
+            rows, weights, offsets = parts
             weights = weights if weights.size else np.zeros(rows.shape[1])
             if names:
                 products = rows * weights
-                contributions = _contributions(names, rows, weights, products, own)
+                contributions = _contributions(names, rows, weights, products, offsets)
                 total = products.sum(axis=1)
             else:
                 total = (rows * weights).sum(axis=1)
-            scores = (total if own is None else total + own).tolist()
+            scores = (total if offsets is None else total + offsets).tolist()
         return Ranked(choice, codec.dump_impression(choice.impression), scores, contributions, learned)
 
     def best(self, candidates: Candidates, k: int, exposure: Exposure, displacement: int) -> Array:
         """(k,) what the learner believes best, for a list of another ranker that is mixed with it."""
         with self._guard or _FREE:
             return best_order(self.learner, candidates, k, exposure, displacement)
+
+    def chances(self, candidates: Candidates, spec: Spec) -> dict[str, float | None]:
+        """How likely each candidate was to stand first in a list that was not mixed, in the order believed best; None
+        where that is not known: of learners that do not say, and where exposure bends what they would show."""
+        with self._guard or _FREE:
+            order = best_order(self.learner, candidates, candidates.n, "full", 0).tolist()
+            known: list[float | None] = [None] * candidates.n
+            if spec.exposure == "shadow":
+                known = [float(i == 0) for i in range(candidates.n)]
+            elif spec.exposure == "full" and isinstance(self.learner, TellsChances):
+                known = self.learner.chances(candidates).tolist()
+        ids = candidates.items.tolist()
+        return {str(ids[i]): known[i] for i in order}
 
     def adopt(self, candidates: Candidates, k: int, told: dict[str, Array]) -> bytes:
         """A list of the first k candidates that was shown without us, as it is stored; `told` joins its memo."""
@@ -185,6 +204,7 @@ def make_learner(spec: Spec) -> Learner:
     if learner.contextual and not spec.features:
         raise InvalidParameter(f"features is empty, but learner {spec.learner!r} ranks by features; name them")
     check_features(spec)
+    rules.check(spec)
     return learner
 
 

@@ -233,6 +233,10 @@ MIGRATIONS: list[list[str]] = [
         )""",
         "CREATE INDEX catalogue_rows_seq ON catalogue_rows (part, seq)",
     ],
+    [  # how far down lists were seen
+        "ALTER TABLE impressions ADD COLUMN viewed {int}",  # positions; null: not reported
+        "ALTER TABLE outcomes ADD COLUMN viewed {int}",
+    ],
 ]
 
 
