@@ -20,8 +20,10 @@ from rankloop._exchange import Call, Exchange, ServiceUnavailable, Steps
 from rankloop._sending import as_event, converted, ids_of
 from rankloop.service.wire.audit import Change
 from rankloop.service.wire.calls import Candidate, FeedbackAnswer, FeedbackEvent, RankAnswer, Receipt
+from rankloop.service.wire.catalogue import CatalogueInfo
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
 from rankloop.service.wire.rankers import Erased, Generation, RankerStatus, Spec, VersionInfo, VersionRequest
+from rankloop.service.wire.rules import Quota
 from rankloop.service.wire.watch import Movement, Series, ShownList, Weights
 from rankloop.types import Candidates
 
@@ -109,12 +111,18 @@ class Requests(Exchange):
         request_id: str | None = None,
         explain: bool = False,
         token: bool = False,
+        fields: Mapping[str, Any] | None = None,
+        pinned: Mapping[Any, int] | None = None,
+        excluded: Iterable[Any] = (),
+        quotas: Iterable[Quota | Mapping[str, Any]] = (),
+        groups: Mapping[str, Iterable[Any]] | None = None,
     ) -> Steps[RankAnswer]:
         """The list to show. Candidates come in the order you would show them without rankloop.
 
         answer = client.rank("shop", [{"id": "hat", "features": {"bm25": 0.1, "price": 9.0}}], k=1)
         [item.id for item in answer.items]
         client.rank("shop", ids=["hat", "shoe"], features=np.array([[0.1, 9.0], [0.7, 49.0]]))  # the same, quicker
+        client.rank("shop", ids=["hat", "shoe"], fields={"device": "phone"})  # features come from a catalogue
 
         Parameters
         ----------
@@ -126,7 +134,10 @@ class Requests(Exchange):
             Instead of candidates: a list of ids, and a table with a row for each. An array, or a list of rows, has its
             columns in the order of the ranker's spec; a frame of pandas or polars, or a dictionary of columns, has
             them by name. NaN and None mark values that are missing: the spec's default stands for them. Numbers arrive
-            as they are; an array of float32 travels in half the bytes.
+            as they are; an array of float32 travels in half the bytes. Features that the ranker's spec declares are
+            computed by the service and not sent.
+        fields
+            What is known of this request, for features that are declared of it.
         query, k, user
             As the service has them (`RankHead`). A `rankloop.Candidates` brings its own query.
         request_id
@@ -135,11 +146,23 @@ class Requests(Exchange):
             Ask for each feature's share of the scores.
         token
             Ask for a token with which a browser may report clicks on this list without a key (docs/browser.md).
+        pinned, excluded, quotas, groups
+            The rules of a shop (docs/rules.md): id and position; ids; at most so many of a kind in the first positions;
+            and for a kind that is no feature its value for each candidate.
         """
         if query is None:
             query = candidates.query if isinstance(candidates, Candidates) else ""
-        head = {"query": query, "k": k, "request_id": request_id or uuid4().hex, "user": user, "token": token}
-        request = _sending.request(candidates, ids, features, **head)
+        head: dict[str, Any] = {
+            "query": query,
+            "k": k,
+            "request_id": request_id or uuid4().hex,
+            "user": user,
+            "token": token,
+        }
+        if fields is not None:
+            head["fields"] = dict(fields)
+        rules = _sending.rules(pinned or {}, excluded, quotas, groups or {})
+        request = _sending.request(candidates, ids, features, **head, **rules)
         path = f"{ranker_path(name)}/rank" + ("?explain=true" if explain else "")
         return (yield from self.ask(RankAnswer, "POST", path, request))
 
@@ -157,12 +180,20 @@ class Requests(Exchange):
         return (yield from self.ask(FeedbackAnswer, "POST", "/v1/feedback", ready))
 
     def click(
-        self, answer: RankAnswer | str, clicked: Iterable[Any] = (), *, final: bool = True, event_id: str | None = None
+        self,
+        answer: RankAnswer | str,
+        clicked: Iterable[Any] = (),
+        *,
+        rewards: Mapping[Any, float] | None = None,
+        seen: int | None = None,
+        final: bool = True,
+        event_id: str | None = None,
     ) -> Steps[Receipt]:
         """Report all that was clicked in a list, none if left out, and that the user is done with it.
 
         client.click(answer, ["hat", "shoe"])  # or client.click(impression_id, …), where only that was kept
         client.click(answer, ["hat"], final=False)  # at the click, while the user still looks: more may follow
+        client.click(answer, rewards={"hat": 1.0}, seen=5)  # the hat was bought, and five positions came into view
 
         Parameters
         ----------
@@ -170,6 +201,9 @@ class Requests(Exchange):
             What `rank` returned, or its impression_id.
         clicked
             The ids that were clicked.
+        rewards, seen
+            What was worth more or less than a click, by id, from 0 to 1; how many positions came into view, if that is
+            known (docs/feedback.md).
         final
             Nothing more will come: the list is learned now, and a later click on it is answered `late` and not learned.
             With False the service waits for the ranker's window to close, and joins all that was reported until then.
@@ -180,7 +214,8 @@ class Requests(Exchange):
         impression = answer if isinstance(answer, str) else answer.impression_id
         if impression is None:  # the store was down; a page that shows lists must not break for want of feedback
             return Receipt(event_id, "orphan", "the answer has no impression_id: the store was down, nothing to report")
-        event = {"event_id": event_id, "impression_id": impression, "clicks": ids_of(clicked), "final": final}
+        said = {"clicks": ids_of(clicked), "rewards": rewards, "seen": seen}
+        event = {"event_id": event_id, "impression_id": impression, **said, "final": final}
         return (yield from self.feedback(event)).results[0]
 
     def series(self, name: str, seconds: int = 900, step: int | None = None) -> Steps[Series]:
@@ -283,6 +318,10 @@ class Requests(Exchange):
         """Who changed what, the newest first; of one ranker if it is given."""
         path = f"/v1/audit?limit={int(limit)}" + ("" if ranker is None else f"&ranker={segment('ranker', ranker)}")
         return (yield from self.ask(list[Change], "GET", path))
+
+    def catalogues(self) -> Steps[list[CatalogueInfo]]:
+        """All catalogues."""
+        return (yield from self.ask(list[CatalogueInfo], "GET", "/v1/catalogues"))
 
     def ready(self) -> Steps[bool]:
         """Whether the service takes requests now. Asks once: no answer is an answer."""

@@ -1,1 +1,1 @@
-"""Features that are computed from fields of items, users and requests."""
+"""Features that are computed where lists are ranked: what is known of items and users, and what is made of it."""

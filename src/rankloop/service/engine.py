@@ -25,7 +25,7 @@ from rankloop.service.learning.channel import Inbox
 from rankloop.service.learning.learning import Learning
 from rankloop.service.live_rankers import LiveRankers
 from rankloop.service.process import Process
-from rankloop.service.ranking import features
+from rankloop.service.ranking import features, rules
 from rankloop.service.ranking.exposure import Mix
 from rankloop.service.ranking.in_flight import HANGING
 from rankloop.service.ranking.live_ranker import BLOCK, Answered, LiveRanker, PendingRanking
@@ -79,6 +79,7 @@ class Engine(Process):
         """Bring the store up to date, load every ranker, begin to learn; kernels warm up behind."""
         sys.setswitchinterval(SWITCH)
         features.warm()
+        rules.warm()
         self.open()
         self.refresh()
         if self.learning is not None:
@@ -90,6 +91,7 @@ class Engine(Process):
         """Learn what is logged, if that happens here; save it, give the leases back."""
         self.draining = True
         self._refresh.stop()
+        self.rankers.catalogues.stop()
         if self.learning is not None:
             self.learning.stop()
         try:
@@ -214,11 +216,14 @@ class Engine(Process):
         if len(call.ids) > self.settings.max_candidates:
             limit = self.settings.max_candidates
             raise OverLimit(f"{len(call.ids)} candidates; the limit max_candidates is {limit}: send the best of them")
+        frame = None
+        if live.ruled or call.wishes is not None:
+            call, frame = rules.framed(call, live.row.spec, live.schema)
         candidates = live.schema.candidates(call)
         number = live.numbers.take()
         if number is None or live.numbers.low:
             number = await self._reserved(live, number)
-        pending = PendingRanking(live, call, candidates, number, self.clock)
+        pending = PendingRanking(live, call, candidates, number, self.clock, frame)
         answer = await self._stored(pending, explain, start)
         # The token is no part of what is stored: it ends, and the secret that it is signed with may be replaced.
         return self.keys.tokens.added(answer, live.row.spec.window_seconds) if call.token else answer
@@ -254,6 +259,8 @@ class Engine(Process):
         reason = "damaged" if served is None else None if live.warm else "warming-up"
         if not live.inline and live.hanging >= HANGING:
             reason = "hanging"
+        if pending.frame is not None and pending.frame.fixed:
+            reason = "pinned"
         if served is None or reason is not None:
             return pending.base(), None, reason
         trials = self.rankers.trials.get(live.row.name)
@@ -263,7 +270,7 @@ class Engine(Process):
             mix = None if drawn is None else mixing.prepared(drawn, pending, self.rankers, self.metrics)
             with asked:
                 began = time.perf_counter()
-                ranked = served.rank(pending.candidates, pending.k, number, spec, names, mix)
+                ranked = served.rank(pending.candidates, pending.k, number, spec, names, mix, pending.frame)
                 live.took(time.perf_counter() - began)
             return ranked, mix
 
@@ -329,6 +336,11 @@ class Engine(Process):
                 if reason is not None:
                     live.counts["fallbacks"] += 1
                     metrics.count("rank_fallbacks_total", ranker=name, reason=reason)
+            unknown, missing = live.schema.counted()
+            if unknown:
+                metrics.count("catalogue_unknown_total", unknown, ranker=name)
+            for feature, times in missing.items():
+                metrics.count("catalogue_missing_total", times, ranker=name, feature=feature)
 
     # -- feedback --------------------------------------------------------------------------------------------------
 
@@ -355,6 +367,10 @@ class Engine(Process):
     def report(self) -> bytes:
         """This process's metrics, up to this moment."""
         self.count_answered()
+        for name, one in list(self.rankers.catalogues.items()):
+            self.metrics.gauge("catalogue_bytes", one.nbytes, catalogue=name)
+            for kind, table in one.tables.items():
+                self.metrics.gauge("catalogue_entries", len(table), catalogue=name, kind=kind)
         return super().report()
 
     def current(self, name: str, patience: float = CURRENT_SECONDS) -> tuple[int, bytes]:
