@@ -59,11 +59,13 @@ class SparseReader:
                 raise InvalidInput(
                     f"{name} has {given[name][odd[0]] if odd.size else 'a huge number'}; give whole numbers"
                 )
-        whole: list[Array] = [numbers[name].astype(np.int64) for name in ("indptr", "indices")]
-        return SparseRows(*whole, numbers["values"], self.width)
+        indptr, indices = (numbers[name].astype(np.int64) for name in ("indptr", "indices"))
+        return SparseRows(indptr, indices, numbers["values"], self.width)
 
     def _named(self, candidates: Sequence[Candidate]) -> SparseRows:
-        starts, names, values = [0], [], []
+        starts = [0]
+        names: list[str] = []
+        values: list[float | None] = []
         for one in candidates:
             given = one.features
             if not isinstance(given, dict):
