@@ -7,7 +7,10 @@ import numpy as np
 from rankloop.kernels import (
     cascade,
     certainty,
+    counting,
+    hashing,
     letor,
+    matching,
     metrics,
     offline,
     pairwise,
@@ -62,6 +65,9 @@ def results() -> Results:
         "dependent_clicks": user_clicks.dependent_clicks(
             frozen(grades[:k]), frozen([0.2, 0.5, 0.9]), frozen([0.1, 0.2, 0.5]), coins, True
         ).tolist(),
+        "hashing": _hashed(),
+        "counting": _counted(),
+        "matching": _matched(),
         "minmax_queries": scaled.ravel().tolist(),
         "ranknet_loss": [float(loss), *slopes.tolist()],
         "decimal": [float(letor.decimal(m, e)) for m, e in ((125, -2), (0, 400), (2**60 + 1, -30), (7, 25))],
@@ -78,6 +84,50 @@ def results() -> Results:
             float(metrics.rank_biased_precision(grades, 0.8)),
         ],
     }
+
+
+def _hashed() -> list[int]:
+    """Codes of two strings, their crosses and columns; sums over 64 bits are meant."""
+    with np.errstate(over="ignore"):
+        codes = hashing.text_codes(np.frombuffer(b"brandacme", np.uint8), positions([0, 5, 9]))
+        crossed, joined = hashing.crossed(codes, codes).ravel(), hashing.joined(codes, codes)
+        found, signs = hashing.columns(crossed, 1000, True)
+        one = hashing.spread(codes[0])
+    return [int(number) for number in (*codes, *crossed, *joined, *found, *signs, one)]
+
+
+def _counted() -> list[float]:
+    """Three keys of two lists, in buckets and rings; sums over 64 bits are meant."""
+    index, keys = np.full(8, -1, np.int32), np.zeros(4, np.uint64)
+    numbers, sums = np.zeros((4, 2), np.int64), np.zeros((4, 2, 1))
+    with np.errstate(over="ignore"):
+        rows, size = counting.find_or_add(index, keys, 0, frozen([5, 7, 5], np.uint64))
+        late = counting.add(
+            rows, counting.spread_amounts(positions([0, 1, 3]), frozen([[1.0], [0.5]])), numbers, sums, 3
+        )
+        late += counting.add(rows[:1], frozen([[1.0]]), numbers, sums, 1)
+        counting.build_index(np.full(8, -1, np.int32), keys, size)
+        there = counting.find(index, keys, frozen([7, 8, 5], np.uint64))
+    values, times, ends = np.zeros((1, 2), np.uint64), np.zeros((1, 2)), np.zeros(1, np.int64)
+    counting.push(0, frozen([3, 4, 3], np.uint64), 9.0, values, times, ends)
+    candidates = positions([0, 1, 2]), frozen([3, 6], np.uint64)
+    share = counting.share_of_last(0, 2, 1.0, values, times, ends, *candidates)
+    strong = counting.strengths(frozen([[0.0, 3.0], [1.0, 0.0]]), frozen([1.0, 1.0]), 5)
+    found = counting.within(there, numbers, sums, 4).ravel()
+    return [float(number) for number in (*rows, size, late, *there, *found, *share, *strong)]
+
+
+def _matched() -> list[float]:
+    offsets, codes = positions([0, 2, 3]), frozen([4, 6, 5], np.uint64)
+    hot, counts = np.zeros((2, 2)), np.zeros((2, 7))
+    strange = matching.one_hot(offsets, codes, frozen([5, 6], np.uint64), hot)
+    matching.scatter(offsets, positions(codes), counts)
+    shared = matching.overlap(offsets, codes, frozen([4, 9], np.uint64), True)
+    pairs = matching.crossed_lists(offsets, codes, positions([0, 1]), frozen([8], np.uint64), offsets)
+    text = positions([0, 1]), positions([0, -1]), positions([2, 0]), positions([3, 4]), positions([4, -1])
+    words = matching.word_match(*text, frozen([1.5, 0.5]), 2.0, True)
+    parts = (hot.ravel(), counts.ravel(), shared, pairs[0], pairs[1], words)
+    return [float(strange), *(float(number) for part in parts for number in part)]
 
 
 def _remembered(pairs: Array) -> list[float]:

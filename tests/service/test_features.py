@@ -17,7 +17,7 @@ from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.kernels.ragged import minmax_queries
 from rankloop.service.errors import UnknownFeature
 from rankloop.service.ranking import parsing
-from rankloop.service.ranking.features import RankCall, Schema, check_defaults
+from rankloop.service.ranking.features import RankCall, Schema, check_features
 from rankloop.service.ranking.parsing import QuickReader, plain
 from rankloop.service.wire.rankers import Spec
 
@@ -146,7 +146,7 @@ def test_what_is_left_out_by_name_is_the_default_too() -> None:
 )
 def test_defaults_are_of_features_and_numbers(defaults: dict[str, float], words: str) -> None:
     with pytest.raises(InvalidParameter, match=words):
-        check_defaults(Spec(features=["a"], defaults=defaults))
+        check_features(Spec(features=["a"], defaults=defaults))
 
 
 def test_no_kind_of_nan_makes_noise() -> None:

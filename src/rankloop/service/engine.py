@@ -91,6 +91,7 @@ class Engine(Process):
         """Learn what is logged, if that happens here; save it, give the leases back."""
         self.draining = True
         self._refresh.stop()
+        self.rankers.catalogues.stop()
         if self.learning is not None:
             self.learning.stop()
         try:
@@ -335,6 +336,11 @@ class Engine(Process):
                 if reason is not None:
                     live.counts["fallbacks"] += 1
                     metrics.count("rank_fallbacks_total", ranker=name, reason=reason)
+            unknown, missing = live.schema.counted()
+            if unknown:
+                metrics.count("catalogue_unknown_total", unknown, ranker=name)
+            for feature, times in missing.items():
+                metrics.count("catalogue_missing_total", times, ranker=name, feature=feature)
 
     # -- feedback --------------------------------------------------------------------------------------------------
 
@@ -361,6 +367,10 @@ class Engine(Process):
     def report(self) -> bytes:
         """This process's metrics, up to this moment."""
         self.count_answered()
+        for name, one in list(self.rankers.catalogues.items()):
+            self.metrics.gauge("catalogue_bytes", one.nbytes, catalogue=name)
+            for kind, table in one.tables.items():
+                self.metrics.gauge("catalogue_entries", len(table), catalogue=name, kind=kind)
         return super().report()
 
     def current(self, name: str, patience: float = CURRENT_SECONDS) -> tuple[int, bytes]:

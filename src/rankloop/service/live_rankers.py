@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rankloop.errors import RankloopError
+from rankloop.service.catalogue.held import Catalogues
 from rankloop.service.errors import StoreUnavailable, TooSlow
 from rankloop.service.experiments import mixing
 from rankloop.service.learning.fold import Publication
@@ -18,6 +19,7 @@ from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
 from rankloop.service.ranking.pool import bounded
 from rankloop.service.store import admin, trials
+from rankloop.service.store.catalogue import Bounds
 
 LARGE = 2**20  # bytes of a state that are put in by a thread: a thousand requests need not wait for it
 LOAD_SECONDS = 5.0  # that a learner may take to load a state
@@ -32,6 +34,8 @@ class LiveRankers(dict[str, LiveRanker]):
         self.trials: dict[str, mixing.Trials] = {}  # of rankers that have some
         self.behind: Callable[[], None] = lambda: None  # called when what is learned here must come whole
         self._process = process
+        settings = process.settings
+        self.catalogues = Catalogues(process.database, Bounds(settings.catalogue_items, settings.catalogue_bytes))
         self._loading = threading.RLock()
         self._hung: set[tuple[str, float, int]] = set()  # states whose loading did not come back
         self._waiting: dict[str, list[Publication]] = {}  # what was published and is not put in yet
@@ -55,6 +59,7 @@ class LiveRankers(dict[str, LiveRanker]):
                         raise
                     except RankloopError as error:  # one ranker's trouble is not another's
                         logger.error("ranker %s cannot be loaded: %s", name, error)
+            self.catalogues.keep([live.row.spec.catalogue for live in self.values()])
         return loaded
 
     def drop(self, name: str) -> None:
@@ -90,7 +95,9 @@ class LiveRankers(dict[str, LiveRanker]):
                 pinned = admin.Snapshot(version[0], -1, version[1])
                 live.pinned, live.broken = self._model(row, pinned)
             running = mixing.opened(self._process.database, self.trials.get(name), row, found)
-            live.row, live.schema = row, Schema(row.spec)  # defaults may change at any time
+            catalogue = None if row.spec.catalogue is None else self.catalogues.want(row.spec.catalogue)
+            # Anew: defaults may change at any time.
+            live.row, live.schema = row, Schema(row.spec, catalogue, self._process.clock, live.schema)
             if running is None:
                 self.trials.pop(name, None)
             else:

@@ -87,7 +87,7 @@ class FastPath:
             return _told(describe(error) if caller.sees_rankers else failure(error.status, error.word, error.plain))
         except Exception as error:
             live = self.engine.rankers.get(name or "")
-            return _told(describe(error, body, () if live is None else live.schema.names))
+            return _told(describe(error, body, () if live is None else live.schema.sent))
 
 
 async def feedback(engine: Engine, body: bytes, caller: Key) -> bytes:

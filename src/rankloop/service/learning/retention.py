@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rankloop.service.process import Process
-from rankloop.service.store import audit, forgetting, graves, series
+from rankloop.service.store import audit, catalogue, forgetting, graves, series
 from rankloop.service.store.batches import in_batches
 
 
@@ -13,7 +13,12 @@ def sweep(process: Process, stopping: Callable[[], bool] = lambda: False) -> Non
     """Delete what is past retention or to be erased, as far as snapshots cover it, and what nobody owns any more."""
     days = process.settings.retention_days
     before = process.clock() - days * 86400 if days else None
-    for work in (lambda c, limit: forgetting.sweep(c, before, limit), graves.clear, forgetting.sweep_strays):
+    for work in (
+        lambda c, limit: forgetting.sweep(c, before, limit),
+        graves.clear,
+        forgetting.sweep_strays,
+        lambda c, limit: catalogue.sweep(c, process.clock(), limit),
+    ):
         sum(in_batches(process.writer, work, stopping))
     process.writer.do(lambda c: series.sweep(c, process.clock()))
     if process.settings.audit_days:

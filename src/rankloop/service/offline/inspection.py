@@ -13,6 +13,7 @@ from rankloop import codec, registry
 from rankloop.learner import Learner, params
 from rankloop.service.offline.replay import find_ranker
 from rankloop.service.ranking import model as models
+from rankloop.service.ranking.features import column_names
 from rankloop.service.store import admin, log, shown
 from rankloop.service.store.database import Connection, Database
 from rankloop.service.telemetry import movement
@@ -146,7 +147,7 @@ def _read(connection: Connection, row: admin.Ranker, last: int) -> Inspection:
             {"version": one.version, "outcomes": one.seq, "created": one.created, "note": one.note}
             for one in admin.versions(connection, name)
         ],
-        learner=look_inside(model.learner, row.spec.features),
+        learner=look_inside(model.learner, column_names(row.spec)),
         movement=_movement(connection, row, model),
         curves=_curves(connection, name, max(0, outcomes - last) if last else 0, outcomes),
     )

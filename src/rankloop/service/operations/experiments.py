@@ -171,7 +171,7 @@ def _check_rival(engine: Engine, row: admin.Ranker, terms: ExperimentRequest) ->
     other = engine.database.read(lambda connection: admin.ranker(connection, against))
     if other is None:
         raise UnknownRanker.among("ranker", against, ["base", "live", *sorted(engine.rankers)])
-    missing = [feature for feature in other.spec.features if feature not in row.spec.features]
+    missing = [one for one in other.spec.features if isinstance(one, str) and one not in row.spec.features]
     if missing:
         raise Conflict(
             f"ranker {against!r} needs feature {missing[0]!r}, which requests to {name!r} do not carry; a rival can "

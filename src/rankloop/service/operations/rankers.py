@@ -14,13 +14,15 @@ import msgspec
 
 from rankloop import registry
 from rankloop.errors import InvalidParameter, RankloopError
+from rankloop.features import declarations as declared
 from rankloop.service.engine import Engine
 from rankloop.service.errors import Conflict, OverLimit
 from rankloop.service.operations import revisions
 from rankloop.service.operations._shared import changed, required, unknown
 from rankloop.service.ranking import model as models
+from rankloop.service.ranking.features import column_names, declarations
 from rankloop.service.ranking.live_ranker import LiveRanker
-from rankloop.service.store import admin, forgetting, graves, lineage, log, trials, troubles
+from rankloop.service.store import admin, catalogue, forgetting, graves, lineage, log, trials, troubles
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection
 from rankloop.service.tracing import did
@@ -79,14 +81,12 @@ def patch(
 
 def _wanted(engine: Engine, row: admin.Ranker | None, spec: Spec, acknowledged: bool) -> _Wanted:
     """Refuse what cannot be, with all that takes a learner: in a transaction it would stop everyone's writes."""
-    if len(spec.features) > engine.settings.max_features:
-        raise OverLimit(f"{len(spec.features)} features; the limit max_features is {engine.settings.max_features}")
+    if (width := len(column_names(spec))) > engine.settings.max_features:
+        raise OverLimit(f"{width} features; the limit max_features is {engine.settings.max_features}")
     spec = complete(spec)
     start = spec.parameters.get("start")
-    if isinstance(start, list) and len(start) != len(spec.features):
-        raise InvalidParameter(
-            f"start has {len(start)} weights, but the ranker has {len(spec.features)} features; give one each"
-        )
+    if isinstance(start, list) and len(start) != width:
+        raise InvalidParameter(f"start has {len(start)} weights, but the ranker has {width} features; give one each")
     state = models.fresh_state(spec)
     if row is None:
         return _Wanted(None, spec, state, anew=True, head=0)
@@ -191,14 +191,16 @@ def erase_user(engine: Engine, user: str) -> Erased:
     if "\0" in user:
         raise InvalidParameter("a user is text; this one has the character NUL in it")
     erased = forgetting.erase_user(engine.writer, user)
-    did("erase", None, f"a user was forgotten: {erased.impressions} impressions, {erased.events} events")
+    erased.entries = engine.writer.do(lambda connection: catalogue.forget_user(connection, user, engine.clock()))
+    what = f"{erased.impressions} impressions, {erased.events} events, {erased.entries} entries of catalogues"
+    did("erase", None, f"a user was forgotten: {what}")
     return erased
 
 
 def complete(spec: Spec) -> Spec:
-    """The spec with every parameter of its learner spelled out, and a published configuration by its plain learner:
-    a later release may have other defaults. A learner that can start as the caller's ranker does, unless it is told
-    otherwise: the order that candidates come in is that of someone who knows."""
+    """The spec with every parameter of its learner and its features spelled out, and a published configuration by its
+    plain learner: a later release may have other defaults. A learner that can start as the caller's ranker does, unless
+    it is told otherwise: the order that candidates come in is that of someone who knows."""
     if "start" not in spec.parameters and "@" not in spec.learner:
         with contextlib.suppress(InvalidParameter):  # it has no such parameter, or not with these others
             started = msgspec.structs.replace(spec, parameters={**spec.parameters, "start": "base"})
@@ -207,7 +209,8 @@ def complete(spec: Spec) -> Spec:
     learner: Any = models.make_learner(spec)
     parameters = {f.name: getattr(learner, f.name) for f in dataclasses.fields(learner) if f.init}
     plain = msgspec.json.decode(msgspec.json.encode(parameters))
-    return msgspec.structs.replace(spec, learner=registry.name_of(learner), parameters=plain)
+    features = [declared.plain(one) for one in declarations(spec)]
+    return msgspec.structs.replace(spec, learner=registry.name_of(learner), parameters=plain, features=features)
 
 
 # -- helpers -------------------------------------------------------------------------------------------------------

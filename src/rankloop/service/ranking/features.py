@@ -1,9 +1,11 @@
-"""From a request to the array a learner ranks: features by name or in order, checked, filled, normalised."""
+"""From a request to the array a learner ranks: features sent or computed, checked, filled, normalised."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from struct import Struct
 from typing import Any, NamedTuple
@@ -11,9 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.features._declaration import Declaration
+from rankloop.features.declarations import Sent, declaration
+from rankloop.features.program import Program
+from rankloop.features.view import Request
 from rankloop.kernels.ragged import minmax_queries
+from rankloop.service.catalogue.held import Catalogue
 from rankloop.service.errors import UnknownFeature
-from rankloop.service.ranking.parsing import QuickReader, joined_rows, plain, unpacked
+from rankloop.service.ranking.parsing import QuickReader, ids_alone, joined_rows, plain, unpacked
 from rankloop.service.wire.calls import Candidate, RankColumns, RankHead, RankRequest
 from rankloop.service.wire.rankers import Spec
 from rankloop.types import LARGEST, Array, Candidates
@@ -29,16 +36,20 @@ class RankCall(NamedTuple):
     ids: list[Any]
     rows: Array | None  # (n, d) in the order of the ranker's features, not normalised; None if it has none
     token: bool = False  # whether the answer is to have a token for a browser
+    sent: Array | None = None  # (n, s) those of them that the request brought; for rivals that compute others
+    fields: Mapping[str, Any] = {}
     wishes: RankHead | None = None  # where the request has rules of its own: pins, exclusions, quotas
 
     def only(self, some: Array, k: int | None) -> RankCall:
         """The same of the candidates `some` (m,), in their order, for a list of k."""
         ids = list(map(self.ids.__getitem__, some.tolist()))
-        return self._replace(ids=ids, rows=None if self.rows is None else self.rows[some], k=k)
+        rows, sent = (None if table is None else table[some] for table in (self.rows, self.sent))
+        return self._replace(ids=ids, rows=rows, sent=sent, k=k)
 
 
 class Schema:
-    """The features of a ranker: their names, their order, what stands for a missing one, how they are normalised.
+    """The features of a ranker: their names, their order, what stands for a missing one, how they are normalised; and
+    for those that are declared, how they are computed from the catalogue and the request.
 
     >>> schema = Schema(Spec(features=["bm25", "price"], normalisation="none", defaults={"price": 5.0}))
     >>> schema.parse(b'{"candidates": [{"id": "a", "features": {"price": 2, "bm25": 7.5}}]}').rows
@@ -52,21 +63,44 @@ class Schema:
     rankloop.service.errors.UnknownFeature: the request lacks feature 'bm25'; the ranker's features are 'bm25', 'price'
     """
 
-    def __init__(self, spec: Spec) -> None:
-        self.names = list(spec.features)
+    def __init__(
+        self,
+        spec: Spec,
+        catalogue: Catalogue | None = None,
+        clock: Callable[[], float] = time.time,
+        before: Schema | None = None,
+    ) -> None:
+        declared = declarations(spec)
+        self.names = [column for one in declared for column in one.columns]
+        self.sent = [one.name for one in declared if isinstance(one, Sent)]  # what requests bring
         self.normalisation = spec.normalisation
+        self._clock = clock
+        self._refuse = spec.unknown == "refuse"
         self._defaults = spec.defaults
-        self._fill = np.array([spec.defaults.get(name, math.nan) for name in self.names])
-        self._quick = QuickReader(self.names, spec.defaults) if self.names else None
-        self._pack = Struct(f"{len(self.names)}d").pack
+        self._fill = np.array([spec.defaults.get(name, math.nan) for name in self.sent])
+        self._quick = QuickReader(self.sent, spec.defaults) if self.sent else None
+        self._pack = Struct(f"{len(self.sent)}d").pack
         # itemgetter of one name gives a bare value, of several a tuple
         self._pick: Callable[[Any], Any] = (
-            itemgetter(*self.names) if len(self.names) > 1 else lambda f: (f[self.names[0]],)
+            itemgetter(*self.sent) if len(self.sent) > 1 else lambda f: (f[self.sent[0]],)
         )
+        self._program = Program([one for one in declared if not isinstance(one, Sent)])
+        self._computes = bool(self._program.columns)
+        if before is not None:
+            self._program.unknown, self._program.missing = before.counted()
+        self._catalogue = catalogue or Catalogue("")
+        with self._catalogue.lock:
+            self._program.prepare(self._catalogue.items)
+        own = set(self.sent)
+        self._places = np.array([j for j, name in enumerate(self.names) if name in own], dtype=np.int64)
+        self._computed = np.array([j for j, name in enumerate(self.names) if name not in own], dtype=np.int64)
 
     def parse(self, body: bytes) -> RankCall:
         """The request in a body of JSON."""
-        parts = None if self._quick is None else self._quick.read(body)
+        if self._quick is None:
+            request = ids_alone(body) if self._computes else None
+            return self.read(plain(body)) if request is None else self._call(request, request.ids, None)
+        parts = self._quick.read(body)
         if parts is None:
             return self.read(plain(body))
         return self._call(parts.head, parts.ids, parts.rows)
@@ -74,24 +108,48 @@ class Schema:
     def read(self, request: RankRequest | RankColumns) -> RankCall:
         """The same of a request that is a struct already."""
         if isinstance(request, RankColumns):
-            return self._call(request, request.ids, self._table(request) if self.names else None)
-        rows = self._rows(request.candidates) if self.names else None
+            return self._call(request, request.ids, self._table(request) if self.sent else None)
+        rows = self._rows(request.candidates) if self.sent else None
         return self._call(request, [candidate.id for candidate in request.candidates], rows)
+
+    def counted(self) -> tuple[int, Counter[str]]:
+        """Ids that the catalogue did not have, and values that its items did not have by feature, since last asked."""
+        program = self._program
+        found = program.unknown, program.missing
+        program.unknown, program.missing = 0, Counter()
+        return found
 
     def candidates(self, call: RankCall) -> Candidates:
         """The candidates as learners take them."""
         return self._made(call, call.rows)
 
     def candidates_for(self, other: Schema, call: RankCall) -> Candidates:
-        """The same candidates as another ranker takes them; all its features must be among these."""
-        missing = [name for name in other.names if name not in self.names]
+        """The same candidates as another ranker takes them: what it wants sent must have been sent, all else it
+        computes by its own declarations."""
+        missing = [name for name in other.sent if name not in self.sent]
         if missing:
-            raise UnknownFeature(f"requests carry {_listed(self.names, 12)}, but not {_listed(missing)}")
-        rows = None
-        if other.names:
-            assert call.rows is not None
-            rows = np.ascontiguousarray(call.rows[:, [self.names.index(name) for name in other.names]])
-        return other._made(call, rows)
+            raise UnknownFeature(f"requests carry {_listed(self.sent, 12)}, but not {_listed(missing)}")
+        sent = None
+        if other.sent:
+            assert call.sent is not None
+            sent = np.ascontiguousarray(call.sent[:, [self.sent.index(name) for name in other.sent]])
+        return other._made(call, other._complete(call.query, call.user, call.fields, call.ids, sent))
+
+    def groups(self, field: str, call: RankCall) -> Array | None:
+        """(n,) by which candidates with the same value of a feature, or of an item's field in the catalogue, are known:
+        numbers from 0, -1 where there is no value. None: there is no such field."""
+        if field in self.names and call.rows is not None:
+            return np.unique(call.rows[:, self.names.index(field)], return_inverse=True)[1].astype(np.int64)
+        with self._catalogue.lock:
+            items = self._catalogue.items
+            if field not in items.fields:
+                return None
+            rows = items.rows(call.ids)
+            values = items.numbers(field)[rows] if items.place(field) >= 0 else items.strings(field).codes[rows]
+        there = ~np.isnan(values) if values.dtype.kind == "f" else values >= 0
+        found = np.full(len(call.ids), -1, np.int64)
+        found[there] = np.unique(values[there], return_inverse=True)[1]
+        return found
 
     def _made(self, call: RankCall, rows: Array | None) -> Candidates:
         if rows is not None and self.normalisation == "query-minmax":
@@ -112,15 +170,42 @@ class Schema:
                 fine = np.dot(numbers, numbers) <= LARGEST**2  # one pass; never true of NaN
             if not fine:
                 rows = self._filled(ids, rows)
+        whole = self._complete(head.query, head.user, head.fields, ids, rows) if self._computes else rows
         wishes = head if head.pinned or head.excluded or head.quotas else None
-        return RankCall(head.query, head.k, head.request_id, head.user, ids, rows, head.token, wishes)
+        return RankCall(
+            head.query, head.k, head.request_id, head.user, ids, whole, head.token, rows, head.fields, wishes
+        )
+
+    def _complete(
+        self, query: str, user: str | None, fields: Mapping[str, Any], ids: list[Any], sent: Array | None
+    ) -> Array | None:
+        """(n, d) what was sent and what is computed, in the order of the spec."""
+        if not self._computes:
+            return sent
+        catalogue, program = self._catalogue, self._program
+        with catalogue.lock:
+            request = Request(ids, query, user, self._clock(), fields)
+            view = program.view(request, catalogue.items, catalogue.users)
+            made = program.rows(view)
+        if view.unknown and self._refuse:
+            strange = next(one for one in ids if one not in catalogue.items)
+            raise InvalidInput(
+                f"id {strange!r} is not in catalogue {catalogue.name!r}, and the ranker's spec says unknown=refuse; "
+                "upload it, or leave it out"
+            )
+        if sent is None:
+            return made
+        rows = np.empty((len(ids), len(self.names)))
+        rows[:, self._places] = sent
+        rows[:, self._computed] = made
+        return rows
 
     def _filled(self, ids: Sequence[Any], rows: Array) -> Array:
         """Defaults where there are no values; what has none, or is too large, is named."""
         rows = np.where(np.isnan(rows), self._fill, rows)
         if not (fine := np.abs(rows) <= LARGEST).all():
             i, j = (int(v) for v in np.argwhere(~fine)[0])
-            who = f"candidate {ids[i]!r}, feature {self.names[j]!r}"
+            who = f"candidate {ids[i]!r}, feature {self.sent[j]!r}"
             if np.isnan(rows[i, j]):
                 raise InvalidInput(
                     f"{who} has no value (null, or NaN), and the ranker's spec declares no default "
@@ -133,33 +218,33 @@ class Schema:
 
     def _rows(self, candidates: Sequence[Candidate]) -> Array:
         """(n, d) of candidates that carry their own features, by name or as lists."""
-        return joined_rows([self._row(candidate) for candidate in candidates], len(self.names))
+        return joined_rows([self._row(candidate) for candidate in candidates], len(self.sent))
 
     def _row(self, candidate: Candidate) -> bytes:
         given = candidate.features
         if type(given) is dict:
-            if self._defaults and len(given) < len(self.names):
+            if self._defaults and len(given) < len(self.sent):
                 given = {**self._defaults, **given}
-            if len(given) != len(self.names):
+            if len(given) != len(self.sent):
                 raise self._misnamed(candidate)
             try:
                 values = self._pick(given)
             except KeyError:
                 raise self._misnamed(candidate) from None
         elif type(given) is list:
-            if len(given) != len(self.names):
+            if len(given) != len(self.sent):
                 raise self._wrong_width(candidate.id, len(given))
             values = given
         else:
-            needs = f"this ranker needs {_listed(self.names)}"
+            needs = f"this ranker needs {_listed(self.sent)}"
             raise InvalidInput(f"candidate {candidate.id!r} has no features; {needs}")
         return self._packed(values)
 
     def _table(self, request: RankColumns) -> Array:
         """(n, d) of a table for all candidates: rows, columns by name, or packed."""
-        ids, given, width = request.ids, request.features, len(self.names)
+        ids, given, width = request.ids, request.features, len(self.sent)
         if given is None:
-            raise InvalidInput(f"the request has no features; this ranker needs {_listed(self.names)}")
+            raise InvalidInput(f"the request has no features; this ranker needs {_listed(self.sent)}")
         if isinstance(given, bytes):
             return unpacked(given, len(ids), width)
         if isinstance(given, dict):
@@ -172,12 +257,12 @@ class Schema:
         return joined_rows(map(self._packed, given), width)
 
     def _columns(self, ids: Sequence[Any], given: dict[str, list[float | None]]) -> Array:
-        missing = [name for name in self.names if name not in given and name not in self._defaults]
-        unknown = [name for name in given if name not in set(self.names)]
+        missing = [name for name in self.sent if name not in given and name not in self._defaults]
+        unknown = [name for name in given if name not in set(self.sent)]
         if missing or unknown:
-            raise UnknownFeature(_named("the request", missing, unknown, self.names))
-        rows = np.full((len(ids), len(self.names)), math.nan)
-        for j, name in enumerate(self.names):
+            raise UnknownFeature(_named("the request", missing, unknown, self.sent))
+        rows = np.full((len(ids), len(self.sent)), math.nan)
+        for j, name in enumerate(self.sent):
             if name in given:
                 if len(column := given[name]) != len(ids):
                     raise InvalidInput(f"feature {name!r} has {len(column)} values for {len(ids)} ids; send one each")
@@ -188,14 +273,14 @@ class Schema:
         return self._pack(*(math.nan if value is None else value for value in row) if None in row else row)
 
     def _wrong_width(self, item: Any, width: int) -> InvalidInput:
-        text = f"candidate {item!r} has {width} features, the ranker has {len(self.names)}"
+        text = f"candidate {item!r} has {width} features, the ranker has {len(self.sent)}"
         return InvalidInput(f"{text}; send all in the order of its spec, or by name")
 
     def _misnamed(self, candidate: Candidate) -> UnknownFeature:
         given: Any = candidate.features
-        missing = [name for name in self.names if name not in given and name not in self._defaults]
-        unknown = [name for name in given if name not in set(self.names)]
-        return UnknownFeature(_named(f"candidate {candidate.id!r}", missing, unknown, self.names))
+        missing = [name for name in self.sent if name not in given and name not in self._defaults]
+        unknown = [name for name in given if name not in set(self.sent)]
+        return UnknownFeature(_named(f"candidate {candidate.id!r}", missing, unknown, self.sent))
 
 
 def warm() -> None:
@@ -205,12 +290,40 @@ def warm() -> None:
     minmax_queries(np.zeros((1, 1)), np.array([0, 1]))
 
 
-def check_defaults(spec: Spec) -> None:
-    """Refuse defaults that stand for nothing, or are no features."""
+def declarations(spec: Spec) -> list[Declaration]:
+    """The features of a spec, as they are declared."""
+    return [declaration(one) for one in spec.features]
+
+
+def column_names(spec: Spec) -> list[str]:
+    """The names of what learners see, in order: a category becomes several columns.
+
+    >>> brand = {"name": "brand", "kind": "category", "of": "item.brand", "values": ["acme"]}
+    >>> column_names(Spec(features=["bm25", brand]))
+    ['bm25', 'brand=acme']
+    """
+    return [column for one in declarations(spec) for column in one.columns]
+
+
+def check_features(spec: Spec) -> None:
+    """Refuse features that cannot be, and defaults that stand for nothing or are no features."""
+    declared = declarations(spec)
+    names = Counter(column for one in declared for column in one.columns)
+    double = next((name for name, count in names.items() if count > 1), None)
+    if double is not None:
+        raise InvalidParameter(f"feature {double!r} stands twice in features; names must be unique")
+    for one in declared:
+        source = next((source for source in one.sources if source.startswith(("item.", "user."))), None)
+        if spec.catalogue is None and source is not None:
+            raise InvalidParameter(
+                f"feature {one.name!r} is of {source}, but the spec names no catalogue; "
+                "set `catalogue` to the one that items and users are uploaded to"
+            )
+    sent = [one.name for one in declared if isinstance(one, Sent)]
     for name, value in spec.defaults.items():
-        if name not in spec.features:
-            known = _listed(spec.features, 12) or "none"
-            raise InvalidParameter(f"defaults has {name!r}, which is no feature of the spec; there are {known}")
+        if name not in sent:
+            known = _listed(sent, 12) or "none"
+            raise InvalidParameter(f"defaults has {name!r}, which is no feature that is sent; there are {known}")
         if not abs(value) <= LARGEST:
             raise InvalidParameter(
                 f"the default of {name!r} is {value}; it must be a finite number within ±{LARGEST:g}"

@@ -105,7 +105,7 @@ class LiveRanker(InFlight):
     def take_over(self, other: LiveRanker) -> None:
         """Go on in the place of the same ranker with another state."""
         self.counts, self.answered, self.numbers = other.counts, other.answered, other.numbers
-        self._pool = other._pool
+        self._pool, self.schema = other._pool, Schema(self.row.spec, before=other.schema)
 
     # -- pace ------------------------------------------------------------------------------------------------------
 

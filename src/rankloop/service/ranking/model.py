@@ -17,9 +17,9 @@ from rankloop.learner import Learner
 from rankloop.service.errors import TooSlow
 from rankloop.service.ranking import rules
 from rankloop.service.ranking.exposure import Choice, Mix, adopted, best_order, choose
-from rankloop.service.ranking.features import Schema, check_defaults
+from rankloop.service.ranking.features import check_features, column_names
 from rankloop.service.wire.basics import Exposure
-from rankloop.service.wire.calls import Contribution, RankColumns
+from rankloop.service.wire.calls import Contribution
 from rankloop.service.wire.rankers import Spec
 from rankloop.streams import Streams
 from rankloop.telling import Explains, Explanation, InParts, Parts, ScoresByParts
@@ -189,10 +189,7 @@ def make_learner(spec: Spec) -> Learner:
     learner = registry.make(spec.learner, **spec.parameters)
     if learner.contextual and not spec.features:
         raise InvalidParameter(f"features is empty, but learner {spec.learner!r} ranks by features; name them")
-    if len(set(spec.features)) != len(spec.features):
-        double = next(name for name in spec.features if spec.features.count(name) > 1)
-        raise InvalidParameter(f"feature {double!r} stands twice in features; names must be unique")
-    check_defaults(spec)
+    check_features(spec)
     rules.check(spec)
     return learner
 
@@ -229,15 +226,14 @@ def load_model(spec: Spec, generation: int, learned: int, state: bytes, name: st
 
 def warm(spec: Spec) -> None:
     """Compile or load every kernel that requests of this spec will need, on a throw-away learner."""
-    schema, rng = Schema(spec), np.random.default_rng(0)
+    width, rng = len(column_names(spec)), np.random.default_rng(0)
     n = min(spec.k, 20) + spec.displacement % 20 + 2
     for exposure in ("full", "bounded", "shadow"):
         tried = msgspec.structs.replace(spec, exposure=exposure, timeout_ms=60_000.0)
         model = Model(make_learner(tried), tried, 0, 0)
         for t in range(WARM_ROUNDS):
-            rows = rng.random((n, len(spec.features))).tolist() if spec.features else None
-            call = schema.read(RankColumns(ids=[str(i) for i in range(n)], features=rows, query="warm"))
-            candidates = schema.candidates(call)
+            rows = rng.random((n, width)) if width else None
+            candidates = Candidates.without_copy("warm", [str(i) for i in range(n)], rows)
             k = min(spec.k, n)
             odds = t % 2 == 0 and exposure == "full"
             mixed = Mix(0, tried.exposure, np.arange(k), rng.random((2, k) if odds else k), odds)

@@ -168,6 +168,15 @@ def plain(body: bytes) -> RankRequest | RankColumns:
     return _columns(body)
 
 
+def ids_alone(body: bytes) -> RankColumns | None:
+    """A request that names ids and brings no features; None if it has another form, or something is wrong with it."""
+    try:
+        request = _columns(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return request if request.features is None else None
+
+
 def joined_rows(packed: Iterable[Any], width: int) -> Array:
     """(n, width) one array of rows of doubles."""
     return np.frombuffer(bytearray().join(packed)).reshape(-1, width)

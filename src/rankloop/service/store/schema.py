@@ -209,6 +209,30 @@ MIGRATIONS: list[list[str]] = [
             PRIMARY KEY (ranker, generation, seq, part)
         )""",
     ],
+    [  # catalogues: items and users with fields, from which features are computed
+        """CREATE TABLE catalogues (
+            part {int} PRIMARY KEY,         -- another one after it was emptied
+            catalogue TEXT NOT NULL,
+            kind TEXT NOT NULL,             -- items or users
+            seq {int} NOT NULL,             -- of the last change
+            forgotten {int} NOT NULL,       -- deletions up to this one are no longer told
+            rows {int} NOT NULL,
+            bytes {int} NOT NULL,           -- of ids, strings and lists, as they are in memory
+            fields {bytes} NOT NULL,        -- name: kind and width, JSON
+            created {real} NOT NULL,
+            UNIQUE (catalogue, kind)
+        )""",
+        """CREATE TABLE catalogue_rows (
+            part {int} NOT NULL,
+            id TEXT NOT NULL,
+            seq {int} NOT NULL,             -- of its last change
+            size {int} NOT NULL,            -- its share of bytes
+            body {bytes},                   -- fields as JSON; null: deleted
+            changed {real} NOT NULL,
+            PRIMARY KEY (part, id)
+        )""",
+        "CREATE INDEX catalogue_rows_seq ON catalogue_rows (part, seq)",
+    ],
     [  # how far down lists were seen
         "ALTER TABLE impressions ADD COLUMN viewed {int}",  # positions; null: not reported
         "ALTER TABLE outcomes ADD COLUMN viewed {int}",

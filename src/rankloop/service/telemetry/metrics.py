@@ -76,6 +76,12 @@ METRICS: Final[Mapping[str, Metric]] = {
     "demotions_total": Metric("counter", "Rankers put into shadow by their guardrail.", ("ranker",)),
     "notices_total": Metric("counter", "Tries to tell the webhook of it, by what came of them.", ("ranker", "result")),
     "notices_waiting": Metric("gauge", "What the webhook has not been told yet.", ("ranker",)),
+    "catalogue_unknown_total": Metric("counter", "Ids in requests that are not in the catalogue.", ("ranker",)),
+    "catalogue_missing_total": Metric(
+        "counter", "Values that items of the catalogue do not have.", ("ranker", "feature")
+    ),
+    "catalogue_entries": Metric("gauge", "Items and users that the process holds.", ("catalogue", "kind")),
+    "catalogue_bytes": Metric("gauge", "Memory that a catalogue takes in the process.", ("catalogue",)),
     "store_commit_seconds": Metric("histogram", "Time of a commit to the database."),
     "store_batch_size": Metric("histogram", "Writes that shared a commit.", buckets=SIZES),
     "store_errors_total": Metric("counter", "Failures of the database.", ("kind",)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -50,6 +50,13 @@ class RankHead(Struct, forbid_unknown_fields=True, kw_only=True):
         Word | None, Meta(description="the same request_id gets the same answer, however often it is sent")
     ] = None
     user: Annotated[Word | None, Meta(description="whom `DELETE /v1/users/{user}` forgets")] = None
+    fields: Annotated[
+        dict[str, Any],
+        Meta(
+            description="what is known of this request, for features that are declared of it: numbers, strings, lists",
+            extra_json_schema={"examples": [{"device": "phone"}]},
+        ),
+    ] = {}
     token: Annotated[
         bool, Meta(description="true: the answer has a token with which a browser may report clicks without a key")
     ] = False

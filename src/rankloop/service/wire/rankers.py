@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field, structs
 
-from rankloop.service.wire.basics import Alpha, Exposure, Share, Text
+from rankloop.service.wire.basics import NAME, Alpha, Exposure, Share, Text
 from rankloop.service.wire.experiments import Evidence
 from rankloop.service.wire.rules import Excluded, Pinned, Quota
 
@@ -33,12 +34,23 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
         dict[str, Any], Meta(description="of the learner", extra_json_schema={"examples": [{"alpha": 0.3}]})
     ] = {}
     features: Annotated[
-        list[Annotated[str, Meta(min_length=1, max_length=128)]],
+        Sequence[Annotated[str, Meta(min_length=1, max_length=128)] | dict[str, Any]],
         Meta(
-            description="names, in order; every candidate must carry all that have no default",
-            examples=[["bm25", "price"]],
+            description="in order: a name, which every candidate must carry unless it has a default, or a declaration "
+            "of how it is computed, an object with name and kind (docs/features.md)",
+            extra_json_schema={"examples": [["bm25", {"name": "price", "kind": "field", "of": "item.price"}]]},
         ),
     ] = []
+    catalogue: Annotated[
+        Annotated[str, Meta(pattern=NAME)] | None,
+        Meta(description="where declared features find items and users by their ids (docs/catalogue.md)"),
+    ] = None
+    unknown: Annotated[
+        Literal["default", "refuse"],
+        Meta(
+            description="an id that is not in the catalogue: has what the features declare for missing, or is refused"
+        ),
+    ] = "default"
     defaults: Annotated[
         dict[str, float],
         Meta(
@@ -209,3 +221,4 @@ class Erased(Struct):
     impressions: int
     events: int
     pending: Annotated[int, Meta(description="unlinked from the user now, deleted when the next snapshot covers them")]
+    entries: Annotated[int, Meta(description="of the user in catalogues")] = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rankloop.service.http.routes import experiments, watch
+from rankloop.service.http.routes import catalogues, experiments, watch
 from rankloop.service.http.routes.audit import list_changes
 from rankloop.service.http.routes.calls import beacon, feedback, rank
 from rankloop.service.http.routes.process import (
@@ -31,6 +31,6 @@ from rankloop.service.http.routes.versions import ACTIONS, get_lineage, keep_ver
 ROUTES: list[Any] = [rank, feedback, beacon]
 ROUTES += [put_ranker, patch_ranker, list_rankers, get_ranker, delete_ranker]
 ROUTES += [list_versions, keep_version, get_lineage]
-ROUTES += [*watch.ROUTES, *experiments.ROUTES]
+ROUTES += [*watch.ROUTES, *experiments.ROUTES, *catalogues.ROUTES]
 ROUTES += [*ACTIONS, warm, erase_user, list_changes, get_service, healthz, readyz, metrics, openapi, docs, status_page]
 ROUTES += [beacon_script]

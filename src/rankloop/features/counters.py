@@ -1,0 +1,252 @@
+"""Counts of what was shown and clicked, over windows of time: a fold over outcomes, bounded and exact.
+
+What a list leaves behind for it is made when the list is (`Program.notes`): the codes of its items, of their fields, of
+the query and the user, as the declarations ask for them, and how likely its swaps were. So a fold needs nothing but the
+log: no catalogue, which may have changed since, and no names. An outcome enters after it is closed, so no list's clicks
+are in its own features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+
+from rankloop import codec
+from rankloop.errors import CodecError
+from rankloop.features._declaration import Declaration, span
+from rankloop.features.attention import Attention
+from rankloop.features.declarations import Clicked, Counted
+from rankloop.features.hashing import text_codes
+from rankloop.features.keyed import KeyedRows
+from rankloop.kernels import counting
+from rankloop.kernels.hashing import joined
+from rankloop.types import Array
+
+PARTS = 8  # time buckets of a window: the present one, which is still filling, and the seven before it
+IMPRESSIONS, LOOKS, CLICKS, REWARDS = range(4)  # what is summed
+CAPACITY = 100_000  # keys a window; see docs/features.md for what they take
+_TOTAL = np.zeros(1, np.uint64)  # the key of everything together
+
+
+class Outcome(NamedTuple):
+    """A closed list as counters see it."""
+
+    time: float  # when it was closed, Unix seconds
+    values: Array  # (m,) clicks or rewards from the top; m < k: the rest was not seen; none at all: nothing was clicked
+    notes: Mapping[str, Array]  # `Program.notes`
+
+
+class Counters:
+    """The counts that declarations ask for.
+
+    `fold` is the only mutator, and the order of outcomes is all that its result depends on. One thread folds, another
+    may read: each call holds a lock, for microseconds.
+
+    Parameters
+    ----------
+    declarations
+        Of the ranker; those that count nothing are passed over.
+    capacity
+        Keys that each window remembers. The ones not touched for the longest go, an eighth at once; `evicted` counts.
+
+    Examples
+    --------
+    >>> from rankloop.features.declarations import declaration
+    >>> counters = Counters([declaration({"name": "ctr", "kind": "rate", "by": "item", "window": "1d"})])
+    >>> a = text_codes(["a"])
+    >>> counters.fold(Outcome(0.0, np.ones(1), {"by/item": a, "at/item": np.array([0, 1])}))
+    >>> counters.sums("1d", "item", a, 0.0)[0]  # impressions, looks, clicks, rewards
+    array([1., 1., 1., 1.])
+    >>> counters.sums("1d", "item", a, 86400.0)[0]  # a day later
+    array([0., 0., 0., 0.])
+    """
+
+    def __init__(self, declarations: Iterable[Declaration], capacity: int = CAPACITY) -> None:
+        families: dict[str, set[str]] = {}
+        rings: dict[str, int] = {}
+        for one in declarations:
+            if isinstance(one, Counted):
+                families.setdefault(one.window, set()).add(family(one.by))
+            elif isinstance(one, Clicked):
+                rings[one.of] = max(rings.get(one.of, 0), one.last)
+        self.attention = Attention()
+        self.folded = 0  # outcomes
+        self.late = 0  # amounts that came after their bucket's place in the ring was taken
+        self._families = {window: sorted(names) for window, names in sorted(families.items())}
+        self._windows = {
+            window: KeyedRows(
+                capacity,
+                numbers=((_parts(window),), np.int64),
+                sums=((_parts(window), 4), np.float64),
+            )
+            for window in self._families
+        }
+        self._rings = {
+            of: KeyedRows(capacity, values=((last,), np.uint64), times=((last,), np.float64), ends=((), np.int64))
+            for of, last in sorted(rings.items())
+        }
+        self._codes = {name: text_codes([name]) for names in families.values() for name in names}
+        self._lock = Lock()
+
+    @property
+    def evicted(self) -> int:
+        """Keys that had to go because there was no room."""
+        return sum(rows.evicted for rows in self._all().values())
+
+    @property
+    def keys(self) -> int:
+        """Keys that are counted now."""
+        return sum(rows.size for rows in self._all().values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return sum(rows.nbytes for rows in self._all().values())
+
+    # -- the fold --------------------------------------------------------------------------------------------------
+
+    def fold(self, outcome: Outcome) -> None:
+        """Take in one outcome."""
+        notes, values = outcome.notes, np.asarray(outcome.values, np.float64)
+        with self._lock:
+            self.folded += 1
+            k = max([_slots(notes, name) for name in notes if name.startswith("at/")], default=len(values))
+            m = k if len(values) == 0 else min(k, len(values))
+            amounts = np.zeros((k, 4))
+            amounts[:m, IMPRESSIONS] = 1.0
+            amounts[:m, LOOKS] = self.attention.looks(m)
+            clicked = np.flatnonzero(values[:m] > 0.0)
+            amounts[clicked, CLICKS], amounts[clicked, REWARDS] = 1.0, values[clicked]
+            owner = int(notes["user"][0]) if "user" in notes else 0
+            for window, names in self._families.items():
+                bucket, rows = _bucket(window, outcome.time), self._windows[window]
+                whole = amounts.sum(axis=0)[None]
+                self.late += counting.add(rows.touch(_TOTAL, 0), whole, rows["numbers"], rows["sums"], bucket)
+                for name in names:
+                    self._count(rows, name, notes, amounts, owner if "user" in name.split(",") else 0, bucket)
+            if owner and clicked.size:
+                for of, rows in self._rings.items():
+                    self._remember(rows, of, notes, clicked, owner, outcome.time)
+            if "shares" in notes:  # last: how often ranks are looked at, as far as was known before this list
+                self.attention.learn(amounts[:m, CLICKS], np.asarray(notes["shares"], np.float64))
+
+    def _count(
+        self, rows: KeyedRows, name: str, notes: Mapping[str, Array], amounts: Array, owner: int, bucket: int
+    ) -> None:
+        codes = notes.get(f"by/{name}")
+        if codes is None or codes.size == 0:
+            return
+        offsets = notes.get(f"at/{name}")
+        if offsets is None:  # of no item: what is shown is one list
+            amounts = amounts.sum(axis=0)[None]
+            amounts[0, IMPRESSIONS] = 1.0
+        else:
+            amounts = counting.spread_amounts(offsets, amounts)
+        there = rows.touch(self._keys(name, codes), owner)
+        self.late += counting.add(there, amounts, rows["numbers"], rows["sums"], bucket)
+
+    def _remember(
+        self, rows: KeyedRows, of: str, notes: Mapping[str, Array], clicked: Array, owner: int, time: float
+    ) -> None:
+        codes, offsets = notes.get(f"by/{of}"), notes.get(f"at/{of}")
+        if codes is None or offsets is None:
+            return
+        row = int(rows.touch(np.array([owner], np.uint64), owner)[0])
+        for slot in clicked.tolist():
+            liked = codes[offsets[slot] : offsets[slot + 1]]
+            counting.push(row, liked, time, rows["values"], rows["times"], rows["ends"])
+
+    # -- what features read ----------------------------------------------------------------------------------------
+
+    def sums(self, window: str, name: str, codes: Array, time: float) -> Array:
+        """(n, 4) impressions, looks, clicks and rewards of codes in the window that ends now; 0 of unknown ones."""
+        with self._lock:
+            rows = self._windows[window]
+            there = rows.find(self._keys(name, codes))
+            return counting.within(there, rows["numbers"], rows["sums"], _bucket(window, time))
+
+    def total(self, window: str, time: float) -> Array:
+        """(4,) the same of everything that was shown."""
+        with self._lock:
+            rows = self._windows[window]
+            found = counting.within(rows.find(_TOTAL), rows["numbers"], rows["sums"], _bucket(window, time))
+        total: Array = found[0]
+        return total
+
+    def last_clicks(self, one: Clicked, user: int, offsets: Array, codes: Array, time: float) -> tuple[Array, bool]:
+        """(n,) the share of a user's last clicks that each candidate's codes are among; and whether there are any."""
+        with self._lock:
+            rows = self._rings[one.of]
+            row = int(rows.find(np.array([user], np.uint64))[0]) if user else -1
+            parts = (rows["values"], rows["times"], rows["ends"])
+            return counting.share_of_last(row, one.last, time - span(one.window), *parts, offsets, codes), row >= 0
+
+    # -- keeping it ------------------------------------------------------------------------------------------------
+
+    def forget(self, user: str) -> int:
+        """Take away what is counted of a user alone; how many keys that were. Items keep their counts."""
+        owner = int(user_code(user)[0])
+        with self._lock:
+            return sum(rows.forget(owner) for rows in self._all().values())
+
+    def dumps(self) -> bytes:
+        """All of it as bytes, from which `loads` goes on bit for bit."""
+        with self._lock:
+            parts: dict[str, KeyedRows | Attention] = {**self._all(), "attention": self.attention}
+            arrays = {f"{part}/{name}": value for part, one in parts.items() for name, value in one.state().items()}
+            meta = {"folded": self.folded, "late": self.late, "counted": self._counted()}
+        return codec.dumps(arrays, meta)
+
+    def loads(self, data: bytes) -> None:
+        """Go on from bytes of counters with the same declarations; others are refused."""
+        arrays, meta = codec.loads(data, "the counters")
+        if meta.get("counted") != self._counted():
+            raise CodecError("these counters are of other declarations; count the log anew")
+        with self._lock:
+            parts: dict[str, KeyedRows | Attention] = {**self._all(), "attention": self.attention}
+            for part, one in parts.items():
+                prefix = f"{part}/"
+                own = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+                one.load(own)
+            self.folded, self.late = int(meta["folded"]), int(meta["late"])
+
+    def _counted(self) -> list[list[str]]:
+        rings = [f"{of} {rows['values'].shape[1]}" for of, rows in self._rings.items()]
+        return [[window, *names] for window, names in self._families.items()] + [rings]
+
+    def _all(self) -> dict[str, KeyedRows]:
+        windows = {f"window {window}": rows for window, rows in self._windows.items()}
+        return {**windows, **{f"last {of}": rows for of, rows in self._rings.items()}}
+
+    def _keys(self, name: str, codes: Array) -> Array:
+        return joined(np.full(codes.size, self._codes[name][0]), codes)
+
+
+def family(by: Sequence[str]) -> str:
+    """What a count by these sources is called in notes.
+
+    >>> family(["item", "query"])
+    'item,query'
+    """
+    return ",".join(by)
+
+
+def user_code(user: str) -> Array:
+    """(1,) uint64: all that counters know a user by; never 0, which is nobody."""
+    code = text_codes([user])
+    return np.maximum(code, np.uint64(1))
+
+
+def _slots(notes: Mapping[str, Array], name: str) -> int:
+    return int(notes[name].size) - 1
+
+
+def _parts(window: str) -> int:
+    return 1 if window == "all" else PARTS
+
+
+def _bucket(window: str, time: float) -> int:
+    return 0 if window == "all" else int(time // (span(window) / PARTS))

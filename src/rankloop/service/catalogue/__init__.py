@@ -1,0 +1,1 @@
+"""Catalogues as processes that rank hold them."""

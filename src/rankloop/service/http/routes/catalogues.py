@@ -1,0 +1,119 @@
+"""The routes of catalogues: upload, look at, delete; items and users alike."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Annotated, Any
+from urllib.parse import unquote
+
+from litestar import Request, delete, get, patch, post, put
+from litestar.datastructures import State
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import Parameter
+
+from rankloop.service.engine import Engine
+from rankloop.service.http.routes._shared import needs, problems
+from rankloop.service.operations import catalogues
+from rankloop.service.store.catalogue import KINDS, Kind
+from rankloop.service.wire.basics import NAME
+from rankloop.service.wire.catalogue import CatalogueAnswer, CatalogueInfo, Emptied, Entry
+
+Name = Annotated[str, Parameter(pattern=NAME, description="the catalogue", max_length=64)]
+# 513: a path parameter comes with the slash before it
+Id = Annotated[str, Parameter(min_length=1, max_length=513, description="of the item or user")]
+CHANGES, LOOKS = [needs("admin", every_ranker=True)], [needs("read", every_ranker=True)]
+TAGS = ["catalogues"]
+
+
+@get("/v1/catalogues", guards=LOOKS, tags=TAGS, summary="All catalogues", responses=problems())
+async def list_catalogues(state: State) -> list[CatalogueInfo]:
+    """How many items and users each has, their fields, the memory they take."""
+    return await asyncio.to_thread(catalogues.infos, state.engine)
+
+
+@get("/v1/catalogues/{catalogue:str}", guards=LOOKS, tags=TAGS, summary="One catalogue", responses=problems(400, 404))
+async def get_catalogue(state: State, catalogue: Name) -> CatalogueInfo:
+    """How many items and users it has, their fields, the memory they take, ids that requests named and it has not."""
+    return await asyncio.to_thread(catalogues.info, state.engine, catalogue)
+
+
+@delete(
+    "/v1/catalogues/{catalogue:str}",
+    guards=CHANGES,
+    tags=TAGS,
+    summary="Delete a catalogue",
+    responses=problems(400, 404),
+)
+async def delete_catalogue(state: State, catalogue: Name) -> None:
+    """With all its items and users. Rankers that name it go on with ids that nobody knows."""
+    await asyncio.to_thread(catalogues.drop, state.engine, catalogue)
+
+
+def _of(kind: Kind) -> list[Any]:
+    """The routes of items, or those of users."""
+    one, path = kind.removesuffix("s"), f"/v1/catalogues/{{catalogue:str}}/{kind}"
+    answers = {200: ResponseSpec(CatalogueAnswer, generate_examples=False), **problems(400, 413, 415, 422)}
+
+    async def put_many(request: Request[Any, Any, Any], catalogue: Name) -> CatalogueAnswer:
+        engine: Engine = request.app.state.engine
+        return await asyncio.to_thread(catalogues.put, engine, catalogue, kind, await request.body(), False)
+
+    async def patch_many(request: Request[Any, Any, Any], catalogue: Name) -> CatalogueAnswer:
+        engine: Engine = request.app.state.engine
+        return await asyncio.to_thread(catalogues.put, engine, catalogue, kind, await request.body(), True)
+
+    async def delete_many(request: Request[Any, Any, Any], catalogue: Name) -> CatalogueAnswer:
+        engine: Engine = request.app.state.engine
+        return await asyncio.to_thread(catalogues.delete, engine, catalogue, kind, await request.body())
+
+    async def delete_all(state: State, catalogue: Name) -> Emptied:
+        return await asyncio.to_thread(catalogues.empty, state.engine, catalogue, kind)
+
+    async def get_one(request: Request[Any, Any, Any], catalogue: Name, key: Id) -> Entry:
+        return await asyncio.to_thread(
+            catalogues.entry, request.app.state.engine, catalogue, kind, _sent(request, kind, key)
+        )
+
+    async def delete_one(request: Request[Any, Any, Any], catalogue: Name, key: Id) -> None:
+        call = partial(catalogues.delete_one, request.app.state.engine, catalogue, kind, _sent(request, kind, key))
+        await asyncio.to_thread(call)
+
+    put_many.__doc__ = (
+        f'An array of objects, or a JSON object a line: `{{"id": …}}` and the {one}\'s fields beside it. Each replaces '
+        f"all that was known of that {one}. Idempotent; each line is answered for, and what is accepted is on the disk."
+    )
+    patch_many.__doc__ = "The same, but only the fields that are sent change; null takes one away."
+    delete_many.__doc__ = "An array of ids, or one a line as JSON."
+    delete_all.__doc__ = f"All {kind}, and which fields they had."
+    get_one.__doc__ = "Its fields, as they were sent."
+    delete_one.__doc__ = "It is unknown to requests within a second."
+    made: list[tuple[Any, Any, str, str, Any, dict[str, Any]]] = [
+        (put, put_many, path, f"Upload {kind}", CHANGES, {"status_code": 200, "responses": answers}),
+        (patch, patch_many, path, f"Change fields of {kind}", CHANGES, {"status_code": 200, "responses": answers}),
+        (post, delete_many, f"{path}/delete", f"Delete {kind}", CHANGES, {"status_code": 200, "responses": answers}),
+        (
+            delete,
+            delete_all,
+            path,
+            f"Delete all {kind}",
+            CHANGES,
+            {"status_code": 200, "responses": problems(400, 404)},
+        ),
+        (get, get_one, f"{path}/{{key:path}}", f"One {one}", LOOKS, {"responses": problems(400, 404)}),
+        (delete, delete_one, f"{path}/{{key:path}}", f"Delete one {one}", CHANGES, {"responses": problems(400, 404)}),
+    ]
+    routes = []
+    for method, handler, at, summary, guards, more in made:
+        handler.__name__ = f"{handler.__name__}_{kind}"
+        routes.append(method(at, guards=guards, tags=TAGS, summary=summary, **more)(handler))
+    return routes
+
+
+def _sent(request: Request[Any, Any, Any], kind: Kind, given: str) -> str:
+    """An id as it was sent: to the framework a//b and a/ are a/b and a, but they may be items of their own."""
+    raw = request.scope.get("raw_path", b"").decode("latin-1").partition("?")[0]
+    return unquote(raw.partition(f"/{kind}/")[2]) or given.removeprefix("/")
+
+
+ROUTES = [list_catalogues, get_catalogue, delete_catalogue, *(route for kind in KINDS for route in _of(kind))]

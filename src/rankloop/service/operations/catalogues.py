@@ -1,0 +1,233 @@
+"""What an operator does with catalogues: upload, look, delete. Blocking: call in a thread.
+
+An upload is many short transactions, after each of which others may write: lists and feedback never wait for it longer
+than for a slow disk. What is answered for is on the disk. If a call is cut short, the same call again does the rest: an
+item that is there already, just so, is left alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from rankloop.errors import InvalidInput
+from rankloop.service.engine import Engine
+from rankloop.service.errors import Malformed, OverLimit, UnknownRanker
+from rankloop.service.store import catalogue as stored
+from rankloop.service.store.batches import in_batches
+from rankloop.service.store.catalogue import Bounds, Kind, Line, Part
+from rankloop.service.store.database import Connection
+from rankloop.service.tracing import did
+from rankloop.service.wire.catalogue import CatalogueAnswer, CatalogueInfo, Emptied, Entry, FieldInfo, LineReceipt
+from rankloop.service.wire.catalogue import PartInfo as Info
+
+LONGEST = 512  # characters of an id: users may have as many
+_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_object = msgspec.json.Decoder(dict[str, Any]).decode
+_id = msgspec.json.Decoder(str | int).decode
+T = TypeVar("T")
+
+
+class UnknownCatalogue(UnknownRanker):
+    """No catalogue has that name, or it has no such item."""
+
+    plain = "there is no catalogue of that name"
+
+
+class _Sent(NamedTuple):
+    """A line that could be read."""
+
+    number: int
+    line: Line
+
+
+def bounds(engine: Engine) -> Bounds:
+    """What a part may grow to."""
+    return Bounds(engine.settings.catalogue_items, engine.settings.catalogue_bytes)
+
+
+def put(engine: Engine, name: str, kind: Kind, body: bytes, merge: bool) -> CatalogueAnswer:
+    """Put in what a body brings, an array or a line each; with `merge` only the fields that are sent change."""
+    receipts: dict[int, LineReceipt] = {}
+    sent: list[_Sent] = []
+    for number, raw in _lines(engine, body):
+        try:
+            sent.append(_Sent(number, _item(engine, raw)))
+        except InvalidInput as error:
+            receipts[number] = LineReceipt(number, "rejected", None, str(error))
+    limits = bounds(engine)
+    lines = [one.line for one in sent]
+
+    def write(connection: Connection, part: Sequence[Line]) -> list[stored.Outcome]:
+        return stored.write(connection, name, kind, part, merge, limits, engine.clock())
+
+    for one, (status, reason) in zip(sent, _portions(engine, lines, write), strict=True):
+        receipts[one.number] = LineReceipt(one.number, status, one.line.id, reason)
+    return _told(name, f"{kind} {'changed' if merge else 'put'}", receipts)
+
+
+def delete(engine: Engine, name: str, kind: Kind, body: bytes) -> CatalogueAnswer:
+    """Take out those whose ids a body brings, an array or one a line."""
+    receipts: dict[int, LineReceipt] = {}
+    ids: list[tuple[int, str]] = []
+    for number, raw in _lines(engine, body):
+        try:
+            ids.append((number, _checked_id(_read(_id, raw, "an id, a string or an integer"))))
+        except InvalidInput as error:
+            receipts[number] = LineReceipt(number, "rejected", None, str(error))
+    gone = _portions(
+        engine, [one for _, one in ids], lambda c, part: stored.delete(c, name, kind, part, engine.clock())
+    )
+    for (number, one), there in zip(ids, gone, strict=True):
+        receipts[number] = LineReceipt(number, "deleted" if there else "unknown", one)
+    return _told(name, f"{kind} deleted", receipts)
+
+
+def delete_one(engine: Engine, name: str, kind: Kind, item: str) -> None:
+    """Take out one."""
+    if not engine.writer.do(lambda c: stored.delete(c, name, kind, [item], engine.clock()))[0]:
+        raise _no_entry(name, kind, item)
+    did("catalogue", None, f"catalogue {name}: one of its {kind} was deleted")
+
+
+def empty(engine: Engine, name: str, kind: Kind) -> Emptied:
+    """Take out all, and forget which fields they had. Their rows are deleted behind this."""
+    count = engine.writer.do(lambda c: stored.empty(c, name, kind, engine.clock()))
+    if count is None:
+        raise _no_catalogue(engine, name)
+    did("catalogue", None, f"catalogue {name}: all {count} {kind} were deleted")
+    return Emptied(count)
+
+
+def drop(engine: Engine, name: str) -> None:
+    """Delete a catalogue."""
+    if not engine.writer.do(lambda c: stored.drop(c, name)):
+        raise _no_catalogue(engine, name)
+    did("catalogue", None, f"catalogue {name} was deleted")
+
+
+def entry(engine: Engine, name: str, kind: Kind, item: str) -> Entry:
+    """One item."""
+    found = engine.database.read(lambda c: stored.body(c, name, kind, item))
+    if found is None:
+        raise _no_entry(name, kind, item)
+    return Entry(item, _object(found))
+
+
+def info(engine: Engine, name: str) -> CatalogueInfo:
+    """One catalogue."""
+    found = engine.database.read(lambda c: stored.parts(c, name))
+    if not found:
+        raise _no_catalogue(engine, name)
+    return _info(engine, name, found)
+
+
+def infos(engine: Engine) -> list[CatalogueInfo]:
+    """All catalogues."""
+    found: dict[str, list[Part]] = {}
+    for part in engine.database.read(stored.parts):
+        found.setdefault(part.catalogue, []).append(part)
+    return [_info(engine, name, parts) for name, parts in found.items()]
+
+
+# -- helpers -------------------------------------------------------------------------------------------------------
+
+
+def _lines(engine: Engine, body: bytes) -> Iterator[tuple[int, bytes]]:
+    """What a body brings, with its number: the places of an array, or the lines that are not empty."""
+    text = body.lstrip()
+    if text[:1] == b"[":
+        try:
+            raws: list[Any] = _array(body)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise Malformed(f"the array cannot be read: {error}") from None
+        lines = [(number, bytes(raw)) for number, raw in enumerate(raws, 1)]
+    else:
+        lines = [(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
+    if not lines:
+        raise InvalidInput("the body is empty; send an array of objects, or a JSON object a line")
+    if len(lines) > engine.settings.catalogue_lines:
+        limit = engine.settings.catalogue_lines
+        raise OverLimit(f"{len(lines)} lines; the limit catalogue_lines is {limit}: send several calls")
+    return iter(lines)
+
+
+def _read(decode: Callable[[bytes], T], raw: bytes, what: str) -> T:
+    try:
+        return decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"this is not {what} ({error})") from None
+
+
+def _item(engine: Engine, raw: bytes) -> Line:
+    limit = engine.settings.catalogue_item_bytes
+    if len(raw) > limit:
+        raise InvalidInput(f"the item has {len(raw):,} bytes, the limit catalogue_item_bytes is {limit:,}; send less")
+    values = _read(_object, raw, "a JSON object")
+    if "id" not in values:
+        raise InvalidInput('the object has no "id"; send {"id": …, and its fields beside it}')
+    return Line(_checked_id(values.pop("id")), values)
+
+
+def _checked_id(item: Any) -> str:
+    text = str(item) if isinstance(item, str | int) and not isinstance(item, bool) else ""
+    if not 0 < len(text) <= LONGEST or "\0" in text:
+        raise InvalidInput(f"the id is {item!r:.60}; ids are strings of 1 to {LONGEST} characters, or integers")
+    return text
+
+
+def _portions(engine: Engine, lines: Sequence[Any], write: Callable[[Connection, Sequence[Any]], list[T]]) -> list[T]:
+    """What `write` gives for all lines, some at a time, each time in a transaction of its own."""
+    done: list[T] = []
+
+    def work(connection: Connection, most: int) -> list[T] | None:
+        part = lines[len(done) : len(done) + most]
+        return write(connection, part) if part else None
+
+    if lines:
+        for some in in_batches(engine.writer, work):
+            done += some
+    return done
+
+
+def _told(name: str, what: str, receipts: dict[int, LineReceipt]) -> CatalogueAnswer:
+    results = [receipts[number] for number in sorted(receipts)]
+    counts: Counter[str] = Counter(one.status for one in results)
+    if changed := counts["accepted"] + counts["deleted"]:
+        did("catalogue", None, f"catalogue {name}: {changed} {what}")
+    return CatalogueAnswer(results, dict(counts))
+
+
+def _info(engine: Engine, name: str, parts: Sequence[Part]) -> CatalogueInfo:
+    held = engine.rankers.catalogues.get(name)
+    by_kind = {part.kind: part for part in parts}
+
+    def told(kind: Kind) -> Info:
+        part = by_kind.get(kind)
+        if part is None:
+            return Info(0, 0, [], 0, held is not None, 0)
+        seen = None if held is None else held.seen[kind]
+        behind = part.seq - seen.seq if seen is not None and seen.part == part.part else part.seq
+        fields = [FieldInfo(one, field.kind, field.width) for one, field in part.fields.items()]
+        return Info(part.rows, part.seq, fields, part.memory, held is not None, max(0, behind) if held else 0)
+
+    users = sorted(one.row.name for one in list(engine.rankers.values()) if one.row.spec.catalogue == name)
+    engine.count_answered()
+    counted = engine.metrics.counts("catalogue_unknown_total", "ranker")
+    unknown = sum(counted.get(one, 0) for one in users)
+    memory = 0 if held is None else held.nbytes
+    return CatalogueInfo(name, told("items"), told("users"), users, memory, unknown)
+
+
+def _no_catalogue(engine: Engine, name: str) -> UnknownRanker:
+    names = sorted({part.catalogue for part in engine.database.read(stored.parts)})
+    error = UnknownCatalogue.among("catalogue", name, names or ["none yet; make one with PUT"])
+    assert isinstance(error, UnknownRanker)
+    return error
+
+
+def _no_entry(name: str, kind: Kind, item: str) -> UnknownRanker:
+    return UnknownCatalogue(f"catalogue {name!r} has no {kind.removesuffix('s')} {item!r}")

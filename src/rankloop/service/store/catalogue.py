@@ -1,0 +1,288 @@
+"""Catalogues: what was sent of items and users, as it was sent, and in which order it changed.
+
+A catalogue has two parts, its items and its users. A part counts its changes, and each row knows the number of its last
+one: so whoever holds a part in memory asks for what is newer than the last number he has seen, and gets every change
+once, in order, whoever made it (the part's row is locked until a change is committed). A row that was deleted stays for
+a while without a body, to be told of; what has been forgotten of such rows is known by its number, and whoever is
+further behind than that begins anew. So does everyone when a part is emptied: it gets another number, and the rows of
+the old one, which is nobody's any more, are deleted in batches.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from rankloop.errors import InvalidInput
+from rankloop.features.fields import Field, check
+from rankloop.service.store.database import Connection, Contended, marks
+
+Kind = Literal["items", "users"]
+KINDS: tuple[Kind, ...] = ("items", "users")
+TOLD = 3600.0  # seconds that a deleted row is kept, to be told to those who look every second
+_COLUMNS = "part, catalogue, kind, seq, forgotten, rows, bytes, fields, created"
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_fields = msgspec.json.Decoder(dict[str, Field]).decode
+_BYTES = {"number": 8, "boolean": 8, "timestamp": 8, "string": 4, "strings": 12, "vector": 0}  # of a row in a table
+
+
+class Part(NamedTuple):
+    """The items, or the users, of a catalogue."""
+
+    part: int
+    catalogue: str
+    kind: Kind
+    seq: int  # of the last change
+    forgotten: int  # deletions up to this one are no longer told
+    rows: int
+    bytes: int  # of ids, strings and lists, about as much as they take in memory
+    fields: dict[str, Field]
+    created: float
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes it takes in a process that ranks."""
+        width = sum(_BYTES[field.kind] + 4 * field.width for field in self.fields.values())
+        return self.rows * width + self.bytes
+
+
+class Change(NamedTuple):
+    """A row that is new, other than before, or gone (`body` is None)."""
+
+    id: str
+    seq: int
+    body: bytes | None
+
+
+class Bounds(NamedTuple):
+    """What a part may grow to."""
+
+    rows: int
+    bytes: int
+
+
+class Line(NamedTuple):
+    """An item that was sent: its id and fields."""
+
+    id: str
+    values: Mapping[str, Any]
+
+
+Outcome = tuple[Literal["accepted", "unchanged", "rejected"], str | None]  # and why it was rejected
+
+
+# -- looking -------------------------------------------------------------------------------------------------------
+
+
+def _part(row: Sequence[Any]) -> Part:
+    number, name, kind, seq, forgotten, rows, size, fields, created = row
+    return Part(number, name, kind, seq, forgotten, rows, size, _fields(fields), created)
+
+
+def parts(connection: Connection, catalogue: str | None = None) -> list[Part]:
+    """All parts, or those of one catalogue."""
+    where, names = ("", ()) if catalogue is None else ("WHERE catalogue = ? ", (catalogue,))
+    return [
+        _part(row)
+        for row in connection.rows(f"SELECT {_COLUMNS} FROM catalogues {where}ORDER BY catalogue, kind", *names)
+    ]
+
+
+def heads(connection: Connection) -> list[tuple[int, str, Kind, int]]:
+    """(part, catalogue, kind, number of the last change) of every part: what is looked at several times a second."""
+    return [(*row,) for row in connection.rows("SELECT part, catalogue, kind, seq FROM catalogues")]
+
+
+def part(connection: Connection, catalogue: str, kind: Kind, lock: bool = False) -> Part | None:
+    """One part, if it is there."""
+    sql = f"SELECT {_COLUMNS} FROM catalogues WHERE catalogue = ? AND kind = ?"
+    row = connection.row(sql + (connection.lock_rows if lock else ""), catalogue, kind)
+    return None if row is None else _part(row)
+
+
+def changes(connection: Connection, number: int, after: int, limit: int) -> list[Change]:
+    """What has changed in a part after a change, in order."""
+    sql = "SELECT id, seq, body FROM catalogue_rows WHERE part = ? AND seq > ? ORDER BY seq LIMIT ?"
+    return [Change(row[0], row[1], _bytes(row[2])) for row in connection.rows(sql, number, after, limit)]
+
+
+def body(connection: Connection, catalogue: str, kind: Kind, item: str) -> bytes | None:
+    """What is known of one item, as JSON."""
+    found = part(connection, catalogue, kind)
+    if found is None:
+        return None
+    row = connection.row("SELECT body FROM catalogue_rows WHERE part = ? AND id = ?", found.part, item)
+    return None if row is None else _bytes(row[0])
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+# -- changing ------------------------------------------------------------------------------------------------------
+
+
+def write(
+    connection: Connection,
+    catalogue: str,
+    kind: Kind,
+    lines: Sequence[Line],
+    merge: bool,
+    bounds: Bounds,
+    now: float,
+) -> list[Outcome]:
+    """Put items in, in order; what became of each. With `merge` only the fields that are sent change, and null takes
+    one away; else an item is replaced as a whole. What is there already, just so, is not written again."""
+    found = part(connection, catalogue, kind, lock=True) or _made(connection, catalogue, kind, now)
+    sql = f"SELECT id, size, body FROM catalogue_rows WHERE part = {found.part} AND id"
+    before = {row[0]: (row[1], _bytes(row[2])) for row in connection.rows_in(sql, list({one.id for one in lines}))}
+    fields, rows, size = dict(found.fields), found.rows, found.bytes
+    written: dict[str, tuple[int, bytes]] = {}
+    outcomes: list[Outcome] = []
+    for one in lines:
+        old_size, old = written.get(one.id) or before.get(one.id) or (0, None)
+        try:
+            values = one.values
+            if merge and old is not None:
+                values = {**_decode(old), **values}
+            clean, new = check(values, fields)
+            made = msgspec.json.encode({name: values[name] for name in clean}, order="sorted")
+            if made == old:
+                outcomes.append(("unchanged", None))
+                continue
+            own = _size(one.id, clean)
+            grown = found._replace(
+                rows=rows + (old is None), bytes=size + own - (0 if old is None else old_size), fields={**fields, **new}
+            )
+            _check_bounds(grown, old is None, bounds)
+        except InvalidInput as error:
+            outcomes.append(("rejected", str(error)))
+            continue
+        fields, rows, size = grown.fields, grown.rows, grown.bytes
+        written[one.id] = (own, made)
+        outcomes.append(("accepted", None))
+    if written:
+        values_ = [
+            (found.part, item, number, own, made, now)
+            for number, (item, (own, made)) in enumerate(written.items(), found.seq + 1)
+        ]
+        connection.insert("catalogue_rows", "part, id, seq, size, body, changed", values_, _UPSERT)
+        _save(connection, found._replace(seq=found.seq + len(written), rows=rows, bytes=size, fields=fields))
+    return outcomes
+
+
+_UPSERT = (
+    "ON CONFLICT (part, id) DO UPDATE SET seq = excluded.seq, size = excluded.size, body = excluded.body, "
+    "changed = excluded.changed"
+)
+
+
+def delete(connection: Connection, catalogue: str, kind: Kind, ids: Sequence[str], now: float) -> list[bool]:
+    """Take items out; whether each was there."""
+    found = part(connection, catalogue, kind, lock=True)
+    if found is None:
+        return [False] * len(ids)
+    sql = f"SELECT id, size FROM catalogue_rows WHERE part = {found.part} AND body IS NOT NULL AND id"
+    there: dict[str, int] = dict(connection.rows_in(sql, list(set(ids))))
+    gone = [item for item in dict.fromkeys(ids) if item in there]
+    if gone:
+        values = [(found.part, item, number, 0, None, now) for number, item in enumerate(gone, found.seq + 1)]
+        connection.insert("catalogue_rows", "part, id, seq, size, body, changed", values, _UPSERT)
+        size = found.bytes - sum(there[item] for item in gone)
+        _save(connection, found._replace(seq=found.seq + len(gone), rows=found.rows - len(gone), bytes=size))
+    return [item in there for item in ids]
+
+
+def empty(connection: Connection, catalogue: str, kind: Kind, now: float) -> int | None:
+    """Forget all items of a part, and which fields they had; how many there were, None if there is no such part."""
+    found = part(connection, catalogue, kind, lock=True)
+    if found is None:
+        return None
+    connection.run("DELETE FROM catalogues WHERE part = ?", found.part)
+    _made(connection, catalogue, kind, now)
+    return found.rows
+
+
+def drop(connection: Connection, catalogue: str) -> bool:
+    """Forget a catalogue; whether it was there. `sweep` deletes its rows."""
+    return connection.run("DELETE FROM catalogues WHERE catalogue = ?", catalogue) > 0
+
+
+def forget_user(connection: Connection, user: str, now: float) -> int:
+    """Take a user out of every catalogue; how many had an entry. The id goes with the next `sweep` after `TOLD`."""
+    names = [row[0] for row in connection.rows("SELECT catalogue FROM catalogues WHERE kind = 'users' ORDER BY 1")]
+    return sum(sum(delete(connection, name, "users", [user], now)) for name in names)
+
+
+def sweep(connection: Connection, now: float, limit: int) -> int:
+    """Delete up to `limit` rows that nobody needs: of parts that are gone, and deletions that everyone was told of."""
+    stray = f"SELECT part, id FROM catalogue_rows WHERE part NOT IN (SELECT part FROM catalogues) LIMIT {limit}"
+    gone = _delete(connection, connection.rows(stray))
+    if gone:
+        return gone
+    old = f"SELECT part, id, seq FROM catalogue_rows WHERE body IS NULL AND changed < ? ORDER BY seq LIMIT {limit}"
+    rows = connection.rows(old, now - TOLD)
+    for number in sorted({row[0] for row in rows}):
+        last = max(row[2] for row in rows if row[0] == number)
+        # Whoever is behind this number must read the part anew: written down before the rows go, in one transaction.
+        connection.run("UPDATE catalogues SET forgotten = ? WHERE part = ? AND forgotten < ?", last, number, last)
+    return _delete(connection, rows)
+
+
+def _delete(connection: Connection, rows: Sequence[Sequence[Any]]) -> int:
+    by_part: dict[int, list[str]] = {}
+    for row in rows:
+        by_part.setdefault(row[0], []).append(row[1])
+    gone = 0
+    for number, ids in by_part.items():
+        gone += connection.run(f"DELETE FROM catalogue_rows WHERE part = ? AND id IN ({marks(ids)})", number, *ids)
+    return gone
+
+
+def _made(connection: Connection, catalogue: str, kind: Kind, now: float) -> Part:
+    """A part with nothing in it, locked for whoever makes it."""
+    number = int.from_bytes(os.urandom(6))  # any that no other part has had: rows of those may still be there
+    values = (number, catalogue, kind, 0, 0, 0, 0, b"{}", now)
+    connection.insert("catalogues", _COLUMNS, [values], "ON CONFLICT (catalogue, kind) DO NOTHING")
+    made = part(connection, catalogue, kind, lock=True)  # another may have been quicker
+    if made is None:
+        raise Contended(f"catalogue {catalogue!r} is being made by someone else")
+    return made
+
+
+def _save(connection: Connection, one: Part) -> None:
+    connection.run(
+        "UPDATE catalogues SET seq = ?, rows = ?, bytes = ?, fields = ? WHERE part = ?",
+        one.seq,
+        one.rows,
+        one.bytes,
+        msgspec.json.encode(one.fields),
+        one.part,
+    )
+
+
+def _size(item: str, clean: Mapping[str, Any]) -> int:
+    """About how many bytes an item takes in memory beside its row of numbers: ids and strings are Python's objects."""
+    size = 200 + len(item)
+    for value in clean.values():
+        if isinstance(value, str):
+            size += 120 + len(value)
+        elif isinstance(value, list) and value and isinstance(value[0], str):
+            size += sum(124 + len(one) for one in value)
+    return size
+
+
+def _check_bounds(grown: Part, added: bool, bounds: Bounds) -> None:
+    if added and grown.rows > bounds.rows:
+        raise InvalidInput(
+            f"the catalogue has {grown.rows - 1:,} {grown.kind}, the limit catalogue_items is {bounds.rows:,}; "
+            "delete some, or raise the setting"
+        )
+    if grown.memory > bounds.bytes:
+        raise InvalidInput(
+            f"the catalogue's {grown.kind} would take {grown.memory:,} bytes in memory, the limit catalogue_bytes is "
+            f"{bounds.bytes:,}; delete some, send fewer fields, or raise the setting"
+        )

@@ -1,0 +1,81 @@
+"""Catalogues as they travel: what became of each line, and what there is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+LineStatus = Literal["accepted", "unchanged", "rejected", "deleted", "unknown"]
+
+
+class LineReceipt(Struct, omit_defaults=True):
+    """What became of a line."""
+
+    line: Annotated[int, Meta(description="counts from 1; of an array the place in it")]
+    status: Annotated[
+        LineStatus,
+        Meta(
+            description="accepted: stored; unchanged: it was there just so; rejected: see `reason`; deleted, unknown: "
+            "of calls that delete"
+        ),
+    ]
+    id: Annotated[str | None, Meta(description="null: the line has none, or cannot be read")] = None
+    reason: str | None = None
+
+
+class CatalogueAnswer(Struct):
+    """A receipt a line, in the order they were sent, and how many of each kind."""
+
+    results: list[LineReceipt]
+    counts: dict[str, int]
+
+
+class FieldInfo(Struct):
+    """A field that items have."""
+
+    name: str
+    kind: Annotated[
+        Literal["number", "boolean", "string", "strings", "vector", "timestamp"],
+        Meta(description="of the first value that was sent; values of other kinds are rejected"),
+    ]
+    width: Annotated[int, Meta(description="numbers of a vector; else 0")] = 0
+
+
+class PartInfo(Struct):
+    """The items, or the users, of a catalogue."""
+
+    count: Annotated[int, Meta(description="that there are")]
+    changes: Annotated[int, Meta(description="so far, since it was made or emptied")]
+    fields: list[FieldInfo]
+    memory: Annotated[int, Meta(description="bytes that they take in a process that ranks, about")]
+    held: Annotated[
+        bool, Meta(description="whether the process that answers holds them, because a ranker names the catalogue")
+    ]
+    behind: Annotated[int, Meta(description="changes that it has not taken in yet")]
+
+
+class CatalogueInfo(Struct):
+    """A catalogue."""
+
+    name: str
+    items: PartInfo
+    users: PartInfo
+    rankers: Annotated[list[str], Meta(description="whose spec names it")]
+    memory: Annotated[int, Meta(description="bytes that it takes in the process that answers; 0: not held there")]
+    unknown_ids: Annotated[
+        int, Meta(description="ids in requests to those rankers, in that process since it started, that are not in it")
+    ]
+
+
+class Entry(Struct):
+    """One item or user."""
+
+    id: str
+    fields: Annotated[dict[str, Any], Meta(description="as they were sent")]
+
+
+class Emptied(Struct):
+    """How many were deleted."""
+
+    deleted: int
