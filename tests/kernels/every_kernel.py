@@ -216,9 +216,9 @@ def results() -> Results:
 
     counts, sums, rich, crossed = np.zeros(9), np.zeros(3), np.zeros((2, 2)), np.zeros(2)
     bets, values = frozen([0.9, 0.3]), frozen([1.0, 0.5, -1.0, 1.0, 1.0, 0.9, 1.0, 1.0])
-    taken = sequential.follow(counts, sums, rich, crossed, values, bets, 0.1, 0.7)
+    followed = sequential.follow(counts, sums, rich, crossed, values, bets, 0.1, 0.7)
     found |= {
-        "follow": [float(taken), *counts.tolist(), *sums.tolist(), *rich.ravel().tolist(), *crossed.tolist()],
+        "follow": [float(followed), *counts.tolist(), *sums.tolist(), *rich.ravel().tolist(), *crossed.tolist()],
         "log_wealth": [sequential.log_wealth(frozen(counts), bets, m, s) for m in (-0.5, 0.1) for s in (1.0, -1.0)],
         "log_mean": [sequential.log_mean(frozen([-1e3, 3.0, 2.0]))],
         "last_refused": [sequential.last_refused(frozen(counts), bets, 0.5, 1.5, side) for side in (1.0, -1.0)],

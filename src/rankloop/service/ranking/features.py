@@ -43,7 +43,7 @@ class RankCall(NamedTuple):
     def only(self, some: Array, k: int | None) -> RankCall:
         """The same of the candidates `some` (m,), in their order, for a list of k."""
         ids = list(map(self.ids.__getitem__, some.tolist()))
-        rows, sent = (None if table is None else table[some] for table in (self.rows, self.sent))
+        rows, sent = (None if table is None else table.take(some, axis=0) for table in (self.rows, self.sent))
         return self._replace(ids=ids, rows=rows, sent=sent, k=k)
 
 
