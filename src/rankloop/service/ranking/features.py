@@ -150,6 +150,22 @@ class Schema:
             sent = np.ascontiguousarray(call.sent[:, [self.sent.index(name) for name in other.sent]])
         return other._made(call, other._complete(call.query, call.user, call.fields, call.ids, sent))
 
+    def groups(self, field: str, call: RankCall) -> Array | None:
+        """(n,) by which candidates with the same value of a feature, or of an item's field in the catalogue, are known:
+        numbers from 0, -1 where there is no value. None: there is no such field."""
+        if field in self.names and isinstance(call.rows, np.ndarray):
+            return np.unique(call.rows[:, self.names.index(field)], return_inverse=True)[1].astype(np.int64)
+        with self._catalogue.lock:
+            items = self._catalogue.items
+            if field not in items.fields:
+                return None
+            rows = items.rows(call.ids)
+            values = items.numbers(field)[rows] if items.place(field) >= 0 else items.strings(field).codes[rows]
+        there = (rows >= 0) & (~np.isnan(values) if values.dtype.kind == "f" else values >= 0)
+        found = np.full(len(call.ids), -1, np.int64)
+        found[there] = np.unique(values[there], return_inverse=True)[1]
+        return found
+
     def _made(self, call: RankCall, rows: Rows) -> Candidates:
         if rows is not None and self.normalisation == "query-minmax":
             rows = rows.copy()  # a rival of other rows may ask for them, too
