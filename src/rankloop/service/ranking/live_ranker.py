@@ -175,6 +175,7 @@ class PendingRanking:
             shown=msgspec.json.encode(items),
             experiment=None if mix is None else mix.experiment,
             credit=None if credit is None else msgspec.json.encode(credit.tolist()),
+            notes=self.live.schema.notes(call, ranked.choice.impression),
         )
 
     def unstored(self) -> bytes:

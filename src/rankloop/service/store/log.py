@@ -45,6 +45,7 @@ class NewImpression(NamedTuple):
     shown: bytes
     experiment: int | None = None  # the one it was mixed for
     credit: bytes | None = None
+    notes: bytes | None = None  # what counters will need of it
 
 
 class Stored(NamedTuple):
@@ -93,7 +94,7 @@ class Outcome(NamedTuple):
 
 _COLUMNS = (
     "id, ranker, epoch, number, created, closes, person, request_id, digest, learn, body, answer, shown, experiment, "
-    "credit, open"
+    "credit, notes, open"
 )
 # One statement whatever the number of rows: it is prepared once, and RETURNING would cost a fifth more.
 _ADD = f"INSERT INTO impressions ({_COLUMNS}) VALUES ({marks(_COLUMNS.split(','))}) ON CONFLICT DO NOTHING"
