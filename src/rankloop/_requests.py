@@ -20,6 +20,7 @@ from rankloop._exchange import Call, Exchange, ServiceUnavailable, Steps
 from rankloop._sending import as_event, converted, ids_of
 from rankloop.service.wire.audit import Change
 from rankloop.service.wire.calls import Candidate, FeedbackAnswer, FeedbackEvent, RankAnswer, Receipt
+from rankloop.service.wire.catalogue import CatalogueInfo
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
 from rankloop.service.wire.rankers import Erased, Generation, RankerStatus, Spec, VersionInfo, VersionRequest
 from rankloop.service.wire.watch import Movement, Series, ShownList, Weights
@@ -109,12 +110,14 @@ class Requests(Exchange):
         request_id: str | None = None,
         explain: bool = False,
         token: bool = False,
+        fields: Mapping[str, Any] | None = None,
     ) -> Steps[RankAnswer]:
         """The list to show. Candidates come in the order you would show them without rankloop.
 
         answer = client.rank("shop", [{"id": "hat", "features": {"bm25": 0.1, "price": 9.0}}], k=1)
         [item.id for item in answer.items]
         client.rank("shop", ids=["hat", "shoe"], features=np.array([[0.1, 9.0], [0.7, 49.0]]))  # the same, quicker
+        client.rank("shop", ids=["hat", "shoe"], fields={"device": "phone"})  # features come from a catalogue
 
         Parameters
         ----------
@@ -126,7 +129,10 @@ class Requests(Exchange):
             Instead of candidates: a list of ids, and a table with a row for each. An array, or a list of rows, has its
             columns in the order of the ranker's spec; a frame of pandas or polars, or a dictionary of columns, has
             them by name. NaN and None mark values that are missing: the spec's default stands for them. Numbers arrive
-            as they are; an array of float32 travels in half the bytes.
+            as they are; an array of float32 travels in half the bytes. Features that the ranker's spec declares are
+            computed by the service and not sent.
+        fields
+            What is known of this request, for features that are declared of it.
         query, k, user
             As the service has them (`RankHead`). A `rankloop.Candidates` brings its own query.
         request_id
@@ -138,7 +144,15 @@ class Requests(Exchange):
         """
         if query is None:
             query = candidates.query if isinstance(candidates, Candidates) else ""
-        head = {"query": query, "k": k, "request_id": request_id or uuid4().hex, "user": user, "token": token}
+        head: dict[str, Any] = {
+            "query": query,
+            "k": k,
+            "request_id": request_id or uuid4().hex,
+            "user": user,
+            "token": token,
+        }
+        if fields is not None:
+            head["fields"] = dict(fields)
         request = _sending.request(candidates, ids, features, **head)
         path = f"{ranker_path(name)}/rank" + ("?explain=true" if explain else "")
         return (yield from self.ask(RankAnswer, "POST", path, request))
@@ -283,6 +297,10 @@ class Requests(Exchange):
         """Who changed what, the newest first; of one ranker if it is given."""
         path = f"/v1/audit?limit={int(limit)}" + ("" if ranker is None else f"&ranker={segment('ranker', ranker)}")
         return (yield from self.ask(list[Change], "GET", path))
+
+    def catalogues(self) -> Steps[list[CatalogueInfo]]:
+        """All catalogues."""
+        return (yield from self.ask(list[CatalogueInfo], "GET", "/v1/catalogues"))
 
     def ready(self) -> Steps[bool]:
         """Whether the service takes requests now. Asks once: no answer is an answer."""

@@ -12,15 +12,16 @@ import ssl
 import time
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import httpx
 
+from rankloop._catalogue import CatalogueRequests
 from rankloop._exchange import Call, Reply, ServiceError, ServiceUnavailable, Steps
 from rankloop._requests import Requests
 from rankloop.errors import InvalidParameter
 
-__all__ = ["AsyncClient", "Client", "ServiceError", "ServiceUnavailable"]
+__all__ = ["AsyncCatalogue", "AsyncClient", "Catalogue", "Client", "ServiceError", "ServiceUnavailable"]
 
 LOCAL = "http://127.0.0.1:8080"
 
@@ -57,6 +58,70 @@ def _told(call: F) -> F:
     answer = signature.return_annotation.removeprefix("Steps[").removesuffix("]")
     call.__signature__ = signature.replace(return_annotation=answer)  # type: ignore[attr-defined]
     return call
+
+
+def _blocking_of(
+    method: Callable[Concatenate[CatalogueRequests, P], Steps[T]],
+) -> Callable[Concatenate[Catalogue, P], T]:
+    """A method of `Catalogue` from steps."""
+
+    @wraps(method)
+    def call(self: Catalogue, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._client._carry_out(method(self._requests, *args, **kwargs))
+
+    return _told(call)
+
+
+def _awaited_of(
+    method: Callable[Concatenate[CatalogueRequests, P], Steps[T]],
+) -> Callable[Concatenate[AsyncCatalogue, P], Coroutine[Any, Any, T]]:
+    """A method of `AsyncCatalogue` from steps."""
+
+    @wraps(method)
+    async def call(self: AsyncCatalogue, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._client._carry_out(method(self._requests, *args, **kwargs))
+
+    return _told(call)
+
+
+class Catalogue:
+    """The items of a catalogue (`client.catalogue("shop")`); `users` are its users."""
+
+    def __init__(self, client: Client, name: str, kind: Literal["items", "users"] = "items") -> None:
+        self._client, self._requests = client, CatalogueRequests(client._requests, name, kind)
+
+    @property
+    def users(self) -> Catalogue:
+        """The same for users."""
+        return Catalogue(self._client, self._requests.name, "users")
+
+    put = _blocking_of(CatalogueRequests.put)
+    patch = _blocking_of(CatalogueRequests.patch)
+    delete = _blocking_of(CatalogueRequests.delete)
+    clear = _blocking_of(CatalogueRequests.clear)
+    get = _blocking_of(CatalogueRequests.get)
+    info = _blocking_of(CatalogueRequests.info)
+    drop = _blocking_of(CatalogueRequests.drop)
+
+
+class AsyncCatalogue:
+    """`Catalogue` for asyncio."""
+
+    def __init__(self, client: AsyncClient, name: str, kind: Literal["items", "users"] = "items") -> None:
+        self._client, self._requests = client, CatalogueRequests(client._requests, name, kind)
+
+    @property
+    def users(self) -> AsyncCatalogue:
+        """The same for users."""
+        return AsyncCatalogue(self._client, self._requests.name, "users")
+
+    put = _awaited_of(CatalogueRequests.put)
+    patch = _awaited_of(CatalogueRequests.patch)
+    delete = _awaited_of(CatalogueRequests.delete)
+    clear = _awaited_of(CatalogueRequests.clear)
+    get = _awaited_of(CatalogueRequests.get)
+    info = _awaited_of(CatalogueRequests.info)
+    drop = _awaited_of(CatalogueRequests.drop)
 
 
 class _Connected:
@@ -144,6 +209,11 @@ class Client(_Connected):
     ready = _blocking(Requests.ready)
     wait_ready = _blocking(Requests.wait_ready)
     metrics = _blocking(Requests.metrics)
+    catalogues = _blocking(Requests.catalogues)
+
+    def catalogue(self, name: str) -> Catalogue:
+        """A catalogue: send items once, then rank by their ids."""
+        return Catalogue(self, name)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -218,6 +288,11 @@ class AsyncClient(_Connected):
     ready = _awaited(Requests.ready)
     wait_ready = _awaited(Requests.wait_ready)
     metrics = _awaited(Requests.metrics)
+    catalogues = _awaited(Requests.catalogues)
+
+    def catalogue(self, name: str) -> AsyncCatalogue:
+        """A catalogue: send items once, then rank by their ids."""
+        return AsyncCatalogue(self, name)
 
     async def close(self) -> None:
         """Give the connections back."""

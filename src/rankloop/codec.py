@@ -21,18 +21,19 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.errors import CodecError
-from rankloop.types import Array, Impression
+from rankloop.errors import CodecError, InvalidInput
+from rankloop.types import Array, Impression, SparseRows
 
 MAGIC = b"RANKLOOP"
 VERSION = 1
+SPARSE = 2  # of an impression with sparse rows: a release that does not know them refuses it, instead of seeing none
 _HEAD = struct.Struct("<8sII")
 _CHECKSUM = 16
 _json = json.JSONEncoder(allow_nan=False).encode  # `json.dumps` would make one each time
 _KINDS = "biufU"  # what a state may hold: numbers, flags, strings; never objects
 
 
-def dumps(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None) -> bytes:
+def dumps(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None, version: int = VERSION) -> bytes:
     """Bytes of named arrays, with `meta` (anything JSON can say) beside them.
 
     >>> arrays, meta = loads(dumps({"theta_": np.array([0.1, -2.0])}, {"learner": "pdgd"}))
@@ -50,7 +51,7 @@ def dumps(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None) ->
         specs.append((name, array.dtype.str, array.shape))
         blobs.append(array.tobytes())  # in C order, whatever its own is
     header = f'{{"meta": {_json(dict(meta or {}))}, "arrays": {_described(*specs)}}}'.encode()
-    body = b"".join([_HEAD.pack(MAGIC, VERSION, len(header)), header, *blobs])
+    body = b"".join([_HEAD.pack(MAGIC, version, len(header)), header, *blobs])
     return body + blake2b(body, digest_size=_CHECKSUM).digest()
 
 
@@ -66,9 +67,9 @@ def loads(data: bytes, name: str = "these bytes") -> tuple[dict[str, Array], dic
     if len(data) < _HEAD.size or data[:8] != MAGIC:
         raise CodecError(f"{name}: not a rankloop file (it does not start with {MAGIC.decode()})")
     _, version, header_length = _HEAD.unpack_from(data)
-    if version != VERSION:
+    if version not in (VERSION, SPARSE):
         raise CodecError(
-            f"{name}: format version {version}, but this release reads version {VERSION}; "
+            f"{name}: format version {version}, but this release reads versions {VERSION} and {SPARSE}; "
             "read it with the release that wrote it"
         )
     body, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
@@ -119,12 +120,20 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def dump_impression(impression: Impression) -> bytes:
-    """An impression's bytes, so that it can wait for its feedback outside the process."""
+    """An impression's bytes, so that it can wait for its feedback outside the process. Sparse rows stay sparse."""
     arrays = {"order": impression.order, "items": impression.items}
-    if impression.features is not None:
-        arrays["features"] = impression.features
+    meta: dict[str, Any] = {"query": impression.query}
+    rows, version = impression.features, VERSION
+    if type(rows) is SparseRows:
+        arrays |= {f"features/{name}": getattr(rows, name) for name in _ROWS}
+        meta["width"], version = rows.width, SPARSE
+    elif rows is not None:
+        arrays["features"] = rows
     arrays.update({f"memo/{name}": value for name, value in impression.memo.items()})
-    return dumps(arrays, {"query": impression.query})
+    return dumps(arrays, meta, version)
+
+
+_ROWS = ("indptr", "indices", "values")
 
 
 def load_impression(data: bytes, name: str = "these bytes") -> Impression:
@@ -132,5 +141,13 @@ def load_impression(data: bytes, name: str = "these bytes") -> Impression:
     arrays, meta = loads(data, name)
     if not {"order", "items"} <= arrays.keys() or "query" not in meta:
         raise CodecError(f"{name}: a rankloop file, but not an impression")
+    rows: Any = arrays.get("features")
+    if "width" in meta:
+        try:
+            rows = SparseRows(
+                arrays["features/indptr"], arrays["features/indices"], arrays["features/values"], meta["width"]
+            )
+        except (KeyError, InvalidInput) as error:
+            raise CodecError(f"{name}: an impression whose sparse rows cannot be read ({error})") from None
     memo = {key.removeprefix("memo/"): value for key, value in arrays.items() if key.startswith("memo/")}
-    return Impression(meta["query"], arrays["order"], arrays["items"], arrays.get("features"), memo)
+    return Impression(meta["query"], arrays["order"], arrays["items"], rows, memo)

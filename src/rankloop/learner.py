@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopWarning
 from rankloop.kernels.feedback import filled, filled_beside
 from rankloop.kernels.ranking import with_places
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+from rankloop.kernels.sparse import sparse_with_places
+from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression, SparseRows, taken
 
 
 @runtime_checkable
@@ -131,30 +132,69 @@ def rows_of(source: Candidates | Impression, width: int, base: bool = False) -> 
 
     With `base` the caller's order is one feature more, the last of `width`: -log(1 + position in the candidate list).
     """
-    if source.features is None:
-        raise InvalidInput("this learner needs features, but the candidates have none; give (n, d) numbers")
+    rows: Array = source.features
+    if type(rows) is not np.ndarray:
+        _refuse_rows(rows)
     if type(source) is Candidates and source.unscaled:
-        _warn_of_unscaled(source.features)
-    if width and source.features.shape[1] != width - base:
+        _warn_of_unscaled(rows)
+    _check_width(rows, width - base if width else 0)
+    if not base:
+        return rows
+    return with_places(rows, _places(source))
+
+
+def wide_rows_of(source: Candidates | Impression, width: int, base: bool = False) -> Array | SparseRows:
+    """The same for learners that take sparse rows, too."""
+    rows = source.features
+    if type(rows) is not SparseRows:
+        return rows_of(source, width, base)
+    if type(source) is Candidates and source.unscaled:
+        _warn_of_unscaled(rows)
+    _check_width(rows, width - base if width else 0)
+    if not base:
+        return rows
+    parts = sparse_with_places(rows.indptr, rows.indices, rows.values, _places(source), rows.width)
+    return SparseRows.without_copy(*parts, rows.width + 1)
+
+
+def _places(source: Candidates | Impression) -> Array:
+    """(n,) where each document stands in the candidate list."""
+    return source.order if isinstance(source, Impression) else np.arange(len(source.features))
+
+
+def _check_width(rows: Array | SparseRows, width: int) -> None:
+    if width and rows.shape[1] != width:
         raise InvalidInput(
-            f"candidates have {source.features.shape[1]} features, but this learner has learned with {width - base}; "
+            f"candidates have {rows.shape[1]} features, but this learner has learned with {width}; "
             "send the same features in the same order, or start a new learner"
         )
-    if not base:
-        return source.features
-    places = source.order if isinstance(source, Impression) else np.arange(len(source.features))
-    return with_places(source.features, places)
+
+
+def _refuse_rows(rows: object) -> None:
+    """What is no table of numbers."""
+    if rows is None:
+        raise InvalidInput("this learner needs features, but the candidates have none; give (n, d) numbers")
+    if type(rows) is SparseRows:
+        raise InvalidInput(
+            f"the rows are sparse, {rows.shape[0]} x {rows.width}, and this learner takes tables only; choose "
+            "pairrank or hybrid with confidence='diagonal', or give rows.dense() where that is small"
+        )
 
 
 _warned: set[str] = set()  # what this process has been warned of: once is enough
 
 
-def _warn_of_unscaled(rows: Array) -> None:
+def _warn_of_unscaled(rows: Array | SparseRows) -> None:
     if "unscaled" not in _warned:
         _warned.add("unscaled")
-        i, j = np.unravel_index(np.abs(rows).argmax(), rows.shape)
+        values = rows.values if isinstance(rows, SparseRows) else rows
+        at = int(np.abs(values).argmax())
+        if isinstance(rows, SparseRows):
+            i, j = int(np.searchsorted(rows.indptr, at, "right")) - 1, int(rows.indices[at])
+        else:
+            i, j = divmod(at, rows.shape[1])
         warnings.warn(
-            f"features[{i}, {j}] is {rows[i, j]:g}: features of very different size teach badly, since the largest "
+            f"features[{i}, {j}] is {values.flat[at]:g}: features of very different size teach badly, as the largest "
             "outweighs the rest; give rankloop.scaled(candidates), or standardise them yourself",
             RankloopWarning,
             stacklevel=_outside(),
@@ -213,12 +253,10 @@ def checked_order(candidates: Candidates, order: ArrayLike) -> Array:
     return positions
 
 
-def show(
-    candidates: Candidates, order: Array, memo: Mapping[str, Array] | None = None, rows: Array | None = None
-) -> Impression:
+def show(candidates: Candidates, order: Array, memo: Mapping[str, Array] | None = None, rows: Any = None) -> Impression:
     """The impression of showing `candidates` in `order`; `rows` (k, d) are its features, if a kernel copied them."""
-    if rows is None and candidates.features is not None:
-        rows = candidates.features.take(order, axis=0)
+    if rows is None:
+        rows = taken(candidates.features, order)
     return Impression(candidates.query, order, candidates.items[order], rows, memo or {})
 
 
@@ -263,12 +301,15 @@ def checked_values(learner: Learner, impression: Impression, feedback: Feedback)
     if features is None:
         values, fine = filled(reported, k)
     else:
-        if features.ndim != 2 or len(features) != k:
+        if len(features.shape) != 2 or len(features) != k:
             raise InvalidInput(
                 f"the impression's features have shape {features.shape} for {k} positions; pass on the impression as "
                 "rank made it"
             )
-        values, fine, finite = filled_beside(reported, features)
+        if type(features) is SparseRows:  # which are finite, or would not be there
+            (values, fine), finite = filled(reported, k), True
+        else:
+            values, fine, finite = filled_beside(reported, features)
         if not finite:
             raise InvalidInput("the impression's features are not finite; pass on the impression as rank made it")
     if not fine:

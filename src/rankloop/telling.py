@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from rankloop.types import Array, Candidates, Impression
+import numpy as np
+
+from rankloop.kernels.sparse import sparse_scores
+from rankloop.types import Array, Candidates, Impression, Rows, SparseRows
 
 
 class Explanation(NamedTuple):
@@ -31,7 +34,7 @@ class Explains(Protocol):
 class Confident(Protocol):
     """Optional, for linear learners with weights `theta_`: tells how sure they are."""
 
-    def confidence(self) -> Array:
+    def half_widths(self) -> Array:
         """(d,) half the width of each weight's confidence interval, as the learner itself uses it; empty while nothing
         is learned. Changes nothing."""
 
@@ -96,9 +99,18 @@ class Scores(Protocol):
 class Parts(NamedTuple):
     """What the scores of a list are made of: rows · weights, and what is each document's own."""
 
-    rows: Array  # (k, d), or (k, d + 1) with the base order as last column
+    rows: Rows  # (k, d), or (k, d + 1) with the base order as last column
     weights: Array  # of each column; empty: all 0
     own: Array | None = None  # (k,)
+
+    def scores(self) -> Array:
+        """(k,) what they come to."""
+        rows, own = self.rows, 0.0 if self.own is None else self.own
+        if self.weights.size == 0:
+            return np.zeros(len(rows)) + own
+        if isinstance(rows, SparseRows):
+            return sparse_scores(rows.indptr, rows.indices, rows.values, self.weights) + own
+        return np.asarray((rows * self.weights).sum(axis=1) + own)
 
 
 @runtime_checkable

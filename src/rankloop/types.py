@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rankloop.errors import InvalidInput
+from rankloop.sparse import LARGEST as LARGEST
+from rankloop.sparse import SparseRows as SparseRows
 
 Array = NDArray[Any]
+Rows = Any  # (n, d) an Array, or SparseRows: who takes the second asks; `learner.rows_of` refuses it for all others
 FeedbackKind = Literal["clicks", "grades"]
-LARGEST = 1e100  # a feature beyond it would overflow when squared and summed
 UNSCALED = 100.0  # one beyond it has been neither scaled to [0, 1] nor standardised: a hundred standard deviations
 
 
@@ -37,7 +39,8 @@ class Candidates:
         Arrow.
     features
         (n, d) finite numbers, a row an item; None for learners that only know ids. A list of rows, an array, a frame
-        of pandas or polars, an Arrow table. Features of like size teach best: see `rankloop.scaled`.
+        of pandas or polars, an Arrow table. Features of like size teach best: see `rankloop.scaled`. Where there are
+        thousands of which most are 0, `SparseRows` or a sparse matrix of scipy, for learners that take them.
 
     Examples
     --------
@@ -51,22 +54,26 @@ class Candidates:
 
     query: str
     items: Array
-    features: Array | None
+    features: Rows  # None: there are none
     unscaled: bool  # whether a feature lies beyond ±UNSCALED: learners warn of it
 
-    def __init__(self, query: str = "", items: ArrayLike | None = None, features: ArrayLike | None = None) -> None:
-        _fill(self, query, items, None if features is None else as_table(features))
+    def __init__(self, query: str = "", items: ArrayLike | None = None, features: Any = None) -> None:
+        _fill(self, query, items, None if features is None else as_rows(features))
 
     @classmethod
-    def without_copy(cls, query: str, items: ArrayLike | None, features: Array | None) -> Candidates:
+    def without_copy(cls, query: str, items: ArrayLike | None, features: Rows) -> Candidates:
         """The same of a (n, d) C-ordered float64 array that its owner gives away: nobody may write to it any more.
+
+        `SparseRows` are as good; None: there are no features.
 
         >>> rows = np.eye(2)
         >>> Candidates.without_copy("q", None, rows).features is rows
         True
         """
         made = object.__new__(cls)
-        _fill(made, query, items, None if features is None else np.ascontiguousarray(features, dtype=np.float64))
+        if features is not None and type(features) is not SparseRows:
+            features = np.ascontiguousarray(features, dtype=np.float64)
+        _fill(made, query, items, features)
         return made
 
     @classmethod
@@ -119,14 +126,20 @@ class Candidates:
         part = object.__new__(Candidates)
         object.__setattr__(part, "query", self.query)
         object.__setattr__(part, "items", self.items[:m])
-        object.__setattr__(part, "features", None if self.features is None else self.features[:m])
+        rows = self.features
+        object.__setattr__(
+            part, "features", rows.head(m) if type(rows) is SparseRows else None if rows is None else rows[:m]
+        )
         object.__setattr__(part, "unscaled", self.unscaled)
         return part
 
 
-def _fill(made: Candidates, query: str, items: ArrayLike | None, rows: Array | None) -> None:
+def _fill(made: Candidates, query: str, items: ArrayLike | None, rows: Rows) -> None:
     """Check the parts of candidates and put them in; `rows` are ours."""
-    largest = 0.0 if rows is None else _checked_size(rows)
+    if type(rows) is SparseRows:
+        largest = float(np.abs(rows.values).max(initial=0.0))
+    else:
+        largest = 0.0 if rows is None else _checked_size(rows)
     if items is not None:
         ids = _checked_items(items)
     elif rows is not None:
@@ -147,7 +160,7 @@ class Impression(NamedTuple):
     query: str
     order: Array  # (k,) positions in the candidate list, top first
     items: Array  # (k,) the ids shown
-    features: Array | None  # (k, d) the rows shown, copied
+    features: Rows  # (k, d) the rows shown, copied; None: the candidates had none
     memo: Mapping[str, Array]  # what this learner needs later: scores at display time, propensities, credit
 
     @property
@@ -187,7 +200,23 @@ class Feedback(NamedTuple):
         return cls("grades", np.asarray(values))
 
 
+def taken(rows: Rows, order: Array) -> Rows:
+    """The rows at these positions, copied; None where there are none."""
+    if rows is None:
+        return None
+    return rows.take(order) if type(rows) is SparseRows else rows.take(order, axis=0)
+
+
 # -- what comes in -------------------------------------------------------------------------------------------------
+
+
+def as_rows(features: Any) -> Rows:
+    """(n, d) float64 in C order, a copy, of anything that holds such a table; sparse rows stay sparse."""
+    if type(features) is SparseRows:
+        return features
+    if hasattr(features, "tocsr"):  # of scipy, whose arrays numpy would take for an object
+        return SparseRows.from_scipy(features)
+    return as_table(features)
 
 
 def as_table(features: Any) -> Array:

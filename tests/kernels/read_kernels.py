@@ -8,6 +8,7 @@ from rankloop.kernels import (
     cascade,
     certainty,
     counting,
+    diagonal,
     hashing,
     letor,
     matching,
@@ -16,6 +17,7 @@ from rankloop.kernels import (
     pairwise,
     ragged,
     ranking,
+    sparse,
     user_clicks,
 )
 from rankloop.types import Array
@@ -67,6 +69,7 @@ def results() -> Results:
         "hashing": _hashed(),
         "counting": _counted(),
         "matching": _matched(),
+        "sparse": _sparse(),
         "minmax_queries": scaled.ravel().tolist(),
         "ranknet_loss": [float(loss), *slopes.tolist()],
         "decimal": [float(letor.decimal(m, e)) for m, e in ((125, -2), (0, 400), (2**60 + 1, -30), (7, 25))],
@@ -127,6 +130,32 @@ def _matched() -> list[float]:
     words = matching.word_match(*text, frozen([1.5, 0.5]), 2.0, True)
     parts = (hot.ravel(), counts.ravel(), shared, pairs[0], pairs[1], words)
     return [float(strange), *(float(number) for part in parts for number in part)]
+
+
+def _sparse() -> list[float]:
+    """Three sparse rows through every kernel of theirs."""
+    indptr, indices, values = (
+        positions([0, 2, 3, 5]),
+        frozen([7, 90, 7, 3, 90], np.int32),
+        frozen([1.0, 0.5, 2.0, 1, 1]),
+    )
+    with np.errstate(over="ignore"):
+        local, columns = sparse.numbered(indices)
+    rows = indptr, positions(local), values
+    theta, variance = np.linspace(-1.0, 1.0, columns.size), np.linspace(0.1, 0.5, columns.size)
+    found = [
+        sparse.sparse_scores(*rows, frozen(theta)),
+        sparse.sparse_norms(*rows, frozen(variance)),
+        sparse.sparse_gram(*rows, frozen(variance), positions([2, 0])).ravel(),
+        np.array([sparse.sparse_mean_squared_distance(*rows, columns.size)]),
+        sparse.sparse_row_marks(indptr, indices, values),
+        *sparse.sparse_with_places(indptr, indices, values, positions([0, 1, 2]), 100),
+        diagonal.faded(frozen(variance), 0.9, 2.0, positions(range(columns.size))),
+    ]
+    pairs, weights = pair_rows([(0, 1), (2, 0)]), frozen([0.5, 0.3])
+    diagonal.sparse_diagonal_onepass(theta, variance, indptr, indices, positions(local), values, pairs, weights)
+    diagonal.diagonal_onepass(theta, variance, frozen(np.eye(3)[:, : columns.size]), pairs, weights)
+    return [float(number) for part in (*found, columns, theta, variance) for number in part]
 
 
 def _remembered(pairs: Array) -> list[float]:

@@ -232,7 +232,7 @@ def test_cuts_are_by_query_whole_and_stable(tmp_path: Path) -> None:
     assert sorted(q for part in parts for q in part.queries.tolist()) == [str(q) for q in range(10)]
     for part in parts:
         for q, query in enumerate(part.queries.tolist()):
-            assert part.candidates(q).features[:, 0].tolist() == [float(query) + 10 * i for i in range(4)]  # type: ignore[index]
+            assert part.candidates(q).features[:, 0].tolist() == [float(query) + 10 * i for i in range(4)]
     backwards = written(tmp_path, "\n".join(reversed(text.split("\n"))), "backwards.txt")
     again = read_parts([backwards], (0.6, 0.2, 0.2))
     assert [set(part.queries) for part in again] == [set(part.queries) for part in parts]

@@ -29,7 +29,7 @@ def serve(learner: PairRank, rounds: int, taste: Array, seed: int = 0) -> list[l
         rng = np.random.default_rng([seed, t])
         candidates = Candidates("q", features=rng.random((8, taste.size)))
         impression = learner.rank(candidates, 5, rng)
-        liked = 1.0 / (1.0 + np.exp(-2.0 * (impression.features - 0.5) @ taste))  # type: ignore[operator]
+        liked = 1.0 / (1.0 + np.exp(-2.0 * (impression.features - 0.5) @ taste))
         learner.learn(impression, Feedback.clicks((rng.random(5) < liked).astype(float)), rng)
         shown.append(impression.order.tolist())
     return shown
@@ -253,7 +253,7 @@ def test_alarms_come_from_adopted_lists_too() -> None:
         for t in range(500):
             rng = np.random.default_rng([seed, t])
             impression = learner.adopt(Candidates("q", features=rng.random((5, 4))), np.arange(5))
-            liked = 1.0 / (1.0 + np.exp(-2.0 * (impression.features - 0.5) @ taste))  # type: ignore[operator]
+            liked = 1.0 / (1.0 + np.exp(-2.0 * (impression.features - 0.5) @ taste))
             learner.learn(impression, Feedback.clicks((rng.random(5) < liked).astype(float)), rng)
         assert (learner.drift().alarms > 0) == (seed == 1)
 

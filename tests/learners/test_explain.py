@@ -115,7 +115,7 @@ def test_of_a_list_that_was_adopted_it_says_what_it_is_not_sure_of_now(learner: 
 
 def test_confidence_is_the_weight_from_which_on_a_feature_alone_decides() -> None:
     learner = taught(PairRank(alpha=0.5), 60)
-    width = learner.confidence()
+    width = learner.half_widths()
     assert width == pytest.approx(0.5 * np.sqrt(np.diagonal(learner.inverse_)))
     decided = []
     for j in range(4):
@@ -123,11 +123,11 @@ def test_confidence_is_the_weight_from_which_on_a_feature_alone_decides() -> Non
         decided.append(len(learner.blocks(pair)) == 2)
     assert decided == (np.abs(learner.theta_) > width).tolist()
     assert any(decided)
-    assert PairRank().confidence().size == 0
+    assert PairRank().half_widths().size == 0
 
 
 def test_confidence_narrows_with_what_is_learned() -> None:
-    few, many = (taught(PairRank(), rounds).confidence() for rounds in (5, 100))
+    few, many = (taught(PairRank(), rounds).half_widths() for rounds in (5, 100))
     assert (many < few).all()
 
 

@@ -163,7 +163,7 @@ def test_replay_keeps_the_last_lists_and_no_more() -> None:
         shown, clicks = one_round(learner, candidates, t)
         size = pairwise.examined_count(clicks, True)
         if 0 < clicks[:size].sum() < size:
-            kept.append(shown.features[:size].astype(np.float32).tobytes())  # type: ignore[index]
+            kept.append(shown.features[:size].astype(np.float32).tobytes())
         sizes.append(sum(array.nbytes for array in learner.state().values()))
     found = [learner.rows_[slot, : learner.sizes_[slot]].tobytes() for slot in range(20)]
     assert sorted(found) == sorted(kept[-20:])
@@ -200,7 +200,7 @@ def test_longer_lists_make_room() -> None:
         learner.learn(shown, Feedback.clicks([0, 1] * (k // 2)), np.random.default_rng(t))
     assert learner.rows_.shape[1] == 8
     assert learner.sizes_[:4].tolist() == [2, 7, 3, 8]
-    assert learner.rows_[1, :7].tolist() == shown.features[:7].astype(np.float32).tolist()  # type: ignore[index]
+    assert learner.rows_[1, :7].tolist() == shown.features[:7].astype(np.float32).tolist()
 
 
 def test_an_ensemble_has_its_own_starts_and_labels() -> None:

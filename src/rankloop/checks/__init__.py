@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rankloop.checks import adoption, propensity  # noqa: F401  (their rules join CHECKS)
+from rankloop.checks import adoption, propensity, sparse_rows  # noqa: F401  (their rules join CHECKS)
 from rankloop.checks.rules import CHECKS, Check, beats_random
 from rankloop.checks.world import Factory
 

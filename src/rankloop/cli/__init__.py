@@ -25,6 +25,7 @@ def build() -> App:
     """The whole command, ready to call."""
     from rankloop.cli import (
         audit,
+        catalogue,
         clicks,
         data,
         demo,
@@ -56,7 +57,7 @@ def build() -> App:
         ),
     )
     for module in (
-        *(demo, service, doctor, keys, audit, kernels, warm, load, replay, inspect),
+        *(demo, service, doctor, keys, audit, kernels, catalogue, warm, load, replay, inspect),
         *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)

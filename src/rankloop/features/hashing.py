@@ -56,7 +56,7 @@ def category_codes(name: str, values: Sequence[str]) -> Array:
     >>> columns(brands, 1000)[0].tolist()
     [431, 536]
     """
-    return hashing.crossed(_code(name), text_codes(values))[0]
+    return hashing.crossed(_code(name), text_codes(values)).ravel()
 
 
 def number_code(name: str) -> Array:
@@ -65,7 +65,7 @@ def number_code(name: str) -> Array:
     >>> columns(number_code("price"), 1000)[0].tolist()
     [238]
     """
-    return hashing.crossed(_code(name), np.zeros(1, np.uint64))[0]
+    return hashing.crossed(_code(name), np.zeros(1, np.uint64)).ravel()
 
 
 def crossed(left: Array, right: Array) -> Array:

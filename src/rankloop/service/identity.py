@@ -12,7 +12,7 @@ import msgspec
 
 from rankloop import registry
 from rankloop.errors import RankloopError
-from rankloop.types import Candidates
+from rankloop.types import Candidates, SparseRows
 
 
 class Kinds(dict[str, str]):
@@ -41,7 +41,11 @@ def kinds() -> Kinds:
 
 def digest(candidates: Candidates, k: int) -> bytes:
     """What makes two requests the same: query, k, ids and features."""
-    rows = 0 if candidates.features is None else crc32(candidates.features.data)  # large, and only a guard
+    given, rows = candidates.features, 0  # large, and only a guard
+    if isinstance(given, SparseRows):
+        rows = crc32(given.values.data, crc32(given.indices.data, crc32(given.indptr.data)))
+    elif given is not None:
+        rows = crc32(given.data)
     return blake2b(msgspec.json.encode([candidates.query, k, candidates.items.tolist(), rows]), digest_size=16).digest()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from rankloop.kernels import certainty, long_lists
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
 from rankloop.learners.pairwise._long import NOTHING, UNSURE, predecessors, turned
+from rankloop.learners.pairwise._rows import Numbered
 from rankloop.types import Array
 
 LONG = 500  # candidates from which a matrix of all pairs costs more than to ask pair by pair
@@ -44,12 +45,15 @@ class Doubt(NamedTuple):
     of a direction that is the document's alone, so all that holds for a norm holds for w. `wider` adds the squared norm
     of directions that documents share, such as the tangent features of a network. Beyond `LONG` documents both are left
     out: w is then that of the rows, and what is shown a little less random.
+
+    Where the inverse has a diagonal only it is that (d,). Of sparse rows, which have nothing else, it is (u,): of the
+    columns that they use. Such lists are compared by a matrix of those who contend however long they are.
     """
 
-    rows: Array  # (n, d)
+    rows: Array | Numbered  # (n, d)
     scores: Array  # (n,)
     theta: Array  # (d,)
-    inverse: Array  # (d, d), or (0, 0)
+    inverse: Array  # (d, d), or its diagonal; or empty
     alpha: float
     logit: bool
     own: Array = NOTHING  # (n,), or (0,)
@@ -68,7 +72,7 @@ class Doubt(NamedTuple):
             order = certainty.shuffle_blocks(ranked, ends, rng.random(k), k)
             shares = partial(certainty.block_swap_shares, ends, k)
             return Draw(order, certainty.block_log_probability(ranked, ends, order), shares)
-        if n > LONG:
+        if n > LONG and not isinstance(self.rows, Numbered):
             white, waiting = self.waiting(k)
             bar = self.alpha, self.logit
             order, above = long_lists.long_random_topological(white, scores, waiting, *bar, rng.random(k), k)
@@ -87,7 +91,7 @@ class Doubt(NamedTuple):
         if blocks:
             ranked = top_k(scores, np.zeros(n), n)
             return float(certainty.block_log_probability(ranked, self.ends(ranked, k), order))
-        if n > LONG:
+        if n > LONG and not isinstance(self.rows, Numbered):
             white, waiting = self.waiting(k)
             above = long_lists.successors(white, scores, waiting, self.alpha, self.logit, order)
             return float(certainty.drawn_log_probability(waiting, above, order))
@@ -100,7 +104,10 @@ class Doubt(NamedTuple):
         """(n, n) which document is certainly better than which."""
         if self.inverse.size == 0:
             return np.zeros((self.scores.size, self.scores.size), np.bool_)
-        gram = self.rows @ self.inverse @ self.rows.T
+        if isinstance(self.rows, Numbered):
+            gram = self.rows.gram(self.inverse, np.arange(self.scores.size))
+        else:
+            gram = self._times_inverse(self.rows) @ self.rows.T
         alpha = self.alpha
         if self.wider is not None:
             gram, alpha = alpha**2 * gram + self.wider.gram(np.arange(self.scores.size)), 1.0
@@ -110,17 +117,21 @@ class Doubt(NamedTuple):
         """(b,) the rank at which each block ends, at least of the blocks that the first k ranks lie in."""
         if self.inverse.size == 0:
             return np.array([self.scores.size])
-        if self.scores.size <= LONG:
+        if self.scores.size <= LONG or isinstance(self.rows, Numbered):
             return certainty.block_ends(self.certain(), ranked)
-        white = self.rows @ self._root()
+        white = self._white()
         return long_lists.long_block_ends(white, self.scores, ranked, self.alpha, self.logit, k)
 
     def contenders(self, k: int) -> tuple[Array, Array]:
         """The documents that can be among the first k, and the certain relation between them."""
         if not self.logit:
             return np.arange(self.scores.size), self.certain()
+        if isinstance(self.rows, Numbered):
+            running = certainty.contenders(self.scores, self.rows.norms(self.inverse), self.own, self.alpha, k)
+            own, gram = self.own[running] if self.own.size else self.own, self.rows.gram(self.inverse, running)
+            return running, certainty.certain_pairs(self.scores[running], gram, own, self.alpha, True)
         centred = certainty.centred_rows(self.rows)  # pairs are the same, single norms shorter: fewer contenders
-        half = centred @ self.inverse
+        half = self._times_inverse(centred)
         alpha, own, norms = self.alpha, self.own, certainty.row_norms(half, centred)
         if self.wider is not None:
             norms, alpha = np.sqrt(alpha**2 * norms**2 + self.wider.squares()), 1.0
@@ -140,16 +151,32 @@ class Doubt(NamedTuple):
         """
         # BLAS may round differently from one processor to the next. It decides on pairs that stand on the bar to the
         # last bits at most; the scores that learning reads from the memo are not made by it.
-        n, root = self.scores.size, self._root()
-        half = np.linalg.solve(root, self.theta)
+        assert not isinstance(self.rows, Numbered)
+        n = self.scores.size
+        if self.inverse.ndim == 1:
+            half = self.theta / np.sqrt(self.inverse)
+        else:
+            root = self._root()
+            half = np.linalg.solve(root, self.theta)
         reach = (1.0 if self.logit else 1.0 / 16.0) * (half @ half)
         alone = not self.own.size and self.wider is None
         if alone and reach < (1.0 - 1e-6) * self.alpha**2:  # rounding errs by far less
             return self.rows, np.zeros(n, np.int64)
-        if reach < UNSURE * self.alpha**2:
-            root = turned(root, half, self.rows)
-        white, ranked = self.rows @ root, top_k(self.scores, np.zeros(n), n)
+        if self.inverse.ndim == 1:
+            white = self._white()
+        else:
+            white = self.rows @ (turned(root, half, self.rows) if reach < UNSURE * self.alpha**2 else root)
+        ranked = top_k(self.scores, np.zeros(n), n)
         return white, predecessors(white, self.scores, ranked, self.alpha, self.logit, k)
+
+    def _times_inverse(self, rows: Array) -> Array:
+        """(n, d) rows · inverse."""
+        return np.asarray(rows * self.inverse if self.inverse.ndim == 1 else rows @ self.inverse)
+
+    def _white(self) -> Array:
+        """(n, d) rows whose plain distances are those of the norm."""
+        rows = self.rows
+        return np.asarray(rows * np.sqrt(self.inverse) if self.inverse.ndim == 1 else rows @ self._root())
 
     def _root(self) -> Array:
         """(d, d) a matrix A with A Aᵀ the inverse confidence matrix: plain distances of X A are those of the norm."""

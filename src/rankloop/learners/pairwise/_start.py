@@ -6,8 +6,8 @@ import numpy as np
 
 from rankloop.errors import InvalidInput
 from rankloop.kernels.pairwise import mean_squared_distance
-from rankloop.kernels.ranking import linear_scores
 from rankloop.learner import plain, require
+from rankloop.learners.pairwise._rows import Rows, row_scores
 from rankloop.types import Array
 
 Start = str | list[float]
@@ -27,7 +27,7 @@ def require_start(start: object) -> None:
     require(any(value), "start", start, "has no weight that is not 0: give start='zero'")
 
 
-def first_weights(start: Start, rows: Array, base: float = 1.0) -> Array:
+def first_weights(start: Start, rows: Rows, base: float = 1.0) -> Array:
     """(d,) the weights to start with; `rows` (n, d) is the first list, with the base order as last column where asked.
 
     With "base" all weight, `base` of it, lies on the caller's order. Given weights are brought to a size at which the
@@ -42,7 +42,7 @@ def first_weights(start: Start, rows: Array, base: float = 1.0) -> Array:
     weights = np.array(start, np.float64)
     if weights.size != d:
         raise InvalidInput(f"start has {weights.size} weights, but the candidates have {d} features; give one each")
-    scores = linear_scores(rows, weights)
+    scores = row_scores(rows, weights)
     return np.asarray(weights / np.sqrt(mean_squared_distance(scores.reshape(-1, 1))))
 
 

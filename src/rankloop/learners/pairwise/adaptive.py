@@ -12,9 +12,10 @@ from rankloop.errors import InvalidInput
 from rankloop.kernels import pairwise
 from rankloop.kernels.forgetting import fade, foretold
 from rankloop.learner import load_state, require, require_number, require_whole
+from rankloop.learners.pairwise._rows import Rows
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.telling import Drift
-from rankloop.types import Array, Candidates, Feedback, Impression  # noqa: F401  (the example needs candidates)
+from rankloop.types import Array, Candidates, Feedback, Impression, SparseRows  # noqa: F401  (the example needs candidates)
 
 LATEST = 32  # alarms of which the moment is kept
 SURE = 7.0  # log of how many times likelier than the former a new model makes what follows, for an alarm: a thousand
@@ -61,8 +62,8 @@ class Adaptive(PairRank):
     Parameters
     ----------
     explore, certainty, pairs, update, loss, debias, alpha, prior, ridge, scale, forget, start, trust, delta, bound
-    tempered, plus_one
-        As in `PairRank`, of the model that ranks; `update` must be "onepass".
+    tempered, confidence, plus_one
+        As in `PairRank`, of the model that ranks; `update` must be "onepass" and `confidence` "full".
     short
         How much evidence who fades keeps an event, as `forget`; 1: he forgets nothing and never is better.
     bar
@@ -112,6 +113,10 @@ class Adaptive(PairRank):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.update == "onepass", "update", self.update, 'must be "onepass": rivals keep no history')
+        full = (
+            "must be full: rivals are compared with whole matrices. Wide and changing: pairrank, diagonal, with forget"
+        )
+        require(self.confidence == "full", "confidence", self.confidence, full)
         require_number("short", self.short, 0, above=True)
         require(self.short <= 1, "short", self.short, "must be at most 1")
         require_number("bar", self.bar, 0, above=True)
@@ -141,7 +146,8 @@ class Adaptive(PairRank):
         if self.lists_ is lists:  # a list without pairs
             self.lists_ = lists + 1
 
-    def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array, tempering: float) -> None:  # noqa: ARG002
+    def _extend(self, impression: Impression, rows: Rows, pairs: Array, weights: Array, tempering: float) -> None:  # noqa: ARG002
+        assert not isinstance(rows, SparseRows)
         before, self.lists_ = self._before, self.lists_ + 1
         if before.size == 0:
             self.models_, self.inverses_ = self.theta_[None].copy(), self.inverse_[None].copy()

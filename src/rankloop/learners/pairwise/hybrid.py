@@ -9,14 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.kernels import pairwise
-from rankloop.kernels.ranking import linear_scores
 from rankloop.learner import require_number, state_of
 from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
 from rankloop.learners.pairwise._doubt import Doubt
+from rankloop.learners.pairwise._rows import Rows, row_marks, row_scores
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.telling import Parts
-from rankloop.types import Array, Candidates, Impression
+from rankloop.types import Array, Candidates, Impression, SparseRows
 
 PREFIX = "memory_"  # of what is remembered, among the arrays of the state
 
@@ -42,7 +42,7 @@ class Hybrid(PairRank):
         How many items of a query are remembered, likewise.
     explore, certainty, pairs, update, loss, debias, alpha, prior, ridge, scale, forget, start, trust, delta, bound
         As in `PairRank`; `forget` fades what is remembered of a query each time that it comes.
-    tempered, plus_one
+    tempered, confidence, plus_one
         As in `PairRank`.
 
     Examples
@@ -110,28 +110,31 @@ class Hybrid(PairRank):
 
     def parts(self, impression: Impression) -> Parts:
         """As of PairRank, and what is remembered of each item of the query."""
-        doubt = self._doubt(impression)
-        return Parts(doubt.rows, doubt.theta, doubt.scores - linear_scores(doubt.rows, doubt.theta))
+        rows, doubt = self._rows(impression), self._doubt(impression)
+        return Parts(rows, doubt.theta, doubt.scores - row_scores(rows, doubt.theta))
 
-    def _shared(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> Array:
+    def _shared(self, impression: Impression, rows: Rows, pairs: Array, weights: Array) -> Array:
         """What the own parts of items with these very rows have taken in already counts less for all queries."""
         slot = self._memory.find(impression.query)
         if slot < 0:
             return weights
         known, precision, before = self._memory.parts(slot, "items", "precision", "rows")
-        codes, marks = codes_of(impression.items), pairwise.row_marks(rows)
+        codes, marks = codes_of(impression.items), row_marks(rows)
         return pairwise.news(known, precision, before, codes, marks, self.memory, pairs, weights)
 
-    def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array, tempering: float) -> None:  # noqa: ARG002
+    def _extend(self, impression: Impression, rows: Rows, pairs: Array, weights: Array, tempering: float) -> None:  # noqa: ARG002
         """Let the query's own part learn what θ, which has learned, leaves."""
         slot, numbers, _ = self._memory.enter(impression.query, codes_of(impression.items))
         own, precision, before = self._memory.parts(slot, "own", "precision", "rows")
         known = numbers >= 0
-        before[numbers[known]] = pairwise.row_marks(rows)[known]
+        before[numbers[known]] = row_marks(rows)[known]
         if self.forget < 1.0:
             precision *= self.forget
             precision += (1.0 - self.forget) / self.memory
-        pairwise.remember_shown(rows, self.theta_, own, precision, numbers, pairs, weights)
+        if isinstance(rows, SparseRows):
+            pairwise.remember(row_scores(rows, self.theta_), own, precision, numbers, pairs, weights)
+        else:
+            pairwise.remember_shown(rows, self.theta_, own, precision, numbers, pairs, weights)
 
     def part(self, queries: int) -> dict[str, Array]:
         """What holds for all queries, and what is remembered of so many, those learned from last."""

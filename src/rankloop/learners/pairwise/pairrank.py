@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rankloop.kernels import pairwise
+from rankloop.kernels.diagonal import faded
 from rankloop.kernels.forgetting import fade
 from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.learner import (
@@ -23,13 +24,17 @@ from rankloop.learner import (
     require_number,
     rows_of,
     state_of,
+    wide_rows_of,
 )
+from rankloop.learners.pairwise import _diagonal
 from rankloop.learners.pairwise._debias import DEBIASES, notes, pair_weights, told
 from rankloop.learners.pairwise._doubt import Doubt
+from rankloop.learners.pairwise._lemma import require_lemma_1, width_of_lemma_1
 from rankloop.learners.pairwise._linear import HISTORY, PAIR_RULES, check_history, refitted
+from rankloop.learners.pairwise._rows import Rows, mean_squared_distance, numbered
 from rankloop.learners.pairwise._start import CLICK, Start, first_weights, require_start
 from rankloop.telling import Explanation, Parts
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression, SparseRows
 
 
 @dataclass
@@ -37,7 +42,7 @@ class PairRank:
     """Linear RankNet with confidence: certain pairs keep their order, uncertain ones are shown in a random one.
 
     Good lists from the first hundreds of clicks, at a price that users hardly notice, because it explores only where it
-    does not know. Choose it unless features are so many (thousands) that a d x d matrix hurts.
+    does not know. Where features are so many (hundreds) that a d x d matrix hurts: `confidence="diagonal"`.
 
     Parameters
     ----------
@@ -86,6 +91,9 @@ class PairRank:
         With pairs="all" each counts 2/m in a list of m documents that were looked at. Such pairs share documents: the
         m answers "clicked or not" tell 2/m of what as many independent pairs would, however many clicks there are (the
         notes have the sum). Taken in full, one click below nine skips would be nine comparisons, and certain too soon.
+    confidence
+        "full": the matrix H, d² numbers. "diagonal": a variance a feature, O(d) in time and memory, or O(what is in the
+        rows) where they are sparse (`SparseRows`), which only this takes. Needs update="onepass".
     delta, bound
         Of "theory": probability that the intervals fail, and the largest norm of the true θ.
     plus_one
@@ -144,6 +152,7 @@ class PairRank:
     start: Start = "zero"
     trust: float = 50.0
     tempered: bool = True
+    confidence: Literal["full", "diagonal"] = "full"
     delta: float = 0.1
     bound: float = 1.0
     plus_one: bool = True
@@ -163,7 +172,7 @@ class PairRank:
         require_choice("scale", self.scale, ("data", "one"))
         if isinstance(self.alpha, str):
             require(self.alpha == "theory", "alpha", self.alpha, 'must be a number or "theory"')
-            self._require_lemma_1()
+            require_lemma_1(self)
         else:
             require_number("alpha", self.alpha, 0)
         require_start(self.start)
@@ -173,10 +182,16 @@ class PairRank:
         require(self.forget <= 1, "forget", self.forget, "must be at most 1")
         require(self.forget == 1 or self.update == "onepass", "forget", self.forget, 'needs update="onepass"')
         require(self.delta < 1, "delta", self.delta, "is a probability and must be below 1")
+        require_choice("confidence", self.confidence, ("full", "diagonal"))
+        exact = self.confidence == "full" or self.update == "onepass"
+        require(exact, "confidence", self.confidence, 'needs update="onepass"')
         require_flag("tempered", self.tempered)
         require_flag("plus_one", self.plus_one)
         self.theta_: Array = np.zeros(0)
-        self.inverse_: Array = np.zeros((0, 0))  # of M (refit) or H (onepass), whose norm says how uncertain a pair is
+        # of M (refit) or H (onepass), whose norm says how uncertain a pair is; or the variances (d,) of "diagonal"
+        self.inverse_: Array = np.zeros((0, 0)) if self.confidence == "full" else np.zeros(0)
+        if self.confidence == "diagonal":
+            self.touched_: Array = np.zeros(0, np.int64)  # (d,) the turn at which each variance was last made to fade
         self.unit_: Array = np.ones(1)  # what prior and ridge are multiples of
         self.log_det_: Array = np.zeros(1)  # log of det M / det λI
         self.longest_: Array = np.zeros(1)  # the largest norm of a pair so far
@@ -216,8 +231,8 @@ class PairRank:
 
     def parts(self, impression: Impression) -> Parts:
         """Rows with the base order where the learner starts from it, and their weights."""
-        doubt = self._doubt(impression)
-        return Parts(doubt.rows, doubt.theta)
+        rows = self._rows(impression)
+        return Parts(rows, self._doubt(impression).theta)
 
     def blocks(self, candidates: Candidates) -> Array:
         """(b,) the rank at which each block ends, of all candidates sorted by score: [2, 5] is two, then three."""
@@ -239,10 +254,11 @@ class PairRank:
         pairs = impression.k * (impression.k - 1) // 2
         return Explanation(np.lexsort((impression.order, -scores)), np.argwhere(np.triu(open_, 1)), pairs)
 
-    def confidence(self) -> Array:
+    def half_widths(self) -> Array:
         """(d,) α‖e_j‖: two documents that differ by 1 in feature j alone are certain iff |θ_j| is larger."""
         alpha = self._theory() if isinstance(self.alpha, str) else self.alpha
-        return np.asarray(alpha * np.sqrt(np.diagonal(self.inverse_)))
+        diagonal = self._variances(self.inverse_) if self.confidence == "diagonal" else np.diagonal(self.inverse_)
+        return np.asarray(alpha * np.sqrt(diagonal))
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Turn the clicks into pairs and take them in."""
@@ -250,7 +266,7 @@ class PairRank:
         pairs = pairwise.click_pairs(clicks, self.plus_one, PAIR_RULES[self.pairs], rng.random(clicks.size))
         if len(pairs) == 0:
             return
-        features = rows_of(impression, self.theta_.size, self.start == "base")
+        features = self._rows(impression)
         weights = pair_weights(impression, clicks, pairs, self.debias)
         pairs, weights = pairs[weights > 0.0], weights[weights > 0.0]
         if len(pairs) == 0:
@@ -261,9 +277,21 @@ class PairRank:
         weights *= tempering
         if self.theta_.size == 0:
             self.theta_, self.inverse_, self.unit_ = self._fresh(features)
-        if self.alpha == "theory":
+            if self.confidence == "diagonal" and self.forget < 1.0:
+                self.touched_ = np.zeros(self.theta_.size, np.int64)
+        if self.alpha == "theory" and not isinstance(features, SparseRows):
             self.longest_ = np.maximum(self.longest_, pairwise.longest_pair(features, pairs))
         shared = self._shared(impression, features, pairs, weights) if self.extended else weights
+        if self.confidence == "diagonal":
+            self.turn_ = self.turn_ + (self.forget < 1.0)
+            known = self.theta_, self.inverse_, self.touched_
+            self.theta_, self.inverse_, self.touched_ = _diagonal.learned(
+                *known, features, pairs, shared, self._fading()
+            )
+            if self.extended:
+                self._extend(impression, features, pairs, weights, tempering)
+            return
+        assert not isinstance(features, SparseRows)
         inverse = self.inverse_.copy()  # kernels let other threads run: whoever ranks meanwhile keeps whole arrays
         if self.update == "onepass":
             theta, gained = self.theta_.copy(), 0.0
@@ -305,43 +333,55 @@ class PairRank:
             "turn_": (1,),
             **HISTORY,
         }
+        if self.confidence == "diagonal":
+            shapes |= {"inverse_": ("d",), "touched_": ("d",) if self.forget < 1.0 else (0,)}
         check_history(state)
         load_state(self, state, shapes)
 
-    def _require_lemma_1(self) -> None:
-        """Refuse a setting that Lemma 1 says nothing about."""
-        needed = {"certainty": "probability", "update": "refit", "loss": "sum", "debias": "none"}
-        for name, value in needed.items():
-            given = getattr(self, name)
-            require(given == value, "alpha", self.alpha, f"is Lemma 1's and needs {name}={value!r}, not {given!r}")
-        independent = 'needs independent pairs, each document in one at most: pairs="adjacent" or "matched", not "all"'
-        require(self.pairs != "all", "alpha", self.alpha, f"is Lemma 1's and {independent}")
-        one = f"needs one λ for θ and M: prior = ridge, not {self.prior} and {self.ridge}"
-        require(self.prior == self.ridge, "alpha", self.alpha, f"is Lemma 1's and {one}")
+    def _rows(self, source: Candidates | Impression) -> Rows:
+        """What is ranked by: with the base order as last column where asked, sparse where the variances allow it."""
+        take = wide_rows_of if self.confidence == "diagonal" else rows_of
+        return take(source, self.theta_.size, self.start == "base")
 
-    def _fresh(self, rows: Array) -> tuple[Array, Array, Array]:
+    def _fresh(self, rows: Rows) -> tuple[Array, Array, Array]:
         """θ, the inverse confidence matrix and the unit of prior and ridge, sized and scaled by the first list."""
         d, base = rows.shape[1], self.start == "base"
-        features = rows[:, : d - base]
-        unit = pairwise.mean_squared_distance(features) if self.scale == "data" else 1.0
+        unit = mean_squared_distance(rows, base) if self.scale == "data" else 1.0
         prior = self.prior * unit
         if not isinstance(self.start, str):  # so many clicks tell of every direction alike, we suppose
             prior += CLICK * self.trust / d * unit
-        inverse = np.eye(d) / prior  # the large one first: it may not fit into memory
+        # the large one first: it may not fit into memory
+        inverse = np.eye(d) / prior if self.confidence == "full" else np.full(d, 1.0 / prior)
         if base:
-            inverse[-1, -1] = 1.0 / (CLICK * self.trust)
+            inverse[(-1,) * inverse.ndim] = 1.0 / (CLICK * self.trust)
         return first_weights(self.start, rows), inverse, np.array([unit])
 
     def _doubt(self, source: Candidates | Impression) -> Doubt:
         """What is known now of the order of candidates, or of what was shown."""
-        rows = rows_of(source, self.theta_.size, self.start == "base")
-        theta, inverse = self.theta_, self.inverse_
+        rows, theta, inverse = self._rows(source), self.theta_, self.inverse_
         if theta.size == 0 and self.start != "zero":
             theta, inverse, _ = self._fresh(rows)
         alpha = self._theory() if isinstance(self.alpha, str) else self.alpha
-        return Doubt(rows, linear_scores(rows, theta), theta, inverse, alpha, self.certainty == "logit")
+        logit = self.certainty == "logit"
+        if isinstance(rows, SparseRows):
+            some = numbered(rows)
+            here = theta[some.columns] if theta.size else theta
+            return Doubt(some, some.scores(here), theta, self._variances(inverse, some.columns), alpha, logit)
+        if self.confidence == "diagonal":
+            inverse = self._variances(inverse)
+        return Doubt(rows, linear_scores(rows, theta), theta, inverse, alpha, logit)
 
-    def _shared(self, impression: Impression, rows: Array, pairs: Array, weights: Array) -> Array:  # noqa: ARG002
+    def _variances(self, variance: Array, some: Array | slice = slice(None)) -> Array:
+        """Of some features, or all, as they stand now: what fades is made to where someone looks."""
+        keep, prior, now = self._fading()
+        if keep == 1.0 or self.touched_.size == 0:
+            return variance[some] if variance.size else variance
+        return faded(variance[some], keep, prior, now - self.touched_[some])
+
+    def _fading(self) -> _diagonal.Fading:
+        return _diagonal.Fading(self.forget, self.prior * self.unit_[0], int(self.turn_[0]))
+
+    def _shared(self, impression: Impression, rows: Rows, pairs: Array, weights: Array) -> Array:  # noqa: ARG002
         """(m,) what each pair of a list counts for θ, of what it counts at all: for PairRank, all of it."""
         return weights
 
@@ -349,7 +389,7 @@ class PairRank:
         """How much of its evidence θ keeps at the next event; a learner built on this one may know better."""
         return self.forget
 
-    def _extend(self, impression: Impression, rows: Array, pairs: Array, weights: Array, tempering: float) -> None:
+    def _extend(self, impression: Impression, rows: Rows, pairs: Array, weights: Array, tempering: float) -> None:
         """What a learner built on this one does with the pairs (m, 2) of a list after θ has learned them.
 
         `weights` (m,) have the factor `tempering` in them.
@@ -357,8 +397,4 @@ class PairRank:
 
     def _theory(self) -> float:
         """Lemma 1's width of the confidence interval, in units of the norm."""
-        noise, k_mu = 0.5, 0.25  # a click difference is 1/2-sub-Gaussian; the sigmoid is 1/4-Lipschitz
-        p = pairwise.sigmoid(self.bound * self.longest_[0])
-        c_mu = p * (1.0 - p)  # its smallest slope over ‖θ‖ ≤ bound and the pairs seen
-        deviation = noise * np.sqrt(self.log_det_[0] - 2.0 * np.log(self.delta))
-        return float(2.0 * k_mu / c_mu * (deviation + np.sqrt(self.prior * self.unit_[0]) * self.bound))
+        return width_of_lemma_1(self)

@@ -23,7 +23,7 @@ from rankloop.service.store import log
 from rankloop.service.store.database import Database
 from rankloop.streams import Streams
 from rankloop.telling import KnowsPropensity
-from rankloop.types import Array, Candidates, Feedback, Impression
+from rankloop.types import Array, Candidates, Feedback, Impression, taken
 
 LOGGED, BASE = "as logged", "base order"
 DEEPEST = 50  # ranks below it tell nothing of examination here: swaps so far down are rare
@@ -124,8 +124,7 @@ class Tries:
         slots = np.argsort(impression.order)  # in base order
         shown = np.empty(k, np.int64)  # where each slot's item stands in it
         shown[slots] = np.arange(k)
-        features = None if impression.features is None else impression.features[slots]
-        candidates = Candidates(impression.query, impression.items[slots], features)
+        candidates = Candidates(impression.query, impression.items[slots], taken(impression.features, slots))
         chance = self._chance(impression, clicks)
         if self.on_page:
             self.on_page(impression, clicks)

@@ -178,7 +178,7 @@ def weights(engine: Engine, name: str, limit: int) -> Weights:
     model, names = _model(live, live.serving), list(live.schema.names)
     with model.looked_at() as learner:
         theta, learned = weights_of(learner), model.learned
-        bounds = learner.confidence() if isinstance(learner, Confident) else None
+        bounds = learner.half_widths() if isinstance(learner, Confident) else None
     found = []
     if theta is not None and theta.size == len(names) + 1:
         names.append(BASE_ORDER)

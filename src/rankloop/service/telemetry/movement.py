@@ -12,14 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop import codec
-from rankloop.kernels.ranking import linear_scores
 from rankloop.learner import Learner
 from rankloop.service.ranking.exposure import best_order
 from rankloop.service.ranking.model import Model, parts_of
 from rankloop.service.telemetry.metrics import Metrics
 from rankloop.service.wire.watch import DriftNoticed, Memory, Movement
 from rankloop.telling import Follows, Remembers
-from rankloop.types import Array, Candidates, Impression
+from rankloop.types import Array, Candidates, Impression, taken
 
 LOOKED_AT = 100  # lists, unless another number is asked for
 logger = logging.getLogger("rankloop")
@@ -120,10 +119,7 @@ def _believed(learner: Learner, impression: Impression) -> tuple[Array, bool]:
     """(k,) slots in the order that is believed best now, and whether the query's own part had a say in it."""
     parts = parts_of(learner, impression)
     if parts is not None:
-        scores = linear_scores(parts.rows, parts.weights) if parts.weights.size else np.zeros(impression.k)
-        own = parts.own
-        return np.lexsort((impression.order, -(scores if own is None else scores + own))), bool(np.any(own))
+        return np.lexsort((impression.order, -parts.scores())), bool(np.any(parts.own))
     by_base = np.argsort(impression.order)
-    rows = None if impression.features is None else impression.features[by_base]
-    again = Candidates(impression.query, impression.items[by_base], rows)
+    again = Candidates(impression.query, impression.items[by_base], taken(impression.features, by_base))
     return by_base[best_order(learner, again, impression.k, "full", 0)], False

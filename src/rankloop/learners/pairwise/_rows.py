@@ -1,0 +1,71 @@
+"""What the pairwise learners ask of rows, whether those are a table or sparse."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rankloop.kernels import pairwise, sparse
+from rankloop.kernels.ranking import linear_scores
+from rankloop.types import Array, SparseRows
+
+Rows = Array | SparseRows
+
+
+class Numbered(NamedTuple):
+    """Sparse rows whose columns have numbers of their own, 0 … u - 1: work arrays are as long as the list is rich."""
+
+    indptr: Array  # (n + 1,)
+    indices: Array  # (m,) the columns
+    local: Array  # (m,) their numbers
+    values: Array  # (m,)
+    columns: Array  # (u,) the column of each number
+
+    def scores(self, theta: Array) -> Array:
+        """(n,) x·θ, of the weights (u,) of the columns that there are."""
+        return sparse.sparse_scores(self.indptr, self.local, self.values, theta)
+
+    def norms(self, spread: Array) -> Array:
+        """(n,) lengths of the rows less their mean."""
+        return sparse.sparse_norms(self.indptr, self.local, self.values, spread)
+
+    def gram(self, spread: Array, some: Array) -> Array:
+        """(r, r) the Gram matrix of the rows `some`."""
+        return sparse.sparse_gram(self.indptr, self.local, self.values, spread, some)
+
+
+def numbered(rows: SparseRows) -> Numbered:
+    """The rows with their columns numbered."""
+    return Numbered(rows.indptr, rows.indices, *_numbers(rows))
+
+
+def _numbers(rows: SparseRows) -> tuple[Array, Array, Array]:
+    local, columns = sparse.numbered(rows.indices)
+    return local, rows.values, columns
+
+
+def row_scores(rows: Rows, theta: Array) -> Array:
+    """(n,) x·θ; a learner that has seen nothing has an empty θ and scores everything 0."""
+    if isinstance(rows, SparseRows):
+        return sparse.sparse_scores(rows.indptr, rows.indices, rows.values, theta)
+    return linear_scores(rows, theta)
+
+
+def row_marks(rows: Rows) -> Array:
+    """(n,) a number by which to know each row again."""
+    if isinstance(rows, SparseRows):
+        return sparse.sparse_row_marks(rows.indptr, rows.indices, rows.values)
+    return pairwise.row_marks(rows)
+
+
+def mean_squared_distance(rows: Rows, base: bool) -> float:
+    """Of two rows, on average; without the last column where that is the base order."""
+    if isinstance(rows, SparseRows):
+        local, values, columns = _numbers(rows)
+        if base:  # each row ends with it
+            keep = rows.indices != rows.width - 1
+            starts = rows.indptr - np.arange(rows.indptr.size)
+            return float(sparse.sparse_mean_squared_distance(starts, local[keep], values[keep], columns.size))
+        return float(sparse.sparse_mean_squared_distance(rows.indptr, local, values, columns.size))
+    return float(pairwise.mean_squared_distance(rows[:, : rows.shape[1] - base]))
