@@ -35,8 +35,9 @@ class Outcome(NamedTuple):
     """A closed list as counters see it."""
 
     time: float  # when it was closed, Unix seconds
-    values: Array  # (m,) clicks or rewards from the top; m < k: the rest was not seen; none at all: nothing was clicked
+    values: Array  # (m,) clicks or rewards from the top, 0 where there is none
     notes: Mapping[str, Array]  # `Program.notes`
+    seen: int | None = None  # slots that came into view, if that is known; None: all of them
 
 
 class Counters:
@@ -114,11 +115,11 @@ class Counters:
         with self._lock:
             self.folded += 1
             k = max([_slots(notes, name) for name in notes if name.startswith("at/")], default=len(values))
-            m = k if len(values) == 0 else min(k, len(values))
+            clicked = np.flatnonzero(values[:k] > 0.0)
+            m = k if outcome.seen is None else min(k, max([outcome.seen, *(clicked[-1:] + 1)]))
             amounts = np.zeros((k, 4))
             amounts[:m, IMPRESSIONS] = 1.0
             amounts[:m, LOOKS] = self.attention.looks(m)
-            clicked = np.flatnonzero(values[:m] > 0.0)
             amounts[clicked, CLICKS], amounts[clicked, REWARDS] = 1.0, values[clicked]
             owner = int(notes["user"][0]) if "user" in notes else 0
             for window, names in self._families.items():

@@ -6,10 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from rankloop.clicks.users import DependentClickUser
 from rankloop.features.counters import Outcome
 from rankloop.features.program import declared
-from rankloop.lab.worlds.shop import DECLARED, STATIC, Shop
+from rankloop.lab.worlds.shop import DECLARED, READER, STATIC, Shop
 from rankloop.learner import Learner
 from rankloop.metrics import ndcg
 from rankloop.scaling import scaled
@@ -20,13 +19,13 @@ Features = Literal["by hand", "declared", "static"]
 K = 10
 
 
-def visits(shop: Shop, learner: Learner, features: Features, count: int, user: str = "navigational") -> Array:
+def visits(shop: Shop, learner: Learner, features: Features, count: int) -> Array:
     """(count,) NDCG@10, for the visitor of the moment, of the best list that the learner knew at each visit.
 
     `by hand`: the very numbers that visitors go by; `declared`: what a shop can declare, counts included; `static`:
     that without the counts. Counters take an outcome in after its list was made and clicked, never before.
     """
-    streams, clicks = Streams(shop.seed), DependentClickUser.named(user, highest_grade=4)
+    streams = Streams(shop.seed)
     program = declared(STATIC if features == "static" else DECLARED)
     counters = program.counters()
     found = np.empty(count)
@@ -41,7 +40,7 @@ def visits(shop: Shop, learner: Learner, features: Features, count: int, user: s
         candidates = scaled(Candidates(visit.request.query, visit.request.ids, rows))
         found[t] = ndcg(visit.grades[learner.best(candidates, K)], K, visit.grades)
         shown = learner.rank(candidates, K, streams.at("rank", t))
-        feedback = clicks.react(visit.grades[shown.order], streams.at("user", t))
+        feedback = READER.react(visit.grades[shown.order], streams.at("user", t))
         learner.learn(shown, feedback, streams.at("learn", t))
         if view is not None and counters is not None:
             notes = program.notes(view, shown.order, shown.memo)

@@ -13,17 +13,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rankloop.clicks.users import DependentClickUser
 from rankloop.features.table import Table
 from rankloop.features.view import Request
 from rankloop.streams import Streams
 from rankloop.types import Array
 
 CATEGORIES = ("lamp", "chair", "table", "shelf", "mirror", "carpet")
-BRANDS = tuple(f"brand {letter}" for letter in "abcdefghijkl")
+BRANDS = tuple(f"brand {letter}" for letter in "abcdefgh")
 WORDS = ("red", "blue", "green", "oak", "steel", "glass", "round", "small", "large", "folding")
 TAGS = ("cosy", "modern", "rustic", "loud", "plain", "warm")
 WEIGHTS = np.array([1.2, 1.6, 1.6, -0.8, 0.8, -0.6])  # of the columns of `Visit.by_hand`, each scaled to 0 … 1
 CUTS = (0.3, 0.55, 0.75, 0.9)  # shares of a list below the grades 1, 2, 3 and 4
+# How visitors read a list: click and stop probability by grade; the stop coin falls at every item they look at.
+READER = DependentClickUser((0.05, 0.15, 0.35, 0.6, 0.8), (0.1, 0.1, 0.12, 0.15, 0.2), stop_requires_click=False)
 START, PACE = 1_700_000_000.0, 300.0  # the first visit, and seconds between two
 
 DECLARED: list[str | dict[str, Any]] = [
@@ -54,13 +57,13 @@ class Shop:
     >>> shop = Shop(seed=1)
     >>> visit = shop.at(0)
     >>> visit.request.query, len(visit.request.ids), visit.grades.max()
-    ('small carpet', 24, 4)
+    ('small carpet', 20, 4)
     """
 
     seed: int = 0
-    items: int = 360
-    visitors: int = 40
-    candidates: int = 24
+    items: int = 150
+    visitors: int = 25
+    candidates: int = 20
     table: Table = field(init=False, repr=False)
     users: Table = field(init=False, repr=False)
 
@@ -88,7 +91,7 @@ class Shop:
                 },
             )
         self._likes = rng.random((self.visitors, len(TAGS))) < 0.4
-        self._brands = np.argsort(rng.random((self.visitors, len(BRANDS))), axis=1)[:, :3]
+        self._brands = np.argsort(rng.random((self.visitors, len(BRANDS))), axis=1)[:, :2]
         for u in range(self.visitors):
             likes = [tag for tag, there in zip(TAGS, self._likes[u], strict=True) if there]
             self.users.upsert(f"visitor {u}", {"likes": likes})
