@@ -78,6 +78,7 @@ def python_blocks(path: Path) -> list[str]:
         "docs/library.md",
         "docs/interleaving.md",
         "docs/service.md",
+        "docs/feedback.md",
         "docs/client.md",
         "docs/replay.md",
         "docs/warm.md",

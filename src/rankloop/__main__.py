@@ -19,7 +19,7 @@ def main() -> None:
         if (error.name or "").partition(".")[0] not in ("cyclopts", "rich"):
             raise
         sys.stderr.write(HINT)
-        sys.exit(2)
+        raise SystemExit(2) from None
     run()
 
 

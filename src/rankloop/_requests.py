@@ -23,6 +23,7 @@ from rankloop.service.wire.calls import Candidate, FeedbackAnswer, FeedbackEvent
 from rankloop.service.wire.catalogue import CatalogueInfo
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
 from rankloop.service.wire.rankers import Erased, Generation, RankerStatus, Spec, VersionInfo, VersionRequest
+from rankloop.service.wire.rules import Quota
 from rankloop.service.wire.watch import Movement, Series, ShownList, Weights
 from rankloop.types import Candidates
 
@@ -111,6 +112,10 @@ class Requests(Exchange):
         explain: bool = False,
         token: bool = False,
         fields: Mapping[str, Any] | None = None,
+        pinned: Mapping[Any, int] | None = None,
+        excluded: Iterable[Any] = (),
+        quotas: Iterable[Quota | Mapping[str, Any]] = (),
+        groups: Mapping[str, Iterable[Any]] | None = None,
     ) -> Steps[RankAnswer]:
         """The list to show. Candidates come in the order you would show them without rankloop.
 
@@ -141,6 +146,9 @@ class Requests(Exchange):
             Ask for each feature's share of the scores.
         token
             Ask for a token with which a browser may report clicks on this list without a key (docs/browser.md).
+        pinned, excluded, quotas, groups
+            The rules of a shop (docs/rules.md): id and position; ids; at most so many of a kind in the first positions;
+            and for a kind that is no feature its value for each candidate.
         """
         if query is None:
             query = candidates.query if isinstance(candidates, Candidates) else ""
@@ -153,7 +161,8 @@ class Requests(Exchange):
         }
         if fields is not None:
             head["fields"] = dict(fields)
-        request = _sending.request(candidates, ids, features, **head)
+        rules = _sending.rules(pinned or {}, excluded, quotas, groups or {})
+        request = _sending.request(candidates, ids, features, **head, **rules)
         path = f"{ranker_path(name)}/rank" + ("?explain=true" if explain else "")
         return (yield from self.ask(RankAnswer, "POST", path, request))
 
@@ -171,12 +180,20 @@ class Requests(Exchange):
         return (yield from self.ask(FeedbackAnswer, "POST", "/v1/feedback", ready))
 
     def click(
-        self, answer: RankAnswer | str, clicked: Iterable[Any] = (), *, final: bool = True, event_id: str | None = None
+        self,
+        answer: RankAnswer | str,
+        clicked: Iterable[Any] = (),
+        *,
+        rewards: Mapping[Any, float] | None = None,
+        seen: int | None = None,
+        final: bool = True,
+        event_id: str | None = None,
     ) -> Steps[Receipt]:
         """Report all that was clicked in a list, none if left out, and that the user is done with it.
 
         client.click(answer, ["hat", "shoe"])  # or client.click(impression_id, …), where only that was kept
         client.click(answer, ["hat"], final=False)  # at the click, while the user still looks: more may follow
+        client.click(answer, rewards={"hat": 1.0}, seen=5)  # the hat was bought, and five positions came into view
 
         Parameters
         ----------
@@ -184,6 +201,9 @@ class Requests(Exchange):
             What `rank` returned, or its impression_id.
         clicked
             The ids that were clicked.
+        rewards, seen
+            What was worth more or less than a click, by id, from 0 to 1; how many positions came into view, if that is
+            known (docs/feedback.md).
         final
             Nothing more will come: the list is learned now, and a later click on it is answered `late` and not learned.
             With False the service waits for the ranker's window to close, and joins all that was reported until then.
@@ -194,7 +214,8 @@ class Requests(Exchange):
         impression = answer if isinstance(answer, str) else answer.impression_id
         if impression is None:  # the store was down; a page that shows lists must not break for want of feedback
             return Receipt(event_id, "orphan", "the answer has no impression_id: the store was down, nothing to report")
-        event = {"event_id": event_id, "impression_id": impression, "clicks": ids_of(clicked), "final": final}
+        said = {"clicks": ids_of(clicked), "rewards": rewards, "seen": seen}
+        event = {"event_id": event_id, "impression_id": impression, **said, "final": final}
         return (yield from self.feedback(event)).results[0]
 
     def series(self, name: str, seconds: int = 900, step: int | None = None) -> Steps[Series]:

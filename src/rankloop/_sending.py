@@ -14,6 +14,7 @@ import numpy as np
 from rankloop.errors import InvalidInput
 from rankloop.service.wire.basics import ItemId
 from rankloop.service.wire.calls import Candidate, FeedbackEvent, RankColumns, RankRequest
+from rankloop.service.wire.rules import Quota
 from rankloop.types import Candidates, as_numbers, as_table, column_names
 
 T = TypeVar("T")
@@ -156,18 +157,35 @@ def as_event(given: FeedbackEvent | Mapping[str, Any], noun: str) -> FeedbackEve
     """An event as it is sent, with an event_id that stays the same however often that is."""
     fields = msgspec.structs.asdict(given) if isinstance(given, FeedbackEvent) else dict(given)
     fields["event_id"] = fields.get("event_id") or uuid4().hex
-    if fields.get("clicks") is not None:
-        fields["clicks"] = ids_of(fields["clicks"])
-    if fields.get("grades") is not None:
-        grades = fields["grades"].items()
-        fields["grades"] = {str(item): _finite(value, f"{noun}: the grade of {item!r}") for item, value in grades}
+    for name in ("clicks", "viewed"):
+        if fields.get(name) is not None:
+            fields[name] = ids_of(fields[name], name)
+    for name, one in (("grades", "grade"), ("rewards", "reward")):
+        if fields.get(name) is not None:
+            values = fields[name].items()
+            fields[name] = {str(item): _finite(value, f"{noun}: the {one} of {item!r}") for item, value in values}
     return converted(fields, FeedbackEvent, noun)
 
 
-def ids_of(items: Iterable[Any]) -> list[Any]:
+def rules(
+    pinned: Mapping[Any, int],
+    excluded: Iterable[Any],
+    quotas: Iterable[Quota | Mapping[str, Any]],
+    groups: Mapping[str, Iterable[Any]],
+) -> dict[str, Any]:
+    """The rules of a request as they are sent."""
+    return {
+        "pinned": {str(item): int(position) for item, position in pinned.items()},
+        "excluded": ids_of(excluded, "excluded"),
+        "quotas": [one if isinstance(one, Quota) else converted(dict(one), Quota, "a quota") for one in quotas],
+        "groups": {name: [_plain(value) for value in values] for name, values in groups.items()},
+    }
+
+
+def ids_of(items: Iterable[Any], name: str = "clicks") -> list[Any]:
     """Ids as they are sent; one word is not a list of letters."""
     if isinstance(items, str):
-        raise InvalidInput(f"clicks are {items!r}; give a list of ids, as in [{items!r}]")
+        raise InvalidInput(f"{name} are {items!r}; give a list of ids, as in [{items!r}]")
     return [_plain(item) for item in items]
 
 

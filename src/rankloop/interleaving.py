@@ -291,10 +291,10 @@ def _checked_clicks(mixed: Mixed, clicks: ArrayLike) -> Array:
         raise InvalidInput(f"clicks are {clicks!r}; give a number for each position") from None
     if reported.ndim != 1 or reported.size > mixed.k:
         raise InvalidInput(f"clicks have shape {reported.shape} for {mixed.k} shown; give at most one value a position")
-    values, fine = filled(reported, mixed.k)
+    values, fine = filled(reported, mixed.k, np.finfo(np.float64).max)
     if not fine:
         raise InvalidInput(f"clicks are {reported.tolist()}; every value must be a finite number of at least 0")
-    return values
+    return (values > 0.0).astype(np.float64)  # whatever a click was worth, it is one
 
 
 def _team(mixed: Mixed) -> tuple[Array, int]:

@@ -55,6 +55,7 @@ class Learner(Protocol):
         """Go on from `state`, bit for bit; all or nothing."""
 
 
+_FINITE = float(np.finfo(np.float64).max)
 AnyLearner = TypeVar("AnyLearner", bound=Learner)
 
 
@@ -281,7 +282,7 @@ def drawn(
 
 
 def checked_values(learner: Learner, impression: Impression, feedback: Feedback) -> Array:
-    """(k,) the feedback as float64, slots that were not reported filled with 0."""
+    """(k,) the feedback as float64, slots that were not reported filled with 0; clicks are from 0 to 1."""
     if feedback.kind != learner.feedback:
         raise InvalidInput(
             f"feedback is {feedback.kind!r}, but {type(learner).__name__} learns from {learner.feedback!r}; "
@@ -298,8 +299,9 @@ def checked_values(learner: Learner, impression: Impression, feedback: Feedback)
             raise InvalidInput(f"feedback is {feedback.values!r}; give a number for each slot") from None
     if reported.ndim != 1 or reported.size > k:
         raise InvalidInput(f"feedback has shape {reported.shape} for {k} shown items; give at most one value a slot")
+    most = 1.0 if feedback.kind == "clicks" else _FINITE
     if features is None:
-        values, fine = filled(reported, k)
+        values, fine = filled(reported, k, most)
     else:
         if len(features.shape) != 2 or len(features) != k:
             raise InvalidInput(
@@ -307,13 +309,35 @@ def checked_values(learner: Learner, impression: Impression, feedback: Feedback)
                 "rank made it"
             )
         if type(features) is SparseRows:  # which are finite, or would not be there
-            (values, fine), finite = filled(reported, k), True
+            (values, fine), finite = filled(reported, k, most), True
         else:
-            values, fine, finite = filled_beside(reported, features)
+            values, fine, finite = filled_beside(reported, features, most)
         if not finite:
             raise InvalidInput("the impression's features are not finite; pass on the impression as rank made it")
     if not fine:
-        raise InvalidInput(f"feedback is {reported.tolist()}; every value must be a finite number of at least 0")
+        rule = "from 0 to 1: divide rewards by the highest" if most == 1.0 else "of at least 0"
+        raise InvalidInput(f"feedback is {reported.tolist()}; every value must be a finite number {rule}")
+    return values
+
+
+def seen_of(impression: Impression, feedback: Feedback) -> int:
+    """How many of the first positions came into view, as kernels take it: -1 where that is not known."""
+    seen = feedback.seen
+    if seen is None:
+        return -1
+    if not isinstance(seen, int | np.integer) or isinstance(seen, bool) or not 0 <= seen <= impression.k:
+        raise InvalidInput(f"seen is {seen!r}; it must be a whole number from 0 to {impression.k}, the positions shown")
+    return int(seen)
+
+
+def tossed(values: Array, rng: np.random.Generator) -> Array:
+    """(k,) rewards as clicks: each is one with the probability of its value, for learners that count clicks.
+
+    On average nothing changes, and what holds for clicks that come with a probability holds for rewards in [0, 1]
+    (Agrawal & Goyal, COLT 2012, Algorithm 2, do so for Thompson sampling). Plain clicks need no coin.
+    """
+    if any(0.0 < value < 1.0 for value in values.tolist()):  # of a few numbers: quicker than numpy
+        return (rng.random(values.size) < values).astype(np.float64)
     return values
 
 

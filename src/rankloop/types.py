@@ -177,22 +177,39 @@ class Feedback(NamedTuple):
     """
 
     kind: FeedbackKind
-    values: Array  # (m,), m <= k
+    values: Array  # (m,), m <= k; clicks are from 0 to 1
+    seen: int | None = None  # so many of the first came into view; None: nobody has looked
 
     @classmethod
-    def clicks(cls, values: ArrayLike) -> Feedback:
-        """1 for a clicked slot, 0 for the others."""
-        return cls("clicks", np.asarray(values))
+    def clicks(cls, values: ArrayLike, seen: int | None = None) -> Feedback:
+        """1 for a clicked slot, 0 for the others; in between, what the click was worth: a reward.
+
+        `seen` says how far down the list came into view. What lies below was not skipped, nobody could have clicked it;
+        without it, learners have to guess from the clicks.
+
+        >>> Feedback.clicks([0, 0.3, 1], seen=5).seen
+        5
+        """
+        return cls("clicks", np.asarray(values), seen)
 
     @classmethod
-    def clicked(cls, impression: Impression, ids: Iterable[Any]) -> Feedback:
+    def clicked(cls, impression: Impression, ids: Iterable[Any], seen: int | None = None) -> Feedback:
         """The same from the ids that were clicked, which is what most logs hold."""
-        wanted = set(ids)
-        values = np.array([item in wanted for item in impression.items.tolist()], dtype=np.float64)
-        if int(values.sum()) != len(wanted):
-            strange = sorted(map(repr, wanted.difference(impression.items.tolist())))
+        return cls.rewards(impression, dict.fromkeys(ids, 1.0), seen)
+
+    @classmethod
+    def rewards(cls, impression: Impression, worth: Mapping[Any, float], seen: int | None = None) -> Feedback:
+        """The same from ids and what each is worth, 0 to 1: a click .3, a purchase 1.
+
+        >>> shown = Impression("", np.arange(2), np.array(["hat", "shoe"]), None, {})
+        >>> Feedback.rewards(shown, {"shoe": 0.3}).values
+        array([0. , 0.3])
+        """
+        items = impression.items.tolist()
+        strange = sorted(map(repr, set(worth).difference(items)))
+        if strange:
             raise InvalidInput(f"clicked but not shown: {', '.join(strange)}; report clicks on shown items only")
-        return cls("clicks", values)
+        return cls("clicks", np.array([worth.get(item, 0.0) for item in items], dtype=np.float64), seen)
 
     @classmethod
     def grades(cls, values: ArrayLike) -> Feedback:

@@ -23,6 +23,7 @@ from rankloop.kernels import (
     offline,
     pairwise,
     plackett_luce,
+    preferences,
     ranking,
     sequential,
 )
@@ -47,6 +48,11 @@ def results() -> Results:
     for displacement in (0, 2, n):
         found[f"bounded_order {displacement}"] = ranking.bounded_order(wanted, displacement, k).tolist()
 
+    kinds, taken = positions(np.arange(2 * n).reshape(2, n) % 3), positions(np.eye(2, 3))
+    constrained = ranking.constrained_order(
+        wanted, kinds, positions([1, 2]), positions([4, 3]), taken, positions(range(k))
+    )
+    found["constrained_order"] = [*constrained[0].tolist(), *constrained[1].tolist()]
     for epsilon in (0.0, 0.3):
         chance = ranking.epsilon_greedy_log_probability(frozen(scores), positions(order), epsilon)
         found[f"epsilon_greedy_log_probability {epsilon}"] = [chance]
@@ -62,14 +68,14 @@ def results() -> Results:
         "log_probability": [plackett_luce.log_probability(shown_scores, rest)],
         "swap_shares": plackett_luce.swap_shares(shown_scores, rest, pairs).tolist(),
         "swap_shares, huge gaps": plackett_luce.swap_shares(frozen([1e3, -1e3, 0.0, 0.0, 1e3]), rest, pairs).tolist(),
-        "pdgd_pulls": plackett_luce.pdgd_pulls(shown_scores, rest, pairs).tolist(),
-        "pdgd_gradient": plackett_luce.pdgd_gradient(shown, shown_scores, rest, odd, True).tolist(),
+        "pdgd_pulls": plackett_luce.pdgd_pulls(shown_scores, rest, odd, pairs).tolist(),
+        "pdgd_gradient": plackett_luce.pdgd_gradient(shown, shown_scores, rest, odd, True, -1).tolist(),
         "pdgd_step": plackett_luce.pdgd_step(theta, theta, 0.5).tolist(),
         "draw": plackett_luce.draw(features, theta, uniforms, k)[0].tolist(),
         "draw_from_base": plackett_luce.draw_from_base(features, weights, uniforms, k)[0].tolist(),
         "scores_with_places": ranking.scores_with_places(features, places, weights).tolist(),
         "pdgd_gradient_from_base": plackett_luce.pdgd_gradient_from_base(
-            shown, places[: len(shown)], shown_scores, rest, odd, True
+            shown, places[: len(shown)], shown_scores, rest, odd, True, 4
         ).tolist(),
     }
 
@@ -126,12 +132,12 @@ def results() -> Results:
 
     clicks = frozen([0.0, 1.0, 0.0, 1.0, 0.0])
     found |= {
-        "filled": feedback.filled(clicks, k + 2)[0].tolist(),
-        "filled_beside": feedback.filled_beside(clicks, features)[0].tolist(),
+        "filled": feedback.filled(clicks, k + 2, 1.0)[0].tolist(),
+        "filled_beside": feedback.filled_beside(clicks, features, 1.0)[0].tolist(),
         "all_finite": [bool(feedback.all_finite(rows)) for rows in (features, frozen([[0.0, np.nan], [1.0, 2.0]]))],
     }
-    for rule in (pairwise.ADJACENT, pairwise.MATCHED, pairwise.ALL):
-        found[f"click_pairs {rule}"] = pairwise.click_pairs(clicks, True, rule, keys).ravel().tolist()
+    for rule in (preferences.ADJACENT, preferences.MATCHED, preferences.ALL):
+        found[f"click_pairs {rule}"] = preferences.click_pairs(clicks, True, -1, rule, keys).ravel().tolist()
     rows, weights = frozen(rng.normal(size=(9, d))), frozen(rng.random(9))
     target = np.zeros(d)
     pairwise.add_scaled(target, weights, rows)
@@ -150,7 +156,8 @@ def results() -> Results:
     pairwise.refit(fitted, np.eye(d), rows, weights, 0.5, 1e-9)
     gradient, curvature = pairwise.logistic_gradient(theta, rows, weights, 0.5)
     found |= {
-        "examined_count": [pairwise.examined_count(clicks, False), pairwise.examined_count(clicks, True)],
+        "examined_count": [preferences.examined_count(clicks, one, seen) for one in (False, True) for seen in (-1, 5)],
+        "differences": preferences.differences(clicks, pairs).tolist(),
         "sigmoid": [pairwise.sigmoid(-1e3), pairwise.sigmoid(0.3), pairwise.sigmoid(1e3)],
         "rows_times": pairwise.rows_times(rows, frozen(matrix)).ravel().tolist(),
         "dot": [pairwise.dot(theta, frozen(rows[0]))],
@@ -209,9 +216,9 @@ def results() -> Results:
 
     counts, sums, rich, crossed = np.zeros(9), np.zeros(3), np.zeros((2, 2)), np.zeros(2)
     bets, values = frozen([0.9, 0.3]), frozen([1.0, 0.5, -1.0, 1.0, 1.0, 0.9, 1.0, 1.0])
-    taken = sequential.follow(counts, sums, rich, crossed, values, bets, 0.1, 0.7)
+    followed = sequential.follow(counts, sums, rich, crossed, values, bets, 0.1, 0.7)
     found |= {
-        "follow": [float(taken), *counts.tolist(), *sums.tolist(), *rich.ravel().tolist(), *crossed.tolist()],
+        "follow": [float(followed), *counts.tolist(), *sums.tolist(), *rich.ravel().tolist(), *crossed.tolist()],
         "log_wealth": [sequential.log_wealth(frozen(counts), bets, m, s) for m in (-0.5, 0.1) for s in (1.0, -1.0)],
         "log_mean": [sequential.log_mean(frozen([-1e3, 3.0, 2.0]))],
         "last_refused": [sequential.last_refused(frozen(counts), bets, 0.5, 1.5, side) for side in (1.0, -1.0)],

@@ -51,7 +51,7 @@ def results(rows: Array, scores: Array, uniforms: Array) -> Results:
         "swap_gains": listwise.swap_gains(told, frozen(rng.integers(0, 3, told.size))).ravel().tolist(),
         "relative_gains": listwise.relative_gains(told[:k], frozen(labels[0]), frozen(preferred[0])).ravel().tolist(),
         "label_pulls": listwise.label_pulls(told, grades, offsets, frozen([1.0, 2.0]))[0].tolist(),
-        "pdgd_pulls": plackett_luce.pdgd_pulls(frozen(scores[:k]), 0.3, pairs).tolist(),
+        "pdgd_pulls": plackett_luce.pdgd_pulls(frozen(scores[:k]), 0.3, frozen(np.arange(k) % 2.0), pairs).tolist(),
     }
     for rule in (listwise.EQUAL, listwise.RAW, listwise.BATCH, listwise.LIST):
         for targets in (noisy, frozen(noisy[:0])):

@@ -15,6 +15,7 @@ from rankloop.kernels import (
     metrics,
     offline,
     pairwise,
+    preferences,
     ragged,
     ranking,
     sparse,
@@ -54,7 +55,7 @@ def results() -> Results:
         ],
         "topological_swap_shares": shares.ravel().tolist(),
         "block_swap_shares": certainty.block_swap_shares(positions([2, 3, 6]), 5).ravel().tolist(),
-        "propensity_weights": pairwise.propensity_weights(
+        "propensity_weights": preferences.propensity_weights(
             frozen(shares), frozen([0.1, 0.2, 0.3]), frozen([1, 0, 1, 0]), pairs
         ).tolist(),
         "with_places": ranking.with_places(features, positions(range(len(features)))).ravel().tolist(),

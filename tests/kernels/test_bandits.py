@@ -173,7 +173,16 @@ def test_an_item_from_outside_challenges_unless_the_last_one_shown_is_better_for
 )
 def test_who_was_observed(clicks: list[int], first: int, last: int) -> None:
     values = frozen(clicks)
-    assert (cascade.observed(values, False), cascade.observed(values, True)) == (first, last)
+    assert (cascade.observed(values, False, -1), cascade.observed(values, True, -1)) == (first, last)
+
+
+@given(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=1, max_size=8), st.booleans(), st.integers(0, 8))
+def test_who_was_observed_if_views_are_reported(clicks: list[float], last: bool, seen: int) -> None:
+    """Without a click what came into view; else down to the click that counts, and with `last` what came into view."""
+    hits = [p for p, click in enumerate(clicks) if click > 0]
+    depth = min(seen, len(clicks))
+    expected = depth if not hits else max(hits[-1] + 1, depth) if last else hits[0] + 1
+    assert cascade.observed(frozen(clicks), last, seen) == expected
 
 
 @given(st.integers(1, 10**6), st.floats(0, 1), st.floats(0.1, 30), st.floats(0, 5))

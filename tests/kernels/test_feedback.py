@@ -19,8 +19,10 @@ def test_a_table_is_finite_if_all_of_it_is(seed: int, m: int, d: int, odd: float
     assert feedback.all_finite(frozen(rows)) == np.isfinite(rows).all()
 
 
-@pytest.mark.parametrize(("values", "fine"), [([1.0, 0.0], True), ([], True), ([-1.0], False), ([np.nan], False)])
+@pytest.mark.parametrize(
+    ("values", "fine"), [([1.0, 0.3], True), ([], True), ([-1.0], False), ([np.nan], False), ([1.1], False)]
+)
 def test_slots_that_were_not_reported_are_zero(values: list[float], fine: bool) -> None:
-    whole, ok = feedback.filled(frozen(values), 3)
+    whole, ok = feedback.filled(frozen(values), 3, 1.0)
     assert (ok, whole[len(values) :].tolist()) == (fine, [0.0] * (3 - len(values)))
     assert np.array_equal(whole[: len(values)], values, equal_nan=True)

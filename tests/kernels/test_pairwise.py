@@ -10,38 +10,54 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.kernels import pairwise
+from rankloop.kernels import pairwise, preferences
 from tests.kernels.inputs import SEEDS, frozen, pair_rows, spd
 from tests.reference import pairwise as naive
 
-CLICKS = st.lists(st.sampled_from([0.0, 1.0]), max_size=9)
+VALUES = st.lists(st.sampled_from([0.0, 0.3, 0.7, 1.0]), max_size=9)
 DIMENSIONS = st.integers(1, 9)
 
 
-@given(clicks=CLICKS, plus_one=st.booleans())
-def test_examined_count(clicks: list[float], plus_one: bool) -> None:
-    assert pairwise.examined_count(frozen(clicks), plus_one) == naive.examined_count(clicks, plus_one)
+@given(values=VALUES, plus_one=st.booleans(), seen=st.integers(-1, 9))
+def test_examined_count(values: list[float], plus_one: bool, seen: int) -> None:
+    assert preferences.examined_count(frozen(values), plus_one, seen) == naive.examined_count(values, plus_one, seen)
 
 
-@given(clicks=CLICKS, plus_one=st.booleans(), seed=SEEDS)
-def test_click_pairs(clicks: list[float], plus_one: bool, seed: int) -> None:
-    keys = np.random.default_rng(seed).random(len(clicks)).tolist()
+@given(values=VALUES, plus_one=st.booleans(), seen=st.integers(-1, 9), seed=SEEDS)
+def test_click_pairs(values: list[float], plus_one: bool, seen: int, seed: int) -> None:
+    keys = np.random.default_rng(seed).random(len(values)).tolist()
     expected = {
-        pairwise.ADJACENT: naive.adjacent_pairs(clicks, plus_one),
-        pairwise.MATCHED: naive.matched_pairs(clicks, plus_one, keys),
-        pairwise.ALL: naive.all_pairs(clicks, plus_one),
+        preferences.ADJACENT: naive.adjacent_pairs(values, plus_one, seen),
+        preferences.MATCHED: naive.matched_pairs(values, plus_one, keys, seen),
+        preferences.ALL: naive.all_pairs(values, plus_one, seen),
     }
     for rule, pairs in expected.items():
-        found = pairwise.click_pairs(frozen(clicks), plus_one, rule, frozen(keys))
+        found = preferences.click_pairs(frozen(values), plus_one, seen, rule, frozen(keys))
         assert found.shape == (len(pairs), 2)
         assert sorted(map(tuple, found.tolist())) == sorted(pairs)
+        better = preferences.differences(frozen(values), found)
+        assert better.tolist() == [values[a] - values[b] for a, b in found.tolist()]
+
+
+@given(clicks=st.lists(st.sampled_from([0.0, 1.0]), max_size=9), plus_one=st.booleans(), seed=SEEDS)
+def test_plain_clicks_pair_as_clicked_and_unclicked(clicks: list[float], plus_one: bool, seed: int) -> None:
+    """In the order that states which are learned already hang on: the clicked from the top, then the unclicked."""
+    keys = np.random.default_rng(seed).random(len(clicks))
+    clicked, unclicked = naive.split(clicks, plus_one)
+    whole = preferences.click_pairs(frozen(clicks), plus_one, -1, preferences.ALL, frozen(keys))
+    assert list(map(tuple, whole.tolist())) == [(a, b) for a in clicked for b in unclicked]
+    matched = preferences.click_pairs(frozen(clicks), plus_one, -1, preferences.MATCHED, frozen(keys))
+    sides = [sorted(side, key=lambda i: keys[i]) for side in (clicked, unclicked)]
+    assert list(map(tuple, matched.tolist())) == list(zip(*sides, strict=False))
 
 
 @pytest.mark.parametrize("clicks", list(product([0.0, 1.0], repeat=5)))
 def test_matched_pairs_are_uniform(clicks: tuple[float, ...]) -> None:
     """Over all orders of the keys, every way to match comes up equally often."""
     seen = Counter(
-        frozenset(map(tuple, pairwise.click_pairs(frozen(clicks), True, pairwise.MATCHED, frozen(keys)).tolist()))
+        frozenset(
+            map(tuple, preferences.click_pairs(frozen(clicks), True, -1, preferences.MATCHED, frozen(keys)).tolist())
+        )
         for keys in permutations(range(5))
     )
     assert set(seen) == naive.matchings(clicks, True)

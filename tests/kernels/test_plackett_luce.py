@@ -15,6 +15,7 @@ from scipy.special import chdtrc
 from rankloop.kernels import plackett_luce, ranking
 from tests.kernels.inputs import SCORES, SEEDS, frozen, pair_rows, positions
 from tests.reference import plackett_luce as naive
+from tests.reference.pairwise import all_pairs
 
 LISTS = st.lists(SCORES, min_size=1, max_size=7)
 # Gaps of up to 600: weights e^-600 of the highest are still floats.
@@ -82,7 +83,7 @@ def test_huge_gaps_stay_finite(data: st.DataObject, scores: list[float]) -> None
     for rest in (plackett_luce.rest_weight(frozen(scores), positions(order)), naive.rest_weight(scores, order)):
         shares = plackett_luce.swap_shares(shown, rest, pairs)
         assert ((shares >= 0) & (shares <= 1)).all()
-        assert np.isfinite(plackett_luce.pdgd_pulls(shown, rest, pairs)).all()
+        assert np.isfinite(plackett_luce.pdgd_pulls(shown, rest, frozen(np.arange(shown.size) % 2.0), pairs)).all()
 
 
 def test_rest_weight_far_below_a_shown_document() -> None:
@@ -100,16 +101,16 @@ def test_swap_share_by_hand() -> None:
 @given(data=st.data(), scores=WITHIN, seed=SEEDS)
 def test_pdgd_gradient(data: st.DataObject, scores: list[float], seed: int) -> None:
     order = data.draw(st.permutations(range(len(scores))))[: data.draw(st.integers(1, len(scores)))]
-    clicked = data.draw(st.lists(st.booleans(), min_size=len(order), max_size=len(order)))
-    seen = max((p + 2 for p, click in enumerate(clicked) if click), default=0)  # down to the one below the last click
-    examined = range(min(seen, len(order)))
-    pairs = [(a, b) for a, b in permutations(examined, 2) if clicked[a] and not clicked[b]]
+    values = data.draw(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=len(order), max_size=len(order)))
+    seen = data.draw(st.integers(-1, len(order)))
+    pairs = all_pairs(values, True, seen)
     features = np.random.default_rng(seed).random((len(scores), 3))
-    rest, clicks = naive.rest_weight(scores, order), frozen([float(click) for click in clicked])
+    rest = naive.rest_weight(scores, order)
     gradient = plackett_luce.pdgd_gradient(
-        frozen(features[order]), frozen([scores[i] for i in order]), rest, clicks, True
+        frozen(features[order]), frozen([scores[i] for i in order]), rest, frozen(values), True, seen
     )
-    expected = naive.pdgd_gradient(features.tolist(), scores, order, pairs) if pairs else []
+    better = [values[a] - values[b] for a, b in pairs]
+    expected = naive.pdgd_gradient(features.tolist(), scores, order, pairs, better) if pairs else []
     assert gradient == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
@@ -144,8 +145,8 @@ def test_the_base_order_needs_no_column(n: int, d: int, seed: int) -> None:
     assert plain[2].tobytes() == based[2].tobytes()
     assert plain[3:] == based[3:]
     clicks = frozen(rng.random(n) < 0.4)
-    gradient = plackett_luce.pdgd_gradient(rows, frozen(scores), 0.3, clicks, True)
-    found = plackett_luce.pdgd_gradient_from_base(features, places, frozen(scores), 0.3, clicks, True)
+    gradient = plackett_luce.pdgd_gradient(rows, frozen(scores), 0.3, clicks, True, -1)
+    found = plackett_luce.pdgd_gradient_from_base(features, places, frozen(scores), 0.3, clicks, True, -1)
     assert found.tobytes() == gradient.tobytes()
 
 

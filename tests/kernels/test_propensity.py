@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.kernels import certainty, pairwise
+from rankloop.kernels import certainty, preferences
 from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import certainty as naive
@@ -91,7 +91,7 @@ def test_equally_liked_documents_are_not_pulled_apart(stop: float, density: floa
             continue
         shares = certainty.topological_swap_shares(certain, positions(order))
         for clicks, chance in click_patterns(k, 0.4, stop):
-            for a, b in pairwise.click_pairs(frozen(clicks), True, pairwise.ALL, frozen(clicks)):
+            for a, b in preferences.click_pairs(frozen(clicks), True, -1, preferences.ALL, frozen(clicks)):
                 pull[order[a]] += probability * chance * shares[a, b]
                 pull[order[b]] -= probability * chance * shares[a, b]
                 plain[order[a]] += probability * chance
@@ -119,10 +119,10 @@ def test_propensity_weights() -> None:
     """Random pairs keep their share; fixed ones count one half above a further click, else what is left to doubt."""
     shares = np.zeros((4, 4))
     shares[0, 1] = shares[1, 0] = 0.3
-    pairs = pairwise.click_pairs(frozen([1, 0, 0, 1]), True, pairwise.ALL, frozen(np.zeros(4)))
+    pairs = preferences.click_pairs(frozen([1, 0, 0, 1]), True, -1, preferences.ALL, frozen(np.zeros(4)))
     assert pairs.tolist() == [[0, 1], [0, 2], [3, 1], [3, 2]]
     doubtful = frozen([0.11, 0.12, 0.13, 0.14])
-    weights = pairwise.propensity_weights(frozen(shares), doubtful, frozen([1, 0, 0, 1]), pairs)
+    weights = preferences.propensity_weights(frozen(shares), doubtful, frozen([1, 0, 0, 1]), pairs)
     assert weights.tolist() == [0.3, 0.5, 0.13, 0.14]
 
 
@@ -135,8 +135,8 @@ def test_fixed_pairs_of_equally_liked_documents_are_not_pulled_apart_either(stop
     k, shares = 4, frozen(np.zeros((4, 4)))
     pull = np.zeros(k)
     for clicks, chance in click_patterns(k, 0.4, stop):
-        pairs = pairwise.click_pairs(frozen(clicks), True, pairwise.ALL, frozen(clicks))
-        weights = pairwise.propensity_weights(shares, frozen(np.zeros(len(pairs))), frozen(clicks), pairs)
+        pairs = preferences.click_pairs(frozen(clicks), True, -1, preferences.ALL, frozen(clicks))
+        weights = preferences.propensity_weights(shares, frozen(np.zeros(len(pairs))), frozen(clicks), pairs)
         for (a, b), weight in zip(pairs, weights, strict=True):
             pull[a] += chance * weight
             pull[b] -= chance * weight

@@ -78,6 +78,35 @@ def test_bounded_order_by_hand() -> None:
     assert ranking.bounded_order(positions([3, 1, 2, 0]), 1, 4).tolist() == [1, 0, 3, 2]
 
 
+@given(data=st.data(), n=st.integers(1, 10), quotas=st.integers(0, 3), pins=st.integers(0, 3))
+def test_constrained_order(data: st.DataObject, n: int, quotas: int, pins: int) -> None:
+    """As its definition; different documents, and too many of a group only where all that were left were too many."""
+    preferred = data.draw(st.permutations(range(n)))
+    k = data.draw(st.integers(1, n)) + pins
+    slots = sorted(data.draw(st.permutations(range(k)))[: k - pins])
+    groups = data.draw(st.lists(st.lists(st.integers(-1, 3), min_size=n, max_size=n), min_size=quotas, max_size=quotas))
+    numbers = st.lists(st.integers(1, 6), min_size=quotas, max_size=quotas)
+    most, within = data.draw(numbers), data.draw(numbers)
+    taken = data.draw(st.lists(st.lists(st.integers(0, 2), min_size=4, max_size=4), min_size=quotas, max_size=quotas))
+    order, broken = ranking.constrained_order(
+        positions(preferred),
+        positions(groups).reshape(quotas, n),
+        positions(most),
+        positions(within),
+        positions(taken).reshape(quotas, 4),
+        positions(slots),
+    )
+    assert (order.tolist(), broken.tolist()) == naive.constrained_order(preferred, groups, most, within, taken, slots)
+    assert len(set(order.tolist())) == len(slots)
+
+
+def test_constrained_order_by_hand() -> None:
+    """Of three red ones two may stand in the first three: the third waits until the fourth place."""
+    red, two, three = positions([0, 0, 0, -1, -1]), positions([2]), positions([3])
+    arguments = positions(range(5)), red[None], two, three, positions([[0]])
+    assert ranking.constrained_order(*arguments, positions(range(5)))[0].tolist() == [0, 1, 3, 2, 4]
+
+
 @given(
     scores=st.lists(st.sampled_from([0.0, 0.0, 1.0, -2.0]), min_size=1, max_size=4),
     k=st.integers(1, 4),

@@ -11,7 +11,7 @@ import pytest
 from rankloop.checks.world import same_impression
 from rankloop.clicks.users import DependentClickUser
 from rankloop.errors import InvalidInput
-from rankloop.kernels import pairwise
+from rankloop.kernels import preferences
 from rankloop.learner import DRAWN, Learner, checked_order
 from rankloop.learners.pairwise._debias import pair_weights
 from rankloop.learners.pairwise.pairrank import PairRank
@@ -64,7 +64,7 @@ def test_pairs_of_an_adopted_list_count_one_half_or_nothing() -> None:
     """One half above a further click and between neighbours; nothing where the lower may not have been seen."""
     learner = PairRank()
     shown, clicks = learner.adopt(LISTS[5], np.array([3, 0, 4, 1, 2])), np.array([0.0, 1.0, 0.0, 1.0, 0.0])
-    pairs = pairwise.click_pairs(clicks, True, pairwise.ALL, clicks)
+    pairs = preferences.click_pairs(clicks, True, -1, preferences.ALL, clicks)
     weights = pair_weights(shown, clicks, pairs, learner.debias)
     found = dict(zip(map(tuple, pairs.tolist()), weights.tolist(), strict=True))
     assert found == {(1, 0): 0.5, (1, 2): 0.5, (1, 4): 0.0, (3, 0): 0.0, (3, 2): 0.5, (3, 4): 0.5}
@@ -82,7 +82,7 @@ def test_adopted_lists_never_pull_against_their_order(stop: float, plus_one: boo
     shown, pull = learner.adopt(Candidates(features=np.eye(k)), np.arange(k)), np.zeros((k, k))
     for pattern, chance in click_patterns(k, 0.4, stop):
         clicks = np.array(pattern)
-        pairs = pairwise.click_pairs(clicks, plus_one, pairwise.ALL, clicks)
+        pairs = preferences.click_pairs(clicks, plus_one, -1, preferences.ALL, clicks)
         for (a, b), weight in zip(pairs, pair_weights(shown, clicks, pairs, learner.debias), strict=True):
             pull[a, b] += chance * weight
     lean = np.triu(pull - pull.T)

@@ -10,7 +10,7 @@ import pytest
 from rankloop import codec
 from rankloop.clicks.users import DependentClickUser
 from rankloop.errors import InvalidInput
-from rankloop.kernels import dueling, pairwise
+from rankloop.kernels import dueling, preferences
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.worlds.world import Stationary
@@ -71,7 +71,7 @@ def test_certain_pairs_are_definition_3_4(covariance: Any) -> None:
         before = learner.weights_[0] if learner.weights_.size else network("two-layer", D, M, 0).start()
         shown, clicks = one_round(learner, candidates, t)
         assert shown.features is not None
-        pairs = pairwise.click_pairs(clicks, True, pairwise.ADJACENT, clicks)
+        pairs = preferences.click_pairs(clicks, True, -1, preferences.ADJACENT, clicks)
         if len(pairs) == 0:
             continue
         g = [net.tangent(doubled(before), x) for x in shown.features]
@@ -161,7 +161,7 @@ def test_replay_keeps_the_last_lists_and_no_more() -> None:
     sizes = []
     for t, candidates in enumerate(lists(60)):
         shown, clicks = one_round(learner, candidates, t)
-        size = pairwise.examined_count(clicks, True)
+        size = preferences.examined_count(clicks, True, -1)
         if 0 < clicks[:size].sum() < size:
             kept.append(shown.features[:size].astype(np.float32).tobytes())
         sizes.append(sum(array.nbytes for array in learner.state().values()))

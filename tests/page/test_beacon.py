@@ -89,3 +89,99 @@ def test_a_page_that_was_not_let_in_reports_nothing(
     send = "([url, body]) => fetch(url, {method: 'POST', mode: 'no-cors', body}).then(a => a.type, () => 'blocked')"
     looker.page.evaluate(send, [f"http://127.0.0.1:{service.port}/v1/beacon", body])
     assert clicked(service, answer["impression_id"]) == []
+
+
+LIST = """(items) => {
+  const list = document.createElement("ul");
+  list.id = "results";
+  list.innerHTML = items.map(id => `<li style="height: 300px"><a data-rankloop-id="${id}" href="?gone"
+    style="display: block; height: 280px">${id}</a></li>`).join("");
+  document.body.replaceChildren(list);
+}"""
+
+
+def told(service: Served, impression: str) -> Any:
+    (found,) = [
+        one for one in call(service, "GET", "/v1/rankers/shop/impressions") if one["impression_id"] == impression
+    ]
+    return found
+
+
+def test_the_script_reports_views_and_clicks_with_a_token_and_nothing_else(
+    serve: Callable[..., Served], look: Callable[..., Looker], elsewhere: str
+) -> None:
+    service = serve(keys=f"{KEY}:admin+rank+feedback", origins=elsewhere)
+    call(service, "PUT", "/v1/rankers/shop", {"learner": "base", "silence": "ignore"})
+    request = {"candidates": [{"id": f"i{i}"} for i in range(8)], "token": True, "k": 8}
+    answer, other = (call(service, "POST", "/v1/rankers/shop/rank", request) for _ in range(2))
+    looker = look(elsewhere)
+    page, url = looker.page, f"http://127.0.0.1:{service.port}"
+    ids = [item["id"] for item in answer["items"]]
+
+    page.evaluate(LIST, ids)
+    page.add_script_tag(url=f"{url}/rankloop.js")
+    for nothing in ("", None):
+        page.evaluate("(token) => { rankloop.watch(document.querySelector('#results'), token); }", nothing)
+    page.evaluate(
+        "() => document.querySelector('[data-rankloop-id]').addEventListener('click', e => e.preventDefault())"
+    )
+    page.get_by_role("link", name="i0").click()
+    page.wait_for_timeout(1500)
+    assert not [asked for asked in looker.asked if asked.startswith("POST")], "without a token nothing is reported"
+
+    page.evaluate("(token) => { rankloop.watch(document.querySelector('#results'), token); }", answer["token"])
+    wait_for(lambda: told(service, answer["impression_id"])["seen"] == 3, "what is in view to be reported")
+    assert clicked(service, answer["impression_id"]) == []
+    page.get_by_role("link", name="i4").scroll_into_view_if_needed()
+    wait_for(lambda: told(service, answer["impression_id"])["seen"] == 5, "what was scrolled to to be reported")
+    with page.expect_navigation():
+        page.get_by_role("link", name="i4").click()
+    wait_for(lambda: clicked(service, answer["impression_id"]) == ["i4"], "the click to arrive")
+    assert told(service, other["impression_id"])["seen"] is None
+    assert {asked for asked in looker.asked if asked.startswith("POST")} == {f"POST {url}/v1/beacon"}
+
+
+def test_the_script_respects_who_does_not_want_to_be_tracked(
+    serve: Callable[..., Served], look: Callable[..., Looker], elsewhere: str
+) -> None:
+    service = serve(keys=f"{KEY}:admin+rank+feedback", origins=elsewhere)
+    call(service, "PUT", "/v1/rankers/shop", {"learner": "base"})
+    request = {"candidates": [{"id": "a"}, {"id": "b"}], "token": True}
+    first, second = (call(service, "POST", "/v1/rankers/shop/rank", request) for _ in range(2))
+    looker = look(elsewhere)
+    page = looker.page
+    page.evaluate("() => Object.defineProperty(navigator, 'doNotTrack', {get: () => '1'})")
+    page.evaluate(LIST, ["a", "b"])
+    page.add_script_tag(url=f"http://127.0.0.1:{service.port}/rankloop.js")
+    watch = "([token, dnt]) => { window.list = rankloop.watch(document.querySelector('#results'), token, {dnt}); }"
+    page.evaluate(watch, [first["token"], True])
+    page.evaluate("() => window.list.reward('a', 1)")
+    page.evaluate(watch, [second["token"], False])
+    page.evaluate("() => window.list.reward('a', .5)")
+    wait_for(lambda: told(service, second["impression_id"])["items"][0]["value"] == 0.5, "the reward to arrive")
+    assert told(service, first["impression_id"])["items"][0]["value"] is None
+
+
+def test_what_fails_is_sent_again(serve: Callable[..., Served], look: Callable[..., Looker], elsewhere: str) -> None:
+    service = serve(keys=f"{KEY}:admin+rank+feedback", origins=elsewhere)
+    call(service, "PUT", "/v1/rankers/shop", {"learner": "base"})
+    answer = call(service, "POST", "/v1/rankers/shop/rank", {"candidates": [{"id": "a"}, {"id": "b"}], "token": True})
+    looker = look(elsewhere)
+    looker.expected = ("503", "ERR_FAILED", "Failed to load")
+    page, tries = looker.page, []
+
+    def fail_once(route: Any) -> None:
+        tries.append(route.request.post_data)
+        if len(tries) == 1:
+            route.abort()
+        else:
+            route.continue_()
+
+    page.route("**/v1/beacon", fail_once)
+    page.evaluate(LIST, ["a", "b"])
+    page.add_script_tag(url=f"http://127.0.0.1:{service.port}/rankloop.js")
+    page.evaluate("(token) => { rankloop.watch(document.querySelector('#results'), token); }", answer["token"])
+    page.wait_for_timeout(3000)
+    wait_for(lambda: told(service, answer["impression_id"])["seen"] == 2, "the second try to arrive")
+    assert len(tries) == 2
+    assert tries[0] == tries[1]

@@ -15,41 +15,40 @@ from rankloop.types import Array
 Pair = tuple[int, int]
 
 
-def examined_count(clicks: Sequence[float], plus_one: bool) -> int:
-    """Positions down to the last click, and the next one if there is one; nothing is known without a click."""
+def examined_count(clicks: Sequence[float], plus_one: bool, seen: int = -1) -> int:
+    """Positions down to the last click, and the next one if there is one; nothing is known without a click.
+
+    If the first `seen` are known to have come into view (-1: not known), those, or down to the last click.
+    """
     clicked = [position for position, click in enumerate(clicks) if click]
     if not clicked:
         return 0
-    return min(len(clicks), clicked[-1] + 1 + plus_one)
+    return min(len(clicks), clicked[-1] + 1 + plus_one if seen == -1 else max(clicked[-1] + 1, seen))
 
 
-def split(clicks: Sequence[float], plus_one: bool) -> tuple[list[int], list[int]]:
+def split(clicks: Sequence[float], plus_one: bool, seen: int = -1) -> tuple[list[int], list[int]]:
     """Clicked and unclicked among the examined positions."""
-    examined = range(examined_count(clicks, plus_one))
+    examined = range(examined_count(clicks, plus_one, seen))
     return [i for i in examined if clicks[i]], [i for i in examined if not clicks[i]]
 
 
-def all_pairs(clicks: Sequence[float], plus_one: bool) -> list[Pair]:
-    """Every clicked against every unclicked one."""
-    clicked, unclicked = split(clicks, plus_one)
-    return [(a, b) for a in clicked for b in unclicked]
+def all_pairs(values: Sequence[float], plus_one: bool, seen: int = -1) -> list[Pair]:
+    """Every two examined ones of different value, the higher first."""
+    examined = range(examined_count(values, plus_one, seen))
+    return [(a, b) for a in examined for b in examined if values[a] > values[b]]
 
 
-def adjacent_pairs(clicks: Sequence[float], plus_one: bool) -> list[Pair]:
-    """Of (0, 1), (2, 3), … those with both examined and one clicked, the clicked one first."""
-    clicked, unclicked = split(clicks, plus_one)
-    found = []
-    for upper in range(0, len(clicks) - 1, 2):
-        for a, b in ((upper, upper + 1), (upper + 1, upper)):
-            if a in clicked and b in unclicked:
-                found.append((a, b))
-    return found
+def adjacent_pairs(values: Sequence[float], plus_one: bool, seen: int = -1) -> list[Pair]:
+    """Of (0, 1), (2, 3), … those with both examined and different values, the higher first."""
+    return [(a, b) for a, b in all_pairs(values, plus_one, seen) if min(a, b) % 2 == 0 and abs(a - b) == 1]
 
 
-def matched_pairs(clicks: Sequence[float], plus_one: bool, keys: Sequence[float]) -> list[Pair]:
-    """Both sides in the order of their keys, side by side as long as both last."""
-    clicked, unclicked = split(clicks, plus_one)
-    return list(zip(sorted(clicked, key=lambda i: keys[i]), sorted(unclicked, key=lambda i: keys[i]), strict=False))
+def matched_pairs(values: Sequence[float], plus_one: bool, keys: Sequence[float], seen: int = -1) -> list[Pair]:
+    """The highest beside the lowest, equal ones in the order of their keys, as long as one is higher."""
+    examined = range(examined_count(values, plus_one, seen))
+    highest = sorted(examined, key=lambda i: (-values[i], keys[i]))
+    lowest = sorted(examined, key=lambda i: (values[i], keys[i]))
+    return [(a, b) for a, b in zip(highest, lowest, strict=True) if values[a] > values[b]]
 
 
 def matchings(clicks: Sequence[float], plus_one: bool) -> set[frozenset[Pair]]:

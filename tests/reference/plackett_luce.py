@@ -56,15 +56,19 @@ def swap_share(scores: Sequence[float], order: Sequence[int], a: int, b: int) ->
 
 
 def pdgd_gradient(
-    features: Sequence[Sequence[float]], scores: Sequence[float], order: Sequence[int], pairs: Sequence[Sequence[int]]
+    features: Sequence[Sequence[float]],
+    scores: Sequence[float],
+    order: Sequence[int],
+    pairs: Sequence[Sequence[int]],
+    better: Sequence[float],
 ) -> list[float]:
-    """Σ share · e^{s_a} e^{s_b} / (e^{s_a} + e^{s_b})² (x_a - x_b); features and scores are of all n documents."""
+    """Σ difference · share · e^{s_a} e^{s_b} / (e^{s_a} + e^{s_b})² (x_a - x_b); features and scores of all."""
     gradient = [0.0] * len(features[0])
-    for a, b in pairs:
+    for (a, b), difference in zip(pairs, better, strict=True):
         with localcontext(WIDE):
             weight_a, weight_b = Decimal(scores[order[a]]).exp(), Decimal(scores[order[b]]).exp()
             slope = float(weight_a * weight_b / (weight_a + weight_b) ** 2)
         share = swap_share(scores, order, a, b)
         for f, (x_a, x_b) in enumerate(zip(features[order[a]], features[order[b]], strict=True)):
-            gradient[f] += share * slope * (x_a - x_b)
+            gradient[f] += difference * share * slope * (x_a - x_b)
     return gradient

@@ -50,3 +50,31 @@ def epsilon_greedy_law(scores: Sequence[float], epsilon: Fraction, k: int) -> di
         for ranking, chance in lists.items():
             law[ranking] = law.get(ranking, Fraction(0)) + chance
     return law
+
+
+def constrained_order(
+    preferred: Sequence[int],
+    groups: Sequence[Sequence[int]],
+    most: Sequence[int],
+    within: Sequence[int],
+    taken: Sequence[Sequence[int]],
+    slots: Sequence[int],
+) -> tuple[list[int], list[bool]]:
+    """Position by position: the most wanted whose group is not full under any quota that counts there, else the most
+    wanted; and for each quota whether it ended up with too many that were not there before."""
+    left, placed = list(preferred), dict[int, int]()
+
+    def there(q: int, group: int) -> int:
+        return taken[q][group] + sum(groups[q][item] == group and slot < within[q] for slot, item in placed.items())
+
+    broken = [False] * len(most)
+    for slot in slots:
+        asked = [q for q in range(len(most)) if slot < within[q]]
+        full = {(q, group) for q in asked for group in range(len(taken[q])) if there(q, group) >= most[q]}
+        allowed = [item for item in left if not any((q, groups[q][item]) in full for q in asked)]
+        chosen = (allowed or left)[0]
+        for q in asked:
+            broken[q] |= (q, groups[q][chosen]) in full
+        left.remove(chosen)
+        placed[slot] = chosen
+    return list(placed.values()), broken

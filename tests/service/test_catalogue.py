@@ -265,7 +265,7 @@ def test_killed_while_it_loads_nothing_acknowledged_is_lost(
             acknowledged.update({one["id"]: i for i, one in enumerate(results) if one["status"] == "accepted"})
         cut = threading.Thread(target=until_cut, args=(service, cuts[turn]))
         cut.start()
-        begun = f"SELECT 1 FROM catalogue_rows WHERE id LIKE 'cut-{turn}-%' LIMIT 1"
+        begun = f"SELECT 1 FROM catalogue_rows WHERE id >= 'cut-{turn}-' AND id < 'cut-{turn}.' LIMIT 1"
         wait_for(partial(read, store_url, begun), "some of its rows", every=0.005)
         service.kill()
         cut.join()

@@ -66,7 +66,7 @@ def rebuilt(service: Service) -> Counters:
     fresh = Counters(declarations(engine.rankers["shop"].row.spec), engine.settings.counter_keys)
     for one in engine.database.read(lambda c: counting.noted_from(c, "shop", 0, 1000)):
         assert one.notes is not None
-        fresh.fold(Outcome(one.created, np.array(one.values), codec.loads(one.notes)[0]))
+        fresh.fold(Outcome(one.created, np.array(one.values), codec.loads(one.notes)[0], one.viewed))
     return fresh
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import reduce
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ RANKERS: dict[str, dict[str, Any]] = {
     "clicks": {},
     "quiet": {"silence": "ignore"},
     "graded": {"learner": "x"},
+    "summed": {"reward_aggregation": "sum", "click_reward": 0.3},
+    "first": {"reward_aggregation": "earliest"},
 }
 ITEMS = ["a", "b", "c"]
 Action = tuple[Any, ...]
@@ -36,7 +39,7 @@ class Book:
     def __init__(self) -> None:
         self.lists: dict[str, dict[str, Any]] = {}
         self.events: dict[str, str] = {}
-        self.outcomes: dict[str, list[tuple[str, str, list[float]]]] = {name: [] for name in RANKERS}
+        self.outcomes: dict[str, list[tuple[str, str, list[float], int | None]]] = {name: [] for name in RANKERS}
 
     def show(self, name: str, ranker: str, closes: float) -> None:
         self.lists[name] = {
@@ -44,7 +47,8 @@ class Book:
             "closes": closes,
             "open": True,
             "told": False,
-            "clicks": None,
+            "rewards": None,  # (item, value), as they came
+            "depths": [],  # of views
             "grades": {},
         }
 
@@ -55,18 +59,29 @@ class Book:
         if one is None:
             return "orphan"
         graded = one["ranker"] == "graded"
-        given, other = (event.grades, event.clicks) if graded else (event.clicks, event.grades)
-        if other is not None or (given is None and not event.final):
+        behaviour = [event.clicks, event.rewards, event.seen, event.viewed]
+        clicked, marked = any(part is not None for part in behaviour), event.grades is not None
+        given, other = (marked, clicked) if graded else (clicked, marked)
+        if other or (not given and not event.final):
             return "rejected"
-        if any(item not in ITEMS for item in given or ()) or any(grade < 0 for grade in (event.grades or {}).values()):
+        named = [*(event.clicks or ()), *(event.rewards or ()), *(event.viewed or ()), *(event.grades or ())]
+        if any(item not in ITEMS for item in named) or any(grade < 0 for grade in (event.grades or {}).values()):
+            return "rejected"
+        if any(not 0 <= worth <= 1 for worth in (event.rewards or {}).values()) or (event.seen or 0) > len(ITEMS):
             return "rejected"
         self.events[event.event_id] = event.impression_id
         if not one["open"]:
             return "late"
-        if event.clicks is not None:
-            one["clicks"] = (one["clicks"] or set()) | set(event.clicks)
+        if event.clicks is not None or event.rewards is not None:
+            worth = RANKERS[one["ranker"]].get("click_reward", 1.0)
+            news = [(item, worth) for item in dict.fromkeys(event.clicks or ())] + list((event.rewards or {}).items())
+            one["rewards"] = (one["rewards"] or []) + news
+        one["depths"] += [] if event.seen is None else [event.seen]
+        one["depths"] += (
+            [] if event.viewed is None else [max((ITEMS.index(str(item)) + 1 for item in event.viewed), default=0)]
+        )
         one["grades"].update(event.grades or {})
-        one["told"] |= given is not None
+        one["told"] |= given
         if event.final:
             self._end(event.impression_id, "final")
         return "accepted"
@@ -76,7 +91,10 @@ class Book:
         for closes, name in sorted(ended):
             if closes <= now:
                 one = self.lists[name]
-                if one["told"] or ranker == "clicks":
+                unseen = (
+                    one["depths"] and max(one["depths"]) == 0 and not any(worth for _, worth in one["rewards"] or ())
+                )
+                if not unseen and (one["told"] or ranker not in ("quiet", "graded")):
                     self._end(name, "window" if one["told"] else "silent")
                 one["open"] = False
 
@@ -84,13 +102,21 @@ class Book:
         one = self.lists[name]
         one["open"] = False
         values: list[float] = []
-        if one["clicks"] is not None:
-            values = [float(item in one["clicks"]) for item in ITEMS]
+        if one["rewards"] is not None:
+            values = [
+                self._joined(one["ranker"], [w for named, w in one["rewards"] if named == item]) for item in ITEMS
+            ]
         for item in ITEMS:
             if item not in one["grades"]:
                 break
             values.append(one["grades"][item])
-        self.outcomes[one["ranker"]].append((name, kind, values))
+        self.outcomes[one["ranker"]].append((name, kind, values, max(one["depths"], default=None)))
+
+    @staticmethod
+    def _joined(ranker: str, worths: list[float]) -> float:
+        if ranker == "summed":
+            return reduce(lambda total, worth: min(total + worth, 1.0), worths, 0.0)
+        return (worths[0] if ranker == "first" else max(worths)) if worths else 0.0
 
 
 reports = st.fixed_dictionaries(
@@ -100,13 +126,20 @@ reports = st.fixed_dictionaries(
         "grades": st.dictionaries(
             st.sampled_from([*ITEMS, *ITEMS, "z"]), st.sampled_from([0.0, 1.0, 4.0, -1.0]), max_size=3
         ),
+        "rewards": st.dictionaries(st.sampled_from(ITEMS), st.sampled_from([0.0, 0.3, 0.6, 1.0, 1.5]), max_size=3),
+        "seen": st.integers(0, 4),
+        "viewed": st.lists(st.sampled_from(ITEMS), max_size=3),
         "final": st.booleans(),
     },
 )
 # Mostly feedback of the kind the list wants, or few sequences would come to anything.
 fitting = st.fixed_dictionaries(
     {"event": st.integers(0, 200), "at": st.integers(0, 12), "fit": st.lists(st.sampled_from(ITEMS), max_size=3)},
-    optional={"final": st.booleans()},
+    optional={
+        "final": st.booleans(),
+        "worth": st.dictionaries(st.sampled_from(ITEMS), st.sampled_from([0.0, 0.3, 0.6, 1.0]), max_size=2),
+        "seen": st.integers(0, 3),
+    },
 )
 actions = st.lists(
     st.one_of(
@@ -145,10 +178,11 @@ class Compared:
                 book.close(action[2], store.now)
         for ranker, expected in book.outcomes.items():
             found = store.rows(
-                "SELECT seq, impression_id, kind, feedback FROM outcomes WHERE ranker = ? ORDER BY seq", prefix + ranker
+                "SELECT seq, impression_id, kind, feedback, viewed FROM outcomes WHERE ranker = ? ORDER BY seq",
+                prefix + ranker,
             )
             assert [row[0] for row in found] == list(range(len(expected)))
-            assert [(name, kind, json.loads(feedback)) for _, name, kind, feedback in found] == expected
+            assert [(name, kind, json.loads(feedback), viewed) for _, name, kind, feedback, viewed in found] == expected
         kept = store.rows("SELECT event_id, impression_id FROM events WHERE impression_id LIKE ?", f"{prefix}%")
         assert dict(kept) == book.events
         opened = store.rows("SELECT id FROM impressions WHERE open = 1 AND id LIKE ?", f"{prefix}%")
@@ -161,7 +195,9 @@ class Compared:
         event = f"{prefix}e{fields.pop('event')}"
         if "fit" in fields:
             items = fields.pop("fit")
-            fields |= {"grades": dict.fromkeys(items, 2.0)} if ranker == "graded" else {"clicks": items}
+            worth, seen = fields.pop("worth", None), fields.pop("seen", None)
+            said = {"clicks": items, "rewards": worth, "seen": seen}
+            fields |= {"grades": dict.fromkeys(items, 2.0)} if ranker == "graded" else said
         return FeedbackEvent(event, name, **fields)
 
 

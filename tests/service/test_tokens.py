@@ -53,6 +53,18 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield Shop(running.ready(), clock)
 
 
+def test_a_browser_reports_views_and_rewards(shop: Shop) -> None:
+    answer = shop.rank()
+    events = [
+        {"token": answer["token"], "event_id": "v", "viewed": ["i0", "i1"]},
+        {"token": answer["token"], "event_id": "r", "rewards": {"i1": 0.5}, "seen": 3},
+        {"token": answer["token"], "event_id": "x", "rewards": {"i1": 7.0}},
+    ]
+    assert fine(shop.send(events))["counts"] == {"accepted": 2, "rejected": 1}
+    (found, *_) = fine(shop.service.http.get("/v1/rankers/shop/impressions", headers=ADMIN))
+    assert (found["seen"], [item["value"] for item in found["items"]]) == (3, [0.0, 0.5, 0.0])
+
+
 def test_a_browser_reports_on_its_list_without_a_key(shop: Shop) -> None:
     answer = shop.rank()
     response = shop.send(shop.beacon(answer["token"], "i1", final=True))

@@ -180,7 +180,7 @@ class Program:
     def notes(self, view: View, order: Array, memo: Mapping[str, Array]) -> dict[str, Array]:
         """What counters will need of a list once it is closed: codes by slot, and how likely its swaps were.
 
-        `order` (k,) are the positions shown, `memo` the learner's notes on the list.
+        `order` (k,) are the positions shown, -1 of one that was no candidate; `memo` the learner's notes on the list.
         """
         if not self._counted:
             return {}
@@ -190,7 +190,7 @@ class Program:
             if lists.offsets.size != view.n + 1 or not any(one.startswith("item") for one in sources):
                 found[f"by/{name}"] = lists.codes
                 continue
-            lengths = lists.lengths[order]
+            lengths = np.where(order < 0, 0, lists.lengths[order])
             offsets = np.append(0, np.cumsum(lengths))
             places = np.arange(offsets[-1]) + np.repeat(lists.offsets[order] - offsets[:-1], lengths)
             found[f"by/{name}"], found[f"at/{name}"] = lists.codes[places], offsets.astype(np.int32)

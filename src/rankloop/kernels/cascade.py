@@ -23,16 +23,21 @@ MARGIN = 1e-9  # more than a bound may be wrong by
 
 
 @jit
-def observed(clicks: Array, last: bool) -> int:
-    """How many positions were looked at: down to the first click (or the `last`), all of them if there was none."""
+def observed(clicks: Array, last: bool, seen: int) -> int:
+    """How many positions were looked at: down to the first click (or the `last`), all of them if there was none.
+
+    Where it is known that the first `seen` came into view (-1: it is not), those in the place of all of them, and below
+    the last click.
+    """
     k = clicks.size
-    end = k
+    known = k if seen < 0 else min(seen, k)
+    end = 0
     for p in range(k):
         if clicks[p] > 0:
             end = p + 1
             if not last:
-                break
-    return end
+                return end
+    return known if end == 0 or (seen >= 0 and end < known) else end
 
 
 @jit
@@ -164,7 +169,7 @@ def simulate(
             react(user, shown, user_coins[step], clicks)
             value = expected_clicks(user, shown, top, work)
         charge(attraction, shown, best - value, most, account)
-        seen = observed(clicks, last)
+        seen = observed(clicks, last, -1)
         count(shown[:seen], clicks, shows, wins)
         rounds += 1
         if known and kind != UCB1:

@@ -65,7 +65,7 @@ def pdgd_rounds(
         first, end = rounds.offsets[rounds.queries[b]], rounds.offsets[rounds.queries[b] + 1]
         n = end - first
         order, rows, scores, rest, _ = draw(rounds.features[first:end], theta, numbers[b, :n], min(k, n))
-        gradient = pdgd_gradient(rows, scores, rest, _user(rounds, b, first, order), plus_one)
+        gradient = pdgd_gradient(rows, scores, rest, _user(rounds, b, first, order), plus_one, -1)
         if gradient.size:
             theta = pdgd_step(theta, gradient, rate)
             rate *= decay

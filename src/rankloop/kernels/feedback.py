@@ -9,13 +9,13 @@ from rankloop.types import Array
 
 
 @jit
-def filled(values: Array, k: int) -> tuple[Array, bool]:
-    """(k,) the values with 0 for slots that were not reported, and whether all are finite numbers of at least 0."""
+def filled(values: Array, k: int, most: float) -> tuple[Array, bool]:
+    """(k,) the values with 0 for slots that were not reported, and whether all are numbers from 0 to `most`."""
     whole = np.zeros(k)
     fine = True
     for p in range(values.size):
         whole[p] = values[p]
-        fine = fine and 0.0 <= values[p] < np.inf
+        fine = fine and 0.0 <= values[p] <= most
     return whole, fine
 
 
@@ -30,7 +30,7 @@ def all_finite(rows: Array) -> bool:
 
 
 @jit
-def filled_beside(values: Array, rows: Array) -> tuple[Array, bool, bool]:
+def filled_beside(values: Array, rows: Array, most: float) -> tuple[Array, bool, bool]:
     """What `filled` says of the values for the rows (k, d), and whether all rows are finite: one call for both."""
-    whole, fine = filled(values, rows.shape[0])
+    whole, fine = filled(values, rows.shape[0], most)
     return whole, fine, all_finite(rows)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rankloop.kernels._jit import jit
 from rankloop.kernels.elementary import power
-from rankloop.kernels.pairwise import ALL, click_pairs
+from rankloop.kernels.preferences import ALL, click_pairs
 from rankloop.types import Array
 
 
@@ -299,7 +299,7 @@ def pair_credit(ranks: Array, choices: Array, clicks: Array) -> Array:
     for p in range(first.size):
         first[p] = ranks[p].min()
     credit = np.zeros(ranks.shape[1])
-    pairs = click_pairs(clicks, True, ALL, clicks)
+    pairs = click_pairs(clicks, True, -1, ALL, clicks)
     for m in range(pairs.shape[0]):
         a, b = pairs[m, 0], pairs[m, 1]
         both = max(first[a], first[b])

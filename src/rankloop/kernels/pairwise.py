@@ -1,4 +1,4 @@
-"""Pairs from clicks, and the logistic regression on pairs (linear RankNet) that the pairwise learners share."""
+"""The logistic regression on pairs (linear RankNet) that the pairwise learners share."""
 
 from __future__ import annotations
 
@@ -9,69 +9,6 @@ from rankloop.kernels.elementary import exp, log1p
 from rankloop.kernels.products import row_products
 from rankloop.kernels.queries import match
 from rankloop.types import Array
-
-ADJACENT, MATCHED, ALL = 0, 1, 2
-
-
-@jit
-def examined_count(clicks: Array, plus_one: bool) -> int:
-    """Positions taken as looked at: down to the last click, and one more with `plus_one`; 0 without a click."""
-    for p in range(clicks.size - 1, -1, -1):
-        if clicks[p] > 0:
-            return min(p + 1 + plus_one, clicks.size)
-    return 0
-
-
-@jit
-def click_pairs(clicks: Array, plus_one: bool, rule: int, keys: Array) -> Array:
-    """(m, 2) positions (clicked, unclicked) among the examined ones.
-
-    ADJACENT: the disjoint neighbours (0, 1), (2, 3), …; MATCHED: clicked and unclicked matched at random, each used at
-    most once, in the order of the random `keys` (k,); ALL: every clicked against every unclicked one.
-    """
-    seen = examined_count(clicks, plus_one)
-    if rule == ADJACENT:
-        pairs = np.empty((seen // 2, 2), np.int64)
-        count = 0
-        for p in range(0, seen - 1, 2):
-            if (clicks[p] > 0) != (clicks[p + 1] > 0):
-                pairs[count, 0], pairs[count, 1] = (p, p + 1) if clicks[p] > 0 else (p + 1, p)
-                count += 1
-        return pairs[:count]
-    hits = np.flatnonzero(clicks[:seen] > 0)
-    misses = np.flatnonzero(clicks[:seen] <= 0)
-    if rule == MATCHED:
-        hits, misses = hits[np.argsort(keys[hits])], misses[np.argsort(keys[misses])]
-        count = min(hits.size, misses.size)
-        pairs = np.empty((count, 2), np.int64)
-        pairs[:, 0], pairs[:, 1] = hits[:count], misses[:count]
-        return pairs
-    pairs = np.empty((hits.size * misses.size, 2), np.int64)
-    count = 0
-    for i in range(hits.size):
-        for j in range(misses.size):
-            pairs[count, 0], pairs[count, 1] = hits[i], misses[j]
-            count += 1
-    return pairs
-
-
-@jit
-def propensity_weights(shares: Array, doubtful: Array, clicks: Array, pairs: Array) -> Array:
-    """(m,) the weight of each pair: its swap share where the order was random; where it was not, 1/2 if both documents
-    were surely seen, else the pair's `doubtful` weight (m,).
-
-    A pair in a fixed order is noticed whenever its lower document is clicked, but often not when only the upper one is:
-    nobody knows then whether the lower was looked at. Counting it in full would pull against the order. A click below
-    both says that both were seen, whichever of them was clicked.
-    """
-    weights = np.empty(pairs.shape[0])
-    last = examined_count(clicks, False) - 1
-    for m in range(pairs.shape[0]):
-        a, b = pairs[m, 0], pairs[m, 1]
-        weights[m] = shares[a, b]
-        if weights[m] == 0.0:
-            weights[m] = 0.5 if max(a, b) < last else doubtful[m]
-    return weights
 
 
 @jit

@@ -6,7 +6,7 @@ import numpy as np
 
 from rankloop.kernels._jit import jit
 from rankloop.kernels.elementary import exp, exps, log, log1p
-from rankloop.kernels.pairwise import ALL, click_pairs
+from rankloop.kernels.preferences import ALL, click_pairs
 from rankloop.kernels.ranking import linear_scores, scores_with_places, top_k
 from rankloop.types import Array
 
@@ -109,34 +109,35 @@ def swap_shares(scores: Array, rest: float, pairs: Array) -> Array:
 
 
 @jit
-def pdgd_pulls(scores: Array, rest: float, pairs: Array) -> Array:
-    """(k,) how strongly each shown document is pulled up: Σ ±ρ σ'(s_a - s_b) over pairs (clicked a, unclicked b)."""
+def pdgd_pulls(scores: Array, rest: float, clicks: Array, pairs: Array) -> Array:
+    """(k,) how strongly each shown document is pulled up: Σ ±ρ σ'(s_a - s_b) over pairs (clicked a, unclicked b), times
+    what a was better by."""
     shares = swap_shares(scores, rest, pairs)
     pull = np.zeros(scores.size)
     for m in range(pairs.shape[0]):
         a, b = pairs[m, 0], pairs[m, 1]
         e = exp(-np.abs(scores[a] - scores[b]))
-        push = shares[m] * e / ((1.0 + e) * (1.0 + e))
+        push = shares[m] * e / ((1.0 + e) * (1.0 + e)) * (clicks[a] - clicks[b])
         pull[a] += push
         pull[b] -= push
     return pull
 
 
 @jit
-def pdgd_gradient(features: Array, scores: Array, rest: float, clicks: Array, plus_one: bool) -> Array:
+def pdgd_gradient(features: Array, scores: Array, rest: float, clicks: Array, plus_one: bool, seen: int) -> Array:
     """(d,) Σ ρ σ'(s_a - s_b) (x_a - x_b) over clicked a, examined unclicked b; empty if there is no such pair."""
-    return pdgd_gradient_from_base(features, np.empty(0, np.int64), scores, rest, clicks, plus_one)
+    return pdgd_gradient_from_base(features, np.empty(0, np.int64), scores, rest, clicks, plus_one, seen)
 
 
 @jit
 def pdgd_gradient_from_base(
-    features: Array, places: Array, scores: Array, rest: float, clicks: Array, plus_one: bool
+    features: Array, places: Array, scores: Array, rest: float, clicks: Array, plus_one: bool, seen: int
 ) -> Array:
     """(d + 1,) the same of `with_places`, bit for bit, without a copy of the rows; (d,) if `places` is empty."""
-    pairs = click_pairs(clicks, plus_one, ALL, clicks)
+    pairs = click_pairs(clicks, plus_one, seen, ALL, clicks)
     if pairs.shape[0] == 0:
         return np.empty(0)
-    pull = pdgd_pulls(scores, rest, pairs)  # summed a document first, so that features are read once
+    pull = pdgd_pulls(scores, rest, clicks, pairs)  # summed a document first, so that features are read once
     n, d = features.shape
     gradient = np.zeros(d + (places.size > 0))
     for p in range(n):

@@ -178,3 +178,43 @@ def epsilon_greedy_log_probability(scores: Array, order: Array, epsilon: float) 
         log_probability += log(chance)
         left[order[p]] = False
     return log_probability
+
+
+@jit
+def constrained_order(
+    preferred: Array, groups: Array, most: Array, within: Array, taken: Array, slots: Array
+) -> tuple[Array, Array]:
+    """(f,) documents for the positions `slots` (f,), as `preferred` (n,) as can be with at most `most` (q,) of a group
+    in the first `within` (q,) positions; and (q,) which quotas could not be kept.
+
+    `groups` (q, n) has each document's group under each quota, -1 for none, and `taken` (q, g) how many of each stand
+    at other positions already. From the top down, the most preferred that no quota forbids. Where all are forbidden it
+    is the most preferred.
+    """
+    counts = taken.copy()
+    placed = np.zeros(preferred.size, np.bool_)
+    order = np.empty(slots.size, np.int64)
+    broken = np.zeros(most.size, np.bool_)
+    first = 0  # where those left begin in `preferred`
+    for p in range(slots.size):
+        while placed[preferred[first]]:
+            first += 1
+        pick = preferred[first]
+        for i in range(first, preferred.size):
+            document = preferred[i]
+            allowed = not placed[document]
+            for q in range(most.size):
+                group = groups[q, document]
+                if allowed and group >= 0 and slots[p] < within[q]:
+                    allowed = counts[q, group] < most[q]
+            if allowed:
+                pick = document
+                break
+        for q in range(most.size):
+            group = groups[q, pick]
+            if group >= 0 and slots[p] < within[q]:
+                counts[q, group] += 1
+                broken[q] = broken[q] or counts[q, group] > most[q]
+        order[p] = pick
+        placed[pick] = True
+    return order, broken

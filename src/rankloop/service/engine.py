@@ -25,7 +25,7 @@ from rankloop.service.learning.channel import Inbox
 from rankloop.service.learning.learning import Learning
 from rankloop.service.live_rankers import LiveRankers
 from rankloop.service.process import Process
-from rankloop.service.ranking import features
+from rankloop.service.ranking import features, rules
 from rankloop.service.ranking.exposure import Mix
 from rankloop.service.ranking.in_flight import HANGING
 from rankloop.service.ranking.live_ranker import BLOCK, Answered, LiveRanker, PendingRanking
@@ -79,6 +79,7 @@ class Engine(Process):
         """Bring the store up to date, load every ranker, begin to learn; kernels warm up behind."""
         sys.setswitchinterval(SWITCH)
         features.warm()
+        rules.warm()
         self.open()
         self.refresh()
         if self.learning is not None:
@@ -216,11 +217,14 @@ class Engine(Process):
         if len(call.ids) > self.settings.max_candidates:
             limit = self.settings.max_candidates
             raise OverLimit(f"{len(call.ids)} candidates; the limit max_candidates is {limit}: send the best of them")
+        frame = None
+        if live.ruled or call.wishes is not None:
+            call, frame = rules.framed(call, live.row.spec, live.schema)
         candidates = live.schema.candidates(call)
         number = live.numbers.take()
         if number is None or live.numbers.low:
             number = await self._reserved(live, number)
-        pending = PendingRanking(live, call, candidates, number, self.clock)
+        pending = PendingRanking(live, call, candidates, number, self.clock, frame)
         answer = await self._stored(pending, explain, start)
         # The token is no part of what is stored: it ends, and the secret that it is signed with may be replaced.
         return self.keys.tokens.added(answer, live.row.spec.window_seconds) if call.token else answer
@@ -256,6 +260,8 @@ class Engine(Process):
         reason = "damaged" if served is None else None if live.warm else "warming-up"
         if not live.inline and live.hanging >= HANGING:
             reason = "hanging"
+        if pending.frame is not None and pending.frame.fixed:
+            reason = "pinned"
         if served is None or reason is not None:
             return pending.base(), None, reason
         trials = self.rankers.trials.get(live.row.name)
@@ -265,7 +271,7 @@ class Engine(Process):
             mix = None if drawn is None else mixing.prepared(drawn, pending, self.rankers, self.metrics)
             with asked:
                 began = time.perf_counter()
-                ranked = served.rank(pending.candidates, pending.k, number, spec, names, mix)
+                ranked = served.rank(pending.candidates, pending.k, number, spec, names, mix, pending.frame)
                 live.took(time.perf_counter() - began)
             return ranked, mix
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -39,14 +40,15 @@ def kinds() -> Kinds:
     return found
 
 
-def digest(candidates: Candidates, k: int) -> bytes:
-    """What makes two requests the same: query, k, ids and features."""
+def digest(candidates: Candidates, k: int, rules: Sequence[Any] = ()) -> bytes:
+    """What makes two requests the same: query, k, ids and features; the rules of a shop, where there are any."""
     given, rows = candidates.features, 0  # large, and only a guard
     if isinstance(given, SparseRows):
         rows = crc32(given.values.data, crc32(given.indices.data, crc32(given.indptr.data)))
     elif given is not None:
         rows = crc32(given.data)
-    return blake2b(msgspec.json.encode([candidates.query, k, candidates.items.tolist(), rows]), digest_size=16).digest()
+    said = [candidates.query, k, candidates.items.tolist(), rows, *rules]
+    return blake2b(msgspec.json.encode(said), digest_size=16).digest()
 
 
 def machine() -> str:

@@ -12,7 +12,7 @@ from rankloop.compiled import ClickLoop, ClickWorld
 from rankloop.kernels import batchrank as kernels
 from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, checked_values, cut, require_choice, require_number, show
+from rankloop.learner import checked_order, checked_values, cut, require_choice, require_number, show, tossed
 from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
@@ -117,9 +117,9 @@ class BatchRank:
         order = top_k(worth, -wins / np.maximum(shows, 1), k)
         return np.concatenate([order, np.arange(order.size, k)])
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Count displays and clicks; look at the batches whose stage is over."""
-        clicks = checked_values(self, impression, feedback)
+        clicks = tossed(checked_values(self, impression, feedback), rng)
         unseen = integers_of(impression, "unseen")
         stamps = integers_of(impression, "stamps", impression.k + unseen.size)
         took_part = stamps >= 0

@@ -11,7 +11,7 @@ import numpy as np
 
 from rankloop.compiled import ClickLoop, ClickWorld
 from rankloop.kernels import bubblerank as kernels
-from rankloop.learner import checked_order, checked_values, cut, drawn, require, require_number, show
+from rankloop.learner import checked_order, checked_values, cut, drawn, require, require_number, show, tossed
 from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
 from rankloop.telling import Explanation
@@ -167,9 +167,9 @@ class BubbleRank:
         upper = np.flatnonzero(flags)
         return Explanation(best, np.stack([upper, upper + 1], axis=1), (k - parity) // 2)
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Compare the items of each randomised pair; exchange neighbours of the base list where that is due."""
-        clicks = checked_values(self, impression, feedback)
+        clicks = tossed(checked_values(self, impression, feedback), rng)
         parity, flags = integers_of(impression, "parity", 1).item(), integers_of(impression, "pairs", impression.k)
         outside = integers_of(impression, "outside", 2) if flags[-1] > 0 else np.zeros(0, np.int64)
         if parity < 0:

@@ -12,7 +12,7 @@ from rankloop.compiled import ClickLoop, ClickWorld
 from rankloop.errors import InvalidInput
 from rankloop.kernels import cascade as kernels
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, checked_values, cut, drawn, require_choice, show
+from rankloop.learner import checked_order, checked_values, cut, drawn, require_choice, seen_of, show, tossed
 from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, only_query, require_bounds
 from rankloop.learners.bandits._propensity import chance_of
@@ -101,13 +101,13 @@ class CascadeUCB1:
         _, numbers, shows, wins = self._known(candidates)
         return self._order(candidates, k, kernels.rates(numbers, shows, wins), np.zeros(numbers.size))
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Count what was looked at, and what was clicked."""
-        clicks = checked_values(self, impression, feedback)
-        seen = kernels.observed(clicks, self.observe == "last")
-        slot, numbers, _ = self.queries_.enter(impression.query, codes_of(impression.items)[:seen])
+        clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)
+        observed = kernels.observed(clicks, self.observe == "last", seen)
+        slot, numbers, _ = self.queries_.enter(impression.query, codes_of(impression.items)[:observed])
         shows, wins = self.queries_.of(slot)
-        kernels.count(numbers, clicks, shows, wins)
+        kernels.count(numbers, tossed(clicks, rng), shows, wins)
 
     def part(self, queries: int) -> dict[str, Array]:
         """What is known of so many queries, those learned from last."""

@@ -12,7 +12,7 @@ from rankloop.compiled import ClickLoop, ClickWorld
 from rankloop.kernels import toprank as kernels
 from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, checked_values, cut, drawn, require_number, show
+from rankloop.learner import checked_order, checked_values, cut, drawn, require_number, show, tossed
 from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
 from rankloop.learners.bandits._propensity import chance_of
@@ -108,9 +108,9 @@ class TopRank:
         order = top_k(-block.astype(np.float64), -kernels.net_wins(leads, numbers, block), k)
         return np.concatenate([order, np.arange(order.size, k)])
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Compare the items of each block that was shown."""
-        clicks = checked_values(self, impression, feedback)
+        clicks = tossed(checked_values(self, impression, feedback), rng)
         unseen = integers_of(impression, "unseen")
         blocks = integers_of(impression, "blocks", impression.k + unseen.size)
         took_part = blocks >= 0

@@ -12,7 +12,7 @@ from rankloop.interleaving import TAU
 from rankloop.kernels import dueling
 from rankloop.kernels.click_loop import SoftRanks
 from rankloop.kernels.interleaving import rankings, soft_ranks, team_draft, win_and_loss
-from rankloop.learner import Learner, checked_order, checked_values, cut, rows_of, show
+from rankloop.learner import Learner, checked_order, checked_values, cut, rows_of, seen_of, show, tossed
 from rankloop.types import Array, Candidates, Feedback, Impression
 
 MIXINGS = ("probabilistic", "team-draft")
@@ -112,6 +112,7 @@ class Verdict(NamedTuple):
     """What the clicks on a mixed list say of the rankers in it."""
 
     clicks: Array  # (k,)
+    seen: int  # how many of the first came into view, -1: not known
     rows: Array  # (k, d)
     directions: Array  # (m, d)
     credit: Array  # (k, m + 1)
@@ -119,17 +120,19 @@ class Verdict(NamedTuple):
     loss: Array  # (m + 1,) that it owns fewer
 
 
-def verdict_of(learner: Learner, impression: Impression, feedback: Feedback, width: int) -> Verdict | None:
+def verdict_of(
+    learner: Learner, impression: Impression, feedback: Feedback, width: int, rng: np.random.Generator
+) -> Verdict | None:
     """Who won, None if nobody clicked or nobody was compared."""
-    clicks = checked_values(learner, impression, feedback)
+    clicks = tossed(checked_values(learner, impression, feedback), rng)
     rows, directions, credit = duel_of(impression, width)
     if len(directions) == 0 or not any(clicks.tolist()):  # a short list: quicker than clicks.any()
         return None
     win, loss = win_and_loss(credit, clicks, 0)
-    return Verdict(clicks, rows, directions, credit, win, loss)
+    return Verdict(clicks, seen_of(impression, feedback), rows, directions, credit, win, loss)
 
 
-def examined_rows(rows: Array, clicks: Array) -> Array:
-    """The rows of documents that were looked at: down to three below the last click."""
+def examined_rows(rows: Array, clicks: Array, seen: int) -> Array:
+    """The rows of documents that were looked at: down to three below the last click, or the first `seen` if known."""
     last = int(np.flatnonzero(clicks)[-1])
-    return rows[: last + 1 + EXAMINED_BELOW]
+    return rows[: last + 1 + EXAMINED_BELOW if seen < 0 else max(last + 1, seen)]

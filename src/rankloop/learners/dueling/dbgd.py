@@ -10,7 +10,16 @@ import numpy as np
 
 from rankloop.kernels import dueling
 from rankloop.kernels.click_loop import Rounds, dbgd_rounds
-from rankloop.learner import checked_values, load_state, require_choice, require_flag, require_number, state_of
+from rankloop.learner import (
+    checked_values,
+    load_state,
+    require_choice,
+    require_flag,
+    require_number,
+    seen_of,
+    state_of,
+    tossed,
+)
 from rankloop.learners.dueling import _duel
 from rankloop.learners.pairwise._linear import best_of
 from rankloop.streams import Streams
@@ -99,14 +108,15 @@ class DBGD:
         if step is not None:
             self.theta_ = dueling.stepped(self.theta_, step, self.rate, self.radius)
 
-    def step(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
+    def step(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:
         """(d,) where this feedback says to go, None to stay. θ is left to the caller."""
-        clicks = checked_values(self, impression, feedback)
+        clicks = tossed(checked_values(self, impression, feedback), rng)
         rows, directions, credit = _duel.duel_of(impression, self.theta_.size)
         mean = dueling.winning_direction(directions, credit, clicks)
         if mean.size == 0:
             return None
-        return dueling.projected(mean, _duel.examined_rows(rows, clicks)) if self.dsp else mean
+        seen = seen_of(impression, feedback)
+        return dueling.projected(mean, _duel.examined_rows(rows, clicks, seen)) if self.dsp else mean
 
     def compiled_rounds(self) -> Callable[[Rounds, int, Streams], None] | None:
         """What takes this learner through many rounds of a simulation at once: `rank` and `learn`, bit for bit.

@@ -82,9 +82,9 @@ class NSGD(MGD):
         directions = tried[np.argsort(-telling, kind="stable")[: self.candidates]]
         return _duel.duel(candidates, k, theta, directions, self.delta, self.mixing, rng)
 
-    def step(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
+    def step(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:
         """(d,) towards the best winner, None to stay; what lost is remembered. θ is left to the caller."""
-        verdict = _duel.verdict_of(self, impression, feedback, self.theta_.size)
+        verdict = _duel.verdict_of(self, impression, feedback, self.theta_.size, rng)
         if verdict is None:
             return None
         winners = np.flatnonzero(verdict.win[1:] > verdict.loss[1:])
@@ -102,7 +102,9 @@ class NSGD(MGD):
             theta = self.theta_ if self.theta_.size else np.zeros(directions.shape[1])
             right = dueling.right_pairs(self.hard_rows_, theta + self.delta * directions)
             chosen = directions[int(np.argmax(right))]
-        return dueling.projected(chosen, _duel.examined_rows(verdict.rows, verdict.clicks)) if self.dsp else chosen
+        if not self.dsp:
+            return chosen
+        return dueling.projected(chosen, _duel.examined_rows(verdict.rows, verdict.clicks, verdict.seen))
 
     def _remember(self, verdict: _duel.Verdict) -> None:
         """Keep the directions that lost."""

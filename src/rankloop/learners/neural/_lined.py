@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from rankloop.errors import InvalidInput
-from rankloop.kernels import pairwise
+from rankloop.kernels import preferences
 from rankloop.learner import memo_of, require, require_choice, require_flag, require_number, require_whole
 from rankloop.learners._queries import fingerprint
 from rankloop.learners.neural._adam import AdamRanker
@@ -122,7 +122,7 @@ class LinedRanker(AdamRanker):
             return self._evidence()
         if self.debias == "propensity":
             shares = memo_of(impression, "shares", impression.k, impression.k)
-            counts = pairwise.propensity_weights(shares, np.zeros(len(pairs)), clicks, pairs)
+            counts = preferences.propensity_weights(shares, np.zeros(len(pairs)), clicks, pairs)
         net = np.mean([member.scores for member in self._forward(rows)], axis=0)
         line, known = self._line._doubt(impression).scores, self._knows(fingerprint(impression.query))
         return self._evidence().after(known, line, net, pairs, counts)

@@ -10,7 +10,16 @@ import numpy as np
 from rankloop.errors import InvalidInput
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import win_and_loss
-from rankloop.learner import checked_order, checked_values, cut, memo_of, require_choice, require_number, show
+from rankloop.learner import (
+    checked_order,
+    checked_values,
+    cut,
+    memo_of,
+    require_choice,
+    require_number,
+    show,
+    tossed,
+)
 from rankloop.learners.dueling import _duel
 from rankloop.learners.neural._neural import NeuralRanker
 from rankloop.streams import Streams
@@ -79,9 +88,9 @@ class NeuralDBGD(NeuralRanker):
         self._rows(candidates)
         return show(candidates, order, {"source": np.array([-1.0]), "credit": np.zeros((order.size, 2))})
 
-    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """A step towards the exploring network, if it won."""
-        clicks, rows = checked_values(self, impression, feedback), self._rows(impression)
+        clicks, rows = tossed(checked_values(self, impression, feedback), rng), self._rows(impression)
         credit, source = memo_of(impression, "credit", impression.k, 2), memo_of(impression, "source", 1)[0]
         if not -1 <= source < 2**53 or source != int(source):
             raise InvalidInput(

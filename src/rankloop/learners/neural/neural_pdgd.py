@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankloop.kernels import pairwise, plackett_luce
+from rankloop.kernels import plackett_luce, preferences
 from rankloop.learner import (
     checked_order,
     checked_values,
@@ -16,6 +16,7 @@ from rankloop.learner import (
     require,
     require_flag,
     require_number,
+    seen_of,
     show,
 )
 from rankloop.learners.neural._neural import NeuralRanker, Shapes
@@ -92,12 +93,12 @@ class NeuralPDGD(NeuralRanker):
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
         """One step along Σ ρ σ'(s_a - s_b)(∇s_a - ∇s_b) over clicked a, examined unclicked b."""
         clicks = checked_values(self, impression, feedback)
-        pairs = pairwise.click_pairs(clicks, self.plus_one, pairwise.ALL, clicks)
+        pairs = preferences.click_pairs(clicks, self.plus_one, seen_of(impression, feedback), preferences.ALL, clicks)
         if len(pairs) == 0:
             return
         rows = self._rows(impression)
         scores, rest = memo_of(impression, "scores", impression.k), memo_of(impression, "rest", 1)
-        pull = plackett_luce.pdgd_pulls(scores, rest[0], pairs)
+        pull = plackett_luce.pdgd_pulls(scores, rest[0], clicks, pairs)
         features, unit = rows.shape[1], self._unit(rows)
         weights, frozen = self._begun(features)
         network = self._networks(features)[0]

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from rankloop.errors import InvalidInput
-from rankloop.kernels import certainty, listwise, pairwise
+from rankloop.kernels import certainty, listwise, preferences
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
 from rankloop.learner import (
     checked_order,
@@ -23,6 +23,7 @@ from rankloop.learner import (
     require_flag,
     require_number,
     require_whole,
+    seen_of,
 )
 from rankloop.learners._queries import fingerprint
 from rankloop.learners.neural import _confidence, networks
@@ -222,11 +223,11 @@ class OLRankNet(LinedRanker):
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Turn the clicks into pairs, let the line learn them, and train on them and on lists from before."""
-        clicks = checked_values(self, impression, feedback)
+        clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)
         line = copy.copy(self._line)  # nothing is kept of an event that goes wrong
         if line is not None:
             line.learn(impression, feedback, rng)
-        pairs = pairwise.click_pairs(clicks, self.plus_one, PAIR_RULES[self.pairs], rng.random(clicks.size))
+        pairs = preferences.click_pairs(clicks, self.plus_one, seen, PAIR_RULES[self.pairs], rng.random(clicks.size))
         if len(pairs) == 0:
             return
         rows, counts = self._rows(impression), pair_weights(impression, clicks, pairs, self.debias)
@@ -243,15 +244,14 @@ class OLRankNet(LinedRanker):
         if self.explore == "tangent":
             model = self._forward(rows)[0]
             spread = _confidence.widened(self._spread(rows, training.unit), model, pairs, counts, self.covariance)
-        event, size = int(self.events_[0]), pairwise.examined_count(clicks, self.plus_one)
+        event, size = int(self.events_[0]), preferences.examined_count(clicks, self.plus_one, seen)
         slot, most = (event % self.memory, self.memory) if self.update == "replay" else (event, NO_LIMIT)
         lists = self._lists().with_room(slot, impression.k, rows.shape[1], most)
         before = lists.entry(slot)
         preferred = np.zeros((size, size))
         preferred[pairs[:, 0], pairs[:, 1]] = counts
         targets = 1.0 + self.noise * rng.standard_normal((self._noisy(), size, size))
-        labels = (clicks[:size] > 0).astype(np.float64)
-        lists.put(slot, Entry(rows[:size], np.array(size), labels, preferred, targets, np.array(query)))
+        lists.put(slot, Entry(rows[:size], np.array(size), clicks[:size], preferred, targets, np.array(query)))
         seen = self.seen_ + counts.sum()
         try:
             for chosen in self._batches(min(event + 1, most), slot, rng):

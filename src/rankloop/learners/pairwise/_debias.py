@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rankloop.kernels import pairwise, plackett_luce
+from rankloop.kernels import plackett_luce, preferences
 from rankloop.learner import memo_of, show
 from rankloop.types import Array, Candidates, Impression
 
@@ -38,12 +38,14 @@ def told(candidates: Candidates, scores: Array, order: Array, debias: str, plus_
 
 
 def pair_weights(impression: Impression, clicks: Array, pairs: Array, debias: str) -> Array:
-    """How much each pair counts: its share ρ = P(R*) / (P(R) + P(R*)), or 1 without debiasing."""
+    """How much each pair counts: its share ρ = P(R*) / (P(R) + P(R*)), or 1 without debiasing; times the difference of
+    the two rewards, which is 1 for plain clicks."""
+    better = preferences.differences(clicks, pairs)
     if debias == "none":
-        return np.ones(len(pairs))
+        return better
     k = len(impression.order)
     soft = plackett_luce.swap_shares(memo_of(impression, "scores", k), memo_of(impression, "rest", 1)[0], pairs)
     if debias == "plackett-luce":
-        return soft
+        return soft * better
     doubtful = memo_of(impression, "doubt", 1)[0] * soft
-    return pairwise.propensity_weights(memo_of(impression, "shares", k, k), doubtful, clicks, pairs)
+    return preferences.propensity_weights(memo_of(impression, "shares", k, k), doubtful, clicks, pairs) * better

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from rankloop.errors import InvalidInput
-from rankloop.kernels import pairwise
+from rankloop.kernels import pairwise, preferences
 from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.learner import checked_order, cut, rows_of, show
 from rankloop.learners.pairwise._start import Start, weights_now
 from rankloop.telling import Parts
 from rankloop.types import Array, Candidates, Impression
 
-PAIR_RULES = {"adjacent": pairwise.ADJACENT, "matched": pairwise.MATCHED, "all": pairwise.ALL}
+PAIR_RULES = {"adjacent": preferences.ADJACENT, "matched": preferences.MATCHED, "all": preferences.ALL}
 GRADIENT_TOLERANCE = 1e-6  # the largest entry of the gradient that counts as zero
 
 

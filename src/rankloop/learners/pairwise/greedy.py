@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rankloop.kernels import pairwise
+from rankloop.kernels import pairwise, preferences
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
 from rankloop.learner import (
     checked_values,
@@ -20,6 +20,7 @@ from rankloop.learner import (
     require_flag,
     require_number,
     rows_of,
+    seen_of,
     state_of,
 )
 from rankloop.learners.pairwise._linear import (
@@ -136,19 +137,19 @@ class Greedy:
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """One step on the round's pairs, or a refit on all of them."""
-        clicks = checked_values(self, impression, feedback)
-        pairs = pairwise.click_pairs(clicks, self.plus_one, PAIR_RULES[self.pairs], rng.random(clicks.size))
+        clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)
+        pairs = preferences.click_pairs(clicks, self.plus_one, seen, PAIR_RULES[self.pairs], rng.random(clicks.size))
         if len(pairs) == 0:
             return
         features = rows_of(impression, self.theta_.size, self.start == "base")
         theta = self.theta_ if self.theta_.size else first_weights(self.start, features)
-        new, ones = features[pairs[:, 0]] - features[pairs[:, 1]], np.ones(len(pairs))
+        new, better = features[pairs[:, 0]] - features[pairs[:, 1]], preferences.differences(clicks, pairs)
         if self.update == "sgd":
-            gradient, _ = pairwise.logistic_gradient(theta, new, ones, 0.0)
+            gradient, _ = pairwise.logistic_gradient(theta, new, better, 0.0)
             self.theta_ = theta - self.rate * gradient
         else:
             self.theta_, self.hessian_inverse_, self.rows_, self.weights_ = refitted(
-                theta, self.hessian_inverse_, self.rows_, self.weights_, new, ones, self.ridge
+                theta, self.hessian_inverse_, self.rows_, self.weights_, new, better, self.ridge
             )
 
     def state(self) -> dict[str, Array]:

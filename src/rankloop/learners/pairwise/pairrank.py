@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rankloop.kernels import pairwise
+from rankloop.kernels import pairwise, preferences
 from rankloop.kernels.diagonal import faded
 from rankloop.kernels.forgetting import fade
 from rankloop.kernels.ranking import linear_scores, top_k
@@ -23,6 +23,7 @@ from rankloop.learner import (
     require_flag,
     require_number,
     rows_of,
+    seen_of,
     state_of,
     wide_rows_of,
 )
@@ -162,14 +163,11 @@ class PairRank:
     extended: ClassVar[bool] = False  # whether a learner built on this one does more with the pairs of a list
 
     def __post_init__(self) -> None:
-        require_choice("explore", self.explore, ("conservative", "random"))
-        require_choice("certainty", self.certainty, ("logit", "probability"))
-        require_choice("pairs", self.pairs, tuple(PAIR_RULES))
-        require_choice("update", self.update, ("onepass", "refit"))
-        require_choice("loss", self.loss, ("sum", "mean"))
+        choices = {"explore": ("conservative", "random"), "certainty": ("logit", "probability"), "debias": DEBIASES}
+        choices |= {"pairs": tuple(PAIR_RULES), "update": ("onepass", "refit"), "loss": ("sum", "mean")}
+        for name, allowed in (choices | {"scale": ("data", "one")}).items():
+            require_choice(name, getattr(self, name), allowed)
         require(self.loss == "sum" or self.update == "refit", "loss", self.loss, 'needs update="refit"')
-        require_choice("debias", self.debias, DEBIASES)
-        require_choice("scale", self.scale, ("data", "one"))
         if isinstance(self.alpha, str):
             require(self.alpha == "theory", "alpha", self.alpha, 'must be a number or "theory"')
             require_lemma_1(self)
@@ -185,8 +183,8 @@ class PairRank:
         require_choice("confidence", self.confidence, ("full", "diagonal"))
         exact = self.confidence == "full" or self.update == "onepass"
         require(exact, "confidence", self.confidence, 'needs update="onepass"')
-        require_flag("tempered", self.tempered)
-        require_flag("plus_one", self.plus_one)
+        for name in ("tempered", "plus_one"):
+            require_flag(name, getattr(self, name))
         self.theta_: Array = np.zeros(0)
         # of M (refit) or H (onepass), whose norm says how uncertain a pair is; or the variances (d,) of "diagonal"
         self.inverse_: Array = np.zeros((0, 0)) if self.confidence == "full" else np.zeros(0)
@@ -262,8 +260,8 @@ class PairRank:
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Turn the clicks into pairs and take them in."""
-        clicks = checked_values(self, impression, feedback)
-        pairs = pairwise.click_pairs(clicks, self.plus_one, PAIR_RULES[self.pairs], rng.random(clicks.size))
+        clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)
+        pairs = preferences.click_pairs(clicks, self.plus_one, seen, PAIR_RULES[self.pairs], rng.random(clicks.size))
         if len(pairs) == 0:
             return
         features = self._rows(impression)
@@ -273,7 +271,7 @@ class PairRank:
             return
         tempering = 1.0
         if self.tempered and self.pairs == "all":
-            tempering = min(1.0, 2.0 / pairwise.examined_count(clicks, self.plus_one))
+            tempering = min(1.0, 2.0 / preferences.examined_count(clicks, self.plus_one, seen))
         weights *= tempering
         if self.theta_.size == 0:
             self.theta_, self.inverse_, self.unit_ = self._fresh(features)

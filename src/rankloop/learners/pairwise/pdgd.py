@@ -22,6 +22,7 @@ from rankloop.learner import (
     require_flag,
     require_number,
     rows_of,
+    seen_of,
     show,
     state_of,
 )
@@ -141,7 +142,8 @@ class PDGD:
         clicks = checked_values(self, impression, feedback)
         features, places = self._rows(impression), impression.order if self.start == "base" else NOWHERE
         shown = memo_of(impression, "scores", clicks.size), memo_of(impression, "rest", 1)[0]
-        gradient = plackett_luce.pdgd_gradient_from_base(features, places, *shown, clicks, self.plus_one)
+        seen = seen_of(impression, feedback)
+        gradient = plackett_luce.pdgd_gradient_from_base(features, places, *shown, clicks, self.plus_one, seen)
         return gradient if gradient.size else None
 
     def _rows(self, source: Candidates | Impression) -> Array:

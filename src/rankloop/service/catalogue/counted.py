@@ -52,7 +52,7 @@ class Counted:
             if one.notes is not None:
                 try:
                     notes = codec.loads(one.notes, f"the notes of outcome {one.seq}")[0]
-                    self.counters.fold(Outcome(one.created, np.array(one.values, np.float64), notes))
+                    self.counters.fold(Outcome(one.created, np.array(one.values, np.float64), notes, one.viewed))
                 except (CodecError, ValueError, KeyError, IndexError) as error:  # now as in any rebuilding
                     logger.error("ranker %s: outcome %d cannot be counted: %s", self.name, one.seq, error)
             self.seq = one.seq + 1

@@ -1,4 +1,4 @@
-"""Clicks that a browser reports itself, with the token of its list instead of a key.
+"""Clicks, rewards and views that a browser reports itself, with the token of its list instead of a key.
 
 A page may send them with `navigator.sendBeacon`, which can set no header and asks nobody first: a POST of plain text.
 What a token is not good for is refused: another list, grades, anything after the window. Ids of events are the list's
@@ -89,6 +89,7 @@ class Beacons:
             limit = self.engine.settings.beacon_events
             raise TooMany(f"{limit} events about this list have come; the setting beacon_events allows no more")
         own = f"{claim.impression_id}~{sent.event_id}"
-        event = FeedbackEvent(own, claim.impression_id, sent.clicks, None, sent.final)
-        kept = FeedbackEvent(sent.event_id, claim.impression_id, sent.clicks, None, sent.final)
+        said = sent.clicks, None, sent.final, sent.rewards, sent.seen, sent.viewed
+        event = FeedbackEvent(own, claim.impression_id, *said)
+        kept = FeedbackEvent(sent.event_id, claim.impression_id, *said)
         return NewEvent(event, msgspec.json.encode(kept), frozenset((claim.ranker,)))

@@ -23,6 +23,7 @@ from rankloop.service.http.errors import Failure, failure
 from rankloop.service.http.record import record
 from rankloop.service.http.request_log import RequestLog
 from rankloop.service.http.safe_headers import Headers
+from rankloop.service.pages import beacon
 from rankloop.service.settings import is_loopback, listed
 from rankloop.service.tracing import Trace
 
@@ -84,7 +85,9 @@ class Doors:
             await send(message)
 
         try:
-            found = self.refused(scope["method"], scope["headers"]) if self.engine.keys.off else None
+            # The script tells nothing and does nothing here: any page may have it.
+            asked = self.engine.keys.off and scope["path"] != beacon.PATH
+            found = self.refused(scope["method"], scope["headers"]) if asked else None
             if found is not None:
                 body = msgspec.json.encode(found.problem)
                 await self._answer(answered, found.status, [(b"content-type", b"application/json")], body)

@@ -43,13 +43,17 @@ def added(given: Iterable[Any], headers: Headers, shared: bool) -> Headers:
     For what a page can embed or a cache can keep, that is not for answers to POST: the two calls that come with every
     user would pay a microsecond for each header.
     """
-    found = [*given, *headers, _ALWAYS, _ANY_SITE if shared else _OUR_SITE]
-    page = kept = False
+    found = [*given, *headers, _ALWAYS]
+    page = kept = said = False
     for name, value in found:
         if name == b"content-type":
             page = value.startswith(b"text/html")
         elif name == b"cache-control":
             kept = True
+        elif name == b"cross-origin-resource-policy":
+            said = True
+    if not said:
+        found.append(_ANY_SITE if shared else _OUR_SITE)
     if page:
         found += _PAGE
     if not kept:

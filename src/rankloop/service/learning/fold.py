@@ -12,6 +12,7 @@ from rankloop import codec
 from rankloop.errors import RankloopError
 from rankloop.learner import Learner
 from rankloop.service.ranking.model import state_bytes
+from rankloop.service.ranking.rules import heard
 from rankloop.service.store.admin import Ranker
 from rankloop.service.store.log import Outcome
 from rankloop.service.store.trials import Trial
@@ -65,7 +66,8 @@ class Fold:
                 if not outcome.learn or outcome.body is None or outcome.epoch != self.row.epoch:
                     return False
                 impression = codec.load_impression(outcome.body)
-                feedback = Feedback(self.learner.feedback, np.array(outcome.values, dtype=np.float64))
+                values = np.array(outcome.values, dtype=np.float64)
+                feedback = heard(impression, Feedback(self.learner.feedback, values, outcome.viewed))
                 self.learner.learn(impression, feedback, self._streams.at("learn", outcome.seq))
                 if self._changed is not None:
                     self._changed.add(impression.query)

@@ -19,6 +19,7 @@ from rankloop.kernels import plackett_luce, ranking
 from rankloop.learner import clone
 from rankloop.offpolicy.intervals import GROUPS
 from rankloop.service.offline.replay import Progress, find_ranker, outcomes
+from rankloop.service.ranking.rules import heard
 from rankloop.service.store import log
 from rankloop.service.store.database import Database
 from rankloop.streams import Streams
@@ -113,9 +114,20 @@ class Tries:
     def __len__(self) -> int:
         return len(self._lengths)
 
-    def add(self, seq: int, impression: Impression, values: Array, learn: bool = True, user: str | None = None) -> None:
-        """One outcome: estimate first, then let the challengers learn, if the ranker did."""
+    def add(
+        self,
+        seq: int,
+        impression: Impression,
+        values: Array,
+        learn: bool = True,
+        user: str | None = None,
+        seen: int | None = None,
+    ) -> None:
+        """One outcome: estimate first, then let the challengers learn, if the ranker did. Estimates count clicks,
+        whatever each was worth; challengers learn from rewards as the ranker does."""
         k = impression.k
+        feedback = heard(impression, Feedback("clicks", np.asarray(values, np.float64), seen))
+        values = feedback.values
         fresh = self._fresh
         self._users.append(fresh if user is None else self._known.setdefault(user, fresh))
         self._fresh = max(fresh, self._users[-1] + 1)
@@ -133,7 +145,6 @@ class Tries:
         self._ranks[BASE].extend(shown.tolist())
         self._weigh(LOGGED, chance, chance)
         self._weigh(BASE, chance, 0.0 if np.array_equal(shown, np.arange(k)) else -np.inf)
-        feedback = Feedback("clicks", np.asarray(values, np.float64))
         for one in self.challengers:
             try:
                 own = one.order(candidates, seq, self.shows)
@@ -258,7 +269,8 @@ def try_out(
     for outcome in outcomes(database, name, since, end):
         if outcome.body is not None and outcome.epoch == row.epoch:
             impression = codec.load_impression(outcome.body, f"the list of outcome {outcome.seq}")
-            tries.add(outcome.seq, impression, np.array(outcome.values), outcome.learn, outcome.person)
+            values = np.array(outcome.values)
+            tries.add(outcome.seq, impression, values, outcome.learn, outcome.person, outcome.viewed)
         if on_progress and outcome.seq % 100 == 0:
             on_progress(outcome.seq - since, end - since)
     return tries

@@ -16,6 +16,7 @@ from rankloop.service.engine import Engine
 from rankloop.service.errors import Conflict, UnknownRanker
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import BASE_ORDER, Model, weights_of
+from rankloop.service.ranking.rules import SLOTS
 from rankloop.service.store import admin, shown
 from rankloop.service.store import series as buckets
 from rankloop.service.store.series import RESOLUTIONS, Bucket
@@ -130,12 +131,15 @@ def _shown(live: LiveRanker, one: shown.Seen) -> ShownList:
     impression = codec.load_impression(one.body)
     answer = msgspec.json.decode(one.answer, type=RankAnswer)
     belief = None if answer.fallback else _belief(live, impression, answer)
+    slots = impression.memo.get(SLOTS, np.arange(impression.k)).tolist()  # all but those of pinned items
     places = [None] * impression.k if belief is None else (np.argsort(belief.best) + 1).tolist()
     # Of no pairs nothing is known; and what stands in a mixed list against belief was put there by a rival.
     told = None if belief is None or not belief.pairs or answer.experiment is not None else belief
     # Silence that became an outcome says: nothing was clicked.
-    values = one.seen or [0.0 if one.kind else None] * impression.k
-    doubts = [Doubt(p + 1, q + 1, places[p] > places[q]) for p, q in (told.uncertain.tolist() if told else ())]
+    values = one.seen or [0.0 if one.kind else None] * len(answer.items)
+    pairs = told.uncertain.tolist() if told else ()
+    doubts = [Doubt(slots[p] + 1, slots[q] + 1, places[p] > places[q]) for p, q in pairs]
+    known = dict(zip(slots, zip(impression.order.tolist(), places, strict=True), strict=True))
     doubts.sort(key=lambda doubt: (not doubt.swapped, doubt.lower - doubt.upper, doubt.upper))
     return ShownList(
         impression_id=one.id,
@@ -146,16 +150,16 @@ def _shown(live: LiveRanker, one: shown.Seen) -> ShownList:
         reason=answer.reason,
         experiment=answer.experiment,
         items=[
-            ShownItem(item, slot, base + 1, place, value)
-            for slot, (item, base, place, value) in enumerate(
-                zip(impression.items.tolist(), impression.order.tolist(), places, values, strict=True), 1
-            )
+            # A pinned item stands where it was to stand.
+            ShownItem(item.id, slot + 1, known.get(slot, (slot, None))[0] + 1, known.get(slot, (slot, None))[1], value)
+            for slot, (item, value) in enumerate(zip(answer.items, values, strict=True))
         ],
         pairs=told.pairs if told else None,
         uncertain=len(doubts) if told else None,
         doubts=doubts[:DOUBTS],
         outcome=cast(Any, "open" if one.open else one.kind or "ignored"),
         learned=one.learn and (one.open or one.kind is not None),
+        seen=one.viewed,
     )
 
 
@@ -165,7 +169,7 @@ def _belief(live: LiveRanker, impression: Impression, answer: RankAnswer) -> Exp
         return None
     if isinstance(live.model.learner, Explains):
         return live.model.explain(impression)
-    scores = [item.score for item in answer.items]
+    scores = [answer.items[slot].score for slot in impression.memo.get(SLOTS, np.arange(impression.k)).tolist()]
     if None in scores:
         return None
     best = np.lexsort((impression.order, -np.array(scores, np.float64)))

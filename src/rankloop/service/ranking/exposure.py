@@ -23,6 +23,7 @@ class Choice(NamedTuple):
     impression: Impression
     explored: int  # positions at which another item stands than the learner believes best
     credit: Array | None = None  # (k,) of a mixed list: 1 the learner's item, -1 the rival's, 0 nobody's; or in between
+    relaxed: tuple[str, ...] = ()  # fields of quotas that could not be kept
 
 
 class Mix(NamedTuple):
@@ -60,7 +61,7 @@ def choose(
     if not np.array_equal(bounded, own.order):
         own = adopted(learner, reach, bounded)
     elif spec.displacement < candidates.n - 1:
-        own = _undrawn(own)
+        own = undrawn(own)
     return Choice(own, int(np.count_nonzero(bounded != best)))
 
 
@@ -85,7 +86,7 @@ def _mixed(
     own = _checked(learner.rank(reach, k, rng), reach, k)
     wanted = _within(own.order, reach.n, displacement, k) if bounded else own.order
     if mix.probabilistic:
-        both = np.stack([_whole(wanted, reach.n), _whole(mix.rival, reach.n)])
+        both = np.stack([whole(wanted, reach.n), whole(mix.rival, reach.n)])
         order, credit = interleaving.probabilistic(both, mix.coins, k, TAU)
         side = credit[:, 0] - credit[:, 1]
     else:
@@ -94,11 +95,11 @@ def _mixed(
     best = best_order(learner, candidates, k, mix.exposure, displacement)
     agreed = not side.any() and np.array_equal(order, own.order)
     # A list on which two agree comes more often than the learner alone would show it: how likely is not known.
-    own = _undrawn(own) if agreed else adopted(learner, reach, order)
+    own = undrawn(own) if agreed else adopted(learner, reach, order)
     return Choice(own, int(np.count_nonzero(order != best)), side)
 
 
-def _undrawn(own: Impression) -> Impression:
+def undrawn(own: Impression) -> Impression:
     """Without how likely it was: other lists of the learner's end up as this one, so it comes more often than that."""
     return own._replace(memo={name: value for name, value in own.memo.items() if name != "log_propensity"})
 
@@ -110,10 +111,10 @@ def base_choice(candidates: Candidates, k: int) -> Choice:
 
 def _within(order: Array, n: int, displacement: int, k: int) -> Array:
     """The order nearest in spirit to `order` in which no item is more than `displacement` from its base position."""
-    return bounded_order(_whole(order, n), displacement, k)
+    return bounded_order(whole(order, n), displacement, k)
 
 
-def _whole(order: Array, n: int) -> Array:
+def whole(order: Array, n: int) -> Array:
     """(n,) an order of some of n, and the others behind them as they came."""
     rest = np.ones(n, np.bool_)
     rest[order] = False

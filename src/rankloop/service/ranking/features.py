@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from operator import itemgetter
 from struct import Struct
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from rankloop.service.errors import UnknownFeature
 from rankloop.service.ranking.parsing import QuickReader, ids_alone, joined_rows, plain, unpacked
 from rankloop.service.wire.calls import Candidate, RankColumns, RankHead, RankRequest
 from rankloop.service.wire.rankers import Spec
-from rankloop.types import LARGEST, Array, Candidates, Impression
+from rankloop.types import LARGEST, Array, Candidates
 
 
 class RankCall(NamedTuple):
@@ -41,7 +42,14 @@ class RankCall(NamedTuple):
     token: bool = False  # whether the answer is to have a token for a browser
     sent: Array | None = None  # (n, s) those of them that the request brought; for rivals that compute others
     fields: Mapping[str, Any] = {}
-    view: View | None = None  # what declared features were computed from
+    view: View | None = None  # what declared features were computed from, of all that were sent
+    wishes: RankHead | None = None  # where the request has rules of its own: pins, exclusions, quotas
+
+    def only(self, some: Array, k: int | None) -> RankCall:
+        """The same of the candidates `some` (m,), in their order, for a list of k."""
+        ids = list(map(self.ids.__getitem__, some.tolist()))
+        rows, sent = (None if table is None else table[some] for table in (self.rows, self.sent))
+        return self._replace(ids=ids, rows=rows, sent=sent, k=k)
 
 
 class Schema:
@@ -135,11 +143,20 @@ class Schema:
             sent = np.ascontiguousarray(call.sent[:, [self.sent.index(name) for name in other.sent]])
         return other._made(call, other._complete(call.query, call.user, call.fields, call.ids, sent)[0])
 
-    def notes(self, call: RankCall, shown: Impression) -> bytes | None:
-        """What counters will need of a list once it is closed; None if nothing is counted."""
+    def notes(self, call: RankCall, items: Sequence[Any], memo: Mapping[str, Array]) -> bytes | None:
+        """What counters will need of the items shown once their list is closed; None if nothing is counted.
+
+        A list with pins has notes by the learner on the slots that it filled: those are in the memo.
+        """
         if call.view is None or self._counters is None:
             return None
-        return codec.dumps(self._program.notes(call.view, shown.order, shown.memo))
+        places = dict(zip(call.view.request.ids, range(call.view.n), strict=True))
+        order = np.fromiter(map(places.get, items, repeat(-1)), np.int64, len(items))
+        if "slots" in memo and "shares" in memo:
+            shares = np.zeros((len(items), len(items)))
+            shares[np.ix_(memo["slots"], memo["slots"])] = memo["shares"]
+            memo = {**memo, "shares": shares}
+        return codec.dumps(self._program.notes(call.view, order, memo))
 
     def _warm(self) -> None:
         """Compile or load what features will need, before a request waits for it; nothing of it is kept."""
@@ -171,8 +188,9 @@ class Schema:
             if not fine:
                 rows = self._filled(ids, rows)
         whole, view = self._complete(head.query, head.user, head.fields, ids, rows)
+        wishes = head if head.pinned or head.excluded or head.quotas else None
         asked = (head.query, head.k, head.request_id, head.user)
-        return RankCall(*asked, ids, whole, head.token, rows, head.fields, view)
+        return RankCall(*asked, ids, whole, head.token, rows, head.fields, view, wishes)
 
     def _complete(
         self, query: str, user: str | None, fields: Mapping[str, Any], ids: list[Any], sent: Array | None

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from rankloop import codec, registry
 from rankloop.service import identity
-from rankloop.service.ranking.exposure import Mix, base_choice
+from rankloop.service.ranking.exposure import Choice, Mix, base_choice
 from rankloop.service.ranking.features import RankCall, Schema
 from rankloop.service.ranking.in_flight import InFlight
 from rankloop.service.ranking.model import Model, Ranked
 from rankloop.service.ranking.pool import Pool
+from rankloop.service.ranking.rules import Frame
 from rankloop.service.store.admin import Ranker
 from rankloop.service.store.log import NewImpression, new_id
 from rankloop.service.wire.calls import RankAnswer, RankedItem
@@ -76,6 +78,7 @@ class LiveRanker(InFlight):
         self.row, self.model = row, model
         self.broken = broken  # why there is no model
         self.schema = Schema(row.spec)
+        self.ruled = bool(row.spec.pinned or row.spec.excluded or row.spec.quotas)
         self.kind: str = registry.learner_class(row.spec.learner).feedback
         # What others bring may hang or take long; a network takes milliseconds. Both are asked in threads.
         entry = registry.entry_of(row.spec.learner)
@@ -138,27 +141,42 @@ class PendingRanking:
         candidates: Candidates,
         number: int | None,
         clock: Callable[[], float],
+        frame: Frame | None = None,
     ) -> None:
+        self.frame = frame  # what of the list the learner does not decide; candidates and k are without it
         self.live, self.row, self.call, self.candidates = live, live.row, call, candidates
         self.k = min(call.k or live.row.spec.k, candidates.n)
         self.number, self.clock = number, clock
 
     def base(self) -> Ranked:
         """The caller's own order."""
-        choice, serving = base_choice(self.candidates, self.k), self.live.serving
+        choice, serving = self._base(), self.live.serving
         body = codec.dump_impression(choice.impression)
         return Ranked(choice, body, None, None, 0 if serving is None else serving.learned)
+
+    def _base(self) -> Choice:
+        if self.frame is None:
+            return base_choice(self.candidates, self.k)
+        return self.frame.base(self.candidates, self.k)
 
     def impression(self, ranked: Ranked, mix: Mix | None, reason: str | None) -> NewImpression:
         """A list as it is stored, with the answer that is given; `reason` says why it is the caller's own order."""
         row, call, now = self.row, self.call, self.clock()
         assert self.number is not None
-        items = ranked.choice.impression.items.tolist()
-        made = new_id(now)
-        answer = _answer(self, made, items, ranked.scores or [None] * len(items), ranked.learned, mix, reason)
-        for item, shares in zip(answer.items, ranked.contributions or [], strict=False):
-            item.features = shares
-        credit = ranked.choice.credit
+        made, choice, frame = new_id(now), ranked.choice, self.frame
+        items: list[Any] = choice.impression.items.tolist()
+        scores: list[Any] = ranked.scores or [None] * len(items)
+        shares: list[Any] = ranked.contributions or []
+        if frame is not None:
+            scores = [None if score is UNSET else score for score in frame.merged(scores, UNSET)]
+            shares = frame.merged(shares, UNSET) if shares else shares
+            items = frame.merged(items)
+        answer = _answer(self, made, items, scores, ranked.learned, mix, reason)
+        for item, share in zip(answer.items, shares, strict=False):
+            item.features = share
+        if choice.relaxed:
+            answer.relaxed = list(choice.relaxed)
+        credit = choice.credit
         return NewImpression(
             id=made,
             ranker=row.name,
@@ -168,19 +186,23 @@ class PendingRanking:
             closes=now + row.spec.window_seconds,
             person=call.user,
             request_id=call.request_id,
-            digest=identity.digest(self.candidates, self.k) if call.request_id is not None else b"",
+            digest=self._digest() if call.request_id is not None else b"",
             learn=reason is None,
             body=ranked.body,
             answer=msgspec.json.encode(answer),
             shown=msgspec.json.encode(items),
             experiment=None if mix is None else mix.experiment,
             credit=None if credit is None else msgspec.json.encode(credit.tolist()),
-            notes=self.live.schema.notes(call, ranked.choice.impression),
+            notes=self.live.schema.notes(call, items, choice.impression.memo),
         )
+
+    def _digest(self) -> bytes:
+        return identity.digest(self.candidates, self.k, () if self.frame is None else self.frame.signature)
 
     def unstored(self) -> bytes:
         """The answer while the store is down: the caller's own order, and nothing to report on."""
-        items, serving = self.candidates.items[: self.k].tolist(), self.live.serving
+        items, serving = self._base().impression.items.tolist(), self.live.serving
+        items = items if self.frame is None else self.frame.merged(items)
         learned = 0 if serving is None else serving.learned
         return msgspec.json.encode(_answer(self, None, items, [None] * len(items), learned, None, "store"))
 

@@ -15,6 +15,7 @@ from rankloop import codec, registry
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.learner import Learner
 from rankloop.service.errors import TooSlow
+from rankloop.service.ranking import rules
 from rankloop.service.ranking.exposure import Choice, Mix, adopted, best_order, choose
 from rankloop.service.ranking.features import check_features, column_names
 from rankloop.service.wire.basics import Exposure
@@ -60,6 +61,7 @@ class Model:
         spec: Spec,
         names: list[str] | None,
         mix: Mix | None = None,
+        frame: rules.Frame | None = None,
     ) -> Ranked:
         """Rank for impression `number`; `names` of features asks for contributions."""
         try:
@@ -68,18 +70,21 @@ class Model:
             streams = self._local.streams = Streams(self.spec.seed)
         with self._guard or _FREE:
             choice = choose(self.learner, candidates, k, streams.at("rank", number), spec, mix)
+            if frame is not None:
+                own = mix is None and spec.exposure == "full"
+                choice = frame.applied(choice, self.learner, candidates, own)
             parts, learned = parts_of(self.learner, choice.impression), self.learned
         scores = contributions = None
         if parts is not None:
-            rows, weights, own = parts
+            rows, weights, offsets = parts
             weights = weights if weights.size else np.zeros(rows.shape[1])
             if names:
                 products = rows * weights
-                contributions = _contributions(names, rows, weights, products, own)
+                contributions = _contributions(names, rows, weights, products, offsets)
                 total = products.sum(axis=1)
             else:
                 total = (rows * weights).sum(axis=1)
-            scores = (total if own is None else total + own).tolist()
+            scores = (total if offsets is None else total + offsets).tolist()
         return Ranked(choice, codec.dump_impression(choice.impression), scores, contributions, learned)
 
     def best(self, candidates: Candidates, k: int, exposure: Exposure, displacement: int) -> Array:
@@ -185,6 +190,7 @@ def make_learner(spec: Spec) -> Learner:
     if learner.contextual and not spec.features:
         raise InvalidParameter(f"features is empty, but learner {spec.learner!r} ranks by features; name them")
     check_features(spec)
+    rules.check(spec)
     return learner
 
 

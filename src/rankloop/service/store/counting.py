@@ -19,6 +19,7 @@ class Noted(NamedTuple):
     seq: int
     created: float
     values: list[float]
+    viewed: int | None  # positions that came into view; null: not reported
     notes: bytes | None  # null: it was made before the ranker counted, or its user is forgotten
 
 
@@ -33,14 +34,15 @@ class Saved(NamedTuple):
 def noted_from(connection: Connection, ranker: str, seq: int, limit: int) -> list[Noted]:
     """The next outcomes of a ranker, in order. Numbers that are missing were deleted with their lists."""
     rows = connection.rows(
-        "SELECT o.seq, o.created, o.feedback, i.notes FROM outcomes o LEFT JOIN impressions i ON i.id = o.impression_id"
+        "SELECT o.seq, o.created, o.feedback, o.viewed, i.notes FROM outcomes o "
+        "LEFT JOIN impressions i ON i.id = o.impression_id"
         f" WHERE o.ranker = ? AND o.seq >= ? ORDER BY o.seq LIMIT {limit}",
         ranker,
         seq,
     )
     return [
-        Noted(int(seq), created, msgspec.json.decode(values), None if notes is None else bytes(notes))
-        for seq, created, values, notes in rows
+        Noted(int(seq), created, msgspec.json.decode(values), viewed, None if notes is None else bytes(notes))
+        for seq, created, values, viewed, notes in rows
     ]
 
 

@@ -11,11 +11,12 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from rankloop.service.store.database import Connection, Contended, marks
+from rankloop.service.store.joining import JoinedRanker, OpenImpression, judged
 from rankloop.service.wire.calls import FeedbackEvent, Receipt
 from rankloop.service.wire.rankers import Spec
 
@@ -90,6 +91,7 @@ class Outcome(NamedTuple):
     body: bytes | None  # null once erased
     values: list[float]
     person: str | None = None  # whose list it was, as far as that was told
+    viewed: int | None = None  # how many positions came into view; None: not reported
 
 
 _COLUMNS = (
@@ -125,50 +127,7 @@ def discard_impressions(connection: Connection, ids: Sequence[str]) -> None:
     connection.run(f"DELETE FROM impressions WHERE open = 1 AND seen IS NULL AND id IN ({marks(ids)})", *ids)
 
 
-class _Open:
-    """An impression while events are joined to it."""
-
-    def __init__(self, row: tuple[Any, ...]) -> None:
-        self.id: str = row[0]
-        self.ranker: str = row[1]
-        self.epoch, self.open = int(row[2]), bool(row[3])
-        self.slots = {str(item): slot for slot, item in enumerate(msgspec.json.decode(row[4]))}
-        self.seen: list[float | None] | None = None if row[5] is None else msgspec.json.decode(row[5])
-        self.learn = bool(row[6])
-        self.changed = False
-
-    def strangers(self, items: Iterable[Any]) -> list[str]:
-        return [repr(item) for item in items if str(item) not in self.slots]
-
-    def join(self, event: FeedbackEvent, kind: str) -> None:
-        if kind == "clicks" and event.clicks is not None:
-            self.seen = self.seen or [0.0] * len(self.slots)
-            for item in event.clicks:
-                self.seen[self.slots[str(item)]] = 1.0
-        elif event.grades is not None:
-            self.seen = self.seen or [None] * len(self.slots)
-            for item, grade in event.grades.items():
-                self.seen[self.slots[item]] = grade
-        self.changed = True
-
-    def values(self) -> list[float]:
-        """The feedback by slot from the top, up to the first slot of which nothing is known."""
-        values: list[float] = []
-        for value in self.seen or []:
-            if value is None:
-                break
-            values.append(value)
-        return values
-
-
-class _Ranker(NamedTuple):
-    epoch: int
-    learning: bool
-    spec: Spec
-    kind: str
-
-
-_SELECT = "SELECT id, ranker, epoch, open, shown, seen, learn FROM impressions"
+_SELECT = f"SELECT {OpenImpression.COLUMNS} FROM impressions"
 OPEN = "impressions_open"  # the index of those that wait
 
 
@@ -176,7 +135,7 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
     """Join events to their impressions; `kinds` says for each learner whether it takes clicks or grades."""
     ids = sorted({one.event.impression_id for one in new})
     rows = connection.rows_in(f"{_SELECT} WHERE id", ids, f"ORDER BY id{connection.lock_rows}")
-    impressions = {row[0]: _Open(row) for row in rows}
+    impressions = {row[0]: OpenImpression(row) for row in rows}
     rankers = _rankers(connection, {one.ranker for one in impressions.values()}, kinds)
     event_ids = sorted({one.event.event_id for one in new})
     sql = "SELECT event_id, impression_id FROM events WHERE event_id"
@@ -187,13 +146,13 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
         impression = impressions.get(event.impression_id)
         if impression is not None and allowed is not None and impression.ranker not in allowed:
             impression = None  # to this caller there is no such impression
-        receipt = _judged(event, impression, rankers, known)
+        receipt = judged(event, impression, rankers, known)
         receipts.append(receipt)
         if receipt.status in ("accepted", "late"):
             known[event.event_id] = event.impression_id
             fresh.append((event.event_id, event.impression_id, now, receipt.status, body))
         if receipt.status == "accepted" and impression is not None:
-            impression.join(event, rankers[impression.ranker].kind)
+            impression.join(event, rankers[impression.ranker])
             if event.final:
                 impression.open = False
                 finals.append(impression)
@@ -205,8 +164,8 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
             raise Contended("the same event was stored by another process")
     changed = [one for one in impressions.values() if one.changed and one.open]
     if changed:
-        updates = [(None if one.seen is None else _encode(one.seen), one.id) for one in changed]
-        connection.many("UPDATE impressions SET seen = ? WHERE id = ?", updates)
+        updates = [(None if one.seen is None else _encode(one.seen), one.viewed, one.id) for one in changed]
+        connection.many("UPDATE impressions SET seen = ?, viewed = ? WHERE id = ?", updates)
     closings = _close(connection, [(one, "final") for one in finals], rankers, now)
     where = [impressions[e.impression_id].ranker if e.impression_id in impressions else "" for e, *_ in new]
     return Receipts(receipts, where, closings)
@@ -218,17 +177,18 @@ def close_windows(
     """Close impressions whose window has ended; silence is an outcome only if the ranker says so."""
     due = f"ranker = ? AND open = 1 AND closes <= ? ORDER BY closes, id LIMIT {limit}"
     sql = f"{_SELECT}{connection.by(OPEN)} WHERE {due}"
-    impressions = [_Open(row) for row in connection.rows(f"{sql}{connection.lock_rows}", ranker, now)]
+    impressions = [OpenImpression(row) for row in connection.rows(f"{sql}{connection.lock_rows}", ranker, now)]
     if not impressions:
         return []
     rankers = _rankers(connection, {ranker}, kinds)
     ending, silent = [], []
     for one in impressions:
         known = rankers.get(one.ranker)
-        if one.seen is None and (known is None or known.kind == "grades" or known.spec.silence == "ignore"):
+        ignored = known is None or known.kind == "grades" or known.spec.silence == "ignore"
+        if one.unseen or (one.silent and ignored):
             silent.append(one)
         else:
-            ending.append((one, "silent" if one.seen is None else "window"))
+            ending.append((one, "silent" if one.silent else "window"))
     if silent:
         connection.many("UPDATE impressions SET open = 0 WHERE id = ?", [(one.id,) for one in silent])
     closings = _close(connection, ending, rankers, now)
@@ -241,43 +201,7 @@ def due(connection: Connection, now: float) -> list[str]:
     return [row[0] for row in connection.rows(sql, now)]
 
 
-def _judged(
-    event: FeedbackEvent, impression: _Open | None, rankers: dict[str, _Ranker], known: dict[str, str]
-) -> Receipt:
-    earlier = known.get(event.event_id)
-    if earlier is not None and earlier == event.impression_id:
-        return Receipt(event.event_id, "duplicate")
-    if earlier is not None:
-        reason = f"event_id {event.event_id!r} was used for impression {earlier}; give every event its own"
-        return Receipt(event.event_id, "rejected", reason)
-    ranker = rankers.get(impression.ranker) if impression else None
-    if impression is None or ranker is None:
-        reason = f"no impression {event.impression_id!r}; it was never made here, or is past retention, or was erased"
-        return Receipt(event.event_id, "orphan", reason)
-    wanted, given = ranker.kind, "clicks" if event.clicks is not None else "grades"
-    if (event.clicks is None) == (event.grades is None):
-        # A bare {"final": true} closes what came before it.
-        if event.clicks is not None or not event.final:
-            return Receipt(event.event_id, "rejected", f"give {wanted}, and only one kind of feedback")
-        given = wanted
-    if given != wanted:
-        reason = f"it has {given}, but ranker {impression.ranker!r} learns from {wanted}"
-        return Receipt(event.event_id, "rejected", reason)
-    strange = impression.strangers(event.clicks or event.grades or ())
-    if strange:
-        reason = f"not shown in this impression: {', '.join(strange[:5])}; report shown items only"
-        return Receipt(event.event_id, "rejected", reason)
-    bad = [f"{item!r}: {grade}" for item, grade in (event.grades or {}).items() if not 0 <= grade < float("inf")]
-    if bad:
-        return Receipt(event.event_id, "rejected", f"grades must be finite numbers of at least 0, not {bad[0]}")
-    if impression.epoch != ranker.epoch:
-        return Receipt(event.event_id, "late", "the ranker was reset since the list was shown; kept, not learned")
-    if not impression.open:
-        return Receipt(event.event_id, "late", "the impression is closed (final event or window); kept, not learned")
-    return Receipt(event.event_id, "accepted")
-
-
-def _rankers(connection: Connection, names: Iterable[str], kinds: dict[str, str]) -> dict[str, _Ranker]:
+def _rankers(connection: Connection, names: Iterable[str], kinds: dict[str, str]) -> dict[str, JoinedRanker]:
     wanted = sorted(names)
     if not wanted:
         return {}
@@ -285,15 +209,15 @@ def _rankers(connection: Connection, names: Iterable[str], kinds: dict[str, str]
     found = {}
     for name, epoch, learning, text in connection.rows(sql, *wanted):
         spec = msgspec.json.decode(text, type=Spec)
-        found[name] = _Ranker(int(epoch), bool(learning), spec, kinds.get(spec.learner, "clicks"))
+        found[name] = JoinedRanker(int(epoch), bool(learning), spec, kinds.get(spec.learner, "clicks"))
     return found
 
 
 def _close(
-    connection: Connection, ending: Sequence[tuple[_Open, str]], rankers: dict[str, _Ranker], now: float
+    connection: Connection, ending: Sequence[tuple[OpenImpression, str]], rankers: dict[str, JoinedRanker], now: float
 ) -> list[Closing]:
     """Give closed impressions their outcomes, with consecutive numbers in each ranker's sequence."""
-    by_ranker: dict[str, list[tuple[_Open, str]]] = defaultdict(list)
+    by_ranker: dict[str, list[tuple[OpenImpression, str]]] = defaultdict(list)
     for one, kind in ending:
         by_ranker[one.ranker].append((one, kind))
     outcomes, closed, closings = [], [], []
@@ -302,15 +226,16 @@ def _close(
         sql = "UPDATE heads SET next_seq = next_seq + ? WHERE ranker = ? RETURNING next_seq"
         ((after,),) = connection.rows(sql, len(group), name)
         for seq, (one, kind) in enumerate(group, after - len(group)):
-            values = one.values()
+            values = one.values(ranker.kind)
             told = one.seen is not None or ranker.kind == "clicks"  # no grades at all say nothing, unlike no clicks
+            told = told and not one.unseen
             learn = int(told and one.learn and ranker.learning and one.epoch == ranker.epoch)
-            outcomes.append((name, seq, one.id, kind, learn, _encode(values), now))
-            closed.append((None if one.seen is None else _encode(one.seen), seq, one.id))
+            outcomes.append((name, seq, one.id, kind, learn, _encode(values), one.viewed, now))
+            closed.append((None if one.seen is None else _encode(one.seen), one.viewed, seq, one.id))
             closings.append(Closing(name, kind, values, len(one.slots)))
     if outcomes:
-        connection.insert("outcomes", "ranker, seq, impression_id, kind, learn, feedback, created", outcomes)
-        connection.many("UPDATE impressions SET seen = ?, open = 0, seq = ? WHERE id = ?", closed)
+        connection.insert("outcomes", "ranker, seq, impression_id, kind, learn, feedback, viewed, created", outcomes)
+        connection.many("UPDATE impressions SET seen = ?, viewed = ?, open = 0, seq = ? WHERE id = ?", closed)
     return closings
 
 
@@ -320,7 +245,7 @@ def _close(
 def outcomes_from(connection: Connection, ranker: str, seq: int, limit: int = 256) -> list[Outcome]:
     """The next outcomes of a ranker, in order, with the impressions they are about."""
     rows = connection.rows(
-        "SELECT o.seq, o.learn, i.epoch, i.body, o.feedback, i.person FROM outcomes o "
+        "SELECT o.seq, o.learn, i.epoch, i.body, o.feedback, i.person, o.viewed FROM outcomes o "
         "LEFT JOIN impressions i ON i.id = o.impression_id "
         f"WHERE o.ranker = ? AND o.seq >= ? ORDER BY o.seq LIMIT {limit}",
         ranker,
@@ -334,8 +259,9 @@ def outcomes_from(connection: Connection, ranker: str, seq: int, limit: int = 25
             None if body is None else bytes(body),
             msgspec.json.decode(values),
             person,
+            None if viewed is None else int(viewed),
         )
-        for seq, learn, epoch, body, values, person in rows
+        for seq, learn, epoch, body, values, person, viewed in rows
     ]
 
 

@@ -233,6 +233,10 @@ MIGRATIONS: list[list[str]] = [
         )""",
         "CREATE INDEX catalogue_rows_seq ON catalogue_rows (part, seq)",
     ],
+    [  # how far down lists were seen
+        "ALTER TABLE impressions ADD COLUMN viewed {int}",  # positions; null: not reported
+        "ALTER TABLE outcomes ADD COLUMN viewed {int}",
+    ],
     [  # counters of declared features: what a list leaves for them, how far they are, who is to be forgotten
         "ALTER TABLE impressions ADD COLUMN notes {bytes}",  # codec.dumps of Program.notes; null: nothing is counted
         """CREATE TABLE counters (

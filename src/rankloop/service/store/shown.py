@@ -20,20 +20,21 @@ class Seen(NamedTuple):
     open: bool
     kind: str | None  # of its outcome
     learn: bool
+    viewed: int | None  # positions that came into view; None: not reported
 
 
 def newest(connection: Connection, ranker: str, limit: int) -> list[Seen]:
     """The latest lists of a ranker, the newest first."""
     rows = connection.rows(
-        "SELECT i.id, i.created, i.body, i.answer, i.seen, i.open, o.kind, COALESCE(o.learn, i.learn) "
+        "SELECT i.id, i.created, i.body, i.answer, i.seen, i.open, o.kind, COALESCE(o.learn, i.learn), i.viewed "
         "FROM impressions i LEFT JOIN outcomes o ON o.ranker = i.ranker AND o.seq = i.seq "
         "WHERE i.ranker = ? AND i.erase = 0 ORDER BY i.created DESC, i.id DESC LIMIT ?",
         ranker,
         limit,
     )
     return [
-        Seen(i, at, bytes(body), bytes(answer), seen and msgspec.json.decode(seen), bool(opened), kind, bool(learn))
-        for i, at, body, answer, seen, opened, kind, learn in rows
+        Seen(i, at, bytes(body), bytes(answer), seen and msgspec.json.decode(seen), bool(opened), kind, bool(learn), to)
+        for i, at, body, answer, seen, opened, kind, learn, to in rows
     ]
 
 

@@ -7,8 +7,24 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from rankloop.service.wire.basics import Exposure, ItemId, Text, Word
+from rankloop.service.wire.rules import Excluded, Groups, Pinned, Quota
 
 EventStatus = Literal["accepted", "duplicate", "late", "orphan", "rejected"]
+Rewards = Annotated[
+    dict[str, float] | None,
+    Meta(
+        description="id: what the user did with it is worth, 0 to 1, as in click .3, purchase 1; several are joined as "
+        "the ranker's `reward_aggregation` says",
+        extra_json_schema={"examples": [{"red-shoe": 1.0}]},
+    ),
+]
+SeenDepth = Annotated[
+    Annotated[int, Meta(ge=0, le=1000)] | None,
+    Meta(description="so many positions from the top came into view; 0: the list was never seen"),
+]
+Viewed = Annotated[
+    list[ItemId] | None, Meta(description="ids that came into view: the list was seen down to the lowest of them")
+]
 
 
 class Candidate(Struct, forbid_unknown_fields=True, gc=False):
@@ -44,6 +60,10 @@ class RankHead(Struct, forbid_unknown_fields=True, kw_only=True):
     token: Annotated[
         bool, Meta(description="true: the answer has a token with which a browser may report clicks without a key")
     ] = False
+    pinned: Pinned = {}
+    excluded: Excluded = []
+    quotas: Annotated[list[Quota], Meta(description="beside those of the ranker's spec")] = []
+    groups: Groups = {}
 
 
 class RankRequest(RankHead):
@@ -109,10 +129,13 @@ class RankAnswer(Struct):
         str | UnsetType | None,
         Meta(description="if asked for: for `POST /v1/beacon`, until the window ends; null without an impression_id"),
     ] = UNSET
+    relaxed: Annotated[
+        list[str] | UnsetType, Meta(description="fields of quotas that could not be kept: there were too few others")
+    ] = UNSET
 
 
 class FeedbackEvent(Struct, forbid_unknown_fields=True):
-    """What a user did with an impression; several events of one impression are joined."""
+    """What a user did with an impression, or saw of it; several events of one impression are joined."""
 
     event_id: Annotated[str, Meta(min_length=1, max_length=512, description="yours; sent twice it counts once")]
     impression_id: Annotated[str, Meta(min_length=1, max_length=64)]
@@ -123,9 +146,12 @@ class FeedbackEvent(Struct, forbid_unknown_fields=True):
     final: Annotated[
         bool, Meta(description="true: nothing more will come, learn now; false: wait for the window to close")
     ] = False
+    rewards: Rewards = None
+    seen: SeenDepth = None
+    viewed: Viewed = None
 
 
-class Beacon(Struct, forbid_unknown_fields=True):
+class Beacon(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What a user did with the list of a token, as a browser reports it. Several of one list are joined."""
 
     token: Annotated[str, Meta(min_length=1, max_length=512, description="as it came with the list")]
@@ -136,6 +162,9 @@ class Beacon(Struct, forbid_unknown_fields=True):
     final: Annotated[
         bool, Meta(description="true: nothing more will come, learn now; false: wait for the window to close")
     ] = False
+    rewards: Rewards = None
+    seen: SeenDepth = None
+    viewed: Viewed = None
 
 
 class Receipt(Struct, omit_defaults=True):

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field, structs
 
 from rankloop.service.wire.basics import NAME, Alpha, Exposure, Share, Text
 from rankloop.service.wire.experiments import Evidence
+from rankloop.service.wire.rules import Excluded, Pinned, Quota
 
 Normalisation = Literal["query-minmax", "none"]
 
@@ -74,11 +75,21 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     ] = 1800.0
     silence: Annotated[
         Literal["no-click", "ignore"],
-        Meta(description="what it means when the window closes and nothing was reported"),
+        Meta(description="what it means when the window closes and nothing was reported, no view either"),
     ] = "no-click"
+    click_reward: Annotated[
+        float, Meta(gt=0, le=1, description="what a click is worth beside rewards that say it themselves")
+    ] = 1.0
+    reward_aggregation: Annotated[
+        Literal["max", "sum", "earliest"],
+        Meta(description="what several rewards of one item come to: the highest; their sum, at most 1; the first"),
+    ] = "max"
     timeout_ms: Annotated[
         float, Meta(ge=1, le=60_000, description="a learner slower than this gives your order with fallback=true")
     ] = 100.0
+    pinned: Pinned = {}
+    excluded: Excluded = []
+    quotas: Annotated[list[Quota], Meta(description="that every list keeps")] = []
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     guardrail: Annotated[
         Guardrail | None,

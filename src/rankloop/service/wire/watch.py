@@ -56,7 +56,10 @@ class ShownItem(Struct):
     position: int
     base: Annotated[int, Meta(description="its position in your order")]
     best: Annotated[int | None, Meta(description="its place among these by what the learner believes; null: unknown")]
-    value: Annotated[float | None, Meta(description="1 if clicked, or its grade; null while nothing was reported")]
+    value: Annotated[
+        float | None,
+        Meta(description="what a click was worth, 1 or a reward, or its grade; null while nothing was reported"),
+    ]
 
 
 class Doubt(Struct):
@@ -86,6 +89,7 @@ class ShownList(Struct):
         Meta(description="open: still waits for feedback; logged: shown before rankloop was there"),
     ]
     learned: Annotated[bool, Meta(description="whether the learner takes it in: not while paused, not a fallback")]
+    seen: Annotated[int | None, Meta(description="positions that came into view; null: not reported")] = None
 
 
 class Weight(Struct):

@@ -7,7 +7,16 @@ from typing import Any
 from rankloop.service.http.routes import catalogues, experiments, watch
 from rankloop.service.http.routes.audit import list_changes
 from rankloop.service.http.routes.calls import beacon, feedback, rank
-from rankloop.service.http.routes.process import docs, get_service, healthz, metrics, openapi, readyz, status_page
+from rankloop.service.http.routes.process import (
+    beacon_script,
+    docs,
+    get_service,
+    healthz,
+    metrics,
+    openapi,
+    readyz,
+    status_page,
+)
 from rankloop.service.http.routes.rankers import (
     delete_ranker,
     erase_user,
@@ -24,3 +33,4 @@ ROUTES += [put_ranker, patch_ranker, list_rankers, get_ranker, delete_ranker]
 ROUTES += [list_versions, keep_version, get_lineage]
 ROUTES += [*watch.ROUTES, *experiments.ROUTES, *catalogues.ROUTES]
 ROUTES += [*ACTIONS, warm, erase_user, list_changes, get_service, healthz, readyz, metrics, openapi, docs, status_page]
+ROUTES += [beacon_script]

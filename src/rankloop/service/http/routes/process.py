@@ -15,7 +15,7 @@ from rankloop.service.errors import NotAllowed, NotAuthenticated
 from rankloop.service.http.errors import failure, problem
 from rankloop.service.http.routes._shared import needs, problems
 from rankloop.service.operations import views
-from rankloop.service.pages import status
+from rankloop.service.pages import beacon, status
 from rankloop.service.pages.api_docs import CONTENT_SECURITY_POLICY
 from rankloop.service.store import admin
 from rankloop.service.telemetry.metrics import exposition
@@ -104,6 +104,19 @@ def status_page() -> Response[str]:
     """The status page."""
     headers = {"Content-Security-Policy": status.CONTENT_SECURITY_POLICY, "Cache-Control": "no-cache"}
     return Response(status.PAGE, headers=headers, media_type=MediaType.HTML)
+
+
+@get(beacon.PATH, include_in_schema=False, sync_to_thread=False)
+def beacon_script(request: Request[Any, Any, Any]) -> Response[str]:
+    """The script with which pages report clicks and views: for everyone's pages, and to be kept for an hour."""
+    headers = {
+        "ETag": beacon.ETAG,
+        "Cache-Control": "public, max-age=3600",
+        "Cross-Origin-Resource-Policy": "cross-origin",
+    }
+    if request.headers.get("if-none-match") == beacon.ETAG:
+        return Response("", headers=headers, status_code=304)
+    return Response(beacon.SCRIPT, headers=headers, media_type="text/javascript")
 
 
 @get("/docs", include_in_schema=False, sync_to_thread=False, media_type=MediaType.HTML)
