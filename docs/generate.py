@@ -21,6 +21,8 @@ COMMANDS = (
     "audit",
     "compile",
     "warm",
+    "import metarank",
+    "import personalizer",
     "load",
     "replay",
     "inspect",

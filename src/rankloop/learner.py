@@ -178,7 +178,7 @@ def _refuse_rows(rows: object) -> None:
     if type(rows) is SparseRows:
         raise InvalidInput(
             f"the rows are sparse, {rows.shape[0]} x {rows.width}, and this learner takes tables only; choose "
-            "pairrank or hybrid with confidence='diagonal', or give rows.dense() where that is small"
+            "pairrank or hybrid with confidence='diagonal', or squarecb, or give rows.dense() where that is small"
         )
 
 

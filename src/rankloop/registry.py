@@ -65,6 +65,7 @@ LEARNERS: dict[str, Entry] = {
     "cascade-ucb1": _own("bandits", "cascade_ucb1:CascadeUCB1", "its simpler relative, to compare with"),
     "toprank": _own("bandits", "toprank:TopRank", "shuffles what is not known to differ"),
     "batchrank": _own("bandits", "batchrank:BatchRank", "parts batches in stages; slow, to compare"),
+    "squarecb": _own("bandits", "squarecb:SquareCB", "a contextual bandit: one item, its reward, any features"),
     "rtopk": _own("grades", "rtopk:RTopK", "learns from the grades of the first results only"),
     "rtopk-items": _own("grades", "rtopk_items:RTopKItems", "the same for items without features"),
     "listnet-full": _own("grades", "listnet_full:ListNetFull", "learns from all grades: a mark"),

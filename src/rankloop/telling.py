@@ -80,6 +80,14 @@ class KnowsPropensity(Protocol):
 
 
 @runtime_checkable
+class TellsChances(Protocol):
+    """Optional: a learner that can say how likely each candidate is to stand first, all at once."""
+
+    def chances(self, candidates: Candidates) -> Array:
+        """(n,) probabilities, exact, that add up to 1: of what `rank` would show now. Changes nothing."""
+
+
+@runtime_checkable
 class Grows(Protocol):
     """Optional: a learner whose state grows with the events it has seen says so, or the contract does not let it."""
 

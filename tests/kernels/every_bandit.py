@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.kernels import bandits, batchrank, bubblerank, cascade, confidence, queries, toprank
+from rankloop.kernels import bandits, batchrank, bubblerank, cascade, confidence, gap_weighting, queries, toprank
 from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickChances
 from rankloop.types import Array
 from tests.kernels.inputs import frozen, positions
@@ -18,7 +18,7 @@ ONE, TABLE = np.ones(1), np.ones((1, 1))
 def results() -> Results:
     """Each kernel's output, flat; what it changes in place counts as output."""
     rng = np.random.default_rng(34)
-    return {**_confidence(), **_table(), **_bubblerank(), **_blocks(rng), **_loops(rng)}
+    return {**_confidence(), **_table(), **_bubblerank(), **_blocks(rng), **_loops(rng), **_gap_weighting()}
 
 
 def _call(kernel: Any, *arguments: Any) -> Any:
@@ -33,6 +33,25 @@ def _confidence() -> Results:
         "rise": [cascade.rise(9, wins, 0.9) for wins in (0, 4, 9)],
         "parted": [cascade.parted(positions([1, 0]), frozen([0.5, 0.6]), ONE, ONE, budget) for budget in (1.05, 1.5)],
         "kl_lower": [confidence.kl_lower(*case) for case in cases],
+    }
+
+
+def _gap_weighting() -> Results:
+    scores, left = frozen([0.5, 0.2, 0.5, -0.1]), frozen([True, True, False, True], np.bool_)
+    order, chance = gap_weighting.drawn_order(scores, frozen([0.9, 0.1]), 3.0, 1.0)
+    theta, variance, level = np.array([0.1, -0.2]), np.array([0.5, 0.4]), np.array([0.0, 0.3])
+    rows = frozen([[1.0, 0.5], [0.0, 1.0]])
+    gap_weighting.regress(theta, variance, level, rows, frozen([1.0, 0.0]), 0.25)
+    again = theta.copy(), variance.copy(), level.copy()
+    table = positions([0, 2, 3]), positions([0, 1, 1]), frozen([1.0, 0.5, 1.0])
+    gap_weighting.regress_sparse(*again, *table, frozen([0.0, 1.0]), 0.25)
+    return {
+        "regress_sparse": np.concatenate(again).tolist(),
+        "chances": gap_weighting.chances(scores, left, 3.0, 1.0).tolist(),
+        "drawn_order": order.tolist(),
+        "drawn_order, chance": [chance],
+        "order_log_probability": [gap_weighting.order_log_probability(scores, positions(order), 3.0, 1.0)],
+        "regress": [*theta.tolist(), *variance.tolist(), *level.tolist()],
     }
 
 

@@ -22,6 +22,7 @@ def test_every_setting_goes_through_the_environment_and_back() -> None:
     """That is how worker processes learn of them."""
     other: dict[str, Any] = {"store": "x.db", "host": "::1", "keys": f"{TOKEN}:rank+admin", "learn": False}
     other |= {"hosts": "box", "origins": "http://box", "learn_in": "thread", "durability": "everything"}
+    other |= {"adapters": "ubi"}
     other |= {"log_format": "json", "webhook": "http://box/hook", "webhook_secret": "between us"}
     for entry in fields(Settings):
         if entry.name not in other:
@@ -86,6 +87,12 @@ def test_a_variable_that_cannot_be_read_is_named(name: str, text: str) -> None:
 def test_a_value_that_breaks_a_rule_is_named(setting: str, value: Any) -> None:
     with pytest.raises(InvalidParameter, match=f"setting {setting} is {value}"):
         Settings(**{setting: value})
+
+
+def test_an_adapter_that_nobody_knows_is_named() -> None:
+    assert Settings(adapters="").adapters == ""
+    with pytest.raises(InvalidParameter, match="adapters has 'solr'; give some of metarank, personalizer, ubi"):
+        Settings(adapters="ubi, solr")
 
 
 def test_keys_are_read() -> None:

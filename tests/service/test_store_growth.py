@@ -18,7 +18,18 @@ import pytest
 
 from rankloop import codec
 from rankloop.learner import show
-from rankloop.service.store import NewEvent, NewImpression, admin, forgetting, log, open_database, schema, shown, trials
+from rankloop.service.store import (
+    NewEvent,
+    NewImpression,
+    admin,
+    forgetting,
+    log,
+    open_database,
+    requests,
+    schema,
+    shown,
+    trials,
+)
 from rankloop.service.store.database import Connection
 from rankloop.service.store.sqlite import SQLiteConnection
 from rankloop.service.wire.calls import FeedbackEvent
@@ -121,6 +132,9 @@ WORK: dict[str, Callable[[Filled], Any]] = {
     "outcomes to learn": lambda s: log.outcomes_from(s.connection, "shop", s.heads["shop"] - 10),
     "lists of an experiment": lambda s: trials.seen_from(
         s.connection, "shop", 1, s.heads["shop"] - 10, s.heads["shop"], 100
+    ),
+    "lists by the names of requests": lambda s: requests.shown(
+        s.connection, RANKERS, [s.open[-1].request_id or "", s.open[0].id, "nobody"]
     ),
     "lists on the page": lambda s: shown.newest(s.connection, "shop", 20),
     "bodies to explain": lambda s: shown.newest_bodies(s.connection, "shop", 1, s.now - 50, 8),

@@ -30,6 +30,7 @@ def build() -> App:
         data,
         demo,
         doctor,
+        import_,
         inspect,
         interleave,
         kernels,
@@ -57,7 +58,7 @@ def build() -> App:
         ),
     )
     for module in (
-        *(demo, service, doctor, keys, audit, kernels, catalogue, warm, load, replay, inspect),
+        *(demo, service, doctor, keys, audit, kernels, catalogue, warm, import_, load, replay, inspect),
         *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)

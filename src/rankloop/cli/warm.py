@@ -26,7 +26,9 @@ def warm(
     features: str | None = None,
     normalisation: Literal["query-minmax", "none"] = "query-minmax",
     seed: int = 0,
-    format: Literal["jsonl", "tsv", "parquet"] | None = None,  # noqa: A002
+    format: Literal["jsonl", "tsv", "parquet", "ltrlog", "solr", "ubi"] | None = None,  # noqa: A002
+    clicks: list[Path] | None = None,
+    actions: str = "click",
     ids: Literal["text", "integer"] = "text",
     strict: bool = False,
     json: bool = False,
@@ -38,9 +40,11 @@ def warm(
     for `rankloop.load`.
 
     Broken off (Ctrl-C, kill), the same command goes on where it was; no list is learned twice. Malformed lists are
-    named and left out. docs/warm.md has the formats: JSON lines, TSV, Parquet.
+    named and left out. docs/warm.md has the formats: JSON lines, TSV, Parquet, and logs of search engines.
 
     Example: rankloop warm shop monday.jsonl tuesday.jsonl.gz
+
+    Example: rankloop warm shop responses.jsonl --format ltrlog --clicks events.jsonl
 
     Example: rankloop warm --learner "pairrank?start=base" --out warm.rankloop log.tsv
 
@@ -61,7 +65,12 @@ def warm(
     seed
         With --learner: of the random numbers of learning. A ranker has its own.
     format
-        Of the files; by their names if not given.
+        Of the files; by their names if not given. ltrlog: answers of Elasticsearch or OpenSearch with logged features;
+        solr: the same of Solr; ubi: queries of User Behavior Insights.
+    clicks
+        ltrlog, solr, ubi: files of UBI events that tell what was clicked, if the answers do not.
+    actions
+        What UBI's actions are worth, from 0 to 1: `click=0.3,purchase=1`.
     ids
         TSV: whether item ids are text or integers, as your requests have them.
     strict
@@ -70,6 +79,7 @@ def warm(
         Print JSON instead of a line.
     """
     from rankloop.logged import Reading
+    from rankloop.logged.engines import worth_of
 
     if (learner is None) != (out is None):
         raise InvalidParameter("--learner and --out belong together: what to teach, and where to save it")
@@ -83,7 +93,15 @@ def warm(
             _out.people.print(text, highlight=False, soft_wrap=True, markup=False)
 
     logs = words if learner is not None else words[1:]
-    reading = Reading(logs, format, whole_ids=ids == "integer", strict=strict, on_bad=tell)
+    reading = Reading(
+        logs,
+        format,
+        whole_ids=ids == "integer",
+        strict=strict,
+        on_bad=tell,
+        clicks=clicks or (),
+        actions=worth_of(actions),
+    )
     _out.say_when_compiling()
     with _out.progress_bars() as bars:
         task = bars.add_task("reading", total=reading.total)

@@ -1,4 +1,4 @@
-"""Files of logged lists, read one list at a time: JSON lines, TSV (both plain or gzip) and Parquet.
+"""Files of logged lists, read one list at a time: JSON lines, TSV (both plain or gzip), Parquet, logs of engines.
 
 Every list gets a key: what stands in it, how many lists stand before it in its file, and what the first of those is. By
 it a file that was read before is known again, whatever its name is now; one that has grown is known up to where it has,
@@ -11,16 +11,17 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankloop.errors import DataError, InvalidInput, InvalidParameter, MissingExtra
+from rankloop.logged import engines
 from rankloop.logged.lists import LoggedList, from_rows, parse_line
 
-FORMATS = ("jsonl", "tsv", "parquet")
+FORMATS = ("jsonl", "tsv", "parquet", "ltrlog", "solr", "ubi")
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv", ".parquet": "parquet"}
 NEEDED = ("list", "query", "position", "item", "click")
 OPTIONAL = ("propensity", "log_propensity", "time", "user")  # all other columns are features
@@ -65,6 +66,11 @@ class Reading:
         The first malformed list is an error; else it is left out, told to `on_bad` and counted in `bad`.
     on_bad
         Called with `file:line: what is wrong`.
+    clicks
+        ltrlog, solr: files of UBI events, which tell what was clicked. Of ubi the logs themselves are looked through,
+        too.
+    actions
+        What actions of UBI events are worth, 0 to 1.
     """
 
     def __init__(
@@ -75,6 +81,8 @@ class Reading:
         whole_ids: bool = False,
         strict: bool = False,
         on_bad: Callable[[str], None] | None = None,
+        clicks: Sequence[str | os.PathLike[str]] = (),
+        actions: Mapping[str, float] = engines.CLICK,
     ) -> None:
         if not paths:
             raise InvalidParameter("no log is given; name at least one file")
@@ -84,6 +92,8 @@ class Reading:
         self.whole_ids, self.strict, self.on_bad = whole_ids, strict, on_bad
         self.bad = 0
         self.total = sum(path.stat().st_size for path, _ in self.files)  # bytes; a file that is not there is told now
+        told = [*map(Path, clicks), *(path for path, kind in self.files if kind == "ubi")]
+        self.clicks = engines.ubi_clicks(told, actions)
         self._before = 0
         self._position: Callable[[], int] = lambda: 0
 
@@ -120,7 +130,11 @@ class Reading:
             packed = file.peek(2)[:2] == b"\x1f\x8b"
             lines: Any = gzip.GzipFile(fileobj=file) if packed else file
             try:
-                yield from _json_lines(path, lines) if kind == "jsonl" else self._tsv(path, lines)
+                if kind == "tsv":
+                    yield from self._tsv(path, lines)
+                else:
+                    parse = parse_line if kind == "jsonl" else engines.parser(kind, self.clicks)
+                    yield from _json_lines(path, lines, parse, kind == "ubi")
             except (gzip.BadGzipFile, EOFError, zlib.error) as error:
                 raise DataError(f"{path}: the gzip file is damaged or cut off ({error})") from None
 
@@ -198,12 +212,15 @@ def _lines(path: Path, file: Any) -> Iterator[bytes]:
         yield line
 
 
-def _json_lines(path: Path, file: io.BufferedIOBase) -> Iterator[Raw]:
+def _json_lines(
+    path: Path, file: io.BufferedIOBase, parse: Callable[[bytes], LoggedList], mixed: bool
+) -> Iterator[Raw]:
+    """A list a line; of a `mixed` file, events between them are passed over."""
     keys = _Keys()
     for number, line in enumerate(_lines(path, file), 1):
-        if line.strip():
+        if line.strip() and not (mixed and engines.is_event(line)):
             key = keys.next(line.strip())  # the last line is the same when others follow it
-            yield Raw(f"{path}:{number}", key, lambda line=line: parse_line(line))  # type: ignore[misc]
+            yield Raw(f"{path}:{number}", key, lambda line=line: parse(line))  # type: ignore[misc]
 
 
 def _groups(rows: Iterator[tuple[int, Any, Any]]) -> Iterator[list[tuple[int, Any]]]:

@@ -42,6 +42,11 @@ def parse_line(line: bytes) -> LoggedList:
         raise InvalidInput(f"not JSON ({error})") from None
     if not isinstance(found, dict):
         raise InvalidInput(f"a line is an object with {', '.join(FIELDS[:4])}, not {type(found).__name__}")
+    return parse_found(found)
+
+
+def parse_found(found: Mapping[str, Any]) -> LoggedList:
+    """The list that such an object is."""
     _require_known(found, FIELDS, "field")
     for name in ("items", "clicks"):
         if not isinstance(found.get(name), list):

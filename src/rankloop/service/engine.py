@@ -27,6 +27,7 @@ from rankloop.service.live_rankers import LiveRankers
 from rankloop.service.process import Process
 from rankloop.service.ranking import features, rules
 from rankloop.service.ranking.exposure import Mix
+from rankloop.service.ranking.features import RankCall
 from rankloop.service.ranking.in_flight import HANGING
 from rankloop.service.ranking.live_ranker import BLOCK, Answered, LiveRanker, PendingRanking
 from rankloop.service.ranking.model import Ranked
@@ -217,6 +218,12 @@ class Engine(Process):
         if len(call.ids) > self.settings.max_candidates:
             limit = self.settings.max_candidates
             raise OverLimit(f"{len(call.ids)} candidates; the limit max_candidates is {limit}: send the best of them")
+        answer = await self.answer(live, call, explain, start)
+        # The token is no part of what is stored: it ends, and the secret that it is signed with may be replaced.
+        return self.keys.tokens.added(answer, live.row.spec.window_seconds) if call.token else answer
+
+    async def answer(self, live: LiveRanker, call: RankCall, explain: bool, start: float) -> bytes:
+        """The answer to a request that has been read, in whatever words it came; `start` is when it did."""
         frame = None
         if live.ruled or call.wishes is not None:
             call, frame = rules.framed(call, live.row.spec, live.schema)
@@ -224,10 +231,7 @@ class Engine(Process):
         number = live.numbers.take()
         if number is None or live.numbers.low:
             number = await self._reserved(live, number)
-        pending = PendingRanking(live, call, candidates, number, self.clock, frame)
-        answer = await self._stored(pending, explain, start)
-        # The token is no part of what is stored: it ends, and the secret that it is signed with may be replaced.
-        return self.keys.tokens.added(answer, live.row.spec.window_seconds) if call.token else answer
+        return await self._stored(PendingRanking(live, call, candidates, number, self.clock, frame), explain, start)
 
     async def _stored(self, pending: PendingRanking, explain: bool, start: float) -> bytes:
         """A list that is in the store, or the caller's own order if it cannot be put there."""
@@ -249,12 +253,12 @@ class Engine(Process):
                 )
             return stored.answer
         seconds = time.perf_counter() - start
-        live.answered.append(Answered(pending.row.spec.exposure, pending.k, ranked.choice.explored, reason, seconds))
+        live.answered.append(Answered(pending.spec.exposure, pending.k, ranked.choice.explored, reason, seconds))
         return stored.answer
 
     async def _ranked(self, pending: PendingRanking, names: list[str] | None) -> tuple[Ranked, Mix | None, str | None]:
         """A list, what it was mixed with, and why it is the caller's own order, if it is."""
-        live, spec, number = pending.live, pending.row.spec, pending.number
+        live, spec, number = pending.live, pending.spec, pending.number
         served = live.serving
         assert number is not None
         reason = "damaged" if served is None else None if live.warm else "warming-up"
@@ -264,7 +268,7 @@ class Engine(Process):
             reason = "pinned"
         if served is None or reason is not None:
             return pending.base(), None, reason
-        trials = self.rankers.trials.get(live.row.name)
+        trials = None if pending.call.as_shown else self.rankers.trials.get(live.row.name)
         drawn = None if trials is None else trials.draw(number, pending.k, pending.row)
 
         def work(asked: AbstractContextManager[None]) -> tuple[Ranked, Mix | None]:
@@ -272,6 +276,8 @@ class Engine(Process):
             with asked:
                 began = time.perf_counter()
                 ranked = served.rank(pending.candidates, pending.k, number, spec, names, mix, pending.frame)
+                if pending.call.chances:
+                    ranked = ranked._replace(chances=served.chances(pending.candidates, spec))
                 live.took(time.perf_counter() - began)
             return ranked, mix
 
@@ -316,7 +322,7 @@ class Engine(Process):
 
     def _unstored(self, live: LiveRanker, pending: PendingRanking) -> bytes:
         """The base order, for showing only: the store is down, so there is no impression to report on."""
-        live.answered.append(Answered(pending.row.spec.exposure, pending.k, 0, "store", None))
+        live.answered.append(Answered(pending.spec.exposure, pending.k, 0, "store", None))
         return pending.unstored()
 
     def count_answered(self) -> None:

@@ -45,6 +45,12 @@ class UnknownRanker(Told, UnknownName):
     plain = "there is no ranker of that name"
 
 
+class UnknownEvent(Told, RankloopError):
+    """No list was made for the request that another system's event names."""
+
+    word, status = "unknown", 404
+
+
 class UnknownVersion(UnknownRanker):
     """The ranker has no version of that number."""
 

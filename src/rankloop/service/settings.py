@@ -16,6 +16,7 @@ SCOPES = ("rank", "feedback", "read", "admin")
 DURABILITIES = ("feedback", "everything")
 PREFIX = "RANKLOOP_"
 LOG_FORMATS = ("plain", "json")
+ADAPTERS = ("metarank", "personalizer", "ubi")
 
 
 def _setting(default: Any, text: str) -> Any:
@@ -33,6 +34,7 @@ class Settings:
     keys: str = _setting("", "API keys, comma separated: token:scope+scope (scopes: rank, feedback, read, admin)")
     hosts: str = _setting("", "without keys: further names, comma separated, that requests may be for")
     origins: str = _setting("", "further origins, comma separated, whose pages may call from a browser")
+    adapters: str = _setting(",".join(ADAPTERS), "other systems, comma separated, at whose paths requests are taken")
     learn: bool = _setting(True, "whether this machine's processes may hold leases and learn")
     max_body_bytes: int = _setting(8 * 2**20, "largest request body")
     max_header_bytes: int = _setting(32 * 2**10, "largest head of a request, all its headers together")
@@ -96,6 +98,9 @@ class Settings:
                 raise InvalidParameter(f"setting {name} is {getattr(self, name)}; it must be above 0")
         if self.durability not in DURABILITIES:
             raise InvalidParameter(f"setting durability is {self.durability!r}; give {' or '.join(DURABILITIES)}")
+        strange = sorted(listed(self.adapters).difference(ADAPTERS))
+        if strange:
+            raise InvalidParameter(f"setting adapters has {strange[0]!r}; give some of {', '.join(ADAPTERS)}, or none")
         if self.port > 65535:
             raise InvalidParameter(f"setting port is {self.port}; ports end at 65535")
         if self.learn_in not in ("process", "thread"):

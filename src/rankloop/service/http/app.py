@@ -19,11 +19,11 @@ from rankloop.service.http.doors import Doors
 from rankloop.service.http.errors import HANDLERS
 from rankloop.service.http.fast_path import FastPath
 from rankloop.service.http.openapi import document
-from rankloop.service.http.routes import ROUTES
+from rankloop.service.http.routes import FOREIGN, ROUTES
 from rankloop.service.http.stopping import noticed
 from rankloop.service.operations.views import Recent
 from rankloop.service.pages import api_docs
-from rankloop.service.settings import Settings, from_environment
+from rankloop.service.settings import Settings, from_environment, listed
 
 
 class CountRequests:
@@ -80,7 +80,7 @@ def create_app(
             await asyncio.to_thread(running.stop)
 
     return Litestar(
-        ROUTES,
+        [*ROUTES, *(route for name in sorted(listed(settings.adapters)) for route in FOREIGN[name])],
         lifespan=[life],
         state=State({"engine": running, "recent": Recent(), "beacons": Beacons(running)}),
         middleware=[CountRequests],

@@ -44,6 +44,9 @@ class RankCall(NamedTuple):
     fields: Mapping[str, Any] = {}
     view: View | None = None  # what declared features were computed from, of all that were sent
     wishes: RankHead | None = None  # where the request has rules of its own: pins, exclusions, quotas
+    chances: bool = False  # whether it is to say how likely each candidate was to stand first
+    as_shown: bool = False  # whether the list stands as it is, since it was shown already
+    deferred: bool = False  # whether the list may never be shown: nothing is learned from it until an event says so
 
     def only(self, some: Array, k: int | None) -> RankCall:
         """The same of the candidates `some` (m,), in their order, for a list of k."""

@@ -147,12 +147,21 @@ class PendingRanking:
         self.live, self.row, self.call, self.candidates = live, live.row, call, candidates
         self.k = min(call.k or live.row.spec.k, candidates.n)
         self.number, self.clock = number, clock
+        self.spec = live.row.spec
+        if call.as_shown:
+            self.spec = msgspec.structs.replace(self.spec, exposure="shadow")
 
     def base(self) -> Ranked:
         """The caller's own order."""
         choice, serving = self._base(), self.live.serving
         body = codec.dump_impression(choice.impression)
-        return Ranked(choice, body, None, None, 0 if serving is None else serving.learned)
+        return Ranked(choice, body, None, None, 0 if serving is None else serving.learned, self._certain())
+
+    def _certain(self) -> dict[str, float | None] | None:
+        """The chances in the caller's own order, if they are wanted."""
+        if not self.call.chances:
+            return None
+        return {str(item): float(i == 0) for i, item in enumerate(self.candidates.items.tolist())}
 
     def _base(self) -> Choice:
         if self.frame is None:
@@ -172,6 +181,8 @@ class PendingRanking:
             shares = frame.merged(shares, UNSET) if shares else shares
             items = frame.merged(items)
         answer = _answer(self, made, items, scores, ranked.learned, mix, reason)
+        if ranked.chances is not None:
+            answer.chances = dict.fromkeys(ranked.chances) if mix else ranked.chances
         for item, share in zip(answer.items, shares, strict=False):
             item.features = share
         if choice.relaxed:
@@ -193,6 +204,7 @@ class PendingRanking:
             shown=msgspec.json.encode(items),
             experiment=None if mix is None else mix.experiment,
             credit=None if credit is None else msgspec.json.encode(credit.tolist()),
+            viewed=0 if call.deferred else None,
             notes=self.live.schema.notes(call, items, choice.impression.memo),
         )
 
@@ -204,7 +216,9 @@ class PendingRanking:
         items, serving = self._base().impression.items.tolist(), self.live.serving
         items = items if self.frame is None else self.frame.merged(items)
         learned = 0 if serving is None else serving.learned
-        return msgspec.json.encode(_answer(self, None, items, [None] * len(items), learned, None, "store"))
+        answer = _answer(self, None, items, [None] * len(items), learned, None, "store")
+        answer.chances = self._certain() or msgspec.UNSET
+        return msgspec.json.encode(answer)
 
 
 def _answer(
@@ -221,7 +235,7 @@ def _answer(
         impression_id=impression_id,
         ranker=row.name,
         version=asked.live.version(learned),
-        exposure=mix.exposure if mix else row.spec.exposure,
+        exposure=mix.exposure if mix else asked.spec.exposure,
         fallback=reason is not None,
         items=[RankedItem(item, i, score) for i, (item, score) in enumerate(zip(items, scores, strict=True), 1)],
         reason=reason,

@@ -22,7 +22,7 @@ from rankloop.service.wire.basics import Exposure
 from rankloop.service.wire.calls import Contribution
 from rankloop.service.wire.rankers import Spec
 from rankloop.streams import Streams
-from rankloop.telling import Explains, Explanation, InParts, Parts, ScoresByParts
+from rankloop.telling import Explains, Explanation, InParts, Parts, ScoresByParts, TellsChances
 from rankloop.types import Array, Candidates, Feedback, Impression
 
 WAIT = 0.2  # seconds that one who only looks waits for a learner
@@ -37,6 +37,7 @@ class Ranked(NamedTuple):
     scores: list[float] | None
     contributions: list[dict[str, Contribution]] | None
     learned: int
+    chances: dict[str, float | None] | None = None  # of each candidate, to stand first; if asked for
 
 
 class Model:
@@ -91,6 +92,19 @@ class Model:
         """(k,) what the learner believes best, for a list of another ranker that is mixed with it."""
         with self._guard or _FREE:
             return best_order(self.learner, candidates, k, exposure, displacement)
+
+    def chances(self, candidates: Candidates, spec: Spec) -> dict[str, float | None]:
+        """How likely each candidate was to stand first in a list that was not mixed, in the order believed best; None
+        where that is not known: of learners that do not say, and where exposure bends what they would show."""
+        with self._guard or _FREE:
+            order = best_order(self.learner, candidates, candidates.n, "full", 0).tolist()
+            known: list[float | None] = [None] * candidates.n
+            if spec.exposure == "shadow":
+                known = [float(i == 0) for i in range(candidates.n)]
+            elif spec.exposure == "full" and isinstance(self.learner, TellsChances):
+                known = self.learner.chances(candidates).tolist()
+        ids = candidates.items.tolist()
+        return {str(ids[i]): known[i] for i in order}
 
     def adopt(self, candidates: Candidates, k: int, told: dict[str, Array]) -> bytes:
         """A list of the first k candidates that was shown without us, as it is stored; `told` joins its memo."""

@@ -74,6 +74,12 @@ class OpenImpression:
             elif spec.reward_aggregation == "max":
                 self.seen[slot] = max(before, value)
 
+    def settle(self, ranker: JoinedRanker) -> None:
+        """What a list is worth of which nothing was reported, if the ranker's spec says so; it ends now."""
+        default = ranker.spec.default_reward
+        if default > 0.0 and ranker.kind == "clicks" and self.seen is None and not self.unseen:
+            self.seen = [default, *[0.0] * (len(self.slots) - 1)]
+
     @property
     def silent(self) -> bool:
         """Whether nothing was reported at all."""

@@ -46,6 +46,7 @@ class NewImpression(NamedTuple):
     shown: bytes
     experiment: int | None = None  # the one it was mixed for
     credit: bytes | None = None
+    viewed: int | None = None  # 0: it may never be shown, and nothing is learned from it unless an event says it was
     notes: bytes | None = None  # what counters will need of it
 
 
@@ -96,7 +97,7 @@ class Outcome(NamedTuple):
 
 _COLUMNS = (
     "id, ranker, epoch, number, created, closes, person, request_id, digest, learn, body, answer, shown, experiment, "
-    "credit, notes, open"
+    "credit, viewed, notes, open"
 )
 # One statement whatever the number of rows: it is prepared once, and RETURNING would cost a fifth more.
 _ADD = f"INSERT INTO impressions ({_COLUMNS}) VALUES ({marks(_COLUMNS.split(','))}) ON CONFLICT DO NOTHING"
@@ -226,6 +227,7 @@ def _close(
         sql = "UPDATE heads SET next_seq = next_seq + ? WHERE ranker = ? RETURNING next_seq"
         ((after,),) = connection.rows(sql, len(group), name)
         for seq, (one, kind) in enumerate(group, after - len(group)):
+            one.settle(ranker)
             values = one.values(ranker.kind)
             told = one.seen is not None or ranker.kind == "clicks"  # no grades at all say nothing, unlike no clicks
             told = told and not one.unseen

@@ -129,6 +129,13 @@ class RankAnswer(Struct):
         str | UnsetType | None,
         Meta(description="if asked for: for `POST /v1/beacon`, until the window ends; null without an impression_id"),
     ] = UNSET
+    chances: Annotated[
+        dict[str, float | None] | UnsetType,
+        Meta(
+            description="for adapters that ask: each candidate, in the order believed best, with the probability that "
+            "it stood first; null where that is not known"
+        ),
+    ] = UNSET
     relaxed: Annotated[
         list[str] | UnsetType, Meta(description="fields of quotas that could not be kept: there were too few others")
     ] = UNSET

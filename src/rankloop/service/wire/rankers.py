@@ -91,6 +91,20 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     excluded: Excluded = []
     quotas: Annotated[list[Quota], Meta(description="that every list keeps")] = []
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    interactions: Annotated[
+        dict[str, Annotated[float, Meta(ge=0, le=1)]],
+        Meta(
+            description="what the actions that Metarank and UBI report are worth, by name; without any a click is a "
+            "click and nothing else counts",
+            extra_json_schema={"examples": [{"click": 0.3, "purchase": 1.0}]},
+        ),
+    ] = {}
+    default_reward: Annotated[
+        float,
+        Meta(
+            ge=0, le=1, description="what the first item of a list is worth of which nothing was reported; 0: nothing"
+        ),
+    ] = 0.0
     guardrail: Annotated[
         Guardrail | None,
         Meta(description="bounded, full: drops exposure to shadow if users prefer your order; null: off"),

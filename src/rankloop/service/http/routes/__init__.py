@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rankloop.service.http.routes import catalogues, experiments, watch
+from rankloop.service.http.routes import catalogues, experiments, metarank, personalizer, ubi, watch
 from rankloop.service.http.routes.audit import list_changes
 from rankloop.service.http.routes.calls import beacon, feedback, rank
 from rankloop.service.http.routes.process import (
@@ -34,3 +34,6 @@ ROUTES += [list_versions, keep_version, get_lineage]
 ROUTES += [*watch.ROUTES, *experiments.ROUTES, *catalogues.ROUTES]
 ROUTES += [*ACTIONS, warm, erase_user, list_changes, get_service, healthz, readyz, metrics, openapi, docs, status_page]
 ROUTES += [beacon_script]
+
+# The paths of other systems, by the name that the setting `adapters` calls each.
+FOREIGN: dict[str, list[Any]] = {"metarank": metarank.ROUTES, "personalizer": personalizer.ROUTES, "ubi": ubi.ROUTES}

@@ -1,0 +1,159 @@
+"""Personalizer's messages, without a service: features of any JSON, exclusions, settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankloop.adapters import personalizer
+from rankloop.adapters.json_features import crossed_rows, flattened
+from rankloop.adapters.personalizer import Action, RankRequest
+from rankloop.adapters.personalizer_settings import imported
+from rankloop.errors import InvalidInput
+
+# As Personalizer's documentation writes requests: features are lists of objects, which may hold objects.
+DOCUMENTED = b"""{
+  "contextFeatures": [
+    {"timeOfDay": "Morning"},
+    {"device": {"mobile": true, "Windows": "10"}, "latlong": [47.6, -122.1]}
+  ],
+  "actions": [
+    {"id": "NewsArticle", "features": [{"type": "News", "tags": ["local", "weather"]}]},
+    {"id": "SportsArticle", "features": [{"type": "Sports"}]},
+    {"id": "EntertainmentArticle", "features": [{"type": "Entertainment", "length": 320}]}
+  ],
+  "excludedActions": ["SportsArticle"],
+  "eventId": "75269AD0-BFEE-4598-8196-C57383D38E10",
+  "deferActivation": false
+}"""
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.text(max_size=5) | st.floats(allow_nan=False, allow_infinity=False) | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def decoded(body: bytes) -> RankRequest:
+    return msgspec.json.decode(body, type=RankRequest)
+
+
+def test_a_documented_request_is_read() -> None:
+    request = decoded(DOCUMENTED)
+    assert [one.id for one in personalizer.allowed(request)] == ["NewsArticle", "EntertainmentArticle"]
+    rows = personalizer.rows(request, request.actions, 4096).dense()
+    assert rows.shape == (3, 4096)
+    names, values = flattened(request.context_features)
+    assert names == [
+        "timeOfDay",
+        "device.mobile",
+        "device.Windows",
+        *("latlong.0", "latlong.0~", "latlong.1", "latlong.1~"),
+    ]
+    assert values[:3] == ["Morning", True, "10"]
+    # an action has its id and its own, each alone and crossed with the context's seven
+    assert [np.count_nonzero(row) for row in rows] == pytest.approx([4 * 8, 2 * 8, 4 * 8], abs=2)
+
+
+def test_context_alone_cannot_rank_but_its_crosses_can() -> None:
+    actions = [("a", [{"type": "news"}]), ("b", [{"type": "news"}])]
+    morning, evening = (crossed_rows([{"time": time}], actions, 2**16).dense() for time in ("morning", "evening"))
+    assert not (morning[0] == morning[1]).all()  # the id is a feature
+    assert not (morning[0] == evening[0]).all()
+    common = np.flatnonzero((morning > 0).all(axis=0) & (evening > 0).all(axis=0))
+    assert common.size == 1  # the type, uncrossed
+
+
+@given(JSON, st.lists(JSON, min_size=1, max_size=4))
+def test_any_json_becomes_rows(context: Any, features: list[Any]) -> None:
+    items = [(f"a{i}", one) for i, one in enumerate(features)]
+    found = crossed_rows(context, items, 64)
+    rows = found.dense()
+    assert rows.shape == (len(items), 64)
+    assert np.isfinite(rows).all()
+    naive = np.zeros_like(rows)
+    for row, column, value in zip(found.rows.tolist(), found.columns.tolist(), found.values.tolist(), strict=True):
+        naive[row, column] += value
+    assert np.array_equal(rows, naive)
+    assert len(found.values) == sum(1 + len(flattened(one)[0]) for one in features) * (1 + len(flattened(context)[0]))
+
+
+def test_numbers_count_by_size() -> None:
+    assert flattened({"n": 20})[1] == [pytest.approx(np.arcsinh(20) / 4), "17"]
+    assert flattened({"n": -20})[1][1] == "-17"
+    assert flattened({"n": 0})[1] == [0.0, "0"]
+    assert flattened({"n": 20})[1][1] == flattened({"n": 22})[1][1]
+    assert flattened({"n": 20})[1][1] != flattened({"n": 30})[1][1]
+    with pytest.raises(InvalidInput, match=r"'n' is inf"):
+        flattened({"n": float("inf")})
+
+
+def test_too_deep_and_too_much_is_refused() -> None:
+    deep: Any = 1
+    for _ in range(40):
+        deep = [deep]
+    with pytest.raises(InvalidInput, match="levels deep"):
+        flattened(deep)
+    with pytest.raises(InvalidInput, match="send fewer"):
+        crossed_rows(list(range(600)), [("a", list(range(1000)))], 64)
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (RankRequest([Action("a"), Action("a")]), "stands twice"),
+        (RankRequest([Action("a")], excluded_actions=["b"]), "'b', which is not among"),
+        (RankRequest([Action("a")], excluded_actions=["a"]), "all actions are excluded"),
+        (RankRequest([Action(str(i)) for i in range(51)]), "at most 50"),
+        (RankRequest([Action("a\0")]), "NUL"),
+    ],
+)
+def test_what_cannot_be_ranked_is_named(request_: RankRequest, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        personalizer.allowed(request_)
+
+
+def test_excluded_actions_keep_their_places_and_have_no_chance() -> None:
+    asked = RankRequest([Action("a"), Action("b"), Action("c"), Action("d")], excluded_actions=["a", "c"])
+    found = personalizer.response(asked, "e", "d", ["b", "d"], {"b": 0.25, "d": 0.75})
+    assert [(one.id, one.probability) for one in found.ranking] == [("a", 0.0), ("d", 0.75), ("c", 0.0), ("b", 0.25)]
+    assert found.reward_action_id == "d"
+    unknown = personalizer.response(asked, "e", "d", ["b", "d"], None)
+    assert b"probability" not in msgspec.json.encode(unknown)
+
+
+@pytest.mark.parametrize("value", [-0.5, 1.5, float("nan")])
+def test_rewards_outside_0_to_1_are_refused_with_the_remedy(value: float) -> None:
+    with pytest.raises(InvalidInput, match="from 0 to 1"):
+        personalizer.reward(personalizer.RewardRequest(value))
+
+
+def test_settings_of_a_resource_become_a_spec() -> None:
+    spec, rows = imported(
+        {
+            "rewardWaitTime": "PT1H",
+            "defaultReward": 0.1,
+            "rewardAggregation": "sum",
+            "explorationPercentage": 0.3,
+            "learningMode": "Apprentice",
+            "modelExportFrequency": "PT5M",
+        }
+    )
+    assert (spec["window_seconds"], spec["default_reward"], spec["reward_aggregation"]) == (3600.0, 0.1, "sum")
+    assert (spec["exposure"], spec["parameters"]) == ("shadow", {"gamma": 0.0, "epsilon": 0.3})
+    assert {row.setting for row in rows} >= {"rewardWaitTime", "modelExportFrequency"}
+    assert imported({})[0]["exposure"] == "full"
+    for wrong in (
+        {"rewardWaitTime": "ten"},
+        {"learningMode": "Late"},
+        {"defaultReward": -1},
+        [],
+        {"rewardAggregation": 1},
+    ):
+        with pytest.raises(InvalidInput):
+            imported(wrong)
