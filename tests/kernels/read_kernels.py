@@ -9,6 +9,7 @@ from rankloop.kernels import (
     certainty,
     counting,
     diagonal,
+    fetching,
     hashing,
     letor,
     matching,
@@ -71,6 +72,7 @@ def results() -> Results:
         "counting": _counted(),
         "matching": _matched(),
         "sparse": _sparse(),
+        "fetch": _fetched(),
         "minmax_queries": scaled.ravel().tolist(),
         "ranknet_loss": [float(loss), *slopes.tolist()],
         "decimal": [float(letor.decimal(m, e)) for m, e in ((125, -2), (0, 400), (2**60 + 1, -30), (7, 25))],
@@ -120,6 +122,13 @@ def _counted() -> list[float]:
     return [float(number) for number in (*rows, size, late, *there, *found, *share, *strong)]
 
 
+def _fetched() -> list[float]:
+    found = np.zeros((2, 2))
+    block, turned = frozen([[1.0, 2.0], [3.0, 4.0]]), positions([1, 0])
+    gaps = fetching.fetch(block, turned, turned, positions([0, 1]), found)
+    return [float(gaps), *found.ravel().tolist()]
+
+
 def _matched() -> list[float]:
     offsets, codes = positions([0, 2, 3]), frozen([4, 6, 5], np.uint64)
     hot, counts = np.zeros((2, 2)), np.zeros((2, 7))
@@ -154,8 +163,8 @@ def _sparse() -> list[float]:
         diagonal.faded(frozen(variance), 0.9, 2.0, positions(range(columns.size))),
     ]
     pairs, weights = pair_rows([(0, 1), (2, 0)]), frozen([0.5, 0.3])
-    diagonal.sparse_diagonal_onepass(theta, variance, indptr, indices, positions(local), values, pairs, weights)
-    diagonal.diagonal_onepass(theta, variance, frozen(np.eye(3)[:, : columns.size]), pairs, weights)
+    diagonal.sparse_diagonal_onepass(theta, variance, indptr, indices, positions(local), values, pairs, weights, 90)
+    diagonal.diagonal_onepass(theta, variance, frozen(np.eye(3)[:, : columns.size]), pairs, weights, 1)
     return [float(number) for part in (*found, columns, theta, variance) for number in part]
 
 

@@ -43,12 +43,14 @@ class Settings:
     max_connections: int = _setting(0, "connections a process; 0: as many as leave descriptors for the store")
     max_candidates: int = _setting(1000, "candidates a request")
     max_features: int = _setting(4096, "features a ranker")
+    max_width: int = _setting(1_000_000, "columns of hashed features a ranker; each takes 16 bytes in every process")
     max_events: int = _setting(1000, "feedback events, or logged lists, a call")
     beacon_events: int = _setting(100, "events that a browser may report on a list with its token, to one process")
     catalogue_items: int = _setting(2_000_000, "items, and users, that a catalogue may have")
     catalogue_bytes: int = _setting(4 * 2**30, "memory that the items of a catalogue may take in a process that ranks")
     catalogue_item_bytes: int = _setting(64 * 2**10, "largest item of a catalogue, as JSON")
     catalogue_lines: int = _setting(10_000, "items, users or ids of a catalogue, a call")
+    counter_keys: int = _setting(100_000, "items, brands, users, … that a window of a ranker's counters remembers")
     snapshot_seconds: float = _setting(5.0, "how often what was learned is saved, with no other process waiting for it")
     refresh_seconds: float = _setting(1.0, "the same where other processes rank from it, and how often those look")
     version_seconds: float = _setting(3600.0, "how often a version is kept by itself, if anything was learned")
@@ -83,12 +85,14 @@ class Settings:
             "max_body_bytes",
             "max_candidates",
             "max_features",
+            "max_width",
             "max_events",
             "beacon_events",
             "catalogue_items",
             "catalogue_bytes",
             "catalogue_item_bytes",
             "catalogue_lines",
+            "counter_keys",
             "lease_seconds",
             "learn_seconds",
         ):

@@ -6,24 +6,29 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from operator import itemgetter
 from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rankloop import codec
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.features._declaration import Declaration
-from rankloop.features.declarations import Sent, declaration
+from rankloop.features.counters import Counters, Outcome
+from rankloop.features.declarations import Clicked, Counted, Sent, declaration
 from rankloop.features.program import Program
-from rankloop.features.view import Request
+from rankloop.features.table import Table
+from rankloop.features.view import Request, View
 from rankloop.kernels.ragged import minmax_queries
 from rankloop.service.catalogue.held import Catalogue
 from rankloop.service.errors import UnknownFeature
 from rankloop.service.ranking.parsing import QuickReader, ids_alone, joined_rows, plain, unpacked
+from rankloop.service.ranking.sparse_bodies import SparseReader
 from rankloop.service.wire.calls import Candidate, RankColumns, RankHead, RankRequest
 from rankloop.service.wire.rankers import Spec
-from rankloop.types import LARGEST, Array, Candidates
+from rankloop.types import LARGEST, Array, Candidates, Rows, taken
 
 
 class RankCall(NamedTuple):
@@ -34,10 +39,11 @@ class RankCall(NamedTuple):
     request_id: str | None
     user: str | None
     ids: list[Any]
-    rows: Array | None  # (n, d) in the order of the ranker's features, not normalised; None if it has none
+    rows: Rows  # (n, d) in the order of the ranker's features, not normalised, or sparse; None if it has none
     token: bool = False  # whether the answer is to have a token for a browser
     sent: Array | None = None  # (n, s) those of them that the request brought; for rivals that compute others
     fields: Mapping[str, Any] = {}
+    view: View | None = None  # what declared features were computed from, of all that were sent
     wishes: RankHead | None = None  # where the request has rules of its own: pins, exclusions, quotas
     chances: bool = False  # whether it is to say how likely each candidate was to stand first
     as_shown: bool = False  # whether the list stands as it is, since it was shown already
@@ -46,7 +52,7 @@ class RankCall(NamedTuple):
     def only(self, some: Array, k: int | None) -> RankCall:
         """The same of the candidates `some` (m,), in their order, for a list of k."""
         ids = list(map(self.ids.__getitem__, some.tolist()))
-        rows, sent = (None if table is None else table[some] for table in (self.rows, self.sent))
+        rows, sent = (taken(table, some) for table in (self.rows, self.sent))
         return self._replace(ids=ids, rows=rows, sent=sent, k=k)
 
 
@@ -72,6 +78,7 @@ class Schema:
         catalogue: Catalogue | None = None,
         clock: Callable[[], float] = time.time,
         before: Schema | None = None,
+        counters: Counters | None = None,
     ) -> None:
         declared = declarations(spec)
         self.names = [column for one in declared for column in one.columns]
@@ -87,11 +94,14 @@ class Schema:
         self._pick: Callable[[Any], Any] = (
             itemgetter(*self.sent) if len(self.sent) > 1 else lambda f: (f[self.sent[0]],)
         )
+        self._sparse = SparseReader(spec.width) if spec.width else None
         self._program = Program([one for one in declared if not isinstance(one, Sent)])
         self._computes = bool(self._program.columns)
         if before is not None:
             self._program.unknown, self._program.missing = before.counted()
         self._catalogue = catalogue or Catalogue("")
+        self._counters = counters or self._program.counters()
+        self._warm()
         with self._catalogue.lock:
             self._program.prepare(self._catalogue.items)
         own = set(self.sent)
@@ -100,6 +110,8 @@ class Schema:
 
     def parse(self, body: bytes) -> RankCall:
         """The request in a body of JSON."""
+        if self._sparse is not None:
+            return self.read(plain(body))
         if self._quick is None:
             request = ids_alone(body) if self._computes else None
             return self.read(plain(body)) if request is None else self._call(request, request.ids, None)
@@ -110,6 +122,9 @@ class Schema:
 
     def read(self, request: RankRequest | RankColumns) -> RankCall:
         """The same of a request that is a struct already."""
+        if self._sparse is not None:
+            ids = request.ids if isinstance(request, RankColumns) else [one.id for one in request.candidates]
+            return self._call(request, ids, self._sparse.rows(request))
         if isinstance(request, RankColumns):
             return self._call(request, request.ids, self._table(request) if self.sent else None)
         rows = self._rows(request.candidates) if self.sent else None
@@ -129,6 +144,11 @@ class Schema:
     def candidates_for(self, other: Schema, call: RankCall) -> Candidates:
         """The same candidates as another ranker takes them: what it wants sent must have been sent, all else it
         computes by its own declarations."""
+        wide, wanted = (0 if one._sparse is None else one._sparse.width for one in (self, other))
+        if wide or wanted:
+            if wide != wanted:
+                raise UnknownFeature(f"requests carry {wide} hashed columns, but the other ranker has {wanted}")
+            return other._made(call, call.rows)
         missing = [name for name in other.sent if name not in self.sent]
         if missing:
             raise UnknownFeature(f"requests carry {_listed(self.sent, 12)}, but not {_listed(missing)}")
@@ -136,43 +156,83 @@ class Schema:
         if other.sent:
             assert call.sent is not None
             sent = np.ascontiguousarray(call.sent[:, [self.sent.index(name) for name in other.sent]])
-        return other._made(call, other._complete(call.query, call.user, call.fields, call.ids, sent))
+        return other._made(call, other._complete(call.query, call.user, call.fields, call.ids, sent)[0])
 
-    def _made(self, call: RankCall, rows: Array | None) -> Candidates:
+    def notes(self, call: RankCall, items: Sequence[Any], memo: Mapping[str, Array]) -> bytes | None:
+        """What counters will need of the items shown once their list is closed; None if nothing is counted.
+
+        A list with pins has notes by the learner on the slots that it filled: those are in the memo.
+        """
+        if call.view is None or self._counters is None:
+            return None
+        places = dict(zip(call.view.request.ids, range(call.view.n), strict=True))
+        order = np.fromiter(map(places.get, items, repeat(-1)), np.int64, len(items))
+        if "slots" in memo and "shares" in memo:
+            shares = np.zeros((len(items), len(items)))
+            shares[np.ix_(memo["slots"], memo["slots"])] = memo["shares"]
+            memo = {**memo, "shares": shares}
+        return codec.dumps(self._program.notes(call.view, order, memo))
+
+    def _warm(self) -> None:
+        """Compile or load what features will need, before a request waits for it; nothing of it is kept."""
+        counters = self._program.counters()
+        view = self._program.view(Request(["?"], "?", "?", self._clock()), Table(), None, counters)
+        self._program.rows(view)
+        self._program.unknown, self._program.missing = 0, Counter()
+        if counters is not None:
+            counters.fold(Outcome(0.0, np.ones(1), self._program.notes(view, np.zeros(1, np.int64), {})))
+            self._program.rows(view)
+
+    def groups(self, field: str, call: RankCall) -> Array | None:
+        """(n,) by which candidates with the same value of a feature, or of an item's field in the catalogue, are known:
+        numbers from 0, -1 where there is no value. None: there is no such field."""
+        if field in self.names and isinstance(call.rows, np.ndarray):
+            return np.unique(call.rows[:, self.names.index(field)], return_inverse=True)[1].astype(np.int64)
+        with self._catalogue.lock:
+            items = self._catalogue.items
+            if field not in items.fields:
+                return None
+            rows = items.rows(call.ids)
+            values = items.numbers(field)[rows] if items.place(field) >= 0 else items.strings(field).codes[rows]
+        there = (rows >= 0) & (~np.isnan(values) if values.dtype.kind == "f" else values >= 0)
+        found = np.full(len(call.ids), -1, np.int64)
+        found[there] = np.unique(values[there], return_inverse=True)[1]
+        return found
+
+    def _made(self, call: RankCall, rows: Rows) -> Candidates:
         if rows is not None and self.normalisation == "query-minmax":
             rows = rows.copy()  # a rival of other rows may ask for them, too
             minmax_queries(rows, np.array([0, len(rows)]))
         return Candidates.without_copy(call.query, call.ids, rows)
 
-    def _call(self, head: RankHead, ids: list[Any], rows: Array | None) -> RankCall:
+    def _call(self, head: RankHead, ids: list[Any], rows: Rows) -> RankCall:
         """Put together what was read, once its values are found fine."""
         for text in (head.query, head.user, head.request_id):
             if text and "\0" in text:
                 raise InvalidInput("query, user and request_id are text; one has the character NUL in it")
         if type(ids[0]) is str and "\0" in "".join([item for item in ids if type(item) is str]):
             raise InvalidInput("an id has the character NUL in it; ids are text")
-        if rows is not None:
+        if rows is not None and self._sparse is None:
             numbers = rows.reshape(-1)
             with np.errstate(over="ignore", invalid="ignore"):
                 fine = np.dot(numbers, numbers) <= LARGEST**2  # one pass; never true of NaN
             if not fine:
                 rows = self._filled(ids, rows)
-        whole = self._complete(head.query, head.user, head.fields, ids, rows) if self._computes else rows
+        whole, view = self._complete(head.query, head.user, head.fields, ids, rows)
         wishes = head if head.pinned or head.excluded or head.quotas else None
-        return RankCall(
-            head.query, head.k, head.request_id, head.user, ids, whole, head.token, rows, head.fields, wishes
-        )
+        asked = (head.query, head.k, head.request_id, head.user)
+        return RankCall(*asked, ids, whole, head.token, rows, head.fields, view, wishes)
 
     def _complete(
         self, query: str, user: str | None, fields: Mapping[str, Any], ids: list[Any], sent: Array | None
-    ) -> Array | None:
-        """(n, d) what was sent and what is computed, in the order of the spec."""
+    ) -> tuple[Array | None, View | None]:
+        """(n, d) what was sent and what is computed, in the order of the spec, and what it was computed from."""
         if not self._computes:
-            return sent
+            return sent, None
         catalogue, program = self._catalogue, self._program
         with catalogue.lock:
             request = Request(ids, query, user, self._clock(), fields)
-            view = program.view(request, catalogue.items, catalogue.users)
+            view = program.view(request, catalogue.items, catalogue.users, self._counters)
             made = program.rows(view)
         if view.unknown and self._refuse:
             strange = next(one for one in ids if one not in catalogue.items)
@@ -181,11 +241,11 @@ class Schema:
                 "upload it, or leave it out"
             )
         if sent is None:
-            return made
+            return made, view
         rows = np.empty((len(ids), len(self.names)))
         rows[:, self._places] = sent
         rows[:, self._computed] = made
-        return rows
+        return rows, view
 
     def _filled(self, ids: Sequence[Any], rows: Array) -> Array:
         """Defaults where there are no values; what has none, or is too large, is named."""
@@ -282,6 +342,11 @@ def declarations(spec: Spec) -> list[Declaration]:
     return [declaration(one) for one in spec.features]
 
 
+def counts(spec: Spec) -> bool:
+    """Whether some of the features count what was shown and clicked."""
+    return any(isinstance(one, Counted | Clicked) for one in declarations(spec))
+
+
 def column_names(spec: Spec) -> list[str]:
     """The names of what learners see, in order: a category becomes several columns.
 
@@ -294,6 +359,11 @@ def column_names(spec: Spec) -> list[str]:
 
 def check_features(spec: Spec) -> None:
     """Refuse features that cannot be, and defaults that stand for nothing or are no features."""
+    if spec.width and (spec.features or spec.defaults or spec.normalisation != "none"):
+        raise InvalidParameter(
+            f"width is {spec.width}, so candidates send what they have by any name; leave out features and defaults, "
+            "and set normalisation to none"
+        )
     declared = declarations(spec)
     names = Counter(column for one in declared for column in one.columns)
     double = next((name for name, count in names.items() if count > 1), None)

@@ -59,6 +59,15 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
             extra_json_schema={"examples": [{"price": 0.0}]},
         ),
     ] = {}
+    width: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**31 - 1,
+            description="columns of hashed features, say 100000, in place of `features`: candidates send whatever they "
+            "have by name, or sparse rows; for learners with confidence=diagonal, with normalisation none",
+        ),
+    ] = 0
     normalisation: Annotated[
         Normalisation, Meta(description="query-minmax scales each feature to [0, 1] within a request")
     ] = "query-minmax"
@@ -198,6 +207,9 @@ class RankerStatus(Struct):
         ),
     ]
     lag: Annotated[int, Meta(description="outcomes - learned")]
+    counted: Annotated[
+        int | None, Meta(description="how many of the outcomes its features' counters are past; null: none counts")
+    ]
     open_impressions: int
     learner_process: Annotated[str | None, Meta(description="who holds the lease and learns")]
     snapshot_at: Annotated[int | None, Meta(description="outcomes in the last snapshot")]
