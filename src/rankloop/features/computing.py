@@ -71,7 +71,7 @@ def category(one: kinds.Category, view: View) -> Computed:
         matching.one_hot(lists.offsets, lists.codes, text_codes(one.values), found)
     else:
         matching.scatter(lists.offsets, buckets(one, lists), found)
-    return found, _absent(lists, view)
+    return found, absent(lists, view)
 
 
 def buckets(one: kinds.Category, lists: Lists) -> Array:
@@ -84,7 +84,7 @@ def match(one: kinds.Match, view: View) -> Computed:
     """What two have in common; 0 where either has nothing."""
     lists, wanted = view.lists(one.of), view.lists("query words" if one.to == "query" else one.to)
     found = matching.overlap(lists.offsets, lists.codes, wanted.codes, one.measure == "jaccard")
-    return found, view.n - view.unknown if wanted.codes.size == 0 else _absent(lists, view)
+    return found, view.n - view.unknown if wanted.codes.size == 0 else absent(lists, view)
 
 
 def text(one: kinds.Text, view: View) -> Computed:
@@ -121,7 +121,7 @@ def count(one: kinds.Count, view: View) -> Computed:
     """How often; 0 of what was never counted. Of several values (a list of tags), the mean of their counts."""
     sums, lists = _summed(one, view)
     found = _per_candidate(sums[:, _SUMS[one.of]], lists)
-    return logged(found) if one.log else found, _absent(lists, view)
+    return logged(found) if one.log else found, absent(lists, view)
 
 
 def rate(one: kinds.Rate, view: View) -> Computed:
@@ -131,7 +131,7 @@ def rate(one: kinds.Rate, view: View) -> Computed:
     mean = whole[what] / whole[LOOKS] if whole[LOOKS] > 0.0 else 0.0
     rates = (sums[:, what] + one.prior * mean) / (sums[:, LOOKS] + one.prior)
     found = _per_candidate(rates, lists)
-    return np.where(lists.lengths > 0, found, mean), _absent(lists, view)
+    return np.where(lists.lengths > 0, found, mean), absent(lists, view)
 
 
 def clicked(one: kinds.Clicked, view: View) -> Computed:
@@ -140,7 +140,7 @@ def clicked(one: kinds.Clicked, view: View) -> Computed:
     user = view.lists("user").codes
     owner = int(user[0]) if user.size else 0
     found, known = _counters(view).last_clicks(one, owner, lists.offsets, lists.codes, view.request.time)
-    return found, _absent(lists, view) if known else view.n - view.unknown
+    return found, absent(lists, view) if known else view.n - view.unknown
 
 
 COMPUTED: dict[type[Declaration], Callable[[Any, View], Computed]] = {
@@ -181,7 +181,7 @@ def _per_candidate(values: Array, lists: Lists) -> Array:
     return np.bincount(owners, values, lengths.size) / np.maximum(lengths, 1)
 
 
-def _absent(lists: Lists, view: View) -> int:
+def absent(lists: Lists, view: View) -> int:
     """Known candidates without a value."""
     return int(np.count_nonzero(view.known & (lists.of(view.n).lengths == 0)))
 

@@ -205,6 +205,7 @@ class PendingRanking:
             experiment=None if mix is None else mix.experiment,
             credit=None if credit is None else msgspec.json.encode(credit.tolist()),
             viewed=0 if call.deferred else None,
+            notes=self.live.schema.notes(call, items, choice.impression.memo),
         )
 
     def _digest(self) -> bytes:
