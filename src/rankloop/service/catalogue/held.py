@@ -109,11 +109,13 @@ class Catalogues(dict[str, Catalogue]):
                     self._thread.start()
         return found
 
-    def keep(self, names: Iterable[str | None]) -> None:
-        """Let go of those that no ranker names any more."""
+    def keep(self, names: Iterable[str | None]) -> list[str]:
+        """Let go of those that no ranker names any more; which they were."""
         with self._reading:
-            for name in set(self).difference(filter(None, names)):
+            gone = sorted(set(self).difference(filter(None, names)))
+            for name in gone:
                 del self[name]
+        return gone
 
     def follow(self) -> None:
         """Take in what has changed."""
