@@ -98,6 +98,18 @@ def test_clicks_by_position_and_weights_are_those_of_the_api(service: Served, lo
     assert faint == [abs(weight["weight"]) <= weight["confidence"] for weight in weights]
 
 
+def test_a_line_says_what_the_catalogue_has_and_what_requests_wanted_in_vain(service: Served, look: Look) -> None:
+    price = {"name": "price", "kind": "field", "of": "item.price", "default": 0}
+    service.put_ranker(
+        "by-ids", learner="pairrank", features=[price], catalogue="wares", parameters={}, window_seconds=60
+    )
+    looker = look(at(service, "by-ids"))
+    looker.sees("Catalogue wares: nothing is uploaded yet, so no id is known")
+    service.ask("PUT", "/v1/catalogues/wares/items", [{"id": f"i{i}", "price": i} for i in range(5)])
+    assert service.ask("POST", "/v1/rankers/by-ids/rank", {"ids": ["i1", "nobody"]}).status == 200
+    looker.sees(re.compile("Catalogue wares: 5 items, .* in memory; . ids? in requests since the start w.* not in it"))
+
+
 def test_a_line_says_how_far_a_ranker_has_moved_and_what_it_remembers(service: Served, look: Look) -> None:
     service.put_ranker(
         "memory", learner="hybrid", parameters={"start": [5.0] + [0.0] * (FEATURES - 1)}, window_seconds=60, k=6

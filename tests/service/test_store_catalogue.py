@@ -206,7 +206,7 @@ def test_what_is_held_follows_what_is_stored(store: Store) -> None:
         store.do(catalogue.drop, "shop")
         catalogues.follow()
         assert len(one.items) == 0
-        catalogues.keep([None])
+        assert catalogues.keep([None]) == ["shop"]
         assert "shop" not in catalogues
     finally:
         catalogues.stop()

@@ -20,7 +20,7 @@ from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
 from rankloop.service.ranking.pool import bounded
 from rankloop.service.store import admin, trials
-from rankloop.service.store.catalogue import Bounds
+from rankloop.service.store.catalogue import KINDS, Bounds
 
 LARGE = 2**20  # bytes of a state that are put in by a thread: a thousand requests need not wait for it
 LOAD_SECONDS = 5.0  # that a learner may take to load a state
@@ -61,7 +61,10 @@ class LiveRankers(dict[str, LiveRanker]):
                         raise
                     except RankloopError as error:  # one ranker's trouble is not another's
                         logger.error("ranker %s cannot be loaded: %s", name, error)
-            self.catalogues.keep([live.row.spec.catalogue for live in self.values()])
+            for gone in self.catalogues.keep([live.row.spec.catalogue for live in self.values()]):
+                self._process.metrics.drop("catalogue_bytes", catalogue=gone)
+                for kind in KINDS:
+                    self._process.metrics.drop("catalogue_entries", catalogue=gone, kind=kind)
             self.counted.keep([name for name, live in self.items() if counts(live.row.spec)])
         return loaded
 

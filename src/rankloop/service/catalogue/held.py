@@ -39,11 +39,16 @@ class Seen(NamedTuple):
 
 
 class Catalogue:
-    """What this process knows of a catalogue. Take `lock` to read the tables."""
+    """What this process knows of a catalogue.
+
+    Take `lock` to read the tables; whoever changes them has it for a few items at a time. `changing` is for those who
+    change them, or need them to stay as they are for longer (a column that is derived from a million items): nobody who
+    ranks waits for it.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.lock = threading.Lock()
+        self.lock, self.changing = threading.Lock(), threading.Lock()
         self.tables: dict[Kind, Table] = {kind: Table() for kind in KINDS}
         self.seen: dict[Kind, Seen] = {kind: Seen() for kind in KINDS}
         self.refused = 0  # rows of the store that did not fit: a later release may know more
@@ -109,11 +114,13 @@ class Catalogues(dict[str, Catalogue]):
                     self._thread.start()
         return found
 
-    def keep(self, names: Iterable[str | None]) -> None:
-        """Let go of those that no ranker names any more."""
+    def keep(self, names: Iterable[str | None]) -> list[str]:
+        """Let go of those that no ranker names any more; which they were."""
         with self._reading:
-            for name in set(self).difference(filter(None, names)):
+            gone = sorted(set(self).difference(filter(None, names)))
+            for name in gone:
                 del self[name]
+        return gone
 
     def follow(self) -> None:
         """Take in what has changed."""
@@ -134,6 +141,10 @@ class Catalogues(dict[str, Catalogue]):
         return self._database.read(lambda connection: stored.parts(connection, name))
 
     def _catch_up(self, one: Catalogue, parts: dict[Kind, Part]) -> None:
+        with one.changing:
+            self._take_in(one, parts)
+
+    def _take_in(self, one: Catalogue, parts: dict[Kind, Part]) -> None:
         for kind in KINDS:
             part, seen = parts.get(kind), one.seen[kind]
             if part is None:

@@ -102,7 +102,7 @@ class Schema:
         self._catalogue = catalogue or Catalogue("")
         self._counters = counters or self._program.counters()
         self._warm()
-        with self._catalogue.lock:
+        with self._catalogue.changing:
             self._program.prepare(self._catalogue.items)
         own = set(self.sent)
         self._places = np.array([j for j, name in enumerate(self.names) if name in own], dtype=np.int64)
