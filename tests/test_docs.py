@@ -75,6 +75,7 @@ def python_blocks(path: Path) -> list[str]:
     [
         "README.md",
         "docs/lab.md",
+        "docs/features.md",
         "docs/library.md",
         "docs/interleaving.md",
         "docs/service.md",
@@ -82,6 +83,7 @@ def python_blocks(path: Path) -> list[str]:
         "docs/client.md",
         "docs/replay.md",
         "docs/warm.md",
+        "docs/catalogue.md",
         "docs/click-models.md",
         "docs/learners/bandits.md",
         "docs/observability.md",

@@ -10,7 +10,7 @@ import numpy as np
 
 from rankloop.errors import InvalidParameter
 from rankloop.features._declaration import Declaration
-from rankloop.features.computing import COMPUTED, absent, buckets, item_fields
+from rankloop.features.computing import COMPUTED, absent, buckets, item_fields, logged
 from rankloop.features.counters import CAPACITY, Counters, family
 from rankloop.features.declarations import (
     MOST_DENSE,
@@ -85,7 +85,10 @@ class Program:
         self._starts = starts[:-1]
         places = list(zip(starts, declarations, strict=False))
         fields = [(at, one) for at, one in places if isinstance(one, Field) and one.of.startswith("item.")]
-        self._fields, self._places = [one for _, one in fields], [at for at, _ in fields]
+        self._fields, self._columns = [one for _, one in fields], np.array([at for at, _ in fields], np.int64)
+        self._logged = [at for at, one in fields if one.log]
+        self._places: Array = np.zeros(0, np.int64)  # of those fields in the table that was asked last
+        self._asked: tuple[Table | None, int] = (None, 0)  # which one, and how many fields it had
         self._others = [(at, _width(one), one) for at, one in places if one not in self._fields]
         self._dense = all(_width(one) <= MOST_DENSE for one in declarations)
         self._families = sorted({_family(one): _by(one) for one in self._counted}.items())
@@ -139,9 +142,11 @@ class Program:
             )
         found = np.empty((view.n, self.width))
         if self._fields:
-            found[:, self._places], missing = item_fields(self._fields, view)
+            missing = item_fields(self._fields, self._columns, self._places_in(view.items), view, found)
             for j in np.flatnonzero(missing).tolist():
                 self.missing[self._fields[j].name] += int(missing[j])
+            for j in self._logged:
+                found[:, j] = logged(found[:, j])
         for at, width, one in self._others:
             values, gaps = COMPUTED[type(one)](one, view)
             if gaps:
@@ -176,6 +181,13 @@ class Program:
         order = np.argsort(owner, kind="stable")
         starts = np.append(0, np.cumsum(np.bincount(owner, minlength=view.n)))
         return SparseRows(starts, np.concatenate(places)[order], np.concatenate(values)[order], self.width)
+
+    def _places_in(self, items: Table) -> Array:
+        """(m,) where a table has the fields of items that are taken as they are; -1: no item has it yet."""
+        if self._asked[0] is not items or self._asked[1] != len(items.fields):
+            self._places = np.array([items.place(one.of.removeprefix("item.")) for one in self._fields], np.int64)
+            self._asked = items, len(items.fields)
+        return self._places
 
     def notes(self, view: View, order: Array, memo: Mapping[str, Array]) -> dict[str, Array]:
         """What counters will need of a list once it is closed: codes by slot, and how likely its swaps were.
