@@ -163,8 +163,8 @@ def _sparse() -> list[float]:
         diagonal.faded(frozen(variance), 0.9, 2.0, positions(range(columns.size))),
     ]
     pairs, weights = pair_rows([(0, 1), (2, 0)]), frozen([0.5, 0.3])
-    diagonal.sparse_diagonal_onepass(theta, variance, indptr, indices, positions(local), values, pairs, weights)
-    diagonal.diagonal_onepass(theta, variance, frozen(np.eye(3)[:, : columns.size]), pairs, weights)
+    diagonal.sparse_diagonal_onepass(theta, variance, indptr, indices, positions(local), values, pairs, weights, 90)
+    diagonal.diagonal_onepass(theta, variance, frozen(np.eye(3)[:, : columns.size]), pairs, weights, 1)
     return [float(number) for part in (*found, columns, theta, variance) for number in part]
 
 

@@ -73,20 +73,22 @@ def test_equal_rows_have_equal_marks_and_others_do_not() -> None:
     assert len(set(marks.tolist())) == 3
 
 
-@given(SEEDS, st.sampled_from([1e-3, 1.0, 30.0]))
-def test_a_pair_is_a_newton_step_and_its_curvature_a_diagonal_above_it(seed: int, scale: float) -> None:
+@given(SEEDS, st.sampled_from([1e-3, 1.0, 30.0]), st.sampled_from([-1, 2, WIDTH - 1]))
+def test_a_pair_is_a_newton_step_and_its_curvature_a_diagonal_above_it(seed: int, scale: float, alone: int) -> None:
     indptr, indices, values, table = some_rows(seed)
     rng = np.random.default_rng(seed)
     theta, variance = rng.normal(size=WIDTH), scale * (rng.random(WIDTH) + 0.1)
     pairs, weights = pair_rows([(0, 1), (2, 0), (4, 3), (0, 1)]), frozen(rng.random(4))
-    wanted = naive.diagonal_onepass(theta, variance, table, [tuple(pair) for pair in pairs.tolist()], weights.tolist())
+    wanted = naive.diagonal_onepass(
+        theta, variance, table, [tuple(pair) for pair in pairs.tolist()], weights.tolist(), alone
+    )
     one, other = (theta.copy(), variance.copy()), (theta.copy(), variance.copy())
-    diagonal.diagonal_onepass(*one, frozen(table), pairs, weights)
+    diagonal.diagonal_onepass(*one, frozen(table), pairs, weights, alone)
     assert one[0] == pytest.approx(wanted[0], rel=1e-8, abs=1e-10)
     assert one[1] == pytest.approx(wanted[1], rel=1e-8)
     local, columns = sparse.numbered(indices)
     here = other[0][columns], other[1][columns]
-    diagonal.sparse_diagonal_onepass(*here, indptr, indices, positions(local), values, pairs, weights)
+    diagonal.sparse_diagonal_onepass(*here, indptr, indices, positions(local), values, pairs, weights, alone)
     other[0][columns], other[1][columns] = here
     assert (other[0] == one[0]).all(), "to the bit"
     assert (other[1] == one[1]).all(), "to the bit"
@@ -94,7 +96,7 @@ def test_a_pair_is_a_newton_step_and_its_curvature_a_diagonal_above_it(seed: int
     full, inverse = theta.copy(), np.diag(variance)
     pairwise.onepass(full, inverse, frozen(table), pairs[:1], weights[:1])
     first = variance.copy()
-    diagonal.diagonal_onepass(theta.copy(), first, frozen(table), pairs[:1], weights[:1])
+    diagonal.diagonal_onepass(theta.copy(), first, frozen(table), pairs[:1], weights[:1], -1)
     above = np.diag(1 / first) - np.linalg.inv(inverse)
     assert np.linalg.eigvalsh(above).min() > -1e-7 * np.abs(above).max() - 1e-9, "above the full matrix"
 
@@ -105,7 +107,7 @@ def test_one_feature_alone_is_the_full_matrix(seed: int) -> None:
     rows, pairs, weights = frozen(rng.normal(size=(4, 1))), pair_rows([(0, 1), (2, 3), (1, 2)]), frozen(rng.random(3))
     theta, variance = np.zeros(1), np.array([0.5])
     full, inverse = np.zeros(1), np.array([[0.5]])
-    diagonal.diagonal_onepass(theta, variance, rows, pairs, weights)
+    diagonal.diagonal_onepass(theta, variance, rows, pairs, weights, -1)
     pairwise.onepass(full, inverse, rows, pairs, weights)
     assert theta == pytest.approx(full)
     assert variance == pytest.approx(inverse[0])

@@ -37,7 +37,12 @@ def with_places(rows: Array, places: Sequence[int]) -> Array:
 
 
 def diagonal_onepass(
-    theta: Array, variance: Array, rows: Array, pairs: Sequence[tuple[int, int]], weights: Sequence[float]
+    theta: Array,
+    variance: Array,
+    rows: Array,
+    pairs: Sequence[tuple[int, int]],
+    weights: Sequence[float],
+    alone: int = -1,
 ) -> tuple[Array, Array]:
     """θ by Newton's step with the matrix P; then P gains the row sums of the pair's |curvature|, on its diagonal."""
     theta, precision = theta.copy(), np.diag(1 / variance)
@@ -50,7 +55,11 @@ def diagonal_onepass(
         p = p_of(float(x @ theta))
         theta = theta + weight * (1 - p) * np.linalg.solve(precision + weight * p * (1 - p) * np.outer(x, x), x)
         p = p_of(float(x @ theta))
-        precision += np.diag(np.abs(weight * p * (1 - p) * np.outer(x, x)).sum(axis=1))
+        together = np.abs(weight * p * (1 - p) * np.outer(x, x))
+        if alone >= 0:
+            together[alone, :alone] = together[alone, alone + 1 :] = 0.0
+            together[:alone, alone] = together[alone + 1 :, alone] = 0.0
+        precision += np.diag(together.sum(axis=1))
     return theta, 1 / np.diagonal(precision)
 
 

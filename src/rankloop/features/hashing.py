@@ -78,6 +78,18 @@ def crossed(left: Array, right: Array) -> Array:
     return hashing.crossed(_codes(left), _codes(right))
 
 
+def joined(left: Array, right: Array) -> Array:
+    """(n,) uint64: the code of left[i] together with right[i]: the cross of two columns of a table of items.
+
+    >>> device, brand = category_codes("device", ["mobile"] * 2), category_codes("brand", ["acme", "apex"])
+    >>> columns(joined(device, brand), 1000)[0].tolist()
+    [365, 251]
+    """
+    if left.shape != right.shape:
+        raise InvalidInput(f"{left.size} codes for {right.size}; give one each, or take crossed() for all with all")
+    return hashing.joined(_codes(left), _codes(right))
+
+
 def columns(codes: Array, width: int, signed: bool = False) -> tuple[Array, Array]:
     """(n,) int64 the columns of codes (n,), and (n,) what a 1 counts there: 1, or 1 or -1 with `signed`.
 

@@ -156,6 +156,13 @@ class Program:
         self.lists += 1
         return found
 
+    def _places_in(self, items: Table) -> Array:
+        """(m,) where a table has the fields of items that are taken as they are; -1: no item has it yet."""
+        if self._asked[0] is not items or self._asked[1] != len(items.fields):
+            self._places = np.array([items.place(one.of.removeprefix("item.")) for one in self._fields], np.int64)
+            self._asked = items, len(items.fields)
+        return self._places
+
     def sparse(self, view: View) -> SparseRows:
         """The same rows without their zeros: for hashed categories with more columns than a table could hold."""
         owners, places, values = [], [], []
@@ -181,13 +188,6 @@ class Program:
         order = np.argsort(owner, kind="stable")
         starts = np.append(0, np.cumsum(np.bincount(owner, minlength=view.n)))
         return SparseRows(starts, np.concatenate(places)[order], np.concatenate(values)[order], self.width)
-
-    def _places_in(self, items: Table) -> Array:
-        """(m,) where a table has the fields of items that are taken as they are; -1: no item has it yet."""
-        if self._asked[0] is not items or self._asked[1] != len(items.fields):
-            self._places = np.array([items.place(one.of.removeprefix("item.")) for one in self._fields], np.int64)
-            self._asked = items, len(items.fields)
-        return self._places
 
     def notes(self, view: View, order: Array, memo: Mapping[str, Array]) -> dict[str, Array]:
         """What counters will need of a list once it is closed: codes by slot, and how likely its swaps were.

@@ -4,6 +4,9 @@ In place of the curvature c·xxᵀ of a pair stands the least diagonal that is a
 feature j has c·|x_j|·‖x‖₁. Their sum P is above the full matrix H whatever the features (P - H has no negative
 eigenvalue), so no step along P⁻¹ goes further than Newton's would in any direction, correlated features or not. With
 the plain diagonal c·x_j² it would: where r features say the same, r times as far.
+
+One column may stand `alone` (its number; -1: none does): the caller's order, where that is a feature. It gains c·x_j²
+and is not in ‖x‖₁, or the first lists would nail its weight down, sixty features at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ def _step(margin: float, square: float, weight: float) -> tuple[float, float]:
 
 
 @jit
-def diagonal_onepass(theta: Array, variance: Array, rows: Array, pairs: Array, weights: Array) -> None:
+def diagonal_onepass(theta: Array, variance: Array, rows: Array, pairs: Array, weights: Array, alone: int) -> None:
     """One Newton-like step a pair, in turn, changing θ (d,) and the variances V (d,) in place.
 
     As `pairwise.onepass` with V for H⁻¹: θ += ρ(1-p) / (1 + ρp(1-p) xᵀV x) · V x; then each 1 / V_j gains
@@ -40,12 +43,13 @@ def diagonal_onepass(theta: Array, variance: Array, rows: Array, pairs: Array, w
             x = upper[j] - lower[j]
             margin += x * theta[j]
             square += x * x * variance[j]
-            length += abs(x)
+            if j != alone:
+                length += abs(x)
         step, curvature = _step(margin, square, weights[m])
         for j in range(d):
             x = upper[j] - lower[j]
             theta[j] += step * (variance[j] * x)
-            variance[j] /= 1.0 + variance[j] * (curvature * abs(x) * length)
+            variance[j] /= 1.0 + variance[j] * (curvature * abs(x) * (abs(x) if j == alone else length))
 
 
 @jit
@@ -58,6 +62,7 @@ def sparse_diagonal_onepass(
     values: Array,
     pairs: Array,
     weights: Array,
+    alone: int,
 ) -> None:
     """The same of sparse rows, bit for bit; θ and V (u,) are those of the columns that `local` numbers."""
     size = 0
@@ -66,29 +71,33 @@ def sparse_diagonal_onepass(
     where, x = np.empty(2 * size, np.int64), np.empty(2 * size)
     for m in range(pairs.shape[0]):
         a, b = pairs[m, 0], pairs[m, 1]
-        p, q, count = indptr[a], indptr[b], 0
+        p, q, count, single = indptr[a], indptr[b], 0, -1
         margin = square = length = 0.0
         while p < indptr[a + 1] or q < indptr[b + 1]:  # two ascending rows, merged
             if q == indptr[b + 1] or (p < indptr[a + 1] and indices[p] < indices[q]):
-                j, difference = local[p], values[p]
+                column, j, difference = indices[p], local[p], values[p]
                 p += 1
             elif p == indptr[a + 1] or indices[q] < indices[p]:
-                j, difference = local[q], -values[q]
+                column, j, difference = indices[q], local[q], -values[q]
                 q += 1
             else:
-                j, difference = local[p], values[p] - values[q]
+                column, j, difference = indices[p], local[p], values[p] - values[q]
                 p += 1
                 q += 1
             where[count], x[count] = j, difference
             count += 1
             margin += difference * theta[j]
             square += difference * difference * variance[j]
-            length += abs(difference)
+            if column == alone:
+                single = j
+            else:
+                length += abs(difference)
         step, curvature = _step(margin, square, weights[m])
         for c in range(count):
             j = where[c]
             theta[j] += step * (variance[j] * x[c])
-            variance[j] /= 1.0 + variance[j] * (curvature * abs(x[c]) * length)
+            coupled = abs(x[c]) if j == single else length
+            variance[j] /= 1.0 + variance[j] * (curvature * abs(x[c]) * coupled)
 
 
 @jit

@@ -43,6 +43,7 @@ class Settings:
     max_connections: int = _setting(0, "connections a process; 0: as many as leave descriptors for the store")
     max_candidates: int = _setting(1000, "candidates a request")
     max_features: int = _setting(4096, "features a ranker")
+    max_width: int = _setting(1_000_000, "columns of hashed features a ranker; each takes 16 bytes in every process")
     max_events: int = _setting(1000, "feedback events, or logged lists, a call")
     beacon_events: int = _setting(100, "events that a browser may report on a list with its token, to one process")
     catalogue_items: int = _setting(2_000_000, "items, and users, that a catalogue may have")
@@ -84,6 +85,7 @@ class Settings:
             "max_body_bytes",
             "max_candidates",
             "max_features",
+            "max_width",
             "max_events",
             "beacon_events",
             "catalogue_items",

@@ -20,7 +20,14 @@ class Fading(NamedTuple):
 
 
 def learned(
-    theta: Array, variance: Array, touched: Array, rows: Rows, pairs: Array, weights: Array, fading: Fading
+    theta: Array,
+    variance: Array,
+    touched: Array,
+    rows: Rows,
+    pairs: Array,
+    weights: Array,
+    alone: int,
+    fading: Fading,
 ) -> tuple[Array, Array, Array]:
     """θ, variances and the event at which each was last brought up to date (all (d,)), after the pairs of a list.
 
@@ -31,7 +38,7 @@ def learned(
     if not isinstance(rows, SparseRows):
         theta = theta.copy()
         variance = faded(variance, keep, prior, now - touched) if keep < 1.0 else variance.copy()
-        diagonal_onepass(theta, variance, rows, pairs, weights)
+        diagonal_onepass(theta, variance, rows, pairs, weights, alone)
         return theta, variance, np.full_like(touched, now)
     some = numbered(rows)
     at = some.columns
@@ -39,6 +46,6 @@ def learned(
     if keep < 1.0:
         spread = faded(spread, keep, prior, now - touched[at])
         touched[at] = now
-    sparse_diagonal_onepass(here, spread, some.indptr, some.indices, some.local, some.values, pairs, weights)
+    sparse_diagonal_onepass(here, spread, some.indptr, some.indices, some.local, some.values, pairs, weights, alone)
     theta[at], variance[at] = here, spread
     return theta, variance, touched

@@ -284,7 +284,7 @@ class PairRank:
             self.turn_ = self.turn_ + (self.forget < 1.0)
             known = self.theta_, self.inverse_, self.touched_
             self.theta_, self.inverse_, self.touched_ = _diagonal.learned(
-                *known, features, pairs, shared, self._fading()
+                *known, features, pairs, shared, self.theta_.size - 1 if self.start == "base" else -1, self._fading()
             )
             if self.extended:
                 self._extend(impression, features, pairs, weights, tempering)

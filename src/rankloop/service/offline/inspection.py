@@ -18,9 +18,11 @@ from rankloop.service.store import admin, log, shown
 from rankloop.service.store.database import Connection, Database
 from rankloop.service.telemetry import movement
 from rankloop.service.wire.calls import RankAnswer
+from rankloop.telling import Confident
 from rankloop.types import Array
 
 BUCKETS = 40  # points of the curves
+MOST_WEIGHTS = 5_000  # that are told, the largest: of a hundred thousand hashed columns nobody reads all
 BATCH = 5000
 
 
@@ -102,9 +104,9 @@ def look_inside(learner: Learner, names: Sequence[str] = ()) -> Learned:
     weights = []
     theta = models.weights_of(learner)
     if isinstance(theta, np.ndarray) and theta.ndim == 1:
-        tell = getattr(learner, "confidence", None)
-        sure: Array | None = tell() if callable(tell) else None
-        for j, weight in enumerate(theta.tolist()):
+        sure: Array | None = learner.half_widths() if isinstance(learner, Confident) else None
+        largest = np.sort(np.argsort(-np.abs(theta), kind="stable")[:MOST_WEIGHTS])  # of wide features most are 0
+        for j, weight in zip(largest.tolist(), theta[largest].tolist(), strict=True):
             known = None if sure is None or sure.size != theta.size else float(sure[j])
             base = j == theta.size - 1 and params(learner).get("start") == "base"
             name = models.BASE_ORDER if base else names[j] if j < len(names) else f"feature {j + 1}"

@@ -84,8 +84,11 @@ def _wanted(engine: Engine, row: admin.Ranker | None, spec: Spec, acknowledged: 
     """Refuse what cannot be, with all that takes a learner: in a transaction it would stop everyone's writes."""
     if (width := len(column_names(spec))) > engine.settings.max_features:
         raise OverLimit(f"{width} features; the limit max_features is {engine.settings.max_features}")
+    if spec.width > engine.settings.max_width:
+        raise OverLimit(f"{spec.width} columns; the limit max_width is {engine.settings.max_width}")
     spec = complete(spec)
     start = spec.parameters.get("start")
+    width = spec.width or width
     if isinstance(start, list) and len(start) != width:
         raise InvalidParameter(f"start has {len(start)} weights, but the ranker has {width} features; give one each")
     state = models.fresh_state(spec)

@@ -25,9 +25,10 @@ from rankloop.kernels.ragged import minmax_queries
 from rankloop.service.catalogue.held import Catalogue
 from rankloop.service.errors import UnknownFeature
 from rankloop.service.ranking.parsing import QuickReader, ids_alone, joined_rows, plain, unpacked
+from rankloop.service.ranking.sparse_bodies import SparseReader
 from rankloop.service.wire.calls import Candidate, RankColumns, RankHead, RankRequest
 from rankloop.service.wire.rankers import Spec
-from rankloop.types import LARGEST, Array, Candidates
+from rankloop.types import LARGEST, Array, Candidates, Rows, taken
 
 
 class RankCall(NamedTuple):
@@ -38,7 +39,7 @@ class RankCall(NamedTuple):
     request_id: str | None
     user: str | None
     ids: list[Any]
-    rows: Array | None  # (n, d) in the order of the ranker's features, not normalised; None if it has none
+    rows: Rows  # (n, d) in the order of the ranker's features, not normalised, or sparse; None if it has none
     token: bool = False  # whether the answer is to have a token for a browser
     sent: Array | None = None  # (n, s) those of them that the request brought; for rivals that compute others
     fields: Mapping[str, Any] = {}
@@ -51,7 +52,7 @@ class RankCall(NamedTuple):
     def only(self, some: Array, k: int | None) -> RankCall:
         """The same of the candidates `some` (m,), in their order, for a list of k."""
         ids = list(map(self.ids.__getitem__, some.tolist()))
-        rows, sent = (None if table is None else table[some] for table in (self.rows, self.sent))
+        rows, sent = (taken(table, some) for table in (self.rows, self.sent))
         return self._replace(ids=ids, rows=rows, sent=sent, k=k)
 
 
@@ -93,13 +94,15 @@ class Schema:
         self._pick: Callable[[Any], Any] = (
             itemgetter(*self.sent) if len(self.sent) > 1 else lambda f: (f[self.sent[0]],)
         )
+        self._sparse = SparseReader(spec.width) if spec.width else None
         self._program = Program([one for one in declared if not isinstance(one, Sent)])
         self._computes = bool(self._program.columns)
         if before is not None:
             self._program.unknown, self._program.missing = before.counted()
         self._catalogue = catalogue or Catalogue("")
         self._counters = counters or self._program.counters()
-        self._warm()
+        if self._computes:
+            self._warm()
         with self._catalogue.lock:
             self._program.prepare(self._catalogue.items)
         own = set(self.sent)
@@ -108,6 +111,8 @@ class Schema:
 
     def parse(self, body: bytes) -> RankCall:
         """The request in a body of JSON."""
+        if self._sparse is not None:
+            return self.read(plain(body))
         if self._quick is None:
             request = ids_alone(body) if self._computes else None
             return self.read(plain(body)) if request is None else self._call(request, request.ids, None)
@@ -118,6 +123,9 @@ class Schema:
 
     def read(self, request: RankRequest | RankColumns) -> RankCall:
         """The same of a request that is a struct already."""
+        if self._sparse is not None:
+            ids = request.ids if isinstance(request, RankColumns) else [one.id for one in request.candidates]
+            return self._call(request, ids, self._sparse.rows(request))
         if isinstance(request, RankColumns):
             return self._call(request, request.ids, self._table(request) if self.sent else None)
         rows = self._rows(request.candidates) if self.sent else None
@@ -137,6 +145,11 @@ class Schema:
     def candidates_for(self, other: Schema, call: RankCall) -> Candidates:
         """The same candidates as another ranker takes them: what it wants sent must have been sent, all else it
         computes by its own declarations."""
+        wide, wanted = (0 if one._sparse is None else one._sparse.width for one in (self, other))
+        if wide or wanted:
+            if wide != wanted:
+                raise UnknownFeature(f"requests carry {wide} hashed columns, but the other ranker has {wanted}")
+            return other._made(call, call.rows)
         missing = [name for name in other.sent if name not in self.sent]
         if missing:
             raise UnknownFeature(f"requests carry {_listed(self.sent, 12)}, but not {_listed(missing)}")
@@ -163,28 +176,44 @@ class Schema:
 
     def _warm(self) -> None:
         """Compile or load what features will need, before a request waits for it; nothing of it is kept."""
-        counters = self._program.counters()
-        view = self._program.view(Request(["?"], "?", "?", self._clock()), Table(), None, counters)
-        self._program.rows(view)
-        self._program.unknown, self._program.missing = 0, Counter()
+        program = Program(self._program.declarations)
+        counters = program.counters()
+        view = program.view(Request(["?"], "?", "?", self._clock()), Table(), None, counters)
+        program.rows(view)
         if counters is not None:
-            counters.fold(Outcome(0.0, np.ones(1), self._program.notes(view, np.zeros(1, np.int64), {})))
-            self._program.rows(view)
+            counters.fold(Outcome(0.0, np.ones(1), program.notes(view, np.zeros(1, np.int64), {})))
+            program.rows(view)
 
-    def _made(self, call: RankCall, rows: Array | None) -> Candidates:
+    def groups(self, field: str, call: RankCall) -> Array | None:
+        """(n,) by which candidates with the same value of a feature, or of an item's field in the catalogue, are known:
+        numbers from 0, -1 where there is no value. None: there is no such field."""
+        if field in self.names and isinstance(call.rows, np.ndarray):
+            return np.unique(call.rows[:, self.names.index(field)], return_inverse=True)[1].astype(np.int64)
+        with self._catalogue.lock:
+            items = self._catalogue.items
+            if field not in items.fields:
+                return None
+            rows = items.rows(call.ids)
+            values = items.numbers(field)[rows] if items.place(field) >= 0 else items.strings(field).codes[rows]
+        there = (rows >= 0) & (~np.isnan(values) if values.dtype.kind == "f" else values >= 0)
+        found = np.full(len(call.ids), -1, np.int64)
+        found[there] = np.unique(values[there], return_inverse=True)[1]
+        return found
+
+    def _made(self, call: RankCall, rows: Rows) -> Candidates:
         if rows is not None and self.normalisation == "query-minmax":
             rows = rows.copy()  # a rival of other rows may ask for them, too
             minmax_queries(rows, np.array([0, len(rows)]))
         return Candidates.without_copy(call.query, call.ids, rows)
 
-    def _call(self, head: RankHead, ids: list[Any], rows: Array | None) -> RankCall:
+    def _call(self, head: RankHead, ids: list[Any], rows: Rows) -> RankCall:
         """Put together what was read, once its values are found fine."""
         for text in (head.query, head.user, head.request_id):
             if text and "\0" in text:
                 raise InvalidInput("query, user and request_id are text; one has the character NUL in it")
         if type(ids[0]) is str and "\0" in "".join([item for item in ids if type(item) is str]):
             raise InvalidInput("an id has the character NUL in it; ids are text")
-        if rows is not None:
+        if rows is not None and self._sparse is None:
             numbers = rows.reshape(-1)
             with np.errstate(over="ignore", invalid="ignore"):
                 fine = np.dot(numbers, numbers) <= LARGEST**2  # one pass; never true of NaN
@@ -331,6 +360,11 @@ def column_names(spec: Spec) -> list[str]:
 
 def check_features(spec: Spec) -> None:
     """Refuse features that cannot be, and defaults that stand for nothing or are no features."""
+    if spec.width and (spec.features or spec.defaults or spec.normalisation != "none"):
+        raise InvalidParameter(
+            f"width is {spec.width}, so candidates send what they have by any name; leave out features and defaults, "
+            "and set normalisation to none"
+        )
     declared = declarations(spec)
     names = Counter(column for one in declared for column in one.columns)
     double = next((name for name, count in names.items() if count > 1), None)

@@ -23,7 +23,7 @@ from rankloop.service.wire.calls import Contribution
 from rankloop.service.wire.rankers import Spec
 from rankloop.streams import Streams
 from rankloop.telling import Explains, Explanation, InParts, Parts, ScoresByParts, TellsChances
-from rankloop.types import Array, Candidates, Feedback, Impression
+from rankloop.types import Array, Candidates, Feedback, Impression, SparseRows
 
 WAIT = 0.2  # seconds that one who only looks waits for a learner
 WARM_ROUNDS = 6  # of a throw-away learner: enough to meet every kernel, cold and after learning
@@ -79,13 +79,13 @@ class Model:
         if parts is not None:
             rows, weights, offsets = parts
             weights = weights if weights.size else np.zeros(rows.shape[1])
-            if names:
+            if names and not isinstance(rows, SparseRows):
                 products = rows * weights
                 contributions = _contributions(names, rows, weights, products, offsets)
                 total = products.sum(axis=1)
+                scores = (total if offsets is None else total + offsets).tolist()
             else:
-                total = (rows * weights).sum(axis=1)
-            scores = (total if offsets is None else total + offsets).tolist()
+                scores = parts.scores().tolist()
         return Ranked(choice, codec.dump_impression(choice.impression), scores, contributions, learned)
 
     def best(self, candidates: Candidates, k: int, exposure: Exposure, displacement: int) -> Array:
@@ -201,8 +201,13 @@ def make_learner(spec: Spec) -> Learner:
     """A fresh learner of a spec; errors name what is wrong with it."""
     registry.require_allowed(spec.learner)  # a request imports nothing
     learner = registry.make(spec.learner, **spec.parameters)
-    if learner.contextual and not spec.features:
+    if learner.contextual and not spec.features and not spec.width:
         raise InvalidParameter(f"features is empty, but learner {spec.learner!r} ranks by features; name them")
+    if spec.width and learner.contextual and getattr(learner, "confidence", None) != "diagonal":
+        raise InvalidParameter(
+            f"width is {spec.width}, but learner {spec.learner!r} takes no sparse rows; choose pairrank or hybrid with "
+            "parameters {'confidence': 'diagonal'}"
+        )
     check_features(spec)
     rules.check(spec)
     return learner
@@ -220,7 +225,9 @@ def fresh_state(spec: Spec) -> bytes:
 
 def fixed_part(spec: Spec) -> dict[str, Any]:
     """What a learned state hangs on: change it and the state means nothing."""
-    return {name: getattr(spec, name) for name in ("learner", "parameters", "features", "normalisation", "seed")}
+    names = ("learner", "parameters", "features", "normalisation", "seed")
+    wide = ("width",) if spec.width else ()  # states of before there was any say nothing of it
+    return {name: getattr(spec, name) for name in (*names, *wide)}
 
 
 def load_learner(spec: Spec, state: bytes, name: str) -> Learner:
@@ -246,7 +253,10 @@ def warm(spec: Spec) -> None:
         tried = msgspec.structs.replace(spec, exposure=exposure, timeout_ms=60_000.0)
         model = Model(make_learner(tried), tried, 0, 0)
         for t in range(WARM_ROUNDS):
-            rows = rng.random((n, width)) if width else None
+            rows: Any = rng.random((n, width)) if width else None
+            if spec.width:
+                columns = rng.integers(0, spec.width, 3 * n)
+                rows = SparseRows(np.arange(n + 1) * 3, columns, np.ones(3 * n), spec.width)
             candidates = Candidates.without_copy("warm", [str(i) for i in range(n)], rows)
             k = min(spec.k, n)
             odds = t % 2 == 0 and exposure == "full"

@@ -80,4 +80,4 @@ def freeze() -> None:
 
 def _kernels(spec: Spec) -> bytes:
     """What decides which kernels a ranker needs."""
-    return msgspec.json.encode([spec.learner, spec.parameters, bool(spec.features)])
+    return msgspec.json.encode([spec.learner, spec.parameters, bool(spec.features), bool(spec.width)])

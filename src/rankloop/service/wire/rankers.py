@@ -59,6 +59,15 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
             extra_json_schema={"examples": [{"price": 0.0}]},
         ),
     ] = {}
+    width: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**31 - 1,
+            description="columns of hashed features, say 100000, in place of `features`: candidates send whatever they "
+            "have by name, or sparse rows; for learners with confidence=diagonal, with normalisation none",
+        ),
+    ] = 0
     normalisation: Annotated[
         Normalisation, Meta(description="query-minmax scales each feature to [0, 1] within a request")
     ] = "query-minmax"
