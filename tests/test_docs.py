@@ -75,6 +75,7 @@ def python_blocks(path: Path) -> list[str]:
     [
         "README.md",
         "docs/lab.md",
+        "docs/features.md",
         "docs/library.md",
         "docs/interleaving.md",
         "docs/service.md",

@@ -33,6 +33,6 @@ def test_what_is_secret_stands_in_no_table() -> None:
 
 def test_declared_features_come_near_the_hand_made_ones() -> None:
     """The benchmark with fewer visits: counts must have brought what fields cannot tell."""
-    shown = {kind: visits(Shop(20), PairRank(), kind, 1500)[-400:].mean() for kind in ("by hand", "declared", "static")}
+    shown = {kind: visits(Shop(20), PairRank(), kind, 800)[-200:].mean() for kind in ("by hand", "declared", "static")}
     assert shown["declared"] > shown["static"] + 0.03
     assert shown["declared"] / shown["by hand"] > 0.85

@@ -101,7 +101,8 @@ class Schema:
             self._program.unknown, self._program.missing = before.counted()
         self._catalogue = catalogue or Catalogue("")
         self._counters = counters or self._program.counters()
-        self._warm()
+        if self._computes:
+            self._warm()
         with self._catalogue.changing:
             self._program.prepare(self._catalogue.items)
         own = set(self.sent)
@@ -175,13 +176,13 @@ class Schema:
 
     def _warm(self) -> None:
         """Compile or load what features will need, before a request waits for it; nothing of it is kept."""
-        counters = self._program.counters()
-        view = self._program.view(Request(["?"], "?", "?", self._clock()), Table(), None, counters)
-        self._program.rows(view)
-        self._program.unknown, self._program.missing = 0, Counter()
+        program = Program(self._program.declarations)
+        counters = program.counters()
+        view = program.view(Request(["?"], "?", "?", self._clock()), Table(), None, counters)
+        program.rows(view)
         if counters is not None:
-            counters.fold(Outcome(0.0, np.ones(1), self._program.notes(view, np.zeros(1, np.int64), {})))
-            self._program.rows(view)
+            counters.fold(Outcome(0.0, np.ones(1), program.notes(view, np.zeros(1, np.int64), {})))
+            program.rows(view)
 
     def groups(self, field: str, call: RankCall) -> Array | None:
         """(n,) by which candidates with the same value of a feature, or of an item's field in the catalogue, are known:
