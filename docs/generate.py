@@ -26,6 +26,7 @@ COMMANDS = (
     "load",
     "replay",
     "inspect",
+    "export",
     "learners",
     "simulate",
     "compare",

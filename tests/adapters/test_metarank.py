@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from rankloop.features.declarations import declaration
 
 from rankloop.adapters import metarank
 from rankloop.adapters.bodies import raw_events
 from rankloop.adapters.metarank_config import KINDS, imported
 from rankloop.errors import InvalidInput
+from rankloop.features.declarations import declaration
 
 # An example of our own in the shape of Metarank's documentation, with every type of feature that it has.
 CONFIG = """
