@@ -28,6 +28,7 @@ COMMANDS = (
     "load",
     "replay",
     "inspect",
+    "export",
     "learners",
     "simulate",
     "compare",

@@ -84,6 +84,7 @@ def python_blocks(path: Path) -> list[str]:
         "docs/replay.md",
         "docs/warm.md",
         "docs/catalogue.md",
+        "docs/export.md",
         "docs/click-models.md",
         "docs/learners/bandits.md",
         "docs/observability.md",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rankloop.errors import RankloopError, RankloopWarning
     from rankloop.learner import Learner, clone, params
     from rankloop.logged.learning import warm
+    from rankloop.raw_features import standardised
     from rankloop.registry import LEARNERS, dumps, load, loads, make, save
     from rankloop.scaling import scaled
     from rankloop.streams import Streams
@@ -46,6 +47,7 @@ _HOMES = {
     "save": "registry",
     "scaled": "scaling",
     "score": "batch",
+    "standardised": "raw_features",
     "warm": "logged.learning",
 }
 __all__ = [
@@ -69,6 +71,7 @@ __all__ = [
     "save",
     "scaled",
     "score",
+    "standardised",
     "warm",
 ]
 

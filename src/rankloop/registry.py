@@ -13,6 +13,7 @@ from rankloop import codec, plugins
 from rankloop.errors import CodecError, InvalidParameter, UnknownName
 from rankloop.learner import Learner, params, plain
 from rankloop.published import PUBLISHED
+from rankloop.raw_features import plain_of, standardised
 
 
 class Entry(NamedTuple):
@@ -263,7 +264,8 @@ def name_of(learner: Learner) -> str:
 
 def dumps(learner: Learner) -> bytes:
     """Everything a learner is, as bytes: name, parameters, state."""
-    given = params(learner)
+    inner = plain_of(learner)
+    given = params(inner)
     for name, value in given.items():
         try:
             json.dumps(value)
@@ -272,9 +274,11 @@ def dumps(learner: Learner) -> bytes:
                 f"parameter {name} is {value!r:.100}, which only this process knows; a network is saved by the name "
                 "that rankloop.learners.neural.networks.register gave it"
             ) from None
-    own = name_of(learner)
+    own = name_of(inner)
     package = plugins.package_of(plugins.LEARNERS, own)
     meta = {"learner": own, "params": given} | ({} if package is None else {"package": package})
+    if inner is not learner:
+        meta["normalisation"] = "stream"
     return codec.dumps(learner.state(), meta)
 
 
@@ -293,6 +297,8 @@ def loads(data: bytes, name: str = "these bytes", allow: Iterable[str] = ()) -> 
         raise UnknownName(f"{name} holds learner {meta['learner']!r}, which is not installed here: {remedy}")
     require_allowed(meta["learner"], allow)
     learner = make(meta["learner"], **meta["params"])
+    if meta.get("normalisation") == "stream":
+        learner = standardised(learner)
     learner.load(arrays)
     return learner
 

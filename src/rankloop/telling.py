@@ -140,3 +140,12 @@ class InParts(Protocol):
     def take(self, part: Mapping[str, Array]) -> None:
         """Put a `part` of another learner with the same parameters in: a copy that was like it before ranks as it does
         from now on, bit for bit. The copy is to rank with, not to learn with."""
+
+
+@runtime_checkable
+class Rescales(Protocol):
+    """Optional, for learners that score by a weighted sum: they can go on with features on another scale."""
+
+    def rescale(self, growth: Array) -> None:
+        """From now on feature j comes divided by `growth[j]` (and moved, which no order depends on): weights become
+        such that lists are ordered as before. Changes nothing else, and cannot fail."""

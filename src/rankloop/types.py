@@ -133,6 +133,13 @@ class Candidates:
         object.__setattr__(part, "unscaled", self.unscaled)
         return part
 
+    def with_rows(self, rows: Array) -> Candidates:
+        """The same with other features, (n, d) C-ordered and finite, that someone has scaled; nothing is checked."""
+        made = self.head(self.n)
+        object.__setattr__(made, "features", rows)
+        object.__setattr__(made, "unscaled", False)
+        return made
+
 
 def _fill(made: Candidates, query: str, items: ArrayLike | None, rows: Rows) -> None:
     """Check the parts of candidates and put them in; `rows` are ours."""

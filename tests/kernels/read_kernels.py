@@ -19,6 +19,7 @@ from rankloop.kernels import (
     preferences,
     ragged,
     ranking,
+    scaling,
     sparse,
     user_clicks,
 )
@@ -68,6 +69,8 @@ def results() -> Results:
         "dependent_clicks": user_clicks.dependent_clicks(
             frozen(grades[:k]), frozen([0.2, 0.5, 0.9]), frozen([0.1, 0.2, 0.5]), coins, True
         ).tolist(),
+        "list_moments": np.concatenate(scaling.list_moments(features)).tolist(),
+        "standardise": scaling.standardise(features, frozen([0.1, 0.2, 0.3]), frozen([2, 0, 0.1]), 3).ravel().tolist(),
         "hashing": _hashed(),
         "counting": _counted(),
         "matching": _matched(),

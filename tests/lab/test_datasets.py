@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rankloop.errors import DataError, InvalidParameter, UnknownName
+from rankloop.lab.data.dataset import Split
 from rankloop.lab.data.letor import read_letor
 from rankloop.lab.data.sources import describe, open_split, write_letor
 from rankloop.lab.runs.trial import Trial, run
@@ -186,3 +188,18 @@ def test_real_folders() -> None:
     assert clueweb[0].test.queries.tolist() != clueweb[1].test.queries.tolist()
     web = open_split(str(SHARED / "websearch300"))
     assert (len(web.train), web.vali, len(web.test), web.train.width) == (201, None, 50, 300)
+
+
+def test_a_run_learns_the_sizes_of_raw_features() -> None:
+    """`normalise=stream`: multiplied by powers of two, features give the same run; unscaled ones another."""
+    spec = "synthetic:mq2008?queries=20&vali=2&test=10"
+    curves = {}
+    for how in ("stream", "none"):
+        split = open_split(f"{spec}&normalise={how}")
+        assert split.train.normalisation == how
+        for power in (0, 8):
+            sizes = 2.0 ** (power * (np.arange(split.train.width) % 3))
+            parts = [replace(part, features=part.features * sizes, _candidates={}) for part in split.parts.values()]
+            curves[how, power] = run(Trial("pairrank", rounds=60, evaluations=2), Split(*parts)).measures["online.ndcg"]
+    assert curves["stream", 0].tolist() == curves["stream", 8].tolist()
+    assert curves["none", 0].tolist() != curves["none", 8].tolist()

@@ -134,7 +134,7 @@ def test_normalisation_is_by_query_and_named(tmp_path: Path) -> None:
     found = read_letor(path)
     assert found.features.tolist() == [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]
     assert found.normalisation == "query-minmax"
-    with pytest.raises(InvalidParameter, match="normalise is 'max'; it must be one of query-minmax, none"):
+    with pytest.raises(InvalidParameter, match="normalise is 'max'; it must be one of query-minmax, stream, none"):
         read_letor(path, normalise="max")
 
 

@@ -57,6 +57,18 @@ def test_all_formats_teach_the_same_bits(tmp_path: Path, log: Path) -> None:
     assert taught[0] == taught[1] == taught[2]
 
 
+def test_sizes_are_learned_with_the_lists(tmp_path: Path, log: Path) -> None:
+    """`--normalisation stream`: raw features, and a file that goes on with their sizes."""
+    out = tmp_path / "warm.rankloop"
+    taught = ["--learner", "pairrank?pairs=matched", "--normalisation", "stream"]
+    with pytest.raises(SystemExit, match="0"):
+        main(["warm", *taught, "--out", str(out), str(log)])
+    by_hand = rankloop.standardised(rankloop.make("pairrank", **SPEC))
+    rankloop.warm(by_hand, map(parse_line, log.read_bytes().splitlines()), features=Features(scale=False))
+    assert bits(rankloop.load(out)) == bits(by_hand)
+    assert by_hand.scaler.lists == 120
+
+
 @pytest.mark.parametrize("at", [1, 37, 119])
 def test_what_is_broken_off_goes_on_and_gives_the_same_bits(tmp_path: Path, log: Path, at: int) -> None:
     whole = rankloop.make("hybrid", **SPEC)

@@ -152,7 +152,7 @@ def test_without_any_ranker_the_message_says_how_to_make_one(tmp_path: Path) -> 
     [
         ("PUT", "", {"exposure": "ful"}, ["'ful'", "'bounded', 'full', 'shadow'"]),
         ("PUT", "", {"exposure": 3}, ["'bounded', 'full', 'shadow'"]),
-        ("PUT", "", {"normalisation": "minmax"}, ["'none', 'query-minmax'"]),
+        ("PUT", "", {"normalisation": "minmax"}, ["'none', 'query-minmax', 'stream'"]),
         ("PUT", "", {"silence": "nothing"}, ["'ignore', 'no-click'"]),
         ("POST", "/experiments", {"mixing": "team"}, ["'probabilistic', 'team-draft'"]),
         ("POST", "/experiments", {"exposure": "shadow"}, ["'bounded', 'full'"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from rankloop.lab.runs.simulate import Step, simulate
 from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.world import Stationary
 from rankloop.learner import Learner
+from rankloop.raw_features import standardised
 from rankloop.service.ranking.live_ranker import BLOCK
 from rankloop.streams import Streams
 from rankloop.types import Array, Feedback, Impression
@@ -48,6 +50,8 @@ def raw() -> Dataset:
 
 def lab(name: str, dataset: Dataset, rounds: int = ROUNDS, seed: int = SEED) -> Run:
     learner, user = registry.make(name, start="base"), open_user("navigational", dataset.highest_grade)
+    if dataset.normalisation == "stream":
+        learner = standardised(learner)
     return Run(dataset, list(simulate(learner, Stationary(dataset), user, rounds, seed)), learner)
 
 
@@ -108,6 +112,19 @@ def test_the_service_normalises_as_the_lab_does(name: str, data: Dataset, raw: D
     assert not np.array_equal(data.features, raw.features)
     with Service(tmp_path / "raw.db") as service:
         service.ready().put("lab", **spec_of(name, data, normalisation="query-minmax"))
+        for step, answer in zip(run.steps, serve(service, "lab", run.steps, raw), strict=True):
+            assert shown(answer) == step.impression.items.tolist()
+        assert same_state(model_of(service.engine.rankers["lab"]).learner, run.learner)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_the_service_learns_sizes_as_the_lab_does(name: str, tmp_path: Path) -> None:
+    sizes = 10.0 ** np.random.default_rng(1).uniform(-3, 4, 46)
+    raw = open_split(f"{DATA}&normalise=stream").train
+    raw = replace(raw, features=raw.features * sizes, _candidates={})
+    run = lab(name, raw)
+    with Service(tmp_path / "stream.db") as service:
+        service.ready().put("lab", **spec_of(name, raw, normalisation="stream"))
         for step, answer in zip(run.steps, serve(service, "lab", run.steps, raw), strict=True):
             assert shown(answer) == step.impression.items.tolist()
         assert same_state(model_of(service.engine.rankers["lab"]).learner, run.learner)

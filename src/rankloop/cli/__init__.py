@@ -30,6 +30,7 @@ def build() -> App:
         data,
         demo,
         doctor,
+        export,
         import_,
         inspect,
         interleave,
@@ -58,7 +59,7 @@ def build() -> App:
         ),
     )
     for module in (
-        *(demo, service, doctor, keys, audit, kernels, catalogue, warm, import_, load, replay, inspect),
+        *(demo, service, doctor, keys, audit, kernels, catalogue, warm, import_, load, replay, inspect, export),
         *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)

@@ -24,7 +24,7 @@ def warm(
     learner: str | None = None,
     out: Path | None = None,
     features: str | None = None,
-    normalisation: Literal["query-minmax", "none"] = "query-minmax",
+    normalisation: Literal["query-minmax", "stream", "none"] = "query-minmax",
     seed: int = 0,
     format: Literal["jsonl", "tsv", "parquet", "ltrlog", "solr", "ubi"] | None = None,  # noqa: A002
     clicks: list[Path] | None = None,
@@ -61,7 +61,8 @@ def warm(
     features
         With --learner: names in the learner's order, with commas; those of the first list if not given.
     normalisation
-        With --learner: query-minmax scales each feature to [0, 1] within a list. A ranker has its own.
+        With --learner: query-minmax scales each feature to [0, 1] within a list, stream by sizes that are learned with
+        it. A ranker has its own.
     seed
         With --learner: of the random numbers of learning. A ranker has its own.
     format
@@ -111,7 +112,7 @@ def warm(
 
         if learner is not None and out is not None:
             names = None if features is None else [name.strip() for name in features.split(",")]
-            what, found = str(out), _teach(learner, out, reading, names, normalisation == "query-minmax", seed, show)
+            what, found = str(out), _teach(learner, out, reading, names, normalisation, seed, show)
             lag = 0
         else:
             what = words[0]
@@ -130,13 +131,17 @@ def warm(
         print(f"{lag:,} of them wait for the process that learns {what}")
 
 
-def _teach(spec: str, out: Path, reading: Any, names: list[str] | None, scale: bool, seed: int, show: Any) -> Any:
+def _teach(spec: str, out: Path, reading: Any, names: list[str] | None, how: str, seed: int, show: Any) -> Any:
     from rankloop import registry
     from rankloop.logged import Features, warm_file
+    from rankloop.raw_features import standardised
 
     name, parameters = registry.parse_learner(spec)
     made = registry.make(name, **parameters)
-    return warm_file(made, out, reading, features=Features(names, scale), seed=seed, on_progress=show)
+    if how == "stream":
+        made = standardised(made)
+    features = Features(names, scale=how == "query-minmax")
+    return warm_file(made, out, reading, features=features, seed=seed, on_progress=show)
 
 
 def _warm_ranker(ranker: str, store: str | None, reading: Any, show: Any) -> tuple[Any, int]:

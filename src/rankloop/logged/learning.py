@@ -14,6 +14,7 @@ from rankloop.errors import CodecError, DataError, InvalidParameter
 from rankloop.learner import Learner, params
 from rankloop.logged.files import Reading
 from rankloop.logged.lists import Features, LoggedList
+from rankloop.raw_features import plain_of
 from rankloop.streams import Streams
 from rankloop.types import Candidates, Feedback
 
@@ -97,7 +98,10 @@ def warm_file(
     part, features = Path(f"{out}.part"), features or Features()
     began = told = time.perf_counter()
     streams = Streams(seed)
-    about = {"learner": registry.name_of(learner), "params": params(learner), "seed": seed, "scale": features.scale}
+    inner = plain_of(learner)
+    about = {"learner": registry.name_of(inner), "params": params(inner), "seed": seed, "scale": features.scale}
+    if inner is not learner:
+        about["normalisation"] = "stream"
     before = _noted(part, about, learner, features) if part.exists() else None
     done, key, report = (0, "", Report()) if before is None else before
     earlier, count = report.lists, 0

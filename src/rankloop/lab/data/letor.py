@@ -28,7 +28,7 @@ from rankloop.types import Array
 
 Progress = Callable[[int, int], None]  # done, of how many in all
 
-NORMALISATIONS = ("query-minmax", "none")
+NORMALISATIONS = ("query-minmax", "stream", "none")
 _FORMAT = 1  # of the kept form; raise it when parsing or layout change
 _BATCH = 1 << 22  # bytes of rows moved at a time
 
@@ -45,7 +45,8 @@ def read_letor(
     Parameters
     ----------
     normalise
-        "query-minmax" scales each feature to [0, 1] within each query (constant ones become 0); "none" leaves them.
+        "query-minmax" scales each feature to [0, 1] within each query (constant ones become 0); "none" leaves them;
+        "stream" does, too, and lets the learner of a run learn their sizes (`rankloop.standardised`).
     width
         Make the rows at least this wide, for a file that lacks the last features of its set.
 

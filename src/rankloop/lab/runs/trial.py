@@ -26,6 +26,7 @@ from rankloop.lab.runs.tracking import RECOVERED, WINDOWS, tracking_measures, wi
 from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.world import DataWorld, Stationary, World, change_points, open_world
 from rankloop.learner import Learner, clone
+from rankloop.raw_features import standardised
 from rankloop.registry import make
 from rankloop.types import Array
 
@@ -162,6 +163,8 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
     """Carry out a trial; `split` spares opening the data again when many trials share it."""
     split = split or open_split(trial.data)
     learner = make(trial.learner, **trial.params)
+    if split.train.normalisation == "stream" and learner.contextual:
+        learner = standardised(learner)
     world = open_world(trial.world, split.train, trial.k, trial.seed)
     user = open_user(trial.user, split.train.highest_grade, learner.feedback)
     if hasattr(learner, "fit"):

@@ -72,6 +72,18 @@ class LinedRanker(AdamRanker):
             return float(self._line is None)
         return self._evidence().share(self._knows(fingerprint(query)))
 
+    @property
+    def strange_gate(self) -> float:
+        """How much of the network counts for queries that it was not trained on."""
+        if self._line is None or self.weights_.size == 0:
+            return float(self._line is None)
+        return self._evidence().share(known=False)
+
+    @property
+    def line_weights(self) -> Array:
+        """(d,) weights of the line, that of the base order last where it starts from it; empty: there are none yet."""
+        return np.zeros(0) if self._line is None else self._line.theta_.copy()
+
     def state(self) -> dict[str, Array]:
         """Copies of all that is learned."""
         line = {} if self._line is None else self._line.state()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,20 @@ def parts_of(theta: Array, impression: Impression, start: Start, base: float = 1
     """Rows with the base order where a learner starts from it, and their weights."""
     rows = rows_of(impression, theta.size, start == "base")
     return Parts(rows, weights_now(theta, start, rows, base))
+
+
+def carried_over(theta: Array, growth: Array) -> Array:
+    """Weights (d,) that order features divided by `growth` as `theta` orders them as they were; that of the base order,
+    if there is one more, stays."""
+    return theta * np.append(growth, np.ones(theta.size - growth.size)) if theta.size else theta
+
+
+def carry_over(learner: Any, growth: Array) -> None:
+    """`telling.Rescales` of learners with θ and, with "refit", pairs that are kept. A confidence matrix stays as it is:
+    most of it is the prior while sizes still change, and that is to be the same for features of any size."""
+    learner.theta_ = carried_over(learner.theta_, growth)
+    if learner.rows_.size:
+        learner.rows_ = learner.rows_ / growth
 
 
 HISTORY: dict[str, tuple[str | int, ...]] = {"rows_": ("m", "w"), "weights_": ("m",), "hessian_inverse_": ("w", "w")}

@@ -12,6 +12,7 @@ from rankloop.errors import InvalidInput
 from rankloop.kernels import pairwise
 from rankloop.kernels.forgetting import fade, foretold
 from rankloop.learner import load_state, require, require_number, require_whole
+from rankloop.learners.pairwise._linear import carried_over
 from rankloop.learners.pairwise._rows import Rows
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.telling import Drift
@@ -164,6 +165,12 @@ class Adaptive(PairRank):
         self.taught_ = self.taught_ + 1
         if max(self.evidence_.tolist()) > self.bar:  # of a few numbers: quicker than numpy
             self._hand_over(int(self.evidence_.argmax()))
+
+    def rescale(self, growth: Array) -> None:
+        """As of PairRank, with the models of its rivals."""
+        super().rescale(growth)
+        self.models_ = np.array([carried_over(theta, growth) for theta in self.models_]).reshape(self.models_.shape)
+        self.former_ = carried_over(self.former_, growth)
 
     def load(self, state: Mapping[str, Array]) -> None:
         """Go on from `state`."""

@@ -28,6 +28,7 @@ from rankloop.learners.pairwise._linear import (
     PAIR_RULES,
     adopted,
     best_of,
+    carry_over,
     check_history,
     parts_of,
     refitted,
@@ -151,6 +152,8 @@ class Greedy:
             self.theta_, self.hessian_inverse_, self.rows_, self.weights_ = refitted(
                 theta, self.hessian_inverse_, self.rows_, self.weights_, new, better, self.ridge
             )
+
+    rescale = carry_over
 
     def state(self) -> dict[str, Array]:
         """θ and, with "refit", the pairs so far."""

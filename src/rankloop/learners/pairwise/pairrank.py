@@ -31,7 +31,7 @@ from rankloop.learners.pairwise import _diagonal
 from rankloop.learners.pairwise._debias import DEBIASES, notes, pair_weights, told
 from rankloop.learners.pairwise._doubt import Doubt
 from rankloop.learners.pairwise._lemma import require_lemma_1, width_of_lemma_1
-from rankloop.learners.pairwise._linear import HISTORY, PAIR_RULES, check_history, refitted
+from rankloop.learners.pairwise._linear import HISTORY, PAIR_RULES, carry_over, check_history, refitted
 from rankloop.learners.pairwise._rows import Rows, mean_squared_distance, numbered
 from rankloop.learners.pairwise._start import CLICK, Start, first_weights, require_start
 from rankloop.telling import Explanation, Parts
@@ -315,6 +315,8 @@ class PairRank:
         self.inverse_, self.log_det_ = inverse, self.log_det_ + gained
         if self.extended:
             self._extend(impression, features, pairs, weights, tempering)
+
+    rescale = carry_over
 
     def state(self) -> dict[str, Array]:
         """θ, the confidence matrix and, with "refit", the pairs so far."""

@@ -26,7 +26,7 @@ from rankloop.learner import (
     show,
     state_of,
 )
-from rankloop.learners.pairwise._linear import best_of, parts_of, scores_of
+from rankloop.learners.pairwise._linear import best_of, carried_over, parts_of, scores_of
 from rankloop.learners.pairwise._start import Start, base_weights, first_weights, require_start, weights_now
 from rankloop.streams import Streams
 from rankloop.telling import Parts
@@ -163,6 +163,10 @@ class PDGD:
             self.rate_ = np.array([rate])
 
         return loop
+
+    def rescale(self, growth: Array) -> None:
+        """θ is carried over."""
+        self.theta_ = carried_over(self.theta_, growth)
 
     def state(self) -> dict[str, Array]:
         """θ and the step size."""

@@ -18,6 +18,7 @@ from rankloop.examination import Examination, harvest, swap_wins
 from rankloop.kernels import plackett_luce, ranking
 from rankloop.learner import clone
 from rankloop.offpolicy.intervals import GROUPS
+from rankloop.raw_features import plain_of, standardised
 from rankloop.service.offline.replay import Progress, find_ranker, outcomes
 from rankloop.service.ranking.rules import heard
 from rankloop.service.store import log
@@ -44,7 +45,7 @@ class Lists(NamedTuple):
 class Challenger:
     """A learner that is tried, and what it did."""
 
-    def __init__(self, spec: str, logged: str, seed: int) -> None:
+    def __init__(self, spec: str, logged: str, seed: int, raw: bool) -> None:
         name, parameters = registry.parse_learner(spec)
         self.label, self.learner = spec, registry.make(name, **parameters)
         if self.learner.feedback != "clicks":
@@ -52,6 +53,8 @@ class Challenger:
         self.own = (
             registry.name_of(self.learner) == logged
         )  # lists of its own kind say how they were drawn, and it learns from them as they are
+        if raw and self.learner.contextual:
+            self.learner = standardised(self.learner)
         self.streams = Streams(seed)
 
     def order(self, candidates: Candidates, seq: int, shows: Shows) -> Array:
@@ -93,15 +96,23 @@ class Tries:
         "rank": what a challenger would have shown, trials and all; "best": what it would have believed best.
     on_page
         Is told of every list.
+    raw
+        Lists have features as they came: challengers learn their sizes, as the ranker does.
     """
 
     def __init__(
-        self, challengers: Sequence[str], logged: str, seed: int, shows: Shows = "rank", on_page: OnPage | None = None
+        self,
+        challengers: Sequence[str],
+        logged: str,
+        seed: int,
+        shows: Shows = "rank",
+        on_page: OnPage | None = None,
+        raw: bool = False,
     ) -> None:
         if len(set(challengers)) < len(challengers):
             raise InvalidParameter(f"{', '.join(challengers)}: one stands there twice; name each once")
         self._may_be_uniform = logged in ("random", "pairrank")
-        self.challengers = [Challenger(spec, logged, seed) for spec in challengers]
+        self.challengers = [Challenger(spec, logged, seed, raw) for spec in challengers]
         self.shows, self.on_page = shows, on_page
         self.wins = np.zeros((GROUPS, DEEPEST, DEEPEST))  # what swaps tell of examination, by group of lists
         self.drawn = self.whole = 0  # lists whose probability is known; those of them that had all candidates
@@ -163,7 +174,7 @@ class Tries:
         return [
             one.label
             for one in self.challengers
-            if registry.entry_of(registry.name_of(one.learner)).learns
+            if registry.entry_of(registry.name_of(plain_of(one.learner))).learns
             and codec.dumps(one.learner.state()) == codec.dumps(clone(one.learner).state())
         ]
 
@@ -263,7 +274,8 @@ def try_out(
         raise InvalidParameter(
             f"ranker {name!r} takes {kind}; estimates are of clicks, so there is nothing to try here"
         )
-    tries = Tries(challengers, row.spec.learner, row.spec.seed if seed is None else seed, shows, on_page)
+    seed, raw = row.spec.seed if seed is None else seed, row.spec.normalisation == "stream"
+    tries = Tries(challengers, row.spec.learner, seed, shows, on_page, raw)
     end = database.read(log.heads).get(name, 0)
     end = end if at is None else min(at, end)
     for outcome in outcomes(database, name, since, end):

@@ -11,6 +11,7 @@ import numpy as np
 
 from rankloop import codec, registry
 from rankloop.learner import Learner, params
+from rankloop.raw_features import plain_of
 from rankloop.service.offline.replay import find_ranker
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.features import column_names
@@ -108,10 +109,11 @@ def look_inside(learner: Learner, names: Sequence[str] = ()) -> Learned:
         largest = np.sort(np.argsort(-np.abs(theta), kind="stable")[:MOST_WEIGHTS])  # of wide features most are 0
         for j, weight in zip(largest.tolist(), theta[largest].tolist(), strict=True):
             known = None if sure is None or sure.size != theta.size else float(sure[j])
-            base = j == theta.size - 1 and params(learner).get("start") == "base"
+            base = j == theta.size - 1 and params(plain_of(learner)).get("start") == "base"
             name = models.BASE_ORDER if base else names[j] if j < len(names) else f"feature {j + 1}"
             weights.append(Weight(name, weight, known))
-    return Learned(registry.name_of(learner), params(learner), state, weights)
+    inner = plain_of(learner)
+    return Learned(registry.name_of(inner), params(inner), state, weights)
 
 
 def _is_number(array: Array) -> bool:

@@ -116,7 +116,7 @@ def rebuild(
     """
     row = find_ranker(database, name)
     plan = database.read(lambda connection: _plan(connection, row, version, at, start))
-    spec = _spec_of(row.spec, plan.start)
+    spec = spec_of(row.spec, plan.start)
     learner = models.load_learner(spec, plan.start.state, f"{plan.start.name} of ranker {name!r}")
     fold = Fold(row._replace(spec=spec, epoch=plan.epoch), learner, plan.start.seq)
     learned = failed = 0
@@ -228,7 +228,7 @@ def _after_the_gap(connection: Connection, name: str, states: list[State], end: 
     )
 
 
-def _spec_of(spec: Spec, start: State) -> Spec:
+def spec_of(spec: Spec, start: State) -> Spec:
     """The spec that a state is of: learner, features and what else it hangs on may have changed at a reset."""
     _, meta = codec.loads(start.state, start.name)
     try:

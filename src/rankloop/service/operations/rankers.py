@@ -212,7 +212,7 @@ def complete(spec: Spec) -> Spec:
             started = msgspec.structs.replace(spec, parameters={**spec.parameters, "start": "base"})
             models.make_learner(started)
             spec = started
-    learner: Any = models.make_learner(spec)
+    learner: Any = models.plain_learner(spec)
     parameters = {f.name: getattr(learner, f.name) for f in dataclasses.fields(learner) if f.init}
     plain = msgspec.json.decode(msgspec.json.encode(parameters))
     features = [declared.plain(one) for one in declarations(spec)]

@@ -6,8 +6,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rankloop.errors import InvalidParameter
+from rankloop.export import Engine as Target
+from rankloop.export import Exported
 from rankloop.service.engine import Engine
 from rankloop.service.errors import Conflict, UnknownVersion
+from rankloop.service.offline import exports
 from rankloop.service.operations import revisions
 from rankloop.service.operations._shared import changed, loaded, required
 from rankloop.service.operations.rankers import status
@@ -60,6 +63,12 @@ def lineage_of(engine: Engine, name: str) -> list[Generation]:
         return found
 
     return engine.database.read(read)
+
+
+def exported(engine: Engine, name: str, to: Target, version: exports.Wanted, without_base: bool) -> Exported:
+    """A version, or what is learned, as a search engine or a runtime takes it."""
+    row = required(engine, engine.database.read(lambda connection: admin.ranker(connection, name)), name)
+    return exports.export_ranker(engine.database, row, to, version, without_base)
 
 
 def _numbered(connection: Connection, name: str) -> list[tuple[int, lineage.Beginning]]:

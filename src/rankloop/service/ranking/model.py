@@ -14,6 +14,7 @@ import numpy as np
 from rankloop import codec, registry
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.learner import Learner
+from rankloop.raw_features import standardised
 from rankloop.service.errors import TooSlow
 from rankloop.service.ranking import rules
 from rankloop.service.ranking.exposure import Choice, Mix, adopted, best_order, choose
@@ -199,6 +200,12 @@ def weights_of(learner: Learner) -> Any:
 
 def make_learner(spec: Spec) -> Learner:
     """A fresh learner of a spec; errors name what is wrong with it."""
+    learner = plain_learner(spec)
+    return standardised(learner) if spec.normalisation == "stream" and learner.contextual else learner
+
+
+def plain_learner(spec: Spec) -> Learner:
+    """The same without the scaler that may stand before it."""
     registry.require_allowed(spec.learner)  # a request imports nothing
     learner = registry.make(spec.learner, **spec.parameters)
     if learner.contextual and not spec.features and not spec.width:

@@ -11,7 +11,7 @@ from rankloop.service.wire.basics import NAME, Alpha, Exposure, Share, Text
 from rankloop.service.wire.experiments import Evidence
 from rankloop.service.wire.rules import Excluded, Pinned, Quota
 
-Normalisation = Literal["query-minmax", "none"]
+Normalisation = Literal["query-minmax", "stream", "none"]
 
 
 class Guardrail(Struct, forbid_unknown_fields=True, frozen=True):
@@ -69,7 +69,11 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
         ),
     ] = 0
     normalisation: Annotated[
-        Normalisation, Meta(description="query-minmax scales each feature to [0, 1] within a request")
+        Normalisation,
+        Meta(
+            description="query-minmax scales each feature to [0, 1] within a request; stream standardises it by sizes "
+            "learned from the lists so far, which a search engine can apply, too"
+        ),
     ] = "query-minmax"
     k: Annotated[int, Meta(ge=1, le=1000, description="how many positions are shown, unless a request says")] = 10
     exposure: Annotated[

@@ -26,11 +26,11 @@ from rankloop.service.http.routes.rankers import (
     put_ranker,
     warm,
 )
-from rankloop.service.http.routes.versions import ACTIONS, get_lineage, keep_version, list_versions
+from rankloop.service.http.routes.versions import ACTIONS, get_export, get_lineage, keep_version, list_versions
 
 ROUTES: list[Any] = [rank, feedback, beacon]
 ROUTES += [put_ranker, patch_ranker, list_rankers, get_ranker, delete_ranker]
-ROUTES += [list_versions, keep_version, get_lineage]
+ROUTES += [list_versions, keep_version, get_lineage, get_export]
 ROUTES += [*watch.ROUTES, *experiments.ROUTES, *catalogues.ROUTES]
 ROUTES += [*ACTIONS, warm, erase_user, list_changes, get_service, healthz, readyz, metrics, openapi, docs, status_page]
 ROUTES += [beacon_script]

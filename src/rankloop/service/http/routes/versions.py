@@ -10,15 +10,19 @@ from typing import Annotated, Any, Literal
 from litestar import Response, get, post
 from litestar.datastructures import State
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import Body
+from litestar.params import Body, Parameter
 
 from rankloop.errors import InvalidInput
+from rankloop.export import Engine as Format
 from rankloop.service.engine import Engine
 from rankloop.service.http.routes._shared import IfMatch, RankerName, needs, problems, told
 from rankloop.service.operations import rankers, versions
 from rankloop.service.wire.rankers import Generation, RankerStatus, VersionInfo, VersionRequest
 
 Wanted = Annotated[VersionRequest | None, Body()]
+Target = Annotated[Format, Parameter(description="who is to score with it")]
+WithoutBase = Annotated[bool, Parameter(description="leave out what your order counts")]
+VersionNumber = Annotated[str | None, Parameter(pattern=r"^([0-9]{1,9}|live)$", description="a number, or live")]
 
 
 @get(
@@ -55,6 +59,28 @@ async def get_lineage(state: State, name: RankerName) -> list[Generation]:
 async def keep_version(state: State, name: RankerName, data: Wanted = None) -> VersionInfo:
     """An immutable copy of what is learned now, with a note."""
     return await asyncio.to_thread(versions.keep, state.engine, name, _wanted(data).note)
+
+
+@get(
+    "/v1/rankers/{name:str}/export",
+    guards=[needs("read")],
+    tags=["versions"],
+    summary="Take it to a search engine",
+    responses={200: ResponseSpec(dict[str, Any], generate_examples=False), **problems(400, 404, 422)},
+)
+async def get_export(
+    state: State, name: RankerName, to: Target, version: VersionNumber = None, without_base: WithoutBase = False
+) -> Response[bytes]:
+    """The weights as JSON that Elasticsearch, OpenSearch or Solr take as it is, our own JSON, or an ONNX file.
+
+    What cannot be said there is refused, with the remedy: docs/export.md. `version` is a number, or `live` for what is
+    learned; without it, what is served. `without_base` leaves out what your order counts.
+    """
+    wanted: Any = int(version) if version is not None and version.isdigit() else version
+    made = await asyncio.to_thread(versions.exported, state.engine, name, to, wanted, without_base)
+    ending = "onnx" if to == "onnx" else "json"
+    headers = {"Content-Disposition": f'attachment; filename="{made.name}.{ending}"'}
+    return Response(made.body, media_type=made.media, headers=headers)
 
 
 def _wanted(data: VersionRequest | None) -> VersionRequest:

@@ -1,0 +1,50 @@
+"""A ranker's model as search engines and runtimes take it, from what the store has of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rankloop.export import Engine, Exported, export
+from rankloop.features.declarations import Sent
+from rankloop.service.errors import UnknownVersion
+from rankloop.service.offline.replay import State, spec_of
+from rankloop.service.ranking import model as models
+from rankloop.service.ranking.features import declarations
+from rankloop.service.store import admin
+from rankloop.service.store.database import Connection, Database
+
+Wanted = int | Literal["live"] | None
+
+
+def export_ranker(
+    database: Database, row: admin.Ranker, to: Engine, version: Wanted = None, without_base: bool = False
+) -> Exported:
+    """A version, or what is learned, as the last snapshot has it ("live"); None: what is served.
+
+    The model is called after the ranker and the version: `shop-v3`, `shop-live-1200` after as many outcomes.
+    """
+    found = database.read(lambda connection: _state(connection, row, version))
+    spec = spec_of(row.spec, found)
+    learner = models.load_learner(spec, found.state, f"{found.name} of ranker {row.name!r}")
+    normalisation: Literal["query-minmax", "none"] = "none" if spec.normalisation == "none" else "query-minmax"
+    declared = declarations(spec)
+    names = [column for one in declared for column in one.columns]
+    computed = [column for one in declared if not isinstance(one, Sent) for column in one.columns]
+    name = f"{row.name}-{found.name}"
+    made = export(learner, names, to, name=name, normalisation=normalisation, without_base=without_base)
+    if computed:
+        made.notes.append(f"computed here from the catalogue and the request, there by you: {', '.join(computed)}")
+    return made
+
+
+def _state(connection: Connection, row: admin.Ranker, version: Wanted) -> State:
+    wanted = row.serving if version is None else version
+    if wanted is None or wanted == "live":
+        snapshot = admin.snapshot(connection, row.name)
+        assert snapshot is not None  # every ranker has one from the start
+        return State(f"live-{snapshot.seq}", snapshot.seq, snapshot.state)
+    found = admin.version_state(connection, row.name, wanted)
+    if found is None:
+        has = ", ".join(str(one.version) for one in admin.versions(connection, row.name)) or "none"
+        raise UnknownVersion(f"ranker {row.name!r} has no version {wanted}; it has {has}")
+    return State(f"v{wanted}", *found)

@@ -1,0 +1,275 @@
+"""Exported models score as we do."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from rankloop import registry
+from rankloop.errors import InvalidParameter, MissingExtra
+from rankloop.export import Engine, Exported, export
+from rankloop.learner import Learner
+from rankloop.raw_features import standardised
+from rankloop.scaling import scaled
+from rankloop.types import Array, Candidates, Feedback
+from tests.export.engines import elasticsearch_scores, solr_scores
+
+NAMES = ["title_bm25", "price", "age in days", "größe", "always 1"]
+SIZES, OFFSETS = np.array([5.0, 4000.0, 1e-3, 2e6, 0.0]), np.array([0.0, 1000.0, 1e-2, 1e6, 1.0])
+DOCS = Path(__file__).parents[2] / "docs" / "export.md"
+
+
+def some_rows(seed: int, n: int = 9) -> Array:
+    """(n, 5) features as an engine has them: of very different sizes, in float32, one the same everywhere."""
+    rows: Array = np.random.default_rng(seed).random((n, len(NAMES))) * SIZES + OFFSETS
+    return rows.astype(np.float32).astype(np.float64)
+
+
+def taught(learner: Any, rounds: int = 40, scale: bool = False) -> Any:
+    """After some clicks on the highest of the first feature."""
+    for t in range(rounds):
+        rng = np.random.default_rng([5, t])
+        rows = some_rows(t)
+        candidates = Candidates(f"q{t % 4}", features=rows)
+        shown = learner.rank(scaled(candidates) if scale else candidates, 5, rng)
+        clicked = rows[shown.order, 0] - rows[shown.order, 1] / 2000.0 > 1.0
+        learner.learn(shown, Feedback(learner.feedback, clicked.astype(np.float64)), rng)
+    return learner
+
+
+def made(spec: str, **more: Any) -> Any:
+    name, parameters = registry.parse_learner(spec)
+    return registry.make(name, **parameters, **more)
+
+
+def score_of(learner: Learner, candidates: Candidates) -> Array:
+    """(n,) scores of a linear learner or network."""
+    found: Array = learner.score(candidates)  # type: ignore[attr-defined]
+    return found
+
+
+def run_onnx(found: Exported, rows: Array) -> Array:
+    session = onnxruntime.InferenceSession(found.body, providers=["CPUExecutionProvider"])
+    scores: Array = session.run(["scores"], {"features": rows})[0]
+    return scores
+
+
+def scored(engine: Engine, found: Exported, rows: Array) -> Array:
+    """(n,) what the engine gives, whose feature set has one feature more and another order."""
+    names = ["not ours", *reversed(NAMES)]
+    theirs = np.column_stack([np.ones(len(rows)), rows[:, ::-1]])
+    return (solr_scores if engine == "solr" else elasticsearch_scores)(found.body, names, theirs)
+
+
+# -- search engines ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["elasticsearch", "opensearch", "solr"])
+@pytest.mark.parametrize("spec", ["pairrank", "pdgd?rate=0.5", "adaptive", "hybrid"])
+def test_engines_order_as_we_do(engine: Engine, spec: str) -> None:
+    """Scores to float32's precision, and the same order but where two scores are equal to it."""
+    learner = taught(standardised(made(spec)))
+    found = export(learner, NAMES, engine, name="shop-v3")
+    for seed in range(100, 130):
+        rows = some_rows(seed, 30)
+        ours, theirs = score_of(learner, Candidates("never came", features=rows)), scored(engine, found, rows)
+        size = np.abs(ours).max()
+        np.testing.assert_allclose(theirs, ours, atol=3e-6 * size)
+        order = np.argsort(-theirs, kind="stable")
+        assert (np.diff(ours[order]) <= 6e-6 * size).all()
+
+
+@pytest.mark.parametrize("engine", ["elasticsearch", "solr"])
+def test_without_normalisation_weights_go_as_they_are(engine: Engine) -> None:
+    learner = made("pdgd?rate=0.5")
+    for t in range(20):
+        rng = np.random.default_rng(t)
+        shown = learner.rank(Candidates("q", features=rng.random((6, 5))), 4, rng)
+        learner.learn(shown, Feedback.clicks(shown.features[:, 0] > 0.5), rng)
+    found = export(learner, NAMES, engine, name="shop-v3", normalisation="none")
+    assert b"norm" not in found.body
+    rows = np.random.default_rng(1).random((8, 5)).astype(np.float32).astype(np.float64)
+    np.testing.assert_allclose(scored(engine, found, rows), rows @ learner.theta_, atol=1e-5)
+
+
+def test_a_feature_that_never_differed_has_weight_0_and_no_normalizer() -> None:
+    found = export(taught(standardised(made("pairrank"))), NAMES, "solr", name="shop-v3")
+    model = json.loads(found.body)
+    assert model["params"]["weights"]["always 1"] == 0.0
+    assert model["features"][-1] == {"name": "always 1"}
+    assert any("never differed" in note and "always 1" in note for note in found.notes)
+
+
+def test_the_base_order_does_not_leave_unless_it_is_left_out() -> None:
+    learner = taught(standardised(made("pairrank?start=base")))
+    with pytest.raises(InvalidParameter, match=r"place in it is a feature of weight .*without_base"):
+        export(learner, NAMES, "elasticsearch", name="shop-v3")
+    found = export(learner, NAMES, "elasticsearch", name="shop-v3", without_base=True)
+    assert any("your order counts nothing in elasticsearch" in note for note in found.notes)
+    rows = some_rows(7, 20)
+    theirs = scored("elasticsearch", found, rows)
+    ours = learner.scaler.scaled(rows) @ learner.theta_[:-1]
+    np.testing.assert_allclose(theirs, ours, atol=3e-6 * np.abs(ours).max())
+
+
+def test_what_cannot_be_said_is_refused_with_the_remedy() -> None:
+    scaled_within = taught(made("pairrank"), scale=True)
+    with pytest.raises(InvalidParameter, match='make a ranker with "normalisation": "stream"'):
+        export(scaled_within, NAMES, "solr", name="shop-v3")
+    with pytest.raises(InvalidParameter, match="has learned nothing yet"):
+        export(made("pairrank"), NAMES, "json", name="shop-v3")
+    with pytest.raises(InvalidParameter, match="ranks by ids"):
+        export(made("bubblerank"), [], "json", name="shop-v3")
+    with pytest.raises(InvalidParameter, match="leaves as ONNX"):
+        export(made("olranknet?width=4"), NAMES, "elasticsearch", name="shop-v3")
+    with pytest.raises(InvalidParameter, match="3 names for 5 weights"):
+        export(scaled_within, NAMES[:3], "json", name="shop-v3")
+    with pytest.raises(InvalidParameter, match="stands twice"):
+        export(scaled_within, ["a", "a"], "json", name="shop-v3")
+    with pytest.raises(InvalidParameter, match="must be one of elasticsearch, opensearch"):
+        export(scaled_within, NAMES, "vespa", name="shop-v3")  # type: ignore[arg-type]
+
+
+def test_a_model_of_a_few_lists_says_so() -> None:
+    for engine in ("json", "onnx", "solr"):
+        notes = export(taught(standardised(made("pairrank")), 9), NAMES, engine, name="shop-v1").notes
+        assert any("sizes are known of 9 lists only" in note for note in notes)
+
+
+def test_a_memory_of_queries_stays_here_and_that_is_told() -> None:
+    learner = taught(standardised(made("hybrid")))
+    found = export(learner, NAMES, "json", name="shop-v3")
+    assert any("single queries stays here" in note for note in found.notes)
+    assert json.loads(found.body)["notes"] == found.notes
+
+
+# -- our own JSON, and ONNX ----------------------------------------------------------------------------------------
+
+
+def json_scores(body: bytes, rows: Array) -> Array:
+    """As docs/export.md tells programs to."""
+    model = json.loads(body)
+    assert (model["format"], model["format_version"]) == ("rankloop/linear", 1)
+    total = np.zeros(len(rows))
+    for j, feature in enumerate(model["features"]):
+        column = rows[:, j]
+        if model["normalisation"] == "stream":
+            if feature["spread"] == 0:
+                continue
+            column = (column - feature["middle"]) / feature["spread"]
+        elif model["normalisation"] == "query-minmax":
+            span = column.max() - column.min()
+            column = (column - column.min()) / span if span else np.zeros(len(rows))
+        total += feature["weight"] * column
+    if model["base_order"] is not None:
+        total += model["base_order"] * -np.log(1.0 + np.arange(len(rows)))
+    return total
+
+
+LINEAR = ["pairrank", "pairrank?start=base", "hybrid", "adaptive", "pdgd?rate=0.5", "greedy", "mgd"]
+
+
+@pytest.mark.parametrize("how", ["stream", "query-minmax"])
+@pytest.mark.parametrize("spec", LINEAR)
+def test_weighted_sums_as_json_and_onnx(spec: str, how: str) -> None:
+    """To 1e-6, which is what is asked; it is rounding of float64."""
+    learner = taught(standardised(made(spec)) if how == "stream" else made(spec), scale=how == "query-minmax")
+    plain, graph = (export(learner, NAMES, to, name="shop-v3") for to in ("json", "onnx"))
+    for seed, n in ((100, 1), (101, 2), (102, 17), (103, 60)):
+        rows = some_rows(seed, n)
+        candidates = Candidates("never came", features=rows)
+        candidates = candidates if how == "stream" else scaled(candidates)
+        if hasattr(learner, "score"):
+            ours = score_of(learner, candidates)
+        else:
+            ours = (
+                learner.scaler.scaled(rows) @ learner.theta_
+                if how == "stream"
+                else candidates.features @ learner.theta_
+            )
+        np.testing.assert_allclose(json_scores(plain.body, rows), ours, atol=1e-6)
+        np.testing.assert_allclose(run_onnx(graph, rows), ours, atol=1e-6)
+
+
+NETWORKS = [
+    "olranknet?width=8",
+    "olranknet?width=8&line=none",
+    "olranknet?width=8&start=base",
+    "olranknet?width=8&line=none&explore=ensemble&nets=2",
+    "neural-pdgd?width=8",
+    "neural-pdgd?width=6&net=three-layer",
+]
+
+
+@pytest.mark.parametrize("spec", NETWORKS)
+def test_networks_as_onnx(spec: str) -> None:
+    """To 1e-6 of the scores' size, over random inputs and what was learned."""
+    if "three-layer" in spec:
+        pytest.importorskip("torch")
+    learner = taught(standardised(made(spec)), 30)
+    found = export(learner, NAMES, "onnx", name="shop-v3")
+    for seed, n in ((100, 1), (101, 2), (102, 25)):
+        rows = some_rows(seed, n)
+        ours = score_of(learner, Candidates("never came", features=rows))
+        np.testing.assert_allclose(run_onnx(found, rows), ours, atol=1e-6 * max(1.0, np.abs(ours).max()))
+
+
+def test_a_network_that_counts_is_in_the_graph() -> None:
+    """The gate is opened by hand: with so few lists it would stay shut, and the line alone would be compared."""
+    learner = taught(made("olranknet?width=8"), 30, scale=True)
+    learner.gains_[0, -1] = 1e6
+    assert learner.strange_gate > 0
+    found, rows = export(learner, NAMES, "onnx", name="shop-v3"), some_rows(5, 12)
+    ours = score_of(learner, scaled(Candidates("never came", features=rows)))
+    line = scaled(Candidates("never came", features=rows)).features @ learner.line_weights
+    np.testing.assert_allclose(run_onnx(found, rows), ours, atol=1e-6)
+    assert np.abs(ours - line).max() > 1e-4
+
+
+def test_what_an_onnx_file_says_of_itself() -> None:
+    found = export(taught(standardised(made("pairrank"))), NAMES, "onnx", name="shop-v3")
+    model = onnx.load_from_string(found.body)
+    about = {one.key: one.value for one in model.metadata_props}
+    assert (about["name"], json.loads(about["features"]), about["normalisation"]) == ("shop-v3", NAMES, "stream")
+    again = export(taught(standardised(made("pairrank"))), NAMES, "onnx", name="shop-v3")
+    assert again.body == found.body
+
+
+def test_networks_of_your_own_and_a_missing_library_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    own = registry.make("neural-pdgd", net=lambda d: torch.nn.Sequential(torch.nn.Linear(d, 1), torch.nn.Flatten(0)))
+    with pytest.raises(InvalidParameter, match=r"torch\.onnx\.export"):
+        export(taught(own, 2, scale=True), NAMES, "onnx", name="shop-v3")
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(MissingExtra, match=r"rankloop\[export\]"):
+        export(taught(made("pairrank"), scale=True), NAMES, "onnx", name="shop-v3")
+
+
+# -- the page ------------------------------------------------------------------------------------------------------
+
+
+def documented() -> Any:
+    """The learner of docs/export.md."""
+    learner = standardised(registry.make("pairrank"))
+    for t in range(64):
+        rng = np.random.default_rng(t)
+        rows = np.round(rng.random((6, 2)) * [20.0, 90.0], 1)
+        shown = learner.rank(Candidates("shoes", features=rows), 4, rng)
+        learner.learn(shown, Feedback.clicks(rows[shown.order, 0] > 10.0), rng)
+    return learner
+
+
+@pytest.mark.parametrize("engine", ["elasticsearch", "solr", "json"])
+def test_the_page_shows_what_is_written(engine: Engine) -> None:
+    """docs/export.md has the JSON that this learner gives."""
+    body = export(documented(), ["title_bm25", "price"], engine, name="shop-v3").body.decode()
+    shown = re.search(rf"<!-- {engine} -->\n+```json\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
+    assert shown is not None
+    assert shown[1].strip() == body.strip()
