@@ -343,11 +343,7 @@ class Engine(Process):
                 if reason is not None:
                     live.counts["fallbacks"] += 1
                     metrics.count("rank_fallbacks_total", ranker=name, reason=reason)
-            unknown, missing = live.schema.counted()
-            if unknown:
-                metrics.count("catalogue_unknown_total", unknown, ranker=name)
-            for feature, times in missing.items():
-                metrics.count("catalogue_missing_total", times, ranker=name, feature=feature)
+            self.rankers.count_missing(live)
 
     # -- feedback --------------------------------------------------------------------------------------------------
 
@@ -374,10 +370,7 @@ class Engine(Process):
     def report(self) -> bytes:
         """This process's metrics, up to this moment."""
         self.count_answered()
-        for name, one in list(self.rankers.catalogues.items()):
-            self.metrics.gauge("catalogue_bytes", one.nbytes, catalogue=name)
-            for kind, table in one.tables.items():
-                self.metrics.gauge("catalogue_entries", len(table), catalogue=name, kind=kind)
+        self.rankers.tell_of_catalogues()
         for name, counted in list(self.rankers.counted.items()):
             self.metrics.gauge("counters_behind", counted.behind, ranker=name)
             self.metrics.gauge("counters_keys", counted.counters.keys, ranker=name)

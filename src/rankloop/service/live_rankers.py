@@ -68,6 +68,23 @@ class LiveRankers(dict[str, LiveRanker]):
             self.counted.keep([name for name, live in self.items() if counts(live.row.spec)])
         return loaded
 
+    def count_missing(self, live: LiveRanker) -> None:
+        """Count what declared features did not find since the last time."""
+        name, metrics = live.row.name, self._process.metrics
+        unknown, missing = live.schema.counted()
+        if unknown:
+            metrics.count("catalogue_unknown_total", unknown, ranker=name)
+        for feature, times in missing.items():
+            metrics.count("catalogue_missing_total", times, ranker=name, feature=feature)
+
+    def tell_of_catalogues(self) -> None:
+        """How much of them is held here."""
+        metrics = self._process.metrics
+        for name, one in list(self.catalogues.items()):
+            metrics.gauge("catalogue_bytes", one.nbytes, catalogue=name)
+            for kind, table in one.tables.items():
+                metrics.gauge("catalogue_entries", len(table), catalogue=name, kind=kind)
+
     def drop(self, name: str) -> None:
         """A ranker has gone."""
         live = self.pop(name, None)
