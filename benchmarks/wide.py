@@ -78,8 +78,10 @@ def opened(data: str, dense: bool) -> World:
     if data == "categories":
         return shop(0, (300, 100), 40, 512, dense=dense)
     split = open_split(data)
-    parts = [[(part.candidates(q), part.grades_of(q)) for q in range(len(part))] for part in (split.train, split.test)]
-    return World(*parts, split.train.highest_grade)
+    train, test = (
+        [(part.candidates(q), part.grades_of(q)) for q in range(len(part))] for part in (split.train, split.test)
+    )
+    return World(train, test, split.train.highest_grade)
 
 
 def served(world: World, learner: PairRank, name: str, seed: int) -> list[float]:

@@ -148,12 +148,13 @@ def test_settings_of_a_resource_become_a_spec() -> None:
     assert (spec["exposure"], spec["parameters"]) == ("shadow", {"gamma": 0.0, "epsilon": 0.3})
     assert {row.setting for row in rows} >= {"rewardWaitTime", "modelExportFrequency"}
     assert imported({})[0]["exposure"] == "full"
-    for wrong in (
+    wrongs: list[Any] = [
         {"rewardWaitTime": "ten"},
         {"learningMode": "Late"},
         {"defaultReward": -1},
         [],
         {"rewardAggregation": 1},
-    ):
+    ]
+    for wrong in wrongs:
         with pytest.raises(InvalidInput):
             imported(wrong)

@@ -22,6 +22,14 @@ KEY = "personalizer-key-0123456789"
 WIDTH = 128  # hashed features: small, so that little is compiled and sent
 
 
+RESOURCES: dict[str, dict[str, Any]] = {
+    "personalizer": {},
+    "apprentice": {"learningMode": "Apprentice"},
+    "sums": {"rewardAggregation": "sum", "rewardWaitTime": "PT1S", "defaultReward": 0.25},
+    "greedy": {"explorationPercentage": 0.2},
+}
+
+
 def spec(**settings: Any) -> dict[str, Any]:
     made, _ = imported(settings, WIDTH)
     return {**made, "timeout_ms": 60_000}
@@ -32,12 +40,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("personalizer")
     running = Service(folder / "log.txt", store=folder / "store.db", store_timeout_ms=60_000)
     running.start()
-    for name, settings in {
-        "personalizer": {},
-        "apprentice": {"learningMode": "Apprentice"},
-        "sums": {"rewardAggregation": "sum", "rewardWaitTime": "PT1S", "defaultReward": 0.25},
-        "greedy": {"explorationPercentage": 0.2},
-    }.items():
+    for name, settings in RESOURCES.items():
         running.put_ranker(name, **spec(**settings))
     try:
         yield running

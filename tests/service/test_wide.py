@@ -121,7 +121,7 @@ def test_columns_of_names_are_remembered_up_to_a_bound(monkeypatch: pytest.Monke
     monkeypatch.setattr(sparse_bodies, "MOST_KEPT", 4)
     reader = SparseReader(WIDTH)
     for t in range(10):
-        given = {f"item={t}": 1.0, "price": 0.5, "name without a value=": 2.0}
+        given: dict[str, float | None] = {f"item={t}": 1.0, "price": 0.5, "name without a value=": 2.0}
         rows = reader.rows(RankRequest(candidates=[Candidate("a", given), Candidate("b", {})]))
         assert len(reader._known) <= 4
         codes = np.concatenate([hashing.category_codes("item", [str(t)]), hashing.number_code("price")])

@@ -370,12 +370,7 @@ class Engine(Process):
     def report(self) -> bytes:
         """This process's metrics, up to this moment."""
         self.count_answered()
-        self.rankers.tell_of_catalogues()
-        for name, counted in list(self.rankers.counted.items()):
-            self.metrics.gauge("counters_behind", counted.behind, ranker=name)
-            self.metrics.gauge("counters_keys", counted.counters.keys, ranker=name)
-            self.metrics.gauge("counters_evicted", counted.counters.evicted, ranker=name)
-            self.metrics.gauge("counters_bytes", counted.counters.nbytes, ranker=name)
+        self.rankers.measure()
         return super().report()
 
     def current(self, name: str, patience: float = CURRENT_SECONDS) -> tuple[int, bytes]:

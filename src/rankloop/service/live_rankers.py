@@ -77,14 +77,6 @@ class LiveRankers(dict[str, LiveRanker]):
         for feature, times in missing.items():
             metrics.count("catalogue_missing_total", times, ranker=name, feature=feature)
 
-    def tell_of_catalogues(self) -> None:
-        """How much of them is held here."""
-        metrics = self._process.metrics
-        for name, one in list(self.catalogues.items()):
-            metrics.gauge("catalogue_bytes", one.nbytes, catalogue=name)
-            for kind, table in one.tables.items():
-                metrics.gauge("catalogue_entries", len(table), catalogue=name, kind=kind)
-
     def drop(self, name: str) -> None:
         """A ranker has gone."""
         live = self.pop(name, None)
@@ -222,6 +214,19 @@ class LiveRankers(dict[str, LiveRanker]):
                     self.behind()
         finally:
             live.loading = False
+
+    def measure(self) -> None:
+        """Tell the metrics how much is held of catalogues and counters, and how far these are behind."""
+        metrics = self._process.metrics
+        for name, one in list(self.catalogues.items()):
+            metrics.gauge("catalogue_bytes", one.nbytes, catalogue=name)
+            for kind, table in one.tables.items():
+                metrics.gauge("catalogue_entries", len(table), catalogue=name, kind=kind)
+        for name, counted in list(self.counted.items()):
+            metrics.gauge("counters_behind", counted.behind, ranker=name)
+            metrics.gauge("counters_keys", counted.counters.keys, ranker=name)
+            metrics.gauge("counters_evicted", counted.counters.evicted, ranker=name)
+            metrics.gauge("counters_bytes", counted.counters.nbytes, ranker=name)
 
 
 class _Stored(NamedTuple):

@@ -80,20 +80,22 @@ class Frame(NamedTuple):
         if self.limits is not None:
             held, relaxed = self.limits.held(np.arange(candidates.n), self.slots)
             order = order if self.fixed else held
-        return Choice(show(candidates, order), 0, relaxed=relaxed)
+        return Choice(self._noted(show(candidates, order)), 0, relaxed=relaxed)
 
     def applied(self, choice: Choice, learner: Learner, candidates: Candidates, own: bool) -> Choice:
         """A list that was chosen without looking at quotas, as it may be shown; `own`: the learner alone ordered it."""
         if self.limits is not None:
             choice = _limited(choice, learner, candidates, self.limits, self.slots, own)
-        if not self.pins:
-            return choice
-        made, credit = choice.impression, choice.credit
-        if credit is not None:
+        credit = choice.credit
+        if credit is not None and self.pins:
             spread = np.zeros(len(self.pins) + self.slots.size)
             spread[self.slots] = credit
             credit = spread
-        return choice._replace(impression=made._replace(memo={**made.memo, SLOTS: self.slots}), credit=credit)
+        return choice._replace(impression=self._noted(choice.impression), credit=credit)
+
+    def _noted(self, made: Impression) -> Impression:
+        """With the positions in the list that was shown, for whoever joins what users did."""
+        return made._replace(memo={**made.memo, SLOTS: self.slots}) if self.pins else made
 
 
 def _limited(
