@@ -343,11 +343,7 @@ class Engine(Process):
                 if reason is not None:
                     live.counts["fallbacks"] += 1
                     metrics.count("rank_fallbacks_total", ranker=name, reason=reason)
-            unknown, missing = live.schema.counted()
-            if unknown:
-                metrics.count("catalogue_unknown_total", unknown, ranker=name)
-            for feature, times in missing.items():
-                metrics.count("catalogue_missing_total", times, ranker=name, feature=feature)
+            self.rankers.count_missing(live)
 
     # -- feedback --------------------------------------------------------------------------------------------------
 

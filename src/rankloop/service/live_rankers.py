@@ -68,6 +68,15 @@ class LiveRankers(dict[str, LiveRanker]):
             self.counted.keep([name for name, live in self.items() if counts(live.row.spec)])
         return loaded
 
+    def count_missing(self, live: LiveRanker) -> None:
+        """Count what declared features did not find since the last time."""
+        name, metrics = live.row.name, self._process.metrics
+        unknown, missing = live.schema.counted()
+        if unknown:
+            metrics.count("catalogue_unknown_total", unknown, ranker=name)
+        for feature, times in missing.items():
+            metrics.count("catalogue_missing_total", times, ranker=name, feature=feature)
+
     def drop(self, name: str) -> None:
         """A ranker has gone."""
         live = self.pop(name, None)
