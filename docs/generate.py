@@ -20,6 +20,8 @@ COMMANDS = (
     "keys rotate-tokens",
     "audit",
     "compile",
+    "catalogue load",
+    "catalogue show",
     "warm",
     "import metarank",
     "import personalizer",

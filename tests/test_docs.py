@@ -82,6 +82,7 @@ def python_blocks(path: Path) -> list[str]:
         "docs/client.md",
         "docs/replay.md",
         "docs/warm.md",
+        "docs/catalogue.md",
         "docs/click-models.md",
         "docs/learners/bandits.md",
         "docs/observability.md",

@@ -158,11 +158,11 @@ class Requests(Exchange):
             "request_id": request_id or uuid4().hex,
             "user": user,
             "token": token,
+            **_sending.rules(pinned or {}, excluded, quotas, groups or {}),
         }
         if fields is not None:
             head["fields"] = dict(fields)
-        rules = _sending.rules(pinned or {}, excluded, quotas, groups or {})
-        request = _sending.request(candidates, ids, features, **head, **rules)
+        request = _sending.request(candidates, ids, features, **head)
         path = f"{ranker_path(name)}/rank" + ("?explain=true" if explain else "")
         return (yield from self.ask(RankAnswer, "POST", path, request))
 

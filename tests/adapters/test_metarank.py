@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from rankloop.features.declarations import declaration
 
 from rankloop.adapters import metarank
 from rankloop.adapters.bodies import raw_events
 from rankloop.adapters.metarank_config import KINDS, imported
 from rankloop.errors import InvalidInput
+from rankloop.features.declarations import declaration
 
 # An example of our own in the shape of Metarank's documentation, with every type of feature that it has.
 CONFIG = """
@@ -83,6 +83,10 @@ def test_every_type_of_feature_gets_a_verdict_and_what_is_taken_can_be_declared(
     assert {"week_7", "week_14", "ctr_7", "ctr_30", "seen_brand_brand", "relevancy"} <= set(names)
     assert shop.spec["interactions"] == {"click": 0.1, "purchase": 1.0}
     assert shop.spec["defaults"] == {"relevancy": 0.0}
+    assert (shop.spec["parameters"], small.spec["parameters"]) == (
+        {"start": "base", "confidence": "diagonal"},  # a category is hashed into 1,000 columns
+        {"start": "base"},
+    )
     assert small.spec["features"] == [{"name": "price", "kind": "field", "of": "item.price"}]
 
 

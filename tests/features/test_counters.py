@@ -108,9 +108,10 @@ def test_rows_by_key_do_not_depend_on_restoring() -> None:
 def test_late_and_unseen_slots() -> None:
     counters = Counters(DECLARED[1:2])
     codes = text_codes(["a", "b", "c"])
-    counters.fold(Outcome(1e9, np.array([1.0, 0.0]), noted(codes)))  # of the third nobody knows whether it was seen
+    counters.fold(Outcome(1e9, np.array([1.0]), noted(codes), seen=2))  # the third was out of view
     sums = counters.sums("1d", "item", codes, 1e9)
     assert sums[:, IMPRESSIONS].tolist() == [1, 1, 0]
+    assert sums[:, CLICKS].tolist() == [1, 0, 0]
     counters.fold(Outcome(1e9 + 86400 * 3, np.zeros(0), noted(codes)))
     assert counters.sums("1d", "item", codes, 1e9 + 86400 * 3)[:, IMPRESSIONS].tolist() == [1, 1, 1]
     counters.fold(Outcome(1e9, np.zeros(3), noted(codes)))

@@ -180,6 +180,29 @@ def test_a_program_says_what_it_needs() -> None:
     assert declared(["bm25"]).counters() is None
 
 
+def test_sparse_rows_are_the_same_without_zeros() -> None:
+    items, users = shop()
+    program = declared(
+        [
+            {"name": "price", "kind": "field", "of": "item.price", "default": 0},
+            {"name": "tag", "kind": "category", "of": "item.tags", "buckets": 50},
+            {"name": "taste", "kind": "category", "of": ["user.likes", "item.tags"], "buckets": 70},
+            {"name": "brand", "kind": "category", "of": "item.brand", "values": ["apex"]},
+            {"name": "when", "kind": "time"},
+        ]
+    )
+    view = program.view(Request(["b", "nobody", "bare", "a"], user="u", time=NOW), items, users)
+    rows = program.rows(view)
+    missing, program.missing = program.missing, type(program.missing)()
+    found = program.sparse(view)
+    assert np.array_equal(found.dense(), rows)
+    assert program.missing == missing
+    wide = declared([{"name": "tag", "kind": "category", "of": "item.tags", "buckets": 1_000_000}])
+    rows_wide = wide.sparse(wide.view(Request(["a", "b"]), items))
+    assert rows_wide.shape == (2, 1_000_000)
+    assert rows_wide.values.tolist() == [1.0, 1.0, 1.0]
+
+
 def test_what_cannot_be_computed_is_refused() -> None:
     with pytest.raises(InvalidParameter, match="declared twice"):
         declared(["a", "a"])

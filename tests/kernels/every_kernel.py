@@ -48,9 +48,9 @@ def results() -> Results:
     for displacement in (0, 2, n):
         found[f"bounded_order {displacement}"] = ranking.bounded_order(wanted, displacement, k).tolist()
 
-    kinds, taken = positions(np.arange(2 * n).reshape(2, n) % 3), positions(np.eye(2, 3))
+    kinds, pinned = positions(np.arange(2 * n).reshape(2, n) % 3), positions(np.eye(2, 3))
     constrained = ranking.constrained_order(
-        wanted, kinds, positions([1, 2]), positions([4, 3]), taken, positions(range(k))
+        wanted, kinds, positions([1, 2]), positions([4, 3]), pinned, positions(range(k))
     )
     found["constrained_order"] = [*constrained[0].tolist(), *constrained[1].tolist()]
     for epsilon in (0.0, 0.3):

@@ -9,6 +9,7 @@ from rankloop.kernels import (
     certainty,
     counting,
     diagonal,
+    fetching,
     hashing,
     letor,
     matching,
@@ -71,6 +72,7 @@ def results() -> Results:
         "counting": _counted(),
         "matching": _matched(),
         "sparse": _sparse(),
+        "fetch": _fetched(),
         "minmax_queries": scaled.ravel().tolist(),
         "ranknet_loss": [float(loss), *slopes.tolist()],
         "decimal": [float(letor.decimal(m, e)) for m, e in ((125, -2), (0, 400), (2**60 + 1, -30), (7, 25))],
@@ -118,6 +120,13 @@ def _counted() -> list[float]:
     strong = counting.strengths(frozen([[0.0, 3.0], [1.0, 0.0]]), frozen([1.0, 1.0]), 5)
     found = counting.within(there, numbers, sums, 4).ravel()
     return [float(number) for number in (*rows, size, late, *there, *found, *share, *strong)]
+
+
+def _fetched() -> list[float]:
+    found = np.zeros((2, 2))
+    block, turned = frozen([[1.0, 2.0], [3.0, 4.0]]), positions([1, 0])
+    gaps = fetching.fetch(block, turned, turned, positions([0, 1]), found)
+    return [float(gaps), *found.ravel().tolist()]
 
 
 def _matched() -> list[float]:

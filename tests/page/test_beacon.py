@@ -132,7 +132,7 @@ def test_the_script_reports_views_and_clicks_with_a_token_and_nothing_else(
     page.evaluate("(token) => { rankloop.watch(document.querySelector('#results'), token); }", answer["token"])
     wait_for(lambda: told(service, answer["impression_id"])["seen"] == 3, "what is in view to be reported")
     assert clicked(service, answer["impression_id"]) == []
-    page.get_by_role("link", name="i4").scroll_into_view_if_needed()
+    page.evaluate("() => window.scrollTo(0, 600)")
     wait_for(lambda: told(service, answer["impression_id"])["seen"] == 5, "what was scrolled to to be reported")
     with page.expect_navigation():
         page.get_by_role("link", name="i4").click()

@@ -48,7 +48,7 @@ def test_no_object_is_the_default_of_alternatives(made: dict[str, Any]) -> None:
 def test_a_body_is_required_where_one_is_needed(made: dict[str, Any]) -> None:
     bodies = {path.rpartition("/")[2]: one["requestBody"] for _, path, one in operations(made) if "requestBody" in one}
     required = {name: body["required"] for name, body in bodies.items()}
-    needed = {"rank", "feedback", "beacon", "{name}", "warm"}
+    needed = {"rank", "feedback", "beacon", "{name}", "warm", "items", "users", "delete"}
     assert {name for name, must in required.items() if must} == needed
     free = {"promote", "rollback", "reset", "pause", "resume", "versions", "experiments"}
     assert {name for name, must in required.items() if not must} == free

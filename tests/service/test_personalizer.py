@@ -23,8 +23,8 @@ WIDTH = 128  # hashed features: small, so that little is compiled and sent
 
 
 def spec(**settings: Any) -> dict[str, Any]:
-    made, _ = imported(settings)
-    return {**made, "timeout_ms": 60_000, "features": [f"h{i}" for i in range(WIDTH)]}
+    made, _ = imported(settings, WIDTH)
+    return {**made, "timeout_ms": 60_000}
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from rankloop.service.errors import BadToken
 from rankloop.service.store import keys as stored
 from rankloop.service.store import open_database, schema
 from rankloop.service.store.keys import LONGEST, Secret
+from rankloop.service.store.shown import newest
 from rankloop.service.tokens import SETTLED, Claim, Tokens
 from tests.service.app_fixtures import Clock, Service, fine, items, refused, until
 
@@ -61,8 +62,8 @@ def test_a_browser_reports_views_and_rewards(shop: Shop) -> None:
         {"token": answer["token"], "event_id": "x", "rewards": {"i1": 7.0}},
     ]
     assert fine(shop.send(events))["counts"] == {"accepted": 2, "rejected": 1}
-    (found, *_) = fine(shop.service.http.get("/v1/rankers/shop/impressions", headers=ADMIN))
-    assert (found["seen"], [item["value"] for item in found["items"]]) == (3, [0.0, 0.5, 0.0])
+    (found,) = shop.service.engine.database.read(lambda connection: newest(connection, "shop", 1))
+    assert (found.viewed, found.seen) == (3, [0.0, 0.5, 0.0])
 
 
 def test_a_browser_reports_on_its_list_without_a_key(shop: Shop) -> None:

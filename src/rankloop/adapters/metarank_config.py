@@ -15,6 +15,8 @@ from rankloop.errors import InvalidInput
 
 Verdict = Literal["taken over", "approximated", "not there"]
 MOST_LAST = 100  # clicks of a user that are remembered
+MOST_FULL = 300  # columns; a matrix of more costs more than it tells
+HASHED = 1000  # columns of a category whose values are not given
 _DURATION = re.compile(r"\s*(\d+)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?)\s*")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _ALIKE = "it is the same for all items of a list, so a linear ranker learns nothing from it; cross it with a field of "
@@ -109,15 +111,23 @@ def _model(
     highest = max(weights.values())
     if highest <= 0:
         raise InvalidInput(f"model {name!r}: no weight is above 0; give each interaction what it is worth")
+    parameters = {"start": "base"}
+    if sum(map(_columns, declared)) > MOST_FULL:
+        parameters["confidence"] = "diagonal"
     spec: dict[str, Any] = {
         "learner": "pairrank",
-        "parameters": {"start": "base"},
+        "parameters": parameters,
         "features": declared,
         "defaults": {one: 0.0 for one in declared if isinstance(one, str)},
         "catalogue": catalogue,
         "interactions": {key: max(0.0, value) / highest for key, value in weights.items()},
     }
     return Imported(name, spec, rows)
+
+
+def _columns(declared: str | dict[str, Any]) -> int:
+    """How many columns a feature becomes."""
+    return 1 if isinstance(declared, str) else len(declared.get("values", ())) or declared.get("buckets", 1)
 
 
 def _taken(one: Mapping[str, Any], sent: set[str]) -> _Taken:
@@ -167,7 +177,8 @@ def _string(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
     made = {"name": one["name"], "kind": "category", "of": f"item.{field}"}
     values = [str(value) for value in one.get("values") or ()]
     if not values:
-        return _Taken([{**made, "buckets": 1000}], "approximated", "hashed into 1,000 columns: it has no values")
+        how = f"hashed into {HASHED:,} columns: it has no values"
+        return _Taken([{**made, "buckets": HASHED}], "approximated", how)
     made["values"] = values
     if one.get("encode", "onehot") == "index":
         return _Taken([made], "approximated", "one column a value: the number of a value means nothing to a sum")

@@ -34,8 +34,9 @@ def seconds(duration: Any) -> float:
     return days * 86400 + hours * 3600 + minutes * 60 + rest
 
 
-def imported(settings: Any) -> tuple[dict[str, Any], list[Row]]:
-    """The spec of a ranker that does what a resource with these settings did, and what became of each of them.
+def imported(settings: Any, width: int = WIDTH) -> tuple[dict[str, Any], list[Row]]:
+    """The spec of a ranker that does what a resource with these settings did, and what became of each of them; features
+    are hashed into `width` columns.
 
     >>> spec, rows = imported({"rewardWaitTime": "PT5M", "learningMode": "Apprentice"})
     >>> spec["window_seconds"], spec["exposure"]
@@ -83,7 +84,7 @@ def imported(settings: Any) -> tuple[dict[str, Any], list[Row]]:
     spec = {
         "learner": "squarecb",
         "parameters": parameters,
-        "features": column_names(WIDTH),
+        "features": column_names(width),
         "normalisation": "none",
         "k": 1,
         "exposure": exposure,

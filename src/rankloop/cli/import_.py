@@ -90,6 +90,7 @@ def personalizer(
     settings: Path | None = None,
     *,
     ranker: str = "personalizer",
+    width: int = 1024,
     url: str | None = None,
     key: str | None = None,
     json: bool = False,
@@ -107,6 +108,9 @@ def personalizer(
         The JSON that Personalizer's `GET /configurations/service` answered; its defaults if not given.
     ranker
         What to call it; calls without a name in their path go to `personalizer`.
+    width
+        Columns that features and their crosses are hashed into: ten times as many as there are is plenty. At most the
+        setting max_features, 4096.
     url
         A service, in which to make the ranker.
     key
@@ -122,7 +126,9 @@ def personalizer(
             given = json_.loads(settings.read_text("utf-8"))
         except ValueError as error:
             raise InvalidInput(f"{settings}: no JSON ({error})") from None
-    spec, rows = imported(given)
+    if width < 1:
+        raise InvalidInput(f"width is {width}; give at least one column")
+    spec, rows = imported(given, width)
     if json:
         _out.print_json({"ranker": ranker, "spec": spec, "settings": [row._asdict() for row in rows]})
     else:

@@ -21,6 +21,7 @@ from rankloop.features.hashing import columns, text_codes
 from rankloop.features.view import Lists, View
 from rankloop.features.words import words
 from rankloop.kernels import hashing, matching
+from rankloop.kernels.fetching import fetch
 from rankloop.types import Array
 
 Computed = tuple[Array, int]
@@ -36,29 +37,23 @@ def sent(one: kinds.Sent, view: View) -> Computed:
 def field(one: kinds.Field, view: View) -> Computed:
     """A number as it is."""
     found, missing = _filled(view.numbers(one.of), one.default, view)
-    return _logged(found) if one.log else found, missing
+    return logged(found) if one.log else found, missing
 
 
-def item_fields(ones: Sequence[kinds.Field], view: View) -> tuple[Array, Array]:
-    """(n, m) the same of many fields of items at once, and (m,) how many values were missing: side by side as the
-    table has them, a hundred of them cost little more than one."""
-    table = view.items
-    places = np.array([table.place(one.of.removeprefix("item.")) for one in ones], np.int64)
-    found = np.full((view.n, len(ones)), np.nan)
-    found[:, places >= 0] = table.block[view.rows][:, places[places >= 0]]
-    gaps, missing = np.isnan(found), np.zeros(len(ones), np.int64)
-    for j in np.flatnonzero(gaps.any(axis=0)).tolist():
-        found[:, j], missing[j] = _filled(found[:, j], ones[j].default, view)
-    for j, one in enumerate(ones):
-        if one.log:
-            found[:, j] = _logged(found[:, j])
-    return found, missing
+def item_fields(ones: Sequence[kinds.Field], columns: Array, places: Array, view: View, found: Array) -> Array:
+    """Write the same of many fields of items into their columns at once: side by side as the table has them, a hundred
+    of them cost little more than one. (m,) how many values were missing."""
+    missing = np.zeros(len(ones), np.int64)
+    if fetch(view.items.block, view.rows, places, columns, found):
+        for m, (j, one) in enumerate(zip(columns.tolist(), ones, strict=True)):
+            found[:, j], missing[m] = _filled(found[:, j], one.default, view)
+    return missing
 
 
 def age(one: kinds.Age, view: View) -> Computed:
     """Time since."""
     ages = np.maximum(view.request.time - view.numbers(one.of), 0.0) / span(one.unit)
-    return _filled(_logged(ages) if one.log else ages, one.default, view)
+    return _filled(logged(ages) if one.log else ages, one.default, view)
 
 
 def time(one: kinds.Time, view: View) -> Computed:
@@ -76,7 +71,7 @@ def category(one: kinds.Category, view: View) -> Computed:
         matching.one_hot(lists.offsets, lists.codes, text_codes(one.values), found)
     else:
         matching.scatter(lists.offsets, buckets(one, lists), found)
-    return found, _absent(lists, view)
+    return found, absent(lists, view)
 
 
 def buckets(one: kinds.Category, lists: Lists) -> Array:
@@ -89,7 +84,7 @@ def match(one: kinds.Match, view: View) -> Computed:
     """What two have in common; 0 where either has nothing."""
     lists, wanted = view.lists(one.of), view.lists("query words" if one.to == "query" else one.to)
     found = matching.overlap(lists.offsets, lists.codes, wanted.codes, one.measure == "jaccard")
-    return found, view.n - view.unknown if wanted.codes.size == 0 else _absent(lists, view)
+    return found, view.n - view.unknown if wanted.codes.size == 0 else absent(lists, view)
 
 
 def text(one: kinds.Text, view: View) -> Computed:
@@ -126,7 +121,7 @@ def count(one: kinds.Count, view: View) -> Computed:
     """How often; 0 of what was never counted. Of several values (a list of tags), the mean of their counts."""
     sums, lists = _summed(one, view)
     found = _per_candidate(sums[:, _SUMS[one.of]], lists)
-    return _logged(found) if one.log else found, _absent(lists, view)
+    return logged(found) if one.log else found, absent(lists, view)
 
 
 def rate(one: kinds.Rate, view: View) -> Computed:
@@ -136,7 +131,7 @@ def rate(one: kinds.Rate, view: View) -> Computed:
     mean = whole[what] / whole[LOOKS] if whole[LOOKS] > 0.0 else 0.0
     rates = (sums[:, what] + one.prior * mean) / (sums[:, LOOKS] + one.prior)
     found = _per_candidate(rates, lists)
-    return np.where(lists.lengths > 0, found, mean), _absent(lists, view)
+    return np.where(lists.lengths > 0, found, mean), absent(lists, view)
 
 
 def clicked(one: kinds.Clicked, view: View) -> Computed:
@@ -145,7 +140,7 @@ def clicked(one: kinds.Clicked, view: View) -> Computed:
     user = view.lists("user").codes
     owner = int(user[0]) if user.size else 0
     found, known = _counters(view).last_clicks(one, owner, lists.offsets, lists.codes, view.request.time)
-    return found, _absent(lists, view) if known else view.n - view.unknown
+    return found, absent(lists, view) if known else view.n - view.unknown
 
 
 COMPUTED: dict[type[Declaration], Callable[[Any, View], Computed]] = {
@@ -186,7 +181,7 @@ def _per_candidate(values: Array, lists: Lists) -> Array:
     return np.bincount(owners, values, lengths.size) / np.maximum(lengths, 1)
 
 
-def _absent(lists: Lists, view: View) -> int:
+def absent(lists: Lists, view: View) -> int:
     """Known candidates without a value."""
     return int(np.count_nonzero(view.known & (lists.of(view.n).lengths == 0)))
 
@@ -200,6 +195,7 @@ def _filled(values: Array, default: float | str, view: View) -> Computed:
     return np.where(gaps, default, values), int(np.count_nonzero(gaps & view.known))
 
 
-def _logged(values: Array) -> Array:
-    logged: Array = np.sign(values) * np.log1p(np.abs(values))
-    return logged
+def logged(values: Array) -> Array:
+    """log(1 + x), and its mirror image below 0."""
+    found: Array = np.sign(values) * np.log1p(np.abs(values))
+    return found

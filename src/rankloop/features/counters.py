@@ -35,8 +35,9 @@ class Outcome(NamedTuple):
     """A closed list as counters see it."""
 
     time: float  # when it was closed, Unix seconds
-    values: Array  # (m,) clicks or rewards from the top; m < k: the rest was not seen; none at all: nothing was clicked
+    values: Array  # (m,) clicks or rewards from the top, 0 where there is none
     notes: Mapping[str, Array]  # `Program.notes`
+    seen: int | None = None  # slots that came into view, if that is known; None: all of them
 
 
 class Counters:
@@ -114,11 +115,11 @@ class Counters:
         with self._lock:
             self.folded += 1
             k = max([_slots(notes, name) for name in notes if name.startswith("at/")], default=len(values))
-            m = k if len(values) == 0 else min(k, len(values))
+            clicked = np.flatnonzero(values[:k] > 0.0)
+            m = k if outcome.seen is None else min(k, max([outcome.seen, *(clicked[-1:] + 1)]))
             amounts = np.zeros((k, 4))
             amounts[:m, IMPRESSIONS] = 1.0
             amounts[:m, LOOKS] = self.attention.looks(m)
-            clicked = np.flatnonzero(values[:m] > 0.0)
             amounts[clicked, CLICKS], amounts[clicked, REWARDS] = 1.0, values[clicked]
             owner = int(notes["user"][0]) if "user" in notes else 0
             for window, names in self._families.items():
@@ -188,22 +189,25 @@ class Counters:
 
     def forget(self, user: str) -> int:
         """Take away what is counted of a user alone; how many keys that were. Items keep their counts."""
-        owner = int(user_code(user)[0])
+        return self.forget_code(int(user_code(user)[0]))
+
+    def forget_code(self, code: int) -> int:
+        """The same of a user of whom only the code is known."""
         with self._lock:
-            return sum(rows.forget(owner) for rows in self._all().values())
+            return sum(rows.forget(code) for rows in self._all().values())
 
     def dumps(self) -> bytes:
         """All of it as bytes, from which `loads` goes on bit for bit."""
         with self._lock:
             parts: dict[str, KeyedRows | Attention] = {**self._all(), "attention": self.attention}
             arrays = {f"{part}/{name}": value for part, one in parts.items() for name, value in one.state().items()}
-            meta = {"folded": self.folded, "late": self.late, "counted": self._counted()}
+            meta = {"folded": self.folded, "late": self.late, "counted": self.counted}
         return codec.dumps(arrays, meta)
 
     def loads(self, data: bytes) -> None:
         """Go on from bytes of counters with the same declarations; others are refused."""
         arrays, meta = codec.loads(data, "the counters")
-        if meta.get("counted") != self._counted():
+        if meta.get("counted") != self.counted:
             raise CodecError("these counters are of other declarations; count the log anew")
         with self._lock:
             parts: dict[str, KeyedRows | Attention] = {**self._all(), "attention": self.attention}
@@ -213,7 +217,9 @@ class Counters:
                 one.load(own)
             self.folded, self.late = int(meta["folded"]), int(meta["late"])
 
-    def _counted(self) -> list[list[str]]:
+    @property
+    def counted(self) -> list[list[str]]:
+        """What it counts, as JSON would say it: counters that say the same can go on from each other."""
         rings = [f"{of} {rows['values'].shape[1]}" for of, rows in self._rings.items()]
         return [[window, *names] for window, names in self._families.items()] + [rings]
 

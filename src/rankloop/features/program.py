@@ -10,7 +10,7 @@ import numpy as np
 
 from rankloop.errors import InvalidParameter
 from rankloop.features._declaration import Declaration
-from rankloop.features.computing import COMPUTED, item_fields
+from rankloop.features.computing import COMPUTED, absent, buckets, item_fields, logged
 from rankloop.features.counters import CAPACITY, Counters, family
 from rankloop.features.declarations import (
     MOST_DENSE,
@@ -24,7 +24,7 @@ from rankloop.features.declarations import (
 )
 from rankloop.features.table import Table
 from rankloop.features.view import View, prepare
-from rankloop.types import Array
+from rankloop.types import Array, SparseRows
 
 
 class Needs(NamedTuple):
@@ -82,9 +82,13 @@ class Program:
         self._counted = [one for one in declarations if isinstance(one, Counted | Clicked)]
         starts = np.cumsum([0, *(_width(one) for one in declarations)]).tolist()
         self.width = int(starts[-1])  # how many columns there are
+        self._starts = starts[:-1]
         places = list(zip(starts, declarations, strict=False))
         fields = [(at, one) for at, one in places if isinstance(one, Field) and one.of.startswith("item.")]
-        self._fields, self._places = [one for _, one in fields], [at for at, _ in fields]
+        self._fields, self._columns = [one for _, one in fields], np.array([at for at, _ in fields], np.int64)
+        self._logged = [at for at, one in fields if one.log]
+        self._places: Array = np.zeros(0, np.int64)  # of those fields in the table that was asked last
+        self._asked: tuple[Table | None, int] = (None, 0)  # which one, and how many fields it had
         self._others = [(at, _width(one), one) for at, one in places if one not in self._fields]
         self._dense = all(_width(one) <= MOST_DENSE for one in declarations)
         self._families = sorted({_family(one): _by(one) for one in self._counted}.items())
@@ -138,9 +142,11 @@ class Program:
             )
         found = np.empty((view.n, self.width))
         if self._fields:
-            found[:, self._places], missing = item_fields(self._fields, view)
+            missing = item_fields(self._fields, self._columns, self._places_in(view.items), view, found)
             for j in np.flatnonzero(missing).tolist():
                 self.missing[self._fields[j].name] += int(missing[j])
+            for j in self._logged:
+                found[:, j] = logged(found[:, j])
         for at, width, one in self._others:
             values, gaps = COMPUTED[type(one)](one, view)
             if gaps:
@@ -150,10 +156,43 @@ class Program:
         self.lists += 1
         return found
 
+    def _places_in(self, items: Table) -> Array:
+        """(m,) where a table has the fields of items that are taken as they are; -1: no item has it yet."""
+        if self._asked[0] is not items or self._asked[1] != len(items.fields):
+            self._places = np.array([items.place(one.of.removeprefix("item.")) for one in self._fields], np.int64)
+            self._asked = items, len(items.fields)
+        return self._places
+
+    def sparse(self, view: View) -> SparseRows:
+        """The same rows without their zeros: for hashed categories with more columns than a table could hold."""
+        owners, places, values = [], [], []
+        for at, one in zip(self._starts, self.declarations, strict=True):
+            if isinstance(one, Category) and one.buckets:
+                lists = view.crossed(one.of).of(view.n)
+                owners.append(np.repeat(np.arange(view.n), lists.lengths))
+                places.append(at + buckets(one, lists))
+                values.append(np.ones(lists.codes.size))
+                gaps = absent(lists, view)
+            else:
+                columns, gaps = COMPUTED[type(one)](one, view)
+                columns = columns.reshape(view.n, _width(one))
+                rows, own = np.nonzero(columns)
+                owners.append(rows)
+                places.append(at + own)
+                values.append(columns[rows, own])
+            if gaps:
+                self.missing[one.name] += gaps
+        self.unknown += view.unknown
+        self.lists += 1
+        owner = np.concatenate(owners)
+        order = np.argsort(owner, kind="stable")
+        starts = np.append(0, np.cumsum(np.bincount(owner, minlength=view.n)))
+        return SparseRows(starts, np.concatenate(places)[order], np.concatenate(values)[order], self.width)
+
     def notes(self, view: View, order: Array, memo: Mapping[str, Array]) -> dict[str, Array]:
         """What counters will need of a list once it is closed: codes by slot, and how likely its swaps were.
 
-        `order` (k,) are the positions shown, `memo` the learner's notes on the list.
+        `order` (k,) are the positions shown, -1 of one that was no candidate; `memo` the learner's notes on the list.
         """
         if not self._counted:
             return {}
@@ -163,7 +202,7 @@ class Program:
             if lists.offsets.size != view.n + 1 or not any(one.startswith("item") for one in sources):
                 found[f"by/{name}"] = lists.codes
                 continue
-            lengths = lists.lengths[order]
+            lengths = np.where(order < 0, 0, lists.lengths[order])
             offsets = np.append(0, np.cumsum(lengths))
             places = np.arange(offsets[-1]) + np.repeat(lists.offsets[order] - offsets[:-1], lengths)
             found[f"by/{name}"], found[f"at/{name}"] = lists.codes[places], offsets.astype(np.int32)

@@ -6,6 +6,8 @@ in use. Keys are codes of `rankloop.kernels.hashing`, whose low bits are as good
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rankloop.kernels._jit import jit
@@ -14,10 +16,10 @@ from rankloop.types import Array
 
 
 @jit
-def _place(index: Array, keys: Array, key: np.uint64) -> int:
+def _place(index: Array, keys: Array, key: np.uint64) -> Any:
     """Where in the index a key stands, or would."""
     mask = index.size - 1
-    at = int(spread(key) & np.uint64(mask))
+    at = np.int64(spread(key) & np.uint64(mask))  # `int` would leave it unsigned, and sums with it floats
     while index[at] >= 0 and keys[index[at]] != key:
         at = (at + 1) & mask
     return at

@@ -93,6 +93,7 @@ class Engine(Process):
         self.draining = True
         self._refresh.stop()
         self.rankers.catalogues.stop()
+        self.rankers.counted.stop()
         if self.learning is not None:
             self.learning.stop()
         try:
@@ -377,6 +378,11 @@ class Engine(Process):
             self.metrics.gauge("catalogue_bytes", one.nbytes, catalogue=name)
             for kind, table in one.tables.items():
                 self.metrics.gauge("catalogue_entries", len(table), catalogue=name, kind=kind)
+        for name, counted in list(self.rankers.counted.items()):
+            self.metrics.gauge("counters_behind", counted.behind, ranker=name)
+            self.metrics.gauge("counters_keys", counted.counters.keys, ranker=name)
+            self.metrics.gauge("counters_evicted", counted.counters.evicted, ranker=name)
+            self.metrics.gauge("counters_bytes", counted.counters.nbytes, ranker=name)
         return super().report()
 
     def current(self, name: str, patience: float = CURRENT_SECONDS) -> tuple[int, bytes]:

@@ -10,10 +10,11 @@ from typing import Any
 from zlib import crc32
 
 import msgspec
+import numpy as np
 
 from rankloop import registry
 from rankloop.errors import RankloopError
-from rankloop.types import Candidates, SparseRows
+from rankloop.types import Array, SparseRows
 
 
 class Kinds(dict[str, str]):
@@ -40,15 +41,14 @@ def kinds() -> Kinds:
     return found
 
 
-def digest(candidates: Candidates, k: int, rules: Sequence[Any] = ()) -> bytes:
-    """What makes two requests the same: query, k, ids and features; the rules of a shop, where there are any."""
-    given, rows = candidates.features, 0  # large, and only a guard
-    if isinstance(given, SparseRows):
-        rows = crc32(given.values.data, crc32(given.indices.data, crc32(given.indptr.data)))
-    elif given is not None:
-        rows = crc32(given.data)
-    said = [candidates.query, k, candidates.items.tolist(), rows, *rules]
-    return blake2b(msgspec.json.encode(said), digest_size=16).digest()
+def digest(said: Sequence[Any], sent: Array | SparseRows | None) -> bytes:
+    """What makes two requests the same: what they say (query, k, ids, …), and the features that they bring."""
+    rows = 0  # large, and only a guard
+    if isinstance(sent, SparseRows):
+        rows = crc32(sent.values.data, crc32(sent.indices.data, crc32(sent.indptr.data)))
+    elif sent is not None:
+        rows = crc32(np.ascontiguousarray(sent).data)
+    return blake2b(msgspec.json.encode([*said, rows]), digest_size=16).digest()
 
 
 def machine() -> str:

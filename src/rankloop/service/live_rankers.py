@@ -8,13 +8,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rankloop.errors import RankloopError
+from rankloop.service.catalogue.counted import CountedRankers
 from rankloop.service.catalogue.held import Catalogues
 from rankloop.service.errors import StoreUnavailable, TooSlow
 from rankloop.service.experiments import mixing
 from rankloop.service.learning.fold import Publication
 from rankloop.service.process import Process
 from rankloop.service.ranking import model as models
-from rankloop.service.ranking.features import Schema
+from rankloop.service.ranking.features import Schema, counts, declarations
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
 from rankloop.service.ranking.pool import bounded
@@ -36,6 +37,7 @@ class LiveRankers(dict[str, LiveRanker]):
         self._process = process
         settings = process.settings
         self.catalogues = Catalogues(process.database, Bounds(settings.catalogue_items, settings.catalogue_bytes))
+        self.counted = CountedRankers(process.database, lambda: process.writer, process.clock, settings.counter_keys)
         self._loading = threading.RLock()
         self._hung: set[tuple[str, float, int]] = set()  # states whose loading did not come back
         self._waiting: dict[str, list[Publication]] = {}  # what was published and is not put in yet
@@ -60,6 +62,7 @@ class LiveRankers(dict[str, LiveRanker]):
                     except RankloopError as error:  # one ranker's trouble is not another's
                         logger.error("ranker %s cannot be loaded: %s", name, error)
             self.catalogues.keep([live.row.spec.catalogue for live in self.values()])
+            self.counted.keep([name for name, live in self.items() if counts(live.row.spec)])
         return loaded
 
     def drop(self, name: str) -> None:
@@ -97,7 +100,9 @@ class LiveRankers(dict[str, LiveRanker]):
             running = mixing.opened(self._process.database, self.trials.get(name), row, found)
             catalogue = None if row.spec.catalogue is None else self.catalogues.want(row.spec.catalogue)
             # Anew: defaults may change at any time.
-            live.row, live.schema = row, Schema(row.spec, catalogue, self._process.clock, live.schema)
+            live.row = row
+            counters = self.counted.want(name, declarations(row.spec)) if counts(row.spec) else None
+            live.schema = Schema(row.spec, catalogue, self._process.clock, live.schema, counters)
             if running is None:
                 self.trials.pop(name, None)
             else:

@@ -50,6 +50,7 @@ class Settings:
     catalogue_bytes: int = _setting(4 * 2**30, "memory that the items of a catalogue may take in a process that ranks")
     catalogue_item_bytes: int = _setting(64 * 2**10, "largest item of a catalogue, as JSON")
     catalogue_lines: int = _setting(10_000, "items, users or ids of a catalogue, a call")
+    counter_keys: int = _setting(100_000, "items, brands, users, … that a window of a ranker's counters remembers")
     snapshot_seconds: float = _setting(5.0, "how often what was learned is saved, with no other process waiting for it")
     refresh_seconds: float = _setting(1.0, "the same where other processes rank from it, and how often those look")
     version_seconds: float = _setting(3600.0, "how often a version is kept by itself, if anything was learned")
@@ -91,6 +92,7 @@ class Settings:
             "catalogue_bytes",
             "catalogue_item_bytes",
             "catalogue_lines",
+            "counter_keys",
             "lease_seconds",
             "learn_seconds",
         ):

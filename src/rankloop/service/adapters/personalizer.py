@@ -51,6 +51,7 @@ async def rank(engine: Engine, name: str, body: bytes) -> bytes:
         user=None,
         ids=[action.id for action in actions],
         rows=rows,
+        sent=rows,
         chances=True,
         deferred=bool(request.defer_activation),
     )

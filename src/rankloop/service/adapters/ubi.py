@@ -36,8 +36,8 @@ async def take(engine: Engine, body: bytes, caller: Key) -> bytes:
     events: list[FeedbackEvent] = []
     places: list[int] = []
     results: list[Receipt | None] = []
-    for place, one in enumerate(read):
-        made = one if isinstance(one, Receipt) else _made(engine, one, lists)
+    for place, each in enumerate(read):
+        made = each if isinstance(each, Receipt) else _made(engine, each, lists)
         if isinstance(made, Receipt):
             results.append(made)
         else:
@@ -47,8 +47,8 @@ async def take(engine: Engine, body: bytes, caller: Key) -> bytes:
     for place, receipt in zip(places, await report(engine, events, caller), strict=True):
         if results[place] is None or receipt.status == "accepted":
             results[place] = receipt
-    final = [one or Receipt(None, "rejected", "nothing came of it") for one in results]
-    return msgspec.json.encode(FeedbackAnswer(final, dict(Counter(one.status for one in final))))
+    final = [given or Receipt(None, "rejected", "nothing came of it") for given in results]
+    return msgspec.json.encode(FeedbackAnswer(final, dict(Counter(given.status for given in final))))
 
 
 def _made(engine: Engine, one: ubi.Event, lists: dict[str, list[Shown]]) -> list[FeedbackEvent] | Receipt:

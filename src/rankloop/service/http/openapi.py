@@ -12,6 +12,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 from rankloop import __version__
 from rankloop.service.http.routes import ROUTES
 from rankloop.service.wire.calls import Beacon, FeedbackEvent, RankColumns, RankRequest
+from rankloop.service.wire.catalogue import CatalogueLine
 from rankloop.service.wire.experiments import ExperimentRequest
 from rankloop.service.wire.rankers import Spec, SpecChanges, VersionRequest
 
@@ -24,7 +25,8 @@ CONFIG = OpenAPIConfig(
     components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
     security=[{"key": []}],
 )
-SENT = [Beacon, ExperimentRequest, FeedbackEvent, RankColumns, RankRequest, Spec, SpecChanges, VersionRequest]
+SENT = [Beacon, CatalogueLine, ExperimentRequest, FeedbackEvent, RankColumns, RankRequest]
+SENT += [Spec, SpecChanges, VersionRequest]
 _HERE = "#/components/schemas/"
 
 
@@ -55,7 +57,18 @@ def document() -> dict[str, Any]:
     text = {"type": "string", "description": "a JSON object a line: query, items, features, clicks", "minLength": 1}
     warm = {"required": True, "content": {"application/x-ndjson": {"schema": text}}}
     made["paths"]["/v1/rankers/{name}/warm"]["post"]["requestBody"] = warm
+    for kind in ("items", "users"):
+        path = made["paths"][f"/v1/catalogues/{{catalogue}}/{kind}"]
+        path["put"]["requestBody"] = path["patch"]["requestBody"] = _lines({"$ref": _HERE + "CatalogueLine"})
+        key: dict[str, Any] = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "integer"}]}
+        made["paths"][f"/v1/catalogues/{{catalogue}}/{kind}/delete"]["post"]["requestBody"] = _lines(key)
     return made
+
+
+def _lines(one: dict[str, Any]) -> dict[str, Any]:
+    """A body that is an array; that it may be a line each is said in words: generators of clients know no such type."""
+    array = {"type": "array", "items": one, "minItems": 1, "description": "or the same as JSON lines, one a line"}
+    return {"required": True, "content": {"application/json": {"schema": array}}}
 
 
 def _without_object_defaults(schema: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from rankloop import registry
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.features import declarations as declared
+from rankloop.features.counters import user_code
 from rankloop.service.engine import Engine
 from rankloop.service.errors import Conflict, OverLimit
 from rankloop.service.operations import revisions
@@ -22,7 +23,7 @@ from rankloop.service.operations._shared import changed, required, unknown
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.features import column_names, declarations
 from rankloop.service.ranking.live_ranker import LiveRanker
-from rankloop.service.store import admin, catalogue, forgetting, graves, lineage, log, trials, troubles
+from rankloop.service.store import admin, catalogue, counting, forgetting, graves, lineage, log, trials, troubles
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection
 from rankloop.service.tracing import did
@@ -194,6 +195,8 @@ def erase_user(engine: Engine, user: str) -> Erased:
     if "\0" in user:
         raise InvalidParameter("a user is text; this one has the character NUL in it")
     erased = forgetting.erase_user(engine.writer, user)
+    code = f"{int(user_code(user)[0]):x}"  # counters know nobody by name, and nor does what they are told
+    engine.writer.do(lambda connection: counting.forget(connection, code, engine.clock()))
     erased.entries = engine.writer.do(lambda connection: catalogue.forget_user(connection, user, engine.clock()))
     what = f"{erased.impressions} impressions, {erased.events} events, {erased.entries} entries of catalogues"
     did("erase", None, f"a user was forgotten: {what}")
@@ -278,6 +281,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
                     learned=learned,
                     knows=began[row.name][1].knows(learned),
                     lag=max(0, outcomes - learned),
+                    counted=None if (one := engine.rankers.counted.get(row.name)) is None else one.seq,
                     open_impressions=opened[row.name],
                     learner_process=leases.get(row.name, (None,))[0],
                     snapshot_at=snapshot,

@@ -137,6 +137,8 @@ def _shown(live: LiveRanker, one: shown.Seen) -> ShownList:
     told = None if belief is None or not belief.pairs or answer.experiment is not None else belief
     # Silence that became an outcome says: nothing was clicked.
     values = one.seen or [0.0 if one.kind else None] * len(answer.items)
+    if one.seen and live.kind == "clicks":  # whatever was clicked, the others were not
+        values = [value or 0.0 for value in one.seen]
     pairs = told.uncertain.tolist() if told else ()
     doubts = [Doubt(slots[p] + 1, slots[q] + 1, places[p] > places[q]) for p, q in pairs]
     known = dict(zip(slots, zip(impression.order.tolist(), places, strict=True), strict=True))

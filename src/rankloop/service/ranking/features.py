@@ -6,17 +6,21 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from operator import itemgetter
 from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rankloop import codec
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.features._declaration import Declaration
-from rankloop.features.declarations import Sent, declaration
+from rankloop.features.counters import Counters, Outcome
+from rankloop.features.declarations import Clicked, Counted, Sent, declaration
 from rankloop.features.program import Program
-from rankloop.features.view import Request
+from rankloop.features.table import Table
+from rankloop.features.view import Request, View
 from rankloop.kernels.ragged import minmax_queries
 from rankloop.service.catalogue.held import Catalogue
 from rankloop.service.errors import UnknownFeature
@@ -39,6 +43,7 @@ class RankCall(NamedTuple):
     token: bool = False  # whether the answer is to have a token for a browser
     sent: Array | None = None  # (n, s) those of them that the request brought; for rivals that compute others
     fields: Mapping[str, Any] = {}
+    view: View | None = None  # what declared features were computed from, of all that were sent
     wishes: RankHead | None = None  # where the request has rules of its own: pins, exclusions, quotas
     chances: bool = False  # whether it is to say how likely each candidate was to stand first
     as_shown: bool = False  # whether the list stands as it is, since it was shown already
@@ -73,6 +78,7 @@ class Schema:
         catalogue: Catalogue | None = None,
         clock: Callable[[], float] = time.time,
         before: Schema | None = None,
+        counters: Counters | None = None,
     ) -> None:
         declared = declarations(spec)
         self.names = [column for one in declared for column in one.columns]
@@ -94,6 +100,8 @@ class Schema:
         if before is not None:
             self._program.unknown, self._program.missing = before.counted()
         self._catalogue = catalogue or Catalogue("")
+        self._counters = counters or self._program.counters()
+        self._warm()
         with self._catalogue.lock:
             self._program.prepare(self._catalogue.items)
         own = set(self.sent)
@@ -148,7 +156,48 @@ class Schema:
         if other.sent:
             assert call.sent is not None
             sent = np.ascontiguousarray(call.sent[:, [self.sent.index(name) for name in other.sent]])
-        return other._made(call, other._complete(call.query, call.user, call.fields, call.ids, sent))
+        return other._made(call, other._complete(call.query, call.user, call.fields, call.ids, sent)[0])
+
+    def notes(self, call: RankCall, items: Sequence[Any], memo: Mapping[str, Array]) -> bytes | None:
+        """What counters will need of the items shown once their list is closed; None if nothing is counted.
+
+        A list with pins has notes by the learner on the slots that it filled: those are in the memo.
+        """
+        if call.view is None or self._counters is None:
+            return None
+        places = dict(zip(call.view.request.ids, range(call.view.n), strict=True))
+        order = np.fromiter(map(places.get, items, repeat(-1)), np.int64, len(items))
+        if "slots" in memo and "shares" in memo:
+            shares = np.zeros((len(items), len(items)))
+            shares[np.ix_(memo["slots"], memo["slots"])] = memo["shares"]
+            memo = {**memo, "shares": shares}
+        return codec.dumps(self._program.notes(call.view, order, memo))
+
+    def _warm(self) -> None:
+        """Compile or load what features will need, before a request waits for it; nothing of it is kept."""
+        counters = self._program.counters()
+        view = self._program.view(Request(["?"], "?", "?", self._clock()), Table(), None, counters)
+        self._program.rows(view)
+        self._program.unknown, self._program.missing = 0, Counter()
+        if counters is not None:
+            counters.fold(Outcome(0.0, np.ones(1), self._program.notes(view, np.zeros(1, np.int64), {})))
+            self._program.rows(view)
+
+    def groups(self, field: str, call: RankCall) -> Array | None:
+        """(n,) by which candidates with the same value of a feature, or of an item's field in the catalogue, are known:
+        numbers from 0, -1 where there is no value. None: there is no such field."""
+        if field in self.names and isinstance(call.rows, np.ndarray):
+            return np.unique(call.rows[:, self.names.index(field)], return_inverse=True)[1].astype(np.int64)
+        with self._catalogue.lock:
+            items = self._catalogue.items
+            if field not in items.fields:
+                return None
+            rows = items.rows(call.ids)
+            values = items.numbers(field)[rows] if items.place(field) >= 0 else items.strings(field).codes[rows]
+        there = (rows >= 0) & (~np.isnan(values) if values.dtype.kind == "f" else values >= 0)
+        found = np.full(len(call.ids), -1, np.int64)
+        found[there] = np.unique(values[there], return_inverse=True)[1]
+        return found
 
     def _made(self, call: RankCall, rows: Rows) -> Candidates:
         if rows is not None and self.normalisation == "query-minmax":
@@ -169,22 +218,21 @@ class Schema:
                 fine = np.dot(numbers, numbers) <= LARGEST**2  # one pass; never true of NaN
             if not fine:
                 rows = self._filled(ids, rows)
-        whole = self._complete(head.query, head.user, head.fields, ids, rows) if self._computes else rows
+        whole, view = self._complete(head.query, head.user, head.fields, ids, rows)
         wishes = head if head.pinned or head.excluded or head.quotas else None
-        return RankCall(
-            head.query, head.k, head.request_id, head.user, ids, whole, head.token, rows, head.fields, wishes
-        )
+        asked = (head.query, head.k, head.request_id, head.user)
+        return RankCall(*asked, ids, whole, head.token, rows, head.fields, view, wishes)
 
     def _complete(
         self, query: str, user: str | None, fields: Mapping[str, Any], ids: list[Any], sent: Array | None
-    ) -> Array | None:
-        """(n, d) what was sent and what is computed, in the order of the spec."""
+    ) -> tuple[Array | None, View | None]:
+        """(n, d) what was sent and what is computed, in the order of the spec, and what it was computed from."""
         if not self._computes:
-            return sent
+            return sent, None
         catalogue, program = self._catalogue, self._program
         with catalogue.lock:
             request = Request(ids, query, user, self._clock(), fields)
-            view = program.view(request, catalogue.items, catalogue.users)
+            view = program.view(request, catalogue.items, catalogue.users, self._counters)
             made = program.rows(view)
         if view.unknown and self._refuse:
             strange = next(one for one in ids if one not in catalogue.items)
@@ -193,11 +241,11 @@ class Schema:
                 "upload it, or leave it out"
             )
         if sent is None:
-            return made
+            return made, view
         rows = np.empty((len(ids), len(self.names)))
         rows[:, self._places] = sent
         rows[:, self._computed] = made
-        return rows
+        return rows, view
 
     def _filled(self, ids: Sequence[Any], rows: Array) -> Array:
         """Defaults where there are no values; what has none, or is too large, is named."""
@@ -292,6 +340,11 @@ def warm() -> None:
 def declarations(spec: Spec) -> list[Declaration]:
     """The features of a spec, as they are declared."""
     return [declaration(one) for one in spec.features]
+
+
+def counts(spec: Spec) -> bool:
+    """Whether some of the features count what was shown and clicked."""
+    return any(isinstance(one, Counted | Clicked) for one in declarations(spec))
 
 
 def column_names(spec: Spec) -> list[str]:

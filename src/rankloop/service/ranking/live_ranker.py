@@ -205,10 +205,14 @@ class PendingRanking:
             experiment=None if mix is None else mix.experiment,
             credit=None if credit is None else msgspec.json.encode(credit.tolist()),
             viewed=0 if call.deferred else None,
+            notes=self.live.schema.notes(call, items, choice.impression.memo),
         )
 
     def _digest(self) -> bytes:
-        return identity.digest(self.candidates, self.k, () if self.frame is None else self.frame.signature)
+        """Of what was asked, not of what was computed for it: a catalogue may change before someone asks again."""
+        call, frame = self.call, self.frame
+        said = (call.query, self.k, call.ids, dict(call.fields), *(() if frame is None else frame.signature))
+        return identity.digest(said, call.sent)
 
     def unstored(self) -> bytes:
         """The answer while the store is down: the caller's own order, and nothing to report on."""

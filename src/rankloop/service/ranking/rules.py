@@ -203,12 +203,13 @@ def _codes(field: str, call: RankCall, wishes: RankHead, schema: Schema) -> Arra
         known: dict[Any, int] = {value: code for code, value in enumerate(dict.fromkeys(given))}
         found = np.fromiter(map(known.__getitem__, given), np.int64, len(given))
         return found if None not in known else np.where(found == known[None], -1, found)
-    if field in schema.names and call.rows is not None:
-        return np.unique(call.rows[:, schema.names.index(field)], return_inverse=True)[1].astype(np.int64)
-    raise InvalidInput(
-        f"a quota goes by {field!r}, but the request has no groups of that name and the ranker no such feature; "
-        f'send "groups": {{"{field}": […]}} with a value for each candidate'
-    )
+    own = schema.groups(field, call)
+    if own is None:
+        raise InvalidInput(
+            f"a quota goes by {field!r}, but the request has no groups of that name, the ranker no such feature and "
+            f'its catalogue no such field; send "groups": {{"{field}": […]}} with a value for each candidate'
+        )
+    return own
 
 
 def _limits(quotas: Sequence[Quota], codes: list[Array], pinned: dict[int, int], rest: Array, k: int) -> Limits:

@@ -55,7 +55,7 @@ def erase_user(writer: Writer, person: str) -> Erased:
     # Nobody will report on an open list of someone who has left: close it without an outcome.
     writer.do(lambda c: c.run("UPDATE impressions SET open = 0 WHERE person = ? AND open = 1", person))
     gone = list(in_batches(writer, lambda connection, limit: _erase_covered(connection, person, limit)))
-    unlink = "UPDATE impressions SET person = NULL, request_id = NULL, erase = 1 WHERE person = ?"
+    unlink = "UPDATE impressions SET person = NULL, request_id = NULL, notes = NULL, erase = 1 WHERE person = ?"
     pending = writer.do(lambda connection: connection.run(unlink, person))
     return Erased(sum(lists for lists, _ in gone), sum(events for _, events in gone), pending)
 

@@ -47,6 +47,7 @@ class NewImpression(NamedTuple):
     experiment: int | None = None  # the one it was mixed for
     credit: bytes | None = None
     viewed: int | None = None  # 0: it may never be shown, and nothing is learned from it unless an event says it was
+    notes: bytes | None = None  # what counters will need of it
 
 
 class Stored(NamedTuple):
@@ -96,7 +97,7 @@ class Outcome(NamedTuple):
 
 _COLUMNS = (
     "id, ranker, epoch, number, created, closes, person, request_id, digest, learn, body, answer, shown, experiment, "
-    "credit, viewed, open"
+    "credit, viewed, notes, open"
 )
 # One statement whatever the number of rows: it is prepared once, and RETURNING would cost a fifth more.
 _ADD = f"INSERT INTO impressions ({_COLUMNS}) VALUES ({marks(_COLUMNS.split(','))}) ON CONFLICT DO NOTHING"

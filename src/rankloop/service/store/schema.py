@@ -237,6 +237,17 @@ MIGRATIONS: list[list[str]] = [
         "ALTER TABLE impressions ADD COLUMN viewed {int}",  # positions; null: not reported
         "ALTER TABLE outcomes ADD COLUMN viewed {int}",
     ],
+    [  # counters of declared features: what a list leaves for them, how far they are, who is to be forgotten
+        "ALTER TABLE impressions ADD COLUMN notes {bytes}",  # codec.dumps of Program.notes; null: nothing is counted
+        """CREATE TABLE counters (
+            ranker TEXT PRIMARY KEY,
+            seq {int} NOT NULL,             -- outcomes 0 … seq-1 are in it
+            state {bytes} NOT NULL,         -- Counters.dumps
+            forgotten {bytes} NOT NULL,     -- ids of `forgotten` that are taken into account, JSON
+            created {real} NOT NULL
+        )""",
+        "CREATE TABLE forgotten (id TEXT PRIMARY KEY, code TEXT NOT NULL, created {real} NOT NULL)",
+    ],
 ]
 
 

@@ -9,6 +9,13 @@ from msgspec import Meta, Struct
 LineStatus = Literal["accepted", "unchanged", "rejected", "deleted", "unknown"]
 
 
+class CatalogueLine(Struct):
+    """An item or a user: its id, and beside it fields of any name: numbers, true or false, strings, lists of strings or
+    of numbers, times as RFC 3339; null where there is no value."""
+
+    id: Annotated[str | int, Meta(description='7 and "7" are the same')]
+
+
 class LineReceipt(Struct, omit_defaults=True):
     """What became of a line."""
 

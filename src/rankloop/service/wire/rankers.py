@@ -207,6 +207,9 @@ class RankerStatus(Struct):
         ),
     ]
     lag: Annotated[int, Meta(description="outcomes - learned")]
+    counted: Annotated[
+        int | None, Meta(description="how many of the outcomes its features' counters are past; null: none counts")
+    ]
     open_impressions: int
     learner_process: Annotated[str | None, Meta(description="who holds the lease and learns")]
     snapshot_at: Annotated[int | None, Meta(description="outcomes in the last snapshot")]

@@ -14,7 +14,12 @@ class Quota(Struct, forbid_unknown_fields=True, frozen=True):
 
     field: Annotated[
         str,
-        Meta(min_length=1, max_length=128, description="of `groups` in the request, or a feature", examples=["brand"]),
+        Meta(
+            min_length=1,
+            max_length=128,
+            description="of `groups` in the request, a feature, or a field of the catalogue's items",
+            examples=["brand"],
+        ),
     ]
     most: Annotated[int, Meta(ge=1, le=1000, description="of one value")]
     within: Annotated[

@@ -41,7 +41,7 @@ def _needs(scope: str) -> Any:
 
 def _told(answer: Response[Problem]) -> Response[ErrorResponse]:
     """An error in Personalizer's words."""
-    status, found = answer.status_code, answer.content
+    status, found = answer.status_code or 500, answer.content
     # 422 is a value that breaks a rule, which Personalizer calls a bad request
     code = CODES.get(status, "InternalServerError" if status >= 500 else found.error)
     told = ErrorResponse(PersonalizerError(code, found.message))

@@ -17,7 +17,7 @@ const CHARTS = [
   { field: "fallbacks", title: "Fallbacks", help: "Lists in your order for want of an answer.", format: share, least: 0.01, zero: true },
 ];
 
-const NOTHING = { lists: null, weights: null, movement: null, versions: [], experiments: [], held: false };
+const NOTHING = { lists: null, weights: null, movement: null, catalogue: null, versions: [], experiments: [], held: false };
 const state = { rankers: null, service: null, series: new Map(), ...NOTHING }; // the last ones are the chosen ranker's
 const view = { name: null, charts: [], parts: {} };
 
@@ -76,6 +76,9 @@ async function fetchRest() {
   if (view.partial) return;
   try {
     state.service = await call("GET", "/v1/service");
+    const { catalogue } = selected().spec;
+    const known = catalogue === null ? [] : await call("GET", "/v1/catalogues");
+    state.catalogue = catalogue === null ? null : known.find((one) => one.name === catalogue) ?? { name: catalogue };
   } catch (error) {
     if (!(error instanceof Refused && error.status === 403)) throw error;
     view.partial = true; // the key is for some rankers only, and this is about all
@@ -247,7 +250,7 @@ function drawRanker(chosen) {
   if (head.text.textContent !== lead) head.text.textContent = lead;
   const moved = FIXED.includes(chosen.spec.learner) || !state.movement ? "" : movementWords(state.movement);
   if (head.moved.textContent !== moved) head.moved.textContent = moved;
-  const more = [originWords(chosen), fallbackWords(chosen.fallbacks)].filter(Boolean);
+  const more = [originWords(chosen), fallbackWords(chosen.fallbacks), catalogueWords(state.catalogue)].filter(Boolean);
   renew(head.more, more, () => more.map((words) => h("p", {}, words)));
   renew(head.warming, chosen.warming, () => (chosen.ready ? null : h("p", { class: "warning calm" }, h("b", {}, "Not ready yet: "), `${chosen.warming}.`)));
   renew($$("store"), state.service, () => (state.service ? storeWords(state.service) : null));

@@ -91,6 +91,16 @@ function fallbackWords(fallbacks) {
   return told.length ? `Your order instead of its own since the start: ${told.join(", ")}` : "";
 }
 
+// The catalogue that its features come from: how much there is, and what requests wanted that is not in it.
+function catalogueWords(found) {
+  if (!found) return "";
+  if (!found.items) return `Catalogue ${found.name}: nothing is uploaded yet, so no id is known`;
+  const users = found.users.count ? `, ${many(found.users.count, "user")}` : "";
+  const behind = found.items.behind ? `, ${many(found.items.behind, "change")} not taken in yet` : "";
+  const strange = `${many(found.unknown_ids, "id")} in requests since the start ${found.unknown_ids === 1 ? "was" : "were"} not in it`;
+  return `Catalogue ${found.name}: ${many(found.items.count, "item")}${users}, ${bytes(found.memory)} in memory${behind}; ${strange}`;
+}
+
 // One line: how far from the caller's order, what is remembered, what was noticed. What a learner does not tell is left out.
 function movementWords(found) {
   const rough = (value) => `${Math.round(value * 100)}\u00a0%`;

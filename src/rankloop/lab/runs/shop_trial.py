@@ -1,0 +1,48 @@
+"""Visits to the shop of `lab.worlds.shop`: lists by declared or by hand-made features, clicks, learning, counting."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from rankloop.features.counters import Outcome
+from rankloop.features.program import declared
+from rankloop.lab.worlds.shop import DECLARED, READER, STATIC, Shop
+from rankloop.learner import Learner
+from rankloop.metrics import ndcg
+from rankloop.scaling import scaled
+from rankloop.streams import Streams
+from rankloop.types import Array, Candidates
+
+Features = Literal["by hand", "declared", "static"]
+K = 10
+
+
+def visits(shop: Shop, learner: Learner, features: Features, count: int) -> Array:
+    """(count,) NDCG@10, for the visitor of the moment, of the best list that the learner knew at each visit.
+
+    `by hand`: the very numbers that visitors go by; `declared`: what a shop can declare, counts included; `static`:
+    that without the counts. Counters take an outcome in after its list was made and clicked, never before.
+    """
+    streams = Streams(shop.seed)
+    program = declared(STATIC if features == "static" else DECLARED)
+    counters = program.counters()
+    found = np.empty(count)
+    for t in range(count):
+        visit = shop.at(t)
+        view = None
+        if features == "by hand":
+            rows = visit.by_hand
+        else:
+            view = program.view(visit.request, shop.table, shop.users, counters)
+            rows = program.rows(view)
+        candidates = scaled(Candidates(visit.request.query, visit.request.ids, rows))
+        found[t] = ndcg(visit.grades[learner.best(candidates, K)], K, visit.grades)
+        shown = learner.rank(candidates, K, streams.at("rank", t))
+        feedback = READER.react(visit.grades[shown.order], streams.at("user", t))
+        learner.learn(shown, feedback, streams.at("learn", t))
+        if view is not None and counters is not None:
+            notes = program.notes(view, shown.order, shown.memo)
+            counters.fold(Outcome(visit.request.time, feedback.values, notes))
+    return found
