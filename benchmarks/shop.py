@@ -157,7 +157,7 @@ class Deployment:
 
     def _asked(self, candidates: Candidates, number: int) -> PendingRanking:
         """The request as a rival sees it."""
-        call = RankCall("", K, None, None, list(range(candidates.n)), candidates.features)
+        call = RankCall("", K, None, None, list(range(candidates.n)), candidates.features, sent=candidates.features)
         return PendingRanking(self.live, call, candidates, number, float)
 
 

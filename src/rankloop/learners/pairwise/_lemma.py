@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,5 +32,5 @@ def width_of_lemma_1(learner: PairRank) -> float:
     noise, k_mu = 0.5, 0.25  # a click difference is 1/2-sub-Gaussian; the sigmoid is 1/4-Lipschitz
     p = sigmoid(learner.bound * learner.longest_[0])
     c_mu = p * (1.0 - p)  # its smallest slope over ‖θ‖ ≤ bound and the pairs seen
-    deviation = noise * np.sqrt(learner.log_det_[0] - 2.0 * np.log(learner.delta))
+    deviation = noise * np.sqrt(learner.log_det_[0] - 2.0 * math.log(learner.delta))
     return float(2.0 * k_mu / c_mu * (deviation + np.sqrt(learner.prior * learner.unit_[0]) * learner.bound))
