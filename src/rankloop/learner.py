@@ -138,7 +138,8 @@ def rows_of(source: Candidates | Impression, width: int, base: bool = False) -> 
         _refuse_rows(rows)
     if type(source) is Candidates and source.unscaled:
         _warn_of_unscaled(rows)
-    _check_width(rows, width - base if width else 0)
+    if width and rows.shape[1] != width - base:
+        raise _wrong_width(rows, width - base)
     if not base:
         return rows
     return with_places(rows, _places(source))
@@ -151,7 +152,8 @@ def wide_rows_of(source: Candidates | Impression, width: int, base: bool = False
         return rows_of(source, width, base)
     if type(source) is Candidates and source.unscaled:
         _warn_of_unscaled(rows)
-    _check_width(rows, width - base if width else 0)
+    if width and rows.width != width - base:
+        raise _wrong_width(rows, width - base)
     if not base:
         return rows
     parts = sparse_with_places(rows.indptr, rows.indices, rows.values, _places(source), rows.width)
@@ -163,12 +165,11 @@ def _places(source: Candidates | Impression) -> Array:
     return source.order if isinstance(source, Impression) else np.arange(len(source.features))
 
 
-def _check_width(rows: Array | SparseRows, width: int) -> None:
-    if width and rows.shape[1] != width:
-        raise InvalidInput(
-            f"candidates have {rows.shape[1]} features, but this learner has learned with {width}; "
-            "send the same features in the same order, or start a new learner"
-        )
+def _wrong_width(rows: Array | SparseRows, width: int) -> InvalidInput:
+    return InvalidInput(
+        f"candidates have {rows.shape[1]} features, but this learner has learned with {width}; "
+        "send the same features in the same order, or start a new learner"
+    )
 
 
 def _refuse_rows(rows: object) -> None:
@@ -257,7 +258,8 @@ def checked_order(candidates: Candidates, order: ArrayLike) -> Array:
 def show(candidates: Candidates, order: Array, memo: Mapping[str, Array] | None = None, rows: Any = None) -> Impression:
     """The impression of showing `candidates` in `order`; `rows` (k, d) are its features, if a kernel copied them."""
     if rows is None:
-        rows = taken(candidates.features, order)
+        rows = candidates.features
+        rows = rows.take(order, axis=0) if type(rows) is np.ndarray else taken(rows, order)
     return Impression(candidates.query, order, candidates.items[order], rows, memo or {})
 
 
