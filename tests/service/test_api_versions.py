@@ -215,14 +215,14 @@ def test_a_user_is_erased(tmp_path: Path) -> None:
         learned = one.state("shop")
         assert stored_of(one, "ann") == (3, 6)
         erased = fine(one.http.delete("/v1/users/ann"))
-        assert erased == {"impressions": 3, "events": 3, "pending": 0}
+        assert erased == {"impressions": 3, "events": 3, "pending": 0, "entries": 0}
         assert stored_of(one, "ann") == (0, 3)
         assert stored_of(one, "bob")[0] == 3
         assert one.state("shop") == learned
         assert one.status("shop")["open_impressions"] == 1
         assert one.report(answer, ["i2"], final=True) == "accepted"  # bob's
         one.settle("shop")
-        assert fine(one.http.delete("/v1/users/ann")) == {"impressions": 0, "events": 0, "pending": 0}
+        assert fine(one.http.delete("/v1/users/ann")) == {"impressions": 0, "events": 0, "pending": 0, "entries": 0}
         assert one.rank("shop", items(4), request_id="ann-0")["version"] == "live@5"  # her request_id is free again
 
 
@@ -235,7 +235,7 @@ def test_what_learning_still_needs_of_a_user_is_unlinked_now_and_deleted_later(t
         answer = one.rank("shop", items(4), user="ann")
         assert one.report(answer, ["i1"]) == "accepted"
         one.settle("shop")
-        assert fine(one.http.delete("/v1/users/ann")) == {"impressions": 0, "events": 0, "pending": 1}
+        assert fine(one.http.delete("/v1/users/ann")) == {"impressions": 0, "events": 0, "pending": 1, "entries": 0}
         assert stored_of(one, "ann") == (0, 1)
         one.engine.learning.save(fold, force=True)
         sweep(one.engine)
@@ -298,6 +298,6 @@ def test_what_operators_do_leaves_a_line_in_the_log(
         "learning goes on",
         f"experiment {number} began, against base, share 0.25",
         f"experiment {number} was stopped",
-        "a user was forgotten: 0 impressions, 0 events",
+        "a user was forgotten: 0 impressions, 0 events, 0 entries of catalogues",
         "deleted",
     ]

@@ -56,8 +56,8 @@ class Shop:
 
     >>> shop = Shop(seed=1)
     >>> visit = shop.at(0)
-    >>> visit.request.query, len(visit.request.ids), visit.grades.max()
-    ('small carpet', 20, 4)
+    >>> visit.request.query, len(visit.request.ids), int(visit.grades.max())
+    ('large lamp', 20, 4)
     """
 
     seed: int = 0

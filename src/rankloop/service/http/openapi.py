@@ -57,6 +57,8 @@ def document() -> dict[str, Any]:
     text = {"type": "string", "description": "a JSON object a line: query, items, features, clicks", "minLength": 1}
     warm = {"required": True, "content": {"application/x-ndjson": {"schema": text}}}
     made["paths"]["/v1/rankers/{name}/warm"]["post"]["requestBody"] = warm
+    model = made["paths"]["/v1/rankers/{name}/export"]["get"]["responses"]["200"]["content"]
+    model["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}  # of ONNX
     for kind in ("items", "users"):
         path = made["paths"][f"/v1/catalogues/{{catalogue}}/{kind}"]
         path["put"]["requestBody"] = path["patch"]["requestBody"] = _lines({"$ref": _HERE + "CatalogueLine"})

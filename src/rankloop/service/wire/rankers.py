@@ -211,9 +211,6 @@ class RankerStatus(Struct):
         ),
     ]
     lag: Annotated[int, Meta(description="outcomes - learned")]
-    counted: Annotated[
-        int | None, Meta(description="how many of the outcomes its features' counters are past; null: none counts")
-    ]
     open_impressions: int
     learner_process: Annotated[str | None, Meta(description="who holds the lease and learns")]
     snapshot_at: Annotated[int | None, Meta(description="outcomes in the last snapshot")]
@@ -225,6 +222,9 @@ class RankerStatus(Struct):
     fallbacks: Annotated[
         dict[str, int], Meta(description="lists that were your order, by reason; of this process since it started")
     ] = field(default_factory=dict)
+    counted: Annotated[
+        int | None, Meta(description="how many of the outcomes its features' counters are past; null: none counts")
+    ] = None
     trouble: Annotated[
         str | None,
         Meta(description="why it does not rank or learn as it should: a state that is damaged, …"),
