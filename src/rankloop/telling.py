@@ -142,6 +142,12 @@ class InParts(Protocol):
         from now on, bit for bit. The copy is to rank with, not to learn with."""
 
 
+def takes_sparse(learner: object) -> bool:
+    """Whether a learner ranks by sparse rows (`SparseRows`), so that a hundred thousand columns are no matter: pairwise
+    ones with one variance a feature do, others say it by `sparse`. The contract holds them to it."""
+    return getattr(learner, "confidence", None) == "diagonal" or bool(getattr(learner, "sparse", False))
+
+
 @runtime_checkable
 class Rescales(Protocol):
     """Optional, for learners that score by a weighted sum: they can go on with features on another scale."""

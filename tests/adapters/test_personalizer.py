@@ -15,6 +15,7 @@ from rankloop.adapters.json_features import crossed_rows, flattened
 from rankloop.adapters.personalizer import Action, RankRequest
 from rankloop.adapters.personalizer_settings import imported
 from rankloop.errors import InvalidInput
+from rankloop.features import hashing
 
 # As Personalizer's documentation writes requests: features are lists of objects, which may hold objects.
 DOCUMENTED = b"""{
@@ -72,15 +73,18 @@ def test_context_alone_cannot_rank_but_its_crosses_can() -> None:
 @given(JSON, st.lists(JSON, min_size=1, max_size=4))
 def test_any_json_becomes_rows(context: Any, features: list[Any]) -> None:
     items = [(f"a{i}", one) for i, one in enumerate(features)]
-    found = crossed_rows(context, items, 64)
-    rows = found.dense()
-    assert rows.shape == (len(items), 64)
+    rows = crossed_rows(context, items, 64).dense()
     assert np.isfinite(rows).all()
-    naive = np.zeros_like(rows)
-    for row, column, value in zip(found.rows.tolist(), found.columns.tolist(), found.values.tolist(), strict=True):
-        naive[row, column] += value
-    assert np.array_equal(rows, naive)
-    assert len(found.values) == sum(1 + len(flattened(one)[0]) for one in features) * (1 + len(flattened(context)[0]))
+    naive = np.zeros((len(items), 64))
+    given = hashing.codes_of(*flattened(context))
+    for i, (item, own) in enumerate(items):
+        names, values = flattened(own)
+        for code, value in zip(*hashing.codes_of(["=id", *names], [item, *values]), strict=True):
+            naive[i, int(code) % 64] += value
+            for other, weight in zip(*given, strict=True):
+                cross = hashing.crossed(np.array([code]), np.array([other]))
+                naive[i, int(cross[0, 0]) % 64] += value * weight
+    assert rows == pytest.approx(naive)
 
 
 def test_numbers_count_by_size() -> None:
@@ -148,6 +152,7 @@ def test_settings_of_a_resource_become_a_spec() -> None:
     assert (spec["exposure"], spec["parameters"]) == ("shadow", {"gamma": 0.0, "epsilon": 0.3})
     assert {row.setting for row in rows} >= {"rewardWaitTime", "modelExportFrequency"}
     assert imported({})[0]["exposure"] == "full"
+    assert (imported({})[0]["width"], imported({}, 1000)[0]["width"]) == (131_072, 1000)
     wrongs: list[Any] = [
         {"rewardWaitTime": "ten"},
         {"learningMode": "Late"},

@@ -12,7 +12,7 @@ import pytest
 
 from rankloop import codec
 from rankloop.features.counters import Counters, Outcome
-from rankloop.service.ranking.features import declarations
+from rankloop.service.ranking.declared import declarations
 from rankloop.service.store import counting
 from rankloop.service.store import shown as lists
 from tests.service.app_fixtures import Service, fine, until

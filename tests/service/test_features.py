@@ -17,7 +17,8 @@ from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.kernels.ragged import minmax_queries
 from rankloop.service.errors import UnknownFeature
 from rankloop.service.ranking import parsing
-from rankloop.service.ranking.features import RankCall, Schema, check_features
+from rankloop.service.ranking.declared import check_features
+from rankloop.service.ranking.features import RankCall, Schema
 from rankloop.service.ranking.parsing import QuickReader, plain
 from rankloop.service.wire.rankers import Spec
 

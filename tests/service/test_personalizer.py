@@ -19,8 +19,6 @@ from rankloop.adapters.personalizer_settings import imported
 from tests.service.running import Service, wait_for
 
 KEY = "personalizer-key-0123456789"
-WIDTH = 128  # hashed features: small, so that little is compiled and sent
-
 
 RESOURCES: dict[str, dict[str, Any]] = {
     "personalizer": {},
@@ -31,8 +29,8 @@ RESOURCES: dict[str, dict[str, Any]] = {
 
 
 def spec(**settings: Any) -> dict[str, Any]:
-    made, _ = imported(settings, WIDTH)
-    return {**made, "timeout_ms": 60_000}
+    made, _ = imported(settings)
+    return {"features": [], **made, "timeout_ms": 60_000}  # a service under test has others, unless told
 
 
 @pytest.fixture(scope="module")

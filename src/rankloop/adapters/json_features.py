@@ -8,43 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from rankloop.errors import InvalidInput
 from rankloop.features import hashing
-from rankloop.types import Array
+from rankloop.types import SparseRows
 
 MOST_PAIRS = 2**20  # entries of one request's rows: more is a mistake, or an attack
 DEEPEST = 32  # levels
 OCTAVE = 4  # buckets a doubling of a number
 SHRINK = 4.0  # asinh(27) is 4: numbers count about as much as categories, whatever their unit
-
-
-class Entries(NamedTuple):
-    """Rows as entries (row, column, value), in the order of the rows; an entry may stand twice, which adds up."""
-
-    rows: Array  # (m,) int64
-    columns: Array  # (m,) int64
-    values: Array  # (m,) float64
-    height: int  # rows
-    width: int
-
-    def dense(self) -> Array:
-        """(height, width) the rows written out."""
-        table = np.zeros((self.height, self.width))
-        np.add.at(table, (self.rows, self.columns), self.values)
-        return table
-
-
-def column_names(width: int) -> list[str]:
-    """What a ranker calls its features where these are the columns of hashed ones.
-
-    >>> column_names(3)
-    ['h0', 'h1', 'h2']
-    """
-    return [f"h{j}" for j in range(width)]
 
 
 def flattened(value: Any, name: str = "") -> tuple[list[str], list[str | bool | float]]:
@@ -96,9 +71,9 @@ def _bucket(value: float) -> str:
     return f"-{size}" if value < 0 else str(size)
 
 
-def crossed_rows(context: Any, items: Sequence[tuple[str, Any]], width: int) -> Entries:
+def crossed_rows(context: Any, items: Sequence[tuple[str, Any]], width: int) -> SparseRows:
     """The rows of items (id, features): each item's own features, its id among them, and their crosses with the
-    context's.
+    context's. What falls into one column adds up.
 
     >>> rows = crossed_rows({"day": "monday"}, [("a", {"type": "news"}), ("b", {"type": "sports"})], 1000).dense()
     >>> rows.sum(axis=1), int((rows[0] * rows[1]).sum())  # two features each and two crosses, and nothing in common
@@ -119,8 +94,8 @@ def crossed_rows(context: Any, items: Sequence[tuple[str, Any]], width: int) -> 
             f"{codes.size} features of items times {given[0].size} of the context are more than {MOST_PAIRS:,} "
             "crosses; send fewer of either"
         )
-    owners = np.repeat(np.arange(len(items)), lengths)
     crosses = hashing.crossed(codes, given[0])  # (features, context's)
     columns = hashing.columns(np.concatenate((codes[:, None], crosses), axis=1).ravel(), width)[0]
     weights = np.concatenate((np.ones(1), given[1]))
-    return Entries(np.repeat(owners, weights.size), columns, (counts[:, None] * weights).ravel(), len(items), width)
+    starts = np.append(0, np.cumsum(lengths * weights.size))
+    return SparseRows(starts, columns, (counts[:, None] * weights).ravel(), width)

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from rankloop.adapters.json_features import Entries, crossed_rows
+from rankloop.adapters.json_features import crossed_rows
 from rankloop.errors import InvalidInput
+from rankloop.types import SparseRows
 
 MOST_ACTIONS = 50  # as Personalizer has it
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -85,7 +86,7 @@ def allowed(request: RankRequest) -> list[Action]:
     return found
 
 
-def rows(request: RankRequest, actions: Sequence[Action], width: int) -> Entries:
+def rows(request: RankRequest, actions: Sequence[Action], width: int) -> SparseRows:
     """The rows of actions: their features, and those crossed with the context's."""
     return crossed_rows(request.context_features, [(one.id, one.features) for one in actions], width)
 

@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from rankloop.adapters.json_features import column_names
 from rankloop.errors import InvalidInput
 
-WIDTH = 1024  # columns that features are hashed into
+WIDTH = 2**17  # columns that features are hashed into: plenty for ten thousand of them with their crosses
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 
 
@@ -84,7 +83,7 @@ def imported(settings: Any, width: int = WIDTH) -> tuple[dict[str, Any], list[Ro
     spec = {
         "learner": "squarecb",
         "parameters": parameters,
-        "features": column_names(width),
+        "width": width,
         "normalisation": "none",
         "k": 1,
         "exposure": exposure,

@@ -8,6 +8,7 @@ from rankloop import codec
 from rankloop.checks.rules import rule
 from rankloop.checks.world import WIDTH, Factory, everything, same_state, some_feedback, taught
 from rankloop.errors import InvalidInput
+from rankloop.telling import takes_sparse
 from rankloop.types import Candidates, SparseRows
 
 
@@ -22,7 +23,8 @@ def _candidates(seed: int) -> tuple[Candidates, Candidates]:
 
 @rule
 def sparse_rows_are_taken_or_refused(factory: Factory) -> None:
-    """Sparse rows teach the same, bit for bit, as the same rows in a table; or they are refused by that word."""
+    """Sparse rows teach the same, bit for bit, as the same rows in a table; or they are refused by that word. The
+    learner says beforehand which (`telling.takes_sparse`); one that ranks by ids alone need not."""
     one, other = taught(factory), taught(factory)
     for t in range(6):
         (given, table), before = _candidates(t), everything(one)
@@ -31,9 +33,11 @@ def sparse_rows_are_taken_or_refused(factory: Factory) -> None:
         except InvalidInput as error:
             message = str(error)
         if message is not None:
+            assert not takes_sparse(one), "the learner says that it takes sparse rows, and refuses them"
             assert "sparse" in message, f"the message {message!r} does not say that the rows are sparse"
             assert everything(one) == before, "sparse rows that were refused changed the learner"
             return
+        assert takes_sparse(one) or not one.contextual, "sparse rows are taken, and the learner does not say so"
         assert isinstance(ranked.features, SparseRows), "the impression of sparse rows has others"
         assert (ranked.features.dense() == table.features[ranked.order]).all(), "features are not the rows shown"
         assert everything(one) == before, "ranking sparse rows changed the learner"

@@ -90,7 +90,7 @@ def personalizer(
     settings: Path | None = None,
     *,
     ranker: str = "personalizer",
-    width: int = 1024,
+    width: int = 131_072,
     url: str | None = None,
     key: str | None = None,
     json: bool = False,
@@ -109,8 +109,8 @@ def personalizer(
     ranker
         What to call it; calls without a name in their path go to `personalizer`.
     width
-        Columns that features and their crosses are hashed into: ten times as many as there are is plenty. At most the
-        setting max_features, 4096.
+        Columns that features and their crosses are hashed into: ten times as many as there are is plenty. Each takes 16
+        bytes in every process; at most the setting max_width, 1,000,000.
     url
         A service, in which to make the ranker.
     key

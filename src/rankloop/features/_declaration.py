@@ -50,6 +50,15 @@ class Declaration:
         return (self.name,)
 
     @property
+    def width(self) -> int:
+        """How many columns it becomes."""
+        return len(self.columns)
+
+    def column(self, j: int) -> str:
+        """The name of one of them."""
+        return self.columns[j]
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """What it reads of items, users and requests."""
         return ()

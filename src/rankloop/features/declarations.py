@@ -80,12 +80,16 @@ class Category(Declaration):
     def columns(self) -> tuple[str, ...]:
         if self.values:
             return tuple(f"{self.name}={value}" for value in self.values)
-        return tuple(f"{self.name}#{bucket}" for bucket in range(self.buckets))
+        return tuple(map(self.column, range(self.buckets)))
 
     @property
     def width(self) -> int:
         """How many columns it has, without naming a hundred thousand of them."""
         return len(self.values) or self.buckets
+
+    def column(self, j: int) -> str:
+        """Likewise."""
+        return f"{self.name}={self.values[j]}" if self.values else f"{self.name}#{j}"
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ class Program:
         self.lists = 0
         self._texts = [one.of.removeprefix("item.") for one in declarations if isinstance(one, Text)]
         self._counted = [one for one in declarations if isinstance(one, Counted | Clicked)]
-        starts = np.cumsum([0, *(_width(one) for one in declarations)]).tolist()
+        starts = np.cumsum([0, *(one.width for one in declarations)]).tolist()
         self.width = int(starts[-1])  # how many columns there are
         self._starts = starts[:-1]
         places = list(zip(starts, declarations, strict=False))
@@ -89,8 +89,8 @@ class Program:
         self._logged = [at for at, one in fields if one.log]
         self._places: Array = np.zeros(0, np.int64)  # of those fields in the table that was asked last
         self._asked: tuple[Table | None, int] = (None, 0)  # which one, and how many fields it had
-        self._others = [(at, _width(one), one) for at, one in places if one not in self._fields]
-        self._dense = all(_width(one) <= MOST_DENSE for one in declarations)
+        self._others = [(at, one.width, one) for at, one in places if one not in self._fields]
+        self._dense = all(one.width <= MOST_DENSE for one in declarations)
         self._families = sorted({_family(one): _by(one) for one in self._counted}.items())
 
     @property
@@ -175,7 +175,7 @@ class Program:
                 gaps = absent(lists, view)
             else:
                 columns, gaps = COMPUTED[type(one)](one, view)
-                columns = columns.reshape(view.n, _width(one))
+                columns = columns.reshape(view.n, one.width)
                 rows, own = np.nonzero(columns)
                 owners.append(rows)
                 places.append(at + own)
@@ -227,7 +227,3 @@ def _by(one: Declaration) -> tuple[str, ...]:
 
 def _family(one: Declaration) -> str:
     return family(_by(one))
-
-
-def _width(one: Declaration) -> int:
-    return one.width if isinstance(one, Category) else len(one.columns)

@@ -256,7 +256,9 @@ class Engine(Process):
         live.answered.append(Answered(pending.spec.exposure, pending.k, ranked.choice.explored, reason, seconds))
         return stored.answer
 
-    async def _ranked(self, pending: PendingRanking, names: list[str] | None) -> tuple[Ranked, Mix | None, str | None]:
+    async def _ranked(
+        self, pending: PendingRanking, names: Sequence[str] | None
+    ) -> tuple[Ranked, Mix | None, str | None]:
         """A list, what it was mixed with, and why it is the caller's own order, if it is."""
         live, spec, number = pending.live, pending.spec, pending.number
         served = live.serving

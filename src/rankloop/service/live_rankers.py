@@ -15,7 +15,8 @@ from rankloop.service.experiments import mixing
 from rankloop.service.learning.fold import Publication
 from rankloop.service.process import Process
 from rankloop.service.ranking import model as models
-from rankloop.service.ranking.features import Schema, counts, declarations
+from rankloop.service.ranking.declared import counts, declarations
+from rankloop.service.ranking.features import Schema
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
 from rankloop.service.ranking.pool import bounded

@@ -95,6 +95,7 @@ class SquareCB:
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
+    sparse: ClassVar[bool] = True  # takes sparse rows, too
 
     def __post_init__(self) -> None:
         for name in ("gamma", "growth", "epsilon"):

@@ -7,7 +7,6 @@ import time
 import msgspec
 
 from rankloop.adapters import personalizer
-from rankloop.adapters.json_features import column_names
 from rankloop.errors import InvalidInput
 from rankloop.service.adapters._shared import report, shown
 from rankloop.service.engine import Engine
@@ -40,10 +39,10 @@ async def rank(engine: Engine, name: str, body: bytes) -> bytes:
     actions = personalizer.allowed(request)
     live = await _live(engine, name)
     event = request.event_id or new_id()
-    names = live.schema.names
-    if names[:1] != column_names(1):
+    width = live.row.spec.width
+    if not width:
         raise Conflict(f"ranker {name!r} has features of its own, not hashed ones; {_remedy(name)}")
-    rows = personalizer.rows(request, actions, len(names)).dense()
+    rows = personalizer.rows(request, actions, width)
     call = RankCall(
         query="",
         k=1,

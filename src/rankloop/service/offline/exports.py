@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+from rankloop.errors import InvalidParameter
 from rankloop.export import Engine, Exported, export
 from rankloop.features.declarations import Sent
 from rankloop.service.errors import UnknownVersion
 from rankloop.service.offline.replay import State, spec_of
 from rankloop.service.ranking import model as models
-from rankloop.service.ranking.features import declarations
+from rankloop.service.ranking.declared import column_names, declarations, is_sparse, listed, width_of
 from rankloop.service.store import admin
 from rankloop.service.store.database import Connection, Database
 
@@ -27,13 +28,18 @@ def export_ranker(
     spec = spec_of(row.spec, found)
     learner = models.load_learner(spec, found.state, f"{found.name} of ranker {row.name!r}")
     normalisation: Literal["query-minmax", "none"] = "none" if spec.normalisation == "none" else "query-minmax"
-    declared = declarations(spec)
-    names = [column for one in declared for column in one.columns]
-    computed = [column for one in declared if not isinstance(one, Sent) for column in one.columns]
+    if is_sparse(spec) and (spec.width or to != "json"):
+        rather = "which have no names" if spec.width else "more than an engine takes; export it to json"
+        raise InvalidParameter(
+            f"ranker {row.name!r} has {width_of(spec):,} hashed columns, {rather}. For an engine, make a ranker of "
+            "features that the engine computes"
+        )
+    names = list(column_names(spec))
+    computed = [one.name for one in declarations(spec) if not isinstance(one, Sent)]
     name = f"{row.name}-{found.name}"
     made = export(learner, names, to, name=name, normalisation=normalisation, without_base=without_base)
     if computed:
-        made.notes.append(f"computed here from the catalogue and the request, there by you: {', '.join(computed)}")
+        made.notes.append(f"computed here from the catalogue and the request, there by you: {listed(computed, 12)}")
     return made
 
 

@@ -14,7 +14,7 @@ from rankloop.learner import Learner, params
 from rankloop.raw_features import plain_of
 from rankloop.service.offline.replay import find_ranker
 from rankloop.service.ranking import model as models
-from rankloop.service.ranking.features import column_names
+from rankloop.service.ranking.declared import column_names
 from rankloop.service.store import admin, log, shown
 from rankloop.service.store.database import Connection, Database
 from rankloop.service.telemetry import movement

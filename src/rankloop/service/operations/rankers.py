@@ -21,7 +21,7 @@ from rankloop.service.errors import Conflict, OverLimit
 from rankloop.service.operations import revisions
 from rankloop.service.operations._shared import changed, required, unknown
 from rankloop.service.ranking import model as models
-from rankloop.service.ranking.features import column_names, declarations
+from rankloop.service.ranking.declared import declarations, is_sparse, named, width_of
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.store import admin, catalogue, counting, forgetting, graves, lineage, log, trials, troubles
 from rankloop.service.store.batches import in_batches
@@ -82,13 +82,13 @@ def patch(
 
 def _wanted(engine: Engine, row: admin.Ranker | None, spec: Spec, acknowledged: bool) -> _Wanted:
     """Refuse what cannot be, with all that takes a learner: in a transaction it would stop everyone's writes."""
-    if (width := len(column_names(spec))) > engine.settings.max_features:
-        raise OverLimit(f"{width} features; the limit max_features is {engine.settings.max_features}")
-    if spec.width > engine.settings.max_width:
-        raise OverLimit(f"{spec.width} columns; the limit max_width is {engine.settings.max_width}")
+    width, sparse = width_of(spec), is_sparse(spec)
+    if (whole := named(spec) if sparse else width) > engine.settings.max_features:
+        raise OverLimit(f"{whole} features; the limit max_features is {engine.settings.max_features}")
+    if sparse and width > engine.settings.max_width:
+        raise OverLimit(f"{width} columns; the limit max_width is {engine.settings.max_width}")
     spec = complete(spec)
     start = spec.parameters.get("start")
-    width = spec.width or width
     if isinstance(start, list) and len(start) != width:
         raise InvalidParameter(f"start has {len(start)} weights, but the ranker has {width} features; give one each")
     state = models.fresh_state(spec)

@@ -181,17 +181,19 @@ def _belief(live: LiveRanker, impression: Impression, answer: RankAnswer) -> Exp
 def weights(engine: Engine, name: str, limit: int) -> Weights:
     """What the model that ranks thinks of each feature."""
     live = _live(engine, name)
-    model, names = _model(live, live.serving), list(live.schema.names)
+    model, names = _model(live, live.serving), live.schema.names
     with model.looked_at() as learner:
         theta, learned = weights_of(learner), model.learned
         bounds = learner.half_widths() if isinstance(learner, Confident) else None
     found = []
-    if theta is not None and theta.size == len(names) + 1:
-        names.append(BASE_ORDER)
-    if theta is not None and theta.size == len(names):  # before that nothing is learned, and all are 0
+    count = len(names)
+    if theta is not None and theta.size in (count, count + 1):  # before that nothing is learned, and all are 0
+        count = theta.size
         largest = np.argsort(-np.abs(theta), kind="stable")[:limit].tolist()
-        found = [Weight(names[j], float(theta[j]), None if bounds is None else float(bounds[j])) for j in largest]
-    return Weights(name, live.version(learned), theta is not None, len(names), found)
+        called = [names[j] if j < len(names) else BASE_ORDER for j in largest]
+        sure: list[Any] = [None] * len(largest) if bounds is None else bounds[largest].tolist()
+        found = list(map(Weight, called, theta[largest].tolist(), sure))
+    return Weights(name, live.version(learned), theta is not None, count, found)
 
 
 def movement(engine: Engine, name: str, limit: int) -> Movement:

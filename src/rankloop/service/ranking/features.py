@@ -14,16 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankloop import codec
-from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.features._declaration import Declaration
+from rankloop.errors import InvalidInput
+from rankloop.features.column_names import ColumnNames
 from rankloop.features.counters import Counters, Outcome
-from rankloop.features.declarations import Clicked, Counted, Sent, declaration
+from rankloop.features.declarations import Sent
 from rankloop.features.program import Program
 from rankloop.features.table import Table
 from rankloop.features.view import Request, View
 from rankloop.kernels.ragged import minmax_queries
 from rankloop.service.catalogue.held import Catalogue
 from rankloop.service.errors import UnknownFeature
+from rankloop.service.ranking.declared import are_wide, declarations, listed
 from rankloop.service.ranking.parsing import QuickReader, ids_alone, joined_rows, plain, unpacked
 from rankloop.service.ranking.sparse_bodies import SparseReader
 from rankloop.service.wire.calls import Candidate, RankColumns, RankHead, RankRequest
@@ -41,7 +42,7 @@ class RankCall(NamedTuple):
     ids: list[Any]
     rows: Rows  # (n, d) in the order of the ranker's features, not normalised, or sparse; None if it has none
     token: bool = False  # whether the answer is to have a token for a browser
-    sent: Array | None = None  # (n, s) those of them that the request brought; for rivals that compute others
+    sent: Rows = None  # (n, s), or sparse: those of them that the request brought; for rivals that compute others
     fields: Mapping[str, Any] = {}
     view: View | None = None  # what declared features were computed from, of all that were sent
     wishes: RankHead | None = None  # where the request has rules of its own: pins, exclusions, quotas
@@ -81,7 +82,6 @@ class Schema:
         counters: Counters | None = None,
     ) -> None:
         declared = declarations(spec)
-        self.names = [column for one in declared for column in one.columns]
         self.sent = [one.name for one in declared if isinstance(one, Sent)]  # what requests bring
         self.normalisation = spec.normalisation
         self._clock = clock
@@ -95,8 +95,11 @@ class Schema:
             itemgetter(*self.sent) if len(self.sent) > 1 else lambda f: (f[self.sent[0]],)
         )
         self._sparse = SparseReader(spec.width) if spec.width else None
-        self._program = Program([one for one in declared if not isinstance(one, Sent)])
-        self._computes = bool(self._program.columns)
+        # Full rows are put together of two tables; sparse ones are made at once, so the program has what is sent, too.
+        self._wide = are_wide(declared)
+        self.names: Sequence[str] = ColumnNames(declared) if self._wide else list(ColumnNames(declared))
+        self._program = Program([one for one in declared if self._wide or not isinstance(one, Sent)])
+        self._computes = self._program.width > 0
         if before is not None:
             self._program.unknown, self._program.missing = before.counted()
         self._catalogue = catalogue or Catalogue("")
@@ -105,9 +108,8 @@ class Schema:
             self._warm()
         with self._catalogue.changing:
             self._program.prepare(self._catalogue.items)
-        own = set(self.sent)
-        self._places = np.array([j for j, name in enumerate(self.names) if name in own], dtype=np.int64)
-        self._computed = np.array([j for j, name in enumerate(self.names) if name not in own], dtype=np.int64)
+        came = [isinstance(one, Sent) for one in declared for _ in range(0 if self._wide else one.width)]
+        self._places, self._computed = np.flatnonzero(came), np.flatnonzero(np.logical_not(came))
 
     def parse(self, body: bytes) -> RankCall:
         """The request in a body of JSON."""
@@ -152,7 +154,7 @@ class Schema:
             return other._made(call, call.rows)
         missing = [name for name in other.sent if name not in self.sent]
         if missing:
-            raise UnknownFeature(f"requests carry {_listed(self.sent, 12)}, but not {_listed(missing)}")
+            raise UnknownFeature(f"requests carry {listed(self.sent, 12)}, but not {listed(missing)}")
         sent = None
         if other.sent:
             assert call.sent is not None
@@ -178,16 +180,18 @@ class Schema:
         """Compile or load what features will need, before a request waits for it; nothing of it is kept."""
         program = Program(self._program.declarations)
         counters = program.counters()
-        view = program.view(Request(["?"], "?", "?", self._clock()), Table(), None, counters)
-        program.rows(view)
+        sent = dict.fromkeys(self.sent, np.zeros(1))
+        view = program.view(Request(["?"], "?", "?", self._clock(), sent=sent), Table(), None, counters)
+        compute = program.sparse if self._wide else program.rows
+        compute(view)
         if counters is not None:
             counters.fold(Outcome(0.0, np.ones(1), program.notes(view, np.zeros(1, np.int64), {})))
-            program.rows(view)
+            compute(view)
 
     def groups(self, field: str, call: RankCall) -> Array | None:
         """(n,) by which candidates with the same value of a feature, or of an item's field in the catalogue, are known:
         numbers from 0, -1 where there is no value. None: there is no such field."""
-        if field in self.names and isinstance(call.rows, np.ndarray):
+        if isinstance(call.rows, np.ndarray) and field in self.names:
             return np.unique(call.rows[:, self.names.index(field)], return_inverse=True)[1].astype(np.int64)
         with self._catalogue.lock:
             items = self._catalogue.items
@@ -226,22 +230,23 @@ class Schema:
 
     def _complete(
         self, query: str, user: str | None, fields: Mapping[str, Any], ids: list[Any], sent: Array | None
-    ) -> tuple[Array | None, View | None]:
+    ) -> tuple[Rows, View | None]:
         """(n, d) what was sent and what is computed, in the order of the spec, and what it was computed from."""
         if not self._computes:
             return sent, None
         catalogue, program = self._catalogue, self._program
         with catalogue.lock:
-            request = Request(ids, query, user, self._clock(), fields)
+            beside = dict(zip(self.sent, sent.T, strict=True)) if self._wide and sent is not None else {}
+            request = Request(ids, query, user, self._clock(), fields, beside)
             view = program.view(request, catalogue.items, catalogue.users, self._counters)
-            made = program.rows(view)
+            made: Rows = program.sparse(view) if self._wide else program.rows(view)
         if view.unknown and self._refuse:
             strange = next(one for one in ids if one not in catalogue.items)
             raise InvalidInput(
                 f"id {strange!r} is not in catalogue {catalogue.name!r}, and the ranker's spec says unknown=refuse; "
                 "upload it, or leave it out"
             )
-        if sent is None:
+        if sent is None or self._wide:
             return made, view
         rows = np.empty((len(ids), len(self.names)))
         rows[:, self._places] = sent
@@ -284,7 +289,7 @@ class Schema:
                 raise self._wrong_width(candidate.id, len(given))
             values = given
         else:
-            needs = f"this ranker needs {_listed(self.sent)}"
+            needs = f"this ranker needs {listed(self.sent)}"
             raise InvalidInput(f"candidate {candidate.id!r} has no features; {needs}")
         return self._packed(values)
 
@@ -292,7 +297,7 @@ class Schema:
         """(n, d) of a table for all candidates: rows, columns by name, or packed."""
         ids, given, width = request.ids, request.features, len(self.sent)
         if given is None:
-            raise InvalidInput(f"the request has no features; this ranker needs {_listed(self.sent)}")
+            raise InvalidInput(f"the request has no features; this ranker needs {listed(self.sent)}")
         if isinstance(given, bytes):
             return unpacked(given, len(ids), width)
         if isinstance(given, dict):
@@ -338,62 +343,7 @@ def warm() -> None:
     minmax_queries(np.zeros((1, 1)), np.array([0, 1]))
 
 
-def declarations(spec: Spec) -> list[Declaration]:
-    """The features of a spec, as they are declared."""
-    return [declaration(one) for one in spec.features]
-
-
-def counts(spec: Spec) -> bool:
-    """Whether some of the features count what was shown and clicked."""
-    return any(isinstance(one, Counted | Clicked) for one in declarations(spec))
-
-
-def column_names(spec: Spec) -> list[str]:
-    """The names of what learners see, in order: a category becomes several columns.
-
-    >>> brand = {"name": "brand", "kind": "category", "of": "item.brand", "values": ["acme"]}
-    >>> column_names(Spec(features=["bm25", brand]))
-    ['bm25', 'brand=acme']
-    """
-    return [column for one in declarations(spec) for column in one.columns]
-
-
-def check_features(spec: Spec) -> None:
-    """Refuse features that cannot be, and defaults that stand for nothing or are no features."""
-    if spec.width and (spec.features or spec.defaults or spec.normalisation != "none"):
-        raise InvalidParameter(
-            f"width is {spec.width}, so candidates send what they have by any name; leave out features and defaults, "
-            "and set normalisation to none"
-        )
-    declared = declarations(spec)
-    names = Counter(column for one in declared for column in one.columns)
-    double = next((name for name, count in names.items() if count > 1), None)
-    if double is not None:
-        raise InvalidParameter(f"feature {double!r} stands twice in features; names must be unique")
-    for one in declared:
-        source = next((source for source in one.sources if source.startswith(("item.", "user."))), None)
-        if spec.catalogue is None and source is not None:
-            raise InvalidParameter(
-                f"feature {one.name!r} is of {source}, but the spec names no catalogue; "
-                "set `catalogue` to the one that items and users are uploaded to"
-            )
-    sent = [one.name for one in declared if isinstance(one, Sent)]
-    for name, value in spec.defaults.items():
-        if name not in sent:
-            known = _listed(sent, 12) or "none"
-            raise InvalidParameter(f"defaults has {name!r}, which is no feature that is sent; there are {known}")
-        if not abs(value) <= LARGEST:
-            raise InvalidParameter(
-                f"the default of {name!r} is {value}; it must be a finite number within ±{LARGEST:g}"
-            )
-
-
 def _named(who: str, missing: Sequence[str], unknown: Sequence[str], names: Sequence[str]) -> str:
-    parts = [f"lacks feature {_listed(missing)}"] if missing else []
-    parts += [f"has unknown feature {_listed(unknown)}"] if unknown else []
-    return f"{who} {' and '.join(parts)}; the ranker's features are {_listed(names, 12)}"
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    text = ", ".join(repr(name) for name in names[:most])
-    return f"{text} and {len(names) - most} more" if len(names) > most else text
+    parts = [f"lacks feature {listed(missing)}"] if missing else []
+    parts += [f"has unknown feature {listed(unknown)}"] if unknown else []
+    return f"{who} {' and '.join(parts)}; the ranker's features are {listed(names, 12)}"

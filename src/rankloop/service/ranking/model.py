@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,17 +14,18 @@ import numpy as np
 
 from rankloop import codec, registry
 from rankloop.errors import InvalidParameter, RankloopError
+from rankloop.features.declarations import MOST_DENSE
 from rankloop.learner import Learner
 from rankloop.raw_features import standardised
 from rankloop.service.errors import TooSlow
 from rankloop.service.ranking import rules
+from rankloop.service.ranking.declared import check_features, is_sparse, width_of
 from rankloop.service.ranking.exposure import Choice, Mix, adopted, best_order, choose
-from rankloop.service.ranking.features import check_features, column_names
 from rankloop.service.wire.basics import Exposure
 from rankloop.service.wire.calls import Contribution
 from rankloop.service.wire.rankers import Spec
 from rankloop.streams import Streams
-from rankloop.telling import Explains, Explanation, InParts, Parts, ScoresByParts, TellsChances
+from rankloop.telling import Explains, Explanation, InParts, Parts, ScoresByParts, TellsChances, takes_sparse
 from rankloop.types import Array, Candidates, Feedback, Impression, SparseRows
 
 WAIT = 0.2  # seconds that one who only looks waits for a learner
@@ -61,7 +63,7 @@ class Model:
         k: int,
         number: int,
         spec: Spec,
-        names: list[str] | None,
+        names: Sequence[str] | None,
         mix: Mix | None = None,
         frame: rules.Frame | None = None,
     ) -> Ranked:
@@ -80,7 +82,9 @@ class Model:
         if parts is not None:
             rows, weights, offsets = parts
             weights = weights if weights.size else np.zeros(rows.shape[1])
-            if names and not isinstance(rows, SparseRows):
+            if names and isinstance(rows, SparseRows):
+                contributions, scores = _sparse_contributions(names, rows, weights, offsets), parts.scores().tolist()
+            elif names:
                 products = rows * weights
                 contributions = _contributions(names, rows, weights, products, offsets)
                 total = products.sum(axis=1)
@@ -178,7 +182,7 @@ def parts_of(learner: Learner, impression: Impression) -> Parts | None:
 
 
 def _contributions(
-    names: list[str], rows: Array, weights: Array, products: Array, own: Array | None
+    names: Sequence[str], rows: Array, weights: Array, products: Array, own: Array | None
 ) -> list[dict[str, Contribution]]:
     """By item and name: value, weight and what they come to; of what is remembered, how much of 1 that is."""
     if rows.shape[1] == len(names) + 1:
@@ -187,6 +191,23 @@ def _contributions(
         {n: Contribution(*v) for n, *v in zip(names, row.tolist(), weights.tolist(), part.tolist(), strict=True)}
         for row, part in zip(rows, products, strict=True)
     ]
+    return _with_own(found, own)
+
+
+def _sparse_contributions(
+    names: Sequence[str], rows: SparseRows, weights: Array, own: Array | None
+) -> list[dict[str, Contribution]]:
+    """The same of what is not 0 in a row: of a hundred thousand columns an item has thirty."""
+    known = weights[rows.indices]
+    parts = zip(
+        rows.indices.tolist(), rows.values.tolist(), known.tolist(), (rows.values * known).tolist(), strict=True
+    )
+    told = [(names[j] if j < len(names) else BASE_ORDER, Contribution(*rest)) for j, *rest in parts]
+    starts = rows.indptr.tolist()
+    return _with_own([dict(told[a:b]) for a, b in pairwise(starts)], own)
+
+
+def _with_own(found: list[dict[str, Contribution]], own: Array | None) -> list[dict[str, Contribution]]:
     if own is not None:
         for one, part in zip(found, own.tolist(), strict=True):
             one[THIS_QUERY] = Contribution(1.0, part, part)
@@ -210,10 +231,11 @@ def plain_learner(spec: Spec) -> Learner:
     learner = registry.make(spec.learner, **spec.parameters)
     if learner.contextual and not spec.features and not spec.width:
         raise InvalidParameter(f"features is empty, but learner {spec.learner!r} ranks by features; name them")
-    if spec.width and learner.contextual and getattr(learner, "confidence", None) != "diagonal":
+    if learner.contextual and is_sparse(spec) and not takes_sparse(learner):
+        rather = "" if spec.width else f"; or hash into {MOST_DENSE:,} columns in all, for full rows"
         raise InvalidParameter(
-            f"width is {spec.width}, but learner {spec.learner!r} takes no sparse rows; choose pairrank or hybrid with "
-            "parameters {'confidence': 'diagonal'}"
+            f"the features have {width_of(spec):,} columns, but learner {spec.learner!r} takes no sparse rows; choose "
+            f"pairrank or hybrid with parameters {{'confidence': 'diagonal'}}, or squarecb{rather}"
         )
     check_features(spec)
     rules.check(spec)
@@ -254,16 +276,17 @@ def load_model(spec: Spec, generation: int, learned: int, state: bytes, name: st
 
 def warm(spec: Spec) -> None:
     """Compile or load every kernel that requests of this spec will need, on a throw-away learner."""
-    width, rng = len(column_names(spec)), np.random.default_rng(0)
+    width, sparse, rng = width_of(spec), is_sparse(spec), np.random.default_rng(0)
     n = min(spec.k, 20) + spec.displacement % 20 + 2
     for exposure in ("full", "bounded", "shadow"):
         tried = msgspec.structs.replace(spec, exposure=exposure, timeout_ms=60_000.0)
         model = Model(make_learner(tried), tried, 0, 0)
         for t in range(WARM_ROUNDS):
-            rows: Any = rng.random((n, width)) if width else None
-            if spec.width:
-                columns = rng.integers(0, spec.width, 3 * n)
-                rows = SparseRows(np.arange(n + 1) * 3, columns, np.ones(3 * n), spec.width)
+            rows: Any = None
+            if sparse:
+                rows = SparseRows(np.arange(n + 1) * 3, rng.integers(0, width, 3 * n), np.ones(3 * n), width)
+            elif width:
+                rows = rng.random((n, width))
             candidates = Candidates.without_copy("warm", [str(i) for i in range(n)], rows)
             k = min(spec.k, n)
             odds = t % 2 == 0 and exposure == "full"

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from rankloop.service.ranking import model as models
+from rankloop.service.ranking.declared import is_sparse
 from rankloop.service.store.admin import Ranker
 from rankloop.service.wire.rankers import Spec
 
@@ -80,4 +81,4 @@ def freeze() -> None:
 
 def _kernels(spec: Spec) -> bytes:
     """What decides which kernels a ranker needs."""
-    return msgspec.json.encode([spec.learner, spec.parameters, bool(spec.features), bool(spec.width)])
+    return msgspec.json.encode([spec.learner, spec.parameters, bool(spec.features), is_sparse(spec)])

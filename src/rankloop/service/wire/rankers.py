@@ -65,7 +65,7 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
             ge=0,
             le=2**31 - 1,
             description="columns of hashed features, say 100000, in place of `features`: candidates send whatever they "
-            "have by name, or sparse rows; for learners with confidence=diagonal, with normalisation none",
+            "have by name, or sparse rows; for learners with confidence=diagonal and squarecb, with normalisation none",
         ),
     ] = 0
     normalisation: Annotated[
