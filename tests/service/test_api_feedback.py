@@ -48,7 +48,7 @@ def test_every_event_of_a_batch_is_answered_for_itself(service: Service) -> None
         ("orphan", "'nowhere'"),
         ("late", "closed"),
         ("rejected", "'mixed' learns from clicks"),
-        ("rejected", "only one kind"),
+        ("rejected", "grades beside clicks"),
         ("rejected", "clicks"),
         ("rejected", "when"),
         ("rejected", "event_id"),

@@ -41,7 +41,7 @@ def test_what_a_patch_leaves_out_stays(service: Service) -> None:
 def test_a_patch_keeps_the_rules_of_put(service: Service) -> None:
     service.put("ruled", features=names(3), exposure="full")
     teach(service, "ruled", 2)
-    refused(patch(service, "ruled", seed=4), 409, "has learned with another seed", "reset")
+    refused(patch(service, "ruled", seed=4), 409, "depends on its seed", "reset")
     refused(patch(service, "ruled", exposure="ful"), 400, "'bounded', 'full', 'shadow'", error="malformed")
     refused(patch(service, "ruled", k=0), 400, "$.k")
     refused(patch(service, "ruled", colour="red"), 400, "colour")

@@ -165,8 +165,8 @@ def test_no_kind_of_nan_makes_noise() -> None:
     ("features", "words"),
     [
         (None, ["'x' has no features", "'a', 'b'"]),
-        ([1.0], ["'x' has 1 features", "has 2"]),
-        ([1.0, 2.0, 3.0], ["'x' has 3 features", "has 2"]),
+        ([1.0], ["'x' has 1 features", "but 2 are to be sent"]),
+        ([1.0, 2.0, 3.0], ["'x' has 3 features", "but 2 are to be sent"]),
         ({}, ["'x' lacks feature 'a', 'b'"]),
         ({"a": 1.0}, ["'x' lacks feature 'b'"]),
         ({"a": 1.0, "c": 1.0}, ["lacks feature 'b'", "unknown feature 'c'", "features are 'a', 'b'"]),
@@ -190,7 +190,7 @@ def test_what_is_wrong_is_said_by_name(features: Any, words: list[str]) -> None:
         ("null", ["no features", "'a', 'b'"]),
         ("[[1, 2]]", ["2 ids but 1 rows"]),
         ("[[1, 2], [1, 2], [1, 2]]", ["2 ids but 3 rows"]),
-        ("[[1, 2], [1]]", ["'x' has 1 features, the ranker has 2"]),
+        ("[[1, 2], [1]]", ["'x' has 1 features, but 2 are to be sent"]),
         ("[[1], [1, 2, 3]]", ["'w' has 1 features"]),  # as many numbers as there should be
         ("[[1, 2], [1, 2e100]]", ["candidate 'x', feature 'b' is 2e+100"]),
         ('{"a": [1, 2]}', ["lacks feature 'b'"]),

@@ -157,8 +157,8 @@ def test_an_event_without_its_impression_is_an_orphan(shop: Store) -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"clicks": ["a"], "grades": {"a": 1.0}}, "only one kind"),
-        ({}, "give clicks"),
+        ({"clicks": ["a"], "grades": {"a": 1.0}}, "grades beside clicks"),
+        ({}, "no feedback; give clicks"),
         ({"grades": {"a": 1.0}}, "learns from clicks"),
         ({"clicks": ["a", "z"]}, "not shown in this impression: 'z'"),
         ({"clicks": [1]}, "not shown"),

@@ -116,7 +116,7 @@ def test_malformed_lines_are_named_and_counted(tmp_path: Path) -> None:
         assert (told["lists"], told["skipped"]) == (1, 7)
         lines = [problem.split(":")[0] for problem in told["problems"]]
         assert lines == [f"line {n}" for n in (2, 4, 5, 6, 7, 8, 9)]
-        assert "has 2 features, the ranker has 3" in told["problems"][1]
+        assert "has 2 features, but 3 are to be sent" in told["problems"][1]
         assert "unknown feature 'f9'" in told["problems"][2]
         assert "'f0' has no value" in told["problems"][4]
         assert "has no features" in told["problems"][6]

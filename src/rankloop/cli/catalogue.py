@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -38,8 +39,8 @@ def load(
 ) -> None:
     """Upload a file of JSON lines, an item a line: {"id": "hat", "price": 9.0, "brand": "acme", "tags": ["red"]}.
 
-    Lines that are rejected are named and left out. Broken off, the same command again does the rest: what is there
-    already is left alone.
+    Lines that are rejected are named and left out, and the exit code is 1. Broken off, the same command again does the
+    rest: what is there already is left alone.
 
     Example: rankloop catalogue load items.ndjson --catalogue shop
 
@@ -73,13 +74,15 @@ def load(
     if json:
         rejected = [{"line": one.line, "id": one.id, "reason": one.reason} for one in answer.results]
         _out.print_json({"catalogue": catalogue, "counts": answer.counts, "rejected": rejected})
-        return
+        sys.exit(1 if rejected else 0)
     for one in answer.results[:NAMED]:
         _out.people.print(f"{file}:{one.line}: {one.reason}", highlight=False, soft_wrap=True, markup=False)
     if len(answer.results) > NAMED:
         _out.people.print(f"… and {len(answer.results) - NAMED:,} more rejected lines", highlight=False)
     told = ", ".join(f"{count:,} {status}" for status, count in sorted(answer.counts.items()))
     print(f"{catalogue}: {told or 'nothing in the file'}")
+    if answer.results:
+        sys.exit(1)
 
 
 @catalogues.command

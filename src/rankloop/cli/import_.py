@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json as json_
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from rankloop.cli import _out
 from rankloop.errors import InvalidInput, MissingExtra
 
+Key = Annotated[str | None, Parameter(env_var="RANKLOOP_KEY", show_default=False)]
 import_ = App(name="import", help="Make rankers from the configuration of Metarank or Azure Personalizer.")
 
 
@@ -28,7 +29,7 @@ def metarank(
     sent: str = "",
     exposure: Literal["shadow", "bounded", "full"] = "bounded",
     url: str | None = None,
-    key: str | None = None,
+    key: Key = None,
     json: bool = False,
 ) -> None:
     """Turn Metarank's configuration into rankers, a model each, and say feature by feature what becomes of it.
@@ -92,7 +93,7 @@ def personalizer(
     ranker: str = "personalizer",
     width: int = 131_072,
     url: str | None = None,
-    key: str | None = None,
+    key: Key = None,
     json: bool = False,
 ) -> None:
     """Make a ranker that answers the calls of an Azure Personalizer resource, with the resource's settings.
@@ -145,6 +146,7 @@ def _make(name: str, spec: dict[str, Any], url: str | None, key: str | None, qui
     from rankloop.client import Client
 
     with Client(url, key=key) as client:
-        status = client.put_ranker(name, **spec)
+        there = {one.name for one in client.rankers()}
+        client.put_ranker(name, **spec)
     if not quiet:
-        print(f"ranker {status.name} is at {url}")
+        print(f"ranker {name} {'was there before, and has this spec now' if name in there else 'is made'}, at {url}")

@@ -114,10 +114,11 @@ class DerivedColumn(ListColumn):
         super().__init__(rows)
         self.source, self.function = source, function
 
-    def follow(self, row: int, value: str | list[str] | None) -> None:
-        """The row's source has this value from now on."""
-        if value is None:
-            self.put(row, None)
-        else:
-            texts = [value] if isinstance(value, str) else value
+    def follow(self, row: int, value: object) -> None:
+        """The row's source has this value from now on; a number or a vector has no words, and is as if it were missing:
+        which field is declared as a text is up to one who has not seen the values."""
+        texts = [value] if isinstance(value, str) else value
+        if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
             self.put(row, list(dict.fromkeys(word for text in texts for word in self.function(text))))
+        else:
+            self.put(row, None)

@@ -96,7 +96,7 @@ def text(one: kinds.Text, view: View) -> Computed:
     column = items.lists(f"{name}:words")
     asked = list(dict.fromkeys(words(view.text(one.to))))
     codes = column.vocabulary.codes(asked)
-    had = column.vocabulary.counts[codes] * (codes >= 0) if asked else np.zeros(0)
+    had = column.vocabulary.uses(codes)
     idf = np.log1p((max(len(items), 1) - had + 0.5) / (had + 0.5))
     lengths = column.lengths[view.rows]
     there = column.starts[view.rows] >= 0

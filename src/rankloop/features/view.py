@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from rankloop.errors import InvalidInput
 from rankloop.features.counters import Counters, user_code
 from rankloop.features.fields import seconds
 from rankloop.features.hashing import text_codes
@@ -18,7 +19,7 @@ from rankloop.features.table import Table
 from rankloop.features.words import same_query, words
 from rankloop.kernels import hashing
 from rankloop.kernels.matching import crossed_lists
-from rankloop.types import Array
+from rankloop.types import LARGEST, Array
 
 _FLAGS = text_codes(["false", "true"])
 _NOBODY = Table()
@@ -125,7 +126,7 @@ class View:
     def _numbers(self, source: str) -> Array:
         scope, _, field = source.partition(".")
         if scope == "request":
-            return np.full(self.n, _number(self.request.fields.get(field)))
+            return np.full(self.n, _number(field, self.request.fields.get(field)))
         table, rows = self._table(scope)
         place = table.place(field)
         if place < 0 or rows.size == 0:
@@ -169,8 +170,9 @@ class View:
         scope, _, field = source.partition(".")
         if scope == "request":
             value = self.request.fields.get(field)
-            fits = isinstance(value, list) and bool(value) and all(isinstance(one, int | float) for one in value)
-            return np.array([value if fits else []], np.float64)
+            given = value if isinstance(value, list) else []
+            fits = all(isinstance(one, int | float) for one in given)
+            return np.array([[_number(field, one) for one in given] if fits else []], np.float64)
         table, rows = self._table(scope)
         kept = field in table.fields and table.fields[field].kind == "vector" and table.fields[field].width > 0
         return table.vectors(field)[rows].astype(np.float64) if kept and rows.size else np.zeros((1, 0))
@@ -198,9 +200,19 @@ def _strings(value: Any) -> list[str]:
     return []
 
 
-def _number(value: Any) -> float:
-    """A request's value as a number; NaN of what is none."""
+def _number(field: str, value: Any) -> float:
+    """A request's value as a number; NaN of what is none. What no item may have is refused of a request, too."""
     if isinstance(value, bool | int | float):
+        if not -LARGEST <= value <= LARGEST:
+            raise InvalidInput(
+                f"field {field!r} of the request is {_shown(value)}; numbers must be finite and within ±{LARGEST:g}: "
+                "leave it out"
+            )
         return float(value)
     time = seconds(value) if isinstance(value, str) else None
     return float("nan") if time is None else time
+
+
+def _shown(value: float) -> str:
+    """A number in a message; one that is too long to print by its length."""
+    return f"an integer of {value.bit_length():,} bits" if isinstance(value, int) else f"{value:g}"

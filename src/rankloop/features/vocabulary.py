@@ -54,6 +54,12 @@ class Vocabulary:
         """(n,) int32 codes of strings; -1 of those that no row has."""
         return np.array([self._codes.get(word, -1) for word in words], np.int32)
 
+    def uses(self, codes: Array) -> Array:
+        """(n,) how many rows have the strings of these codes; 0 of -1, also while no row has any string at all."""
+        found = np.zeros(codes.shape, np.int64)
+        found[codes >= 0] = self.counts[codes[codes >= 0]]
+        return found
+
     def take(self, word: str) -> int:
         """The code of a string that a row uses from now on."""
         code = self._codes.get(word)

@@ -164,6 +164,12 @@ class _Feedback:
                     event = told(live.row.spec, event_id(each.id, one.id), each, one.type, one.item)
                 if event is not None:
                     made.append(event)
+            known = [live.row.spec.interactions for each in found if (live := self.engine.rankers.get(each.ranker))]
+            if not any(one.type in worth or (one.type == "click" and not worth) for worth in known):
+                self.problems.append(
+                    f"interaction {one.id} is a {one.type!r}, which is worth nothing; name it in `interactions` of the "
+                    "ranker, with 0 to hear no more of it"
+                )
         for receipt in await report(self.engine, made, self.caller):
             self.updated += receipt.status == "accepted"
             if receipt.status in ("rejected", "orphan"):

@@ -108,8 +108,8 @@ def _wanted(engine: Engine, row: admin.Ranker | None, spec: Spec, acknowledged: 
     if learned or (snapshot is not None and models.fresh_state(row.spec) != snapshot.state):
         parts = ", ".join(key for key in old if old[key] != new[key])
         raise Conflict(
-            f"ranker {name!r} has learned with another {parts}, and what it learned would mean nothing with "
-            f"this one; PUT a ranker of another name, or POST /v1/rankers/{name}/reset and PUT again"
+            f"what ranker {name!r} has learned depends on its {parts}, and would mean nothing with what is sent; "
+            f"PUT a ranker of another name, or POST /v1/rankers/{name}/reset and PUT again"
         )
     return _Wanted(row, spec, state, anew=True, head=head)
 

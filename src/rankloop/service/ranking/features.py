@@ -190,12 +190,14 @@ class Schema:
 
     def groups(self, field: str, call: RankCall) -> Array | None:
         """(n,) by which candidates with the same value of a feature, or of an item's field in the catalogue, are known:
-        numbers from 0, -1 where there is no value. None: there is no such field."""
+        numbers from 0, -1 where there is no value. None: there is no such field, or it holds lists."""
         if isinstance(call.rows, np.ndarray) and field in self.names:
             return np.unique(call.rows[:, self.names.index(field)], return_inverse=True)[1].astype(np.int64)
         with self._catalogue.lock:
             items = self._catalogue.items
-            if field not in items.fields:
+            if self._catalogue.name and not len(items):  # nothing is uploaded yet, so nobody has a value
+                return np.full(len(call.ids), -1, np.int64)
+            if field not in items.fields or items.fields[field].kind in ("strings", "vector"):
                 return None
             rows = items.rows(call.ids)
             values = items.numbers(field)[rows] if items.place(field) >= 0 else items.strings(field).codes[rows]
@@ -241,7 +243,7 @@ class Schema:
             view = program.view(request, catalogue.items, catalogue.users, self._counters)
             made: Rows = program.sparse(view) if self._wide else program.rows(view)
         if view.unknown and self._refuse:
-            strange = next(one for one in ids if one not in catalogue.items)
+            strange = ids[int(np.argmin(view.known))]  # as it was then: it may be there by now
             raise InvalidInput(
                 f"id {strange!r} is not in catalogue {catalogue.name!r}, and the ranker's spec says unknown=refuse; "
                 "upload it, or leave it out"
@@ -289,8 +291,7 @@ class Schema:
                 raise self._wrong_width(candidate.id, len(given))
             values = given
         else:
-            needs = f"this ranker needs {listed(self.sent)}"
-            raise InvalidInput(f"candidate {candidate.id!r} has no features; {needs}")
+            raise InvalidInput(f"candidate {candidate.id!r} has no features; this ranker needs {listed(self.sent)}")
         return self._packed(values)
 
     def _table(self, request: RankColumns) -> Array:
@@ -313,7 +314,7 @@ class Schema:
         missing = [name for name in self.sent if name not in given and name not in self._defaults]
         unknown = [name for name in given if name not in set(self.sent)]
         if missing or unknown:
-            raise UnknownFeature(_named("the request", missing, unknown, self.sent))
+            raise UnknownFeature(self._misread("the request", missing, unknown))
         rows = np.full((len(ids), len(self.sent)), math.nan)
         for j, name in enumerate(self.sent):
             if name in given:
@@ -326,14 +327,21 @@ class Schema:
         return self._pack(*(math.nan if value is None else value for value in row) if None in row else row)
 
     def _wrong_width(self, item: Any, width: int) -> InvalidInput:
-        text = f"candidate {item!r} has {width} features, the ranker has {len(self.sent)}"
-        return InvalidInput(f"{text}; send all in the order of its spec, or by name")
+        text = f"candidate {item!r} has {width} features, but {len(self.sent)} are to be sent"
+        return InvalidInput(f"{text}: {listed(self.sent, 12)}, in this order, or by name")
 
     def _misnamed(self, candidate: Candidate) -> UnknownFeature:
         given: Any = candidate.features
         missing = [name for name in self.sent if name not in given and name not in self._defaults]
         unknown = [name for name in given if name not in set(self.sent)]
-        return UnknownFeature(_named(f"candidate {candidate.id!r}", missing, unknown, self.sent))
+        return UnknownFeature(self._misread(f"candidate {candidate.id!r}", missing, unknown))
+
+    def _misread(self, who: str, missing: Sequence[str], unknown: Sequence[str]) -> str:
+        computed = [one.name for one in self._program.declarations if one.name in unknown]
+        parts = [f"lacks feature {listed(missing)}"] if missing else []
+        parts += [f"has unknown feature {listed(unknown)}"] if unknown else []
+        more = f"; {listed(computed)} is computed here: leave it out" if computed else ""
+        return f"{who} {' and '.join(parts)}; the ranker's features are {listed(self.sent, 12)}{more}"
 
 
 def warm() -> None:
@@ -341,9 +349,3 @@ def warm() -> None:
     its own, and whoever calls a kernel for the first time while others are compiled waits for them: seconds, with all
     that the event loop has to do."""
     minmax_queries(np.zeros((1, 1)), np.array([0, 1]))
-
-
-def _named(who: str, missing: Sequence[str], unknown: Sequence[str], names: Sequence[str]) -> str:
-    parts = [f"lacks feature {listed(missing)}"] if missing else []
-    parts += [f"has unknown feature {listed(unknown)}"] if unknown else []
-    return f"{who} {' and '.join(parts)}; the ranker's features are {listed(names, 12)}"

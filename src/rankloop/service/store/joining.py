@@ -124,7 +124,7 @@ def judged(
     if clicks == (event.grades is not None):
         # A bare {"final": true} closes what came before it.
         if clicks or not event.final:
-            return rejected(f"give {wanted}, and only one kind of feedback")
+            return rejected(_lacking(wanted, both=clicks))
         given = wanted
     if given != wanted:
         return rejected(f"it has {_named(event)}, but ranker {impression.ranker!r} learns from {wanted}")
@@ -144,6 +144,12 @@ def judged(
     if not impression.open:
         return Receipt(event.event_id, "late", "the impression is closed (final event or window); kept, not learned")
     return Receipt(event.event_id, "accepted")
+
+
+def _lacking(wanted: str, both: bool) -> str:
+    """Why an event of no kind, or of both kinds, says nothing that can be learned."""
+    remedy = "grades alone" if wanted == "grades" else "clicks, rewards, seen or viewed"
+    return f"it has {'grades beside clicks, rewards, seen or viewed' if both else 'no feedback'}; give {remedy}"
 
 
 def _named(event: FeedbackEvent) -> str:

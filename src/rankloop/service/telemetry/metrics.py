@@ -78,7 +78,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "notices_waiting": Metric("gauge", "What the webhook has not been told yet.", ("ranker",)),
     "catalogue_unknown_total": Metric("counter", "Ids in requests that are not in the catalogue.", ("ranker",)),
     "catalogue_missing_total": Metric(
-        "counter", "Values that items of the catalogue do not have.", ("ranker", "feature")
+        "counter", "Values that items, the user or the request did not have, a candidate each.", ("ranker", "feature")
     ),
     "catalogue_entries": Metric("gauge", "Items and users that the process holds.", ("catalogue", "kind")),
     "catalogue_bytes": Metric("gauge", "Memory that a catalogue takes in the process.", ("catalogue",)),
