@@ -152,3 +152,21 @@ def test_readers_give_up_too(postgres: Postgres, hurried: Store) -> None:
             with pytest.raises(StoreUnavailable, match="cannot be reached"):
                 hurried.row()
     wait_for(lambda: hurried.row().name == "shop", "the store to be read again")
+
+
+def test_after_a_restart_the_first_question_is_answered(postgres: Postgres) -> None:
+    """Each connection of the pool is dead then, and only one of them is tried at a time."""
+    database = Store(postgres.database()).database
+    together = threading.Barrier(6)
+
+    def ask() -> None:
+        database.read(lambda connection: (together.wait(PATIENCE), connection.rows("SELECT 1")))
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    postgres.control("restart", "-m", "immediate")
+    assert database.read(lambda connection: connection.rows("SELECT 1")) == [(1,)]
+    database.close()

@@ -180,7 +180,10 @@ class Postgres(Database):
         return PostgresConnection(raw, self._watch, seconds)
 
     def read(self, query: Callable[[Connection], T]) -> T:
-        for last in (False, True):
+        # After a restart every connection of the pool is dead, and each is found out only by asking it.
+        tries, patience = READERS + 1, time.monotonic() + POOL_SECONDS
+        while True:
+            tries -= 1
             try:
                 with self._opening:
                     if self._pool.closed:
@@ -190,10 +193,9 @@ class Postgres(Database):
                     with connection.transaction():
                         return query(connection)
             except (Retryable, self._driver.OperationalError) as error:  # of the pool: none can be had, or it is closed
-                if last or not isinstance(error, Retryable):
+                if not tries or not isinstance(error, Retryable) or time.monotonic() > patience:
                     text = f"the store cannot be reached ({_first_line(error)}); it will be tried again"
                     raise StoreUnavailable(text) from None
-        raise AssertionError("unreachable")
 
     def close(self) -> None:
         self._pool.close()
