@@ -74,7 +74,8 @@ def test_what_was_learned_protects_what_it_hangs_on(service: Service) -> None:
         spec: dict[str, Any] = {"features": names(3), **change}
         changed = next(iter(change))
         response = service.http.put("/v1/rankers/put-kept", json=spec)
-        refused(response, 409, f"depends on its {changed}", "/v1/rankers/put-kept/reset", "another name", error="conflict")
+        told = f"depends on its {changed}", "/v1/rankers/put-kept/reset", "another name"
+        refused(response, 409, *told, error="conflict")
     assert service.state("put-kept") == before
 
     free = {"k": 3, "exposure": "full", "displacement": 1, "window_seconds": 5.0, "silence": "ignore"}
