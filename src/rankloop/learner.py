@@ -279,7 +279,11 @@ def drawn(
     `candidates` (1,), how many those were. A list that someone else ordered (`adopt`) has neither, and the service
     takes the first out where lists are not shown as they were drawn: who finds it may rely on it.
     """
-    known = {**(memo or {}), "log_propensity": np.array([log_propensity]), "candidates": np.array([candidates.n])}
+    known = {
+        **(memo or {}),
+        "log_propensity": np.array([log_propensity]),
+        "candidates": np.array([len(candidates.items)]),
+    }
     return show(candidates, order, known, rows)
 
 

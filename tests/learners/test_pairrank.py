@@ -15,6 +15,7 @@ from rankloop.lab.data.dataset import Dataset
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.lab.worlds.world import Stationary
+from rankloop.learners.pairwise._lemma import width_of_lemma_1
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.metrics import misordered_pairs
 from rankloop.published import PUBLISHED
@@ -53,7 +54,7 @@ def test_lemma_1_covers() -> None:
         for _ in range(10):
             told(learner, 10, truth, rng)
             pairs = rng.normal(size=(200, 4)) / 2
-            width = learner._theory() * np.sqrt(np.einsum("ij,jk,ik->i", pairs, learner.inverse_, pairs))
+            width = width_of_lemma_1(learner) * np.sqrt(np.einsum("ij,jk,ik->i", pairs, learner.inverse_, pairs))
             gap = [pairwise.sigmoid(float(x @ learner.theta_)) - pairwise.sigmoid(float(x @ truth)) for x in pairs]
             covered &= bool((np.abs(gap) <= width).all())
         failures += not covered

@@ -107,7 +107,7 @@ class Doubt(NamedTuple):
         if isinstance(self.rows, Numbered):
             gram = self.rows.gram(self.inverse, np.arange(self.scores.size))
         else:
-            gram = self._times_inverse(self.rows) @ self.rows.T
+            gram = (self.rows * self.inverse if self.inverse.ndim == 1 else self.rows @ self.inverse) @ self.rows.T
         alpha = self.alpha
         if self.wider is not None:
             gram, alpha = alpha**2 * gram + self.wider.gram(np.arange(self.scores.size)), 1.0
@@ -131,7 +131,7 @@ class Doubt(NamedTuple):
             own, gram = self.own[running] if self.own.size else self.own, self.rows.gram(self.inverse, running)
             return running, certainty.certain_pairs(self.scores[running], gram, own, self.alpha, True)
         centred = certainty.centred_rows(self.rows)  # pairs are the same, single norms shorter: fewer contenders
-        half = self._times_inverse(centred)
+        half = centred * self.inverse if self.inverse.ndim == 1 else centred @ self.inverse
         alpha, own, norms = self.alpha, self.own, certainty.row_norms(half, centred)
         if self.wider is not None:
             norms, alpha = np.sqrt(alpha**2 * norms**2 + self.wider.squares()), 1.0
@@ -168,10 +168,6 @@ class Doubt(NamedTuple):
             white = self.rows @ (turned(root, half, self.rows) if reach < UNSURE * self.alpha**2 else root)
         ranked = top_k(self.scores, np.zeros(n), n)
         return white, predecessors(white, self.scores, ranked, self.alpha, self.logit, k)
-
-    def _times_inverse(self, rows: Array) -> Array:
-        """(n, d) rows · inverse."""
-        return np.asarray(rows * self.inverse if self.inverse.ndim == 1 else rows @ self.inverse)
 
     def _white(self) -> Array:
         """(n, d) rows whose plain distances are those of the norm."""

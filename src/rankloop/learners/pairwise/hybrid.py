@@ -110,7 +110,8 @@ class Hybrid(PairRank):
 
     def parts(self, impression: Impression) -> Parts:
         """As of PairRank, and what is remembered of each item of the query."""
-        rows, doubt = self._rows(impression), self._doubt(impression)
+        doubt = self._doubt(impression)
+        rows = doubt.rows if isinstance(doubt.rows, np.ndarray) else self._rows(impression)
         return Parts(rows, doubt.theta, doubt.scores - row_scores(rows, doubt.theta))
 
     def _shared(self, impression: Impression, rows: Rows, pairs: Array, weights: Array) -> Array:

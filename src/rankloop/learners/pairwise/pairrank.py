@@ -229,8 +229,8 @@ class PairRank:
 
     def parts(self, impression: Impression) -> Parts:
         """Rows with the base order where the learner starts from it, and their weights."""
-        rows = self._rows(impression)
-        return Parts(rows, self._doubt(impression).theta)
+        doubt = self._doubt(impression)
+        return Parts(doubt.rows if isinstance(doubt.rows, np.ndarray) else self._rows(impression), doubt.theta)
 
     def blocks(self, candidates: Candidates) -> Array:
         """(b,) the rank at which each block ends, of all candidates sorted by score: [2, 5] is two, then three."""
@@ -254,13 +254,14 @@ class PairRank:
 
     def half_widths(self) -> Array:
         """(d,) α‖e_j‖: two documents that differ by 1 in feature j alone are certain iff |θ_j| is larger."""
-        alpha = self._theory() if isinstance(self.alpha, str) else self.alpha
+        alpha = width_of_lemma_1(self) if isinstance(self.alpha, str) else self.alpha
         diagonal = self._variances(self.inverse_) if self.confidence == "diagonal" else np.diagonal(self.inverse_)
         return np.asarray(alpha * np.sqrt(diagonal))
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Turn the clicks into pairs and take them in."""
-        clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)
+        clicks = checked_values(self, impression, feedback)
+        seen = -1 if feedback.seen is None else seen_of(impression, feedback)
         pairs = preferences.click_pairs(clicks, self.plus_one, seen, PAIR_RULES[self.pairs], rng.random(clicks.size))
         if len(pairs) == 0:
             return
@@ -361,7 +362,7 @@ class PairRank:
         rows, theta, inverse = self._rows(source), self.theta_, self.inverse_
         if theta.size == 0 and self.start != "zero":
             theta, inverse, _ = self._fresh(rows)
-        alpha = self._theory() if isinstance(self.alpha, str) else self.alpha
+        alpha = width_of_lemma_1(self) if isinstance(self.alpha, str) else self.alpha
         logit = self.certainty == "logit"
         if isinstance(rows, SparseRows):
             some = numbered(rows)
@@ -394,7 +395,3 @@ class PairRank:
 
         `weights` (m,) have the factor `tempering` in them.
         """
-
-    def _theory(self) -> float:
-        """Lemma 1's width of the confidence interval, in units of the norm."""
-        return width_of_lemma_1(self)
