@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rankloop.service.process import Process
-from rankloop.service.store import audit, catalogue, counting, forgetting, graves, series
+from rankloop.service.store import audit, catalogue, counting, forgetting, graves, partitions, series
 from rankloop.service.store.batches import in_batches
 
 
@@ -13,6 +13,7 @@ def sweep(process: Process, stopping: Callable[[], bool] = lambda: False) -> Non
     """Delete what is past retention or to be erased, as far as snapshots cover it, and what nobody owns any more."""
     days = process.settings.retention_days
     before = process.clock() - days * 86400 if days else None
+    partitions.tend(process.database, process.clock(), days)
     for work in (
         lambda c, limit: forgetting.sweep(c, before, limit),
         graves.clear,

@@ -33,6 +33,7 @@ class Connection(ABC):
     """One connection, used by one thread at a time."""
 
     lock_rows: str = ""  # what SELECT needs behind it to lock the rows it reads until the transaction ends
+    whole: bool = True  # whether the log is one table, and what is unique in it is so for ever
 
     def by(self, index: str) -> str:  # noqa: ARG002
         """What a table's name needs behind it in a SELECT to be read by this index: nothing, if the database knows how
@@ -61,6 +62,10 @@ class Connection(ABC):
         log, in order, and recover from a power cut by reading it from its start to the first gap.
         """
 
+    def take_turns(self, names: Iterable[str]) -> None:  # noqa: B027
+        """Until the transaction ends, whoever wants one of the same names waits: nothing to do, if writers are alone
+        anyway."""
+
     @abstractmethod
     def close(self) -> None:
         """Give the connection back."""
@@ -74,16 +79,16 @@ class Connection(ABC):
         """Insert many rows in few statements; `tail` is ON CONFLICT … RETURNING …"""
         marks = "(" + ", ".join("?" * len(values[0])) + ")"
         found: list[Row] = []
-        for some in _portions(values, PARAMETERS // len(values[0])):
+        for some in portions(values, PARAMETERS // len(values[0])):
             sql = f"INSERT INTO {table} ({columns}) VALUES {', '.join([marks] * len(some))} {tail}"
             found += self.rows(sql, *(value for row in some for value in row))
         return found
 
-    def rows_in(self, sql: str, values: Sequence[Any], tail: str = "") -> list[Row]:
-        """The rows of `sql` IN (values) `tail`, however many values there are."""
+    def rows_in(self, sql: str, values: Sequence[Any], tail: str = "", *before: Any) -> list[Row]:
+        """The rows of `sql` IN (values) `tail`, however many values there are; `before` are parameters of `sql`."""
         found: list[Row] = []
-        for some in _portions(values, PARAMETERS):
-            found += self.rows(f"{sql} IN ({marks(some)}) {tail}", *some)
+        for some in portions(values, PARAMETERS):
+            found += self.rows(f"{sql} IN ({marks(some)}) {tail}", *before, *some)
         return found
 
 
@@ -92,7 +97,8 @@ def marks(values: Iterable[Any]) -> str:
     return ", ".join("?" for _ in values)
 
 
-def _portions(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def portions(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The values in order, so many at a time."""
     for start in range(0, len(values), size):
         yield values[start : start + size]
 

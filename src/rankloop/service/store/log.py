@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankloop.service.store.database import Connection, Contended, marks
+from rankloop.service.store.database import Connection, Contended, Row, marks, portions
 from rankloop.service.store.joining import JoinedRanker, OpenImpression, judged
 from rankloop.service.wire.calls import FeedbackEvent, Receipt
 from rankloop.service.wire.rankers import Spec
@@ -23,6 +23,10 @@ from rankloop.service.wire.rankers import Spec
 _encode = msgspec.json.encode
 CHANCE = 10  # bytes an id
 AT_ONCE = 256  # ids; a call to the system for each would hand the interpreter to another thread
+TIME = 10  # letters of an id that are its time
+DAY = 86400.0
+EDGE = 60.0  # seconds around a full hour in which lists asked for at the same time may go to different partitions
+PORTION = 256  # lists a statement
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 _ready: list[bytes] = []  # chance of the system's own that no id has used yet; `pop` is atomic
 os.register_at_fork(after_in_child=_ready.clear)
@@ -105,18 +109,60 @@ _ADD = f"INSERT INTO impressions ({_COLUMNS}) VALUES ({marks(_COLUMNS.split(',')
 
 def add_impressions(connection: Connection, new: Sequence[NewImpression]) -> list[Stored]:
     """Append impressions; one whose request_id was answered before is not appended and gets the earlier answer."""
+    before = _asked_before(connection, new)
+    rest = _first(one for one in new if one.id not in before) if not connection.whole else new
     # In this order, so that two processes that were asked the same never wait for each other in a ring.
-    ordered = sorted(new, key=lambda one: one.request_id or "") if len(new) > 1 else new
-    added = connection.many(_ADD, [(*one[:9], int(one.learn), *one[10:], 1) for one in ordered])
+    ordered = sorted(rest, key=lambda one: one.request_id or "") if len(rest) > 1 else rest
+    added = connection.many(_ADD, [(*one[:9], int(one.learn), *one[10:], 1) for one in ordered]) if rest else 0
     if added == len(new):
         return [Stored(one.answer, True, True) for one in new]
     there = {row[0] for row in connection.rows_in("SELECT id FROM impressions WHERE id", [one.id for one in new])}
-    return [Stored(one.answer, True, True) if one.id in there else _earlier(connection, one) for one in new]
+    return [
+        before.get(one.id) or (Stored(one.answer, True, True) if one.id in there else _earlier(connection, one))
+        for one in new
+    ]
+
+
+def _first(new: Iterable[NewImpression]) -> list[NewImpression]:
+    """The first of each request: two of the same batch may belong to two partitions, and neither would be in the way of
+    the other."""
+    return list(
+        {(one.ranker, one.request_id or one.id, one.request_id is None): one for one in reversed([*new])}.values()
+    )
+
+
+def _asked_before(connection: Connection, new: Sequence[NewImpression]) -> dict[str, Stored]:
+    """By id, what was answered to those of the requests that were sent a day ago or less.
+
+    The unique index finds them where it is one index. Where each partition has its own, a repeat of a request may come
+    to another one than the request did; and if both are under way at the same time, neither sees the other. So close to
+    a full hour, where partitions end, they take turns.
+    """
+    named = [] if connection.whole else [one for one in new if one.request_id is not None]
+    if not named:
+        return {}
+    if any((one.created + EDGE) % 3600 < 2 * EDGE for one in named):
+        connection.take_turns(f"{one.ranker}/{one.request_id}" for one in named)
+    names, rankers = sorted({one.request_id or "" for one in named}), sorted({one.ranker for one in named})
+    rows = connection.rows(
+        "SELECT ranker, request_id, id, answer, digest FROM impressions "
+        f"WHERE id >= ? AND ranker IN ({marks(rankers)}) AND request_id IN ({marks(names)})",
+        edge(min(one.created for one in named) - DAY),
+        *rankers,
+        *names,
+    )
+    found = {(ranker, name): (own, bytes(answer), bytes(digest)) for ranker, name, own, answer, digest in rows}
+    before = {}
+    for one in named:
+        own, answer, digest = found.get((one.ranker, one.request_id or ""), (one.id, b"", b""))
+        if own != one.id:  # else it is here already: a commit whose answer got lost
+            before[one.id] = Stored(answer, False, digest == one.digest)
+    return before
 
 
 def _earlier(connection: Connection, one: NewImpression) -> Stored:
     """The answer that was given to the same request_id before."""
-    sql = "SELECT answer, digest FROM impressions WHERE ranker = ? AND request_id = ?"
+    sql = "SELECT answer, digest FROM impressions WHERE ranker = ? AND request_id = ? ORDER BY id DESC LIMIT 1"
     found = connection.row(sql, one.ranker, one.request_id)
     if found is None:
         raise Contended("an impression that was in the way has gone")
@@ -138,9 +184,7 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
     rows = connection.rows_in(f"{_SELECT} WHERE id", ids, f"ORDER BY id{connection.lock_rows}")
     impressions = {row[0]: OpenImpression(row) for row in rows}
     rankers = _rankers(connection, {one.ranker for one in impressions.values()}, kinds)
-    event_ids = sorted({one.event.event_id for one in new})
-    sql = "SELECT event_id, impression_id FROM events WHERE event_id"
-    known: dict[str, str] = dict(connection.rows_in(sql, event_ids))
+    known = _known(connection, [one.event for one in new], now)
 
     receipts, fresh, finals = [], [], []
     for event, body, allowed in new:
@@ -150,7 +194,7 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
         receipt = judged(event, impression, rankers, known)
         receipts.append(receipt)
         if receipt.status in ("accepted", "late"):
-            known[event.event_id] = event.impression_id
+            known.setdefault(event.event_id, set()).add(event.impression_id)
             fresh.append((event.event_id, event.impression_id, now, receipt.status, body))
         if receipt.status == "accepted" and impression is not None:
             impression.join(event, rankers[impression.ranker])
@@ -170,6 +214,26 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
     closings = _close(connection, [(one, "final") for one in finals], rankers, now)
     where = [impressions[e.impression_id].ranker if e.impression_id in impressions else "" for e, *_ in new]
     return Receipts(receipts, where, closings)
+
+
+def _known(connection: Connection, events: Sequence[FeedbackEvent], now: float) -> dict[str, set[str]]:
+    """The lists that events were reported on, of those that were here before.
+
+    An event is known for as long as its list is kept. That an event_id was used for another list is noticed if that
+    list is not older than a day; where the log is one table, however old it is.
+    """
+    floor = "" if connection.whole else edge(now - DAY)
+    ids = sorted({event.event_id for event in events})
+    select = "SELECT event_id, impression_id FROM events WHERE"
+    rows = connection.rows_in(f"{select} impression_id >= ? AND event_id", ids, "", floor)
+    old = [event for event in events if event.impression_id < floor]
+    for some in portions(sorted({event.impression_id for event in old}), PORTION):
+        late = sorted({event.event_id for event in old})
+        rows += connection.rows_in(f"{select} impression_id IN ({marks(some)}) AND event_id", late, "", *some)
+    known: dict[str, set[str]] = {}
+    for event_id, impression_id in rows:
+        known.setdefault(event_id, set()).add(impression_id)
+    return known
 
 
 def close_windows(
@@ -247,24 +311,29 @@ def _close(
 def outcomes_from(connection: Connection, ranker: str, seq: int, limit: int = 256) -> list[Outcome]:
     """The next outcomes of a ranker, in order, with the impressions they are about."""
     rows = connection.rows(
-        "SELECT o.seq, o.learn, i.epoch, i.body, o.feedback, i.person, o.viewed FROM outcomes o "
-        "LEFT JOIN impressions i ON i.id = o.impression_id "
-        f"WHERE o.ranker = ? AND o.seq >= ? ORDER BY o.seq LIMIT {limit}",
+        "SELECT seq, learn, impression_id, feedback, viewed FROM outcomes "
+        f"WHERE ranker = ? AND seq >= ? ORDER BY seq LIMIT {limit}",
         ranker,
         seq,
     )
-    return [
-        Outcome(
-            int(seq),
-            bool(learn),
-            int(epoch or 0),
-            None if body is None else bytes(body),
-            msgspec.json.decode(values),
-            person,
-            None if viewed is None else int(viewed),
-        )
-        for seq, learn, epoch, body, values, person, viewed in rows
-    ]
+    lists = by_id(connection, "epoch, body, person", [row[2] for row in rows])
+    found = []
+    for number, learn, own, values, viewed in rows:
+        epoch, body, person = lists.get(own, (0, None, None))
+        told = None if body is None else bytes(body)
+        to = None if viewed is None else int(viewed)
+        found.append(Outcome(int(number), bool(learn), int(epoch), told, msgspec.json.decode(values), person, to))
+    return found
+
+
+def by_id(connection: Connection, columns: str, ids: Sequence[str]) -> dict[str, Row]:
+    """Columns of the lists with these ids, of those that are there.
+
+    Asked for in a statement of its own rather than in a join: a database that has to guess how many lists a join is
+    about may read all of them instead. Of known ids it reads those, each in the partition that it lies in.
+    """
+    rows = connection.rows_in(f"SELECT id, {columns} FROM impressions WHERE id", ids) if ids else []
+    return {row[0]: row[1:] for row in rows}
 
 
 def heads(connection: Connection) -> dict[str, int]:
@@ -311,6 +380,15 @@ def new_id(now: float | None = None) -> str:
     milliseconds = int((time.time() if now is None else now) * 1000) & (2**48 - 1)
     value = milliseconds << 80 | int.from_bytes(_chance(), "big")
     return "".join(ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+def edge(seconds: float) -> str:
+    """What the ids that are made from a moment on begin with, or come after.
+
+    >>> edge(1000.0) <= new_id(1000.0) < edge(1000.001)
+    True
+    """
+    return new_id(max(0.0, seconds))[:TIME]
 
 
 def _chance() -> bytes:
