@@ -29,7 +29,7 @@ from rankloop.service.store import (
     troubles,
 )
 from rankloop.service.store import shown as latest
-from rankloop.service.store.database import Connection, Row
+from rankloop.service.store.database import Appended, Connection, Row
 from rankloop.service.store.log import NewEvent, NewImpression, edge, new_id
 from rankloop.service.store.past import PastList
 from rankloop.service.store.writer import Writer
@@ -71,6 +71,10 @@ class Recorder(Connection):
     def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> int:
         self.said.append(Said(sql, tuple(parameters[0])))
         return self._real.many(sql, parameters)
+
+    def append(self, what: Appended, values: Sequence[Sequence[Any]]) -> int:
+        self.said.append(Said(what.sql, tuple(values[0])))
+        return self._real.append(what, values)
 
     def transaction(self, durable: bool = True, wait: bool = True) -> Any:
         return self._real.transaction(durable, wait)

@@ -15,18 +15,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankloop.service.store.database import Connection, Contended, Row, marks, portions
+from rankloop.service.store import repeats
+from rankloop.service.store.database import Appended, Connection, Contended, Row, marks
 from rankloop.service.store.joining import JoinedRanker, OpenImpression, judged
 from rankloop.service.wire.calls import FeedbackEvent, Receipt
 from rankloop.service.wire.rankers import Spec
 
 _encode = msgspec.json.encode
+DAY = 86400.0  # seconds for which what was here before is looked for in all partitions
 CHANCE = 10  # bytes an id
 AT_ONCE = 256  # ids; a call to the system for each would hand the interpreter to another thread
 TIME = 10  # letters of an id that are its time
-DAY = 86400.0
-EDGE = 60.0  # seconds around a full hour in which lists asked for at the same time may go to different partitions
-PORTION = 256  # lists a statement
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 _ready: list[bytes] = []  # chance of the system's own that no id has used yet; `pop` is atomic
 os.register_at_fork(after_in_child=_ready.clear)
@@ -99,21 +98,39 @@ class Outcome(NamedTuple):
     viewed: int | None = None  # how many positions came into view; None: not reported
 
 
-_COLUMNS = (
-    "id, ranker, epoch, number, created, closes, person, request_id, digest, learn, body, answer, shown, experiment, "
-    "credit, viewed, notes, open"
-)
-# One statement whatever the number of rows: it is prepared once, and RETURNING would cost a fifth more.
-_ADD = f"INSERT INTO impressions ({_COLUMNS}) VALUES ({marks(_COLUMNS.split(','))}) ON CONFLICT DO NOTHING"
+_KINDS = {
+    name: kind
+    for kind, names in {
+        "text": "id ranker person request_id event_id impression_id status kind",
+        "int8": "epoch number learn experiment viewed open seq",
+        "float8": "created closes received",
+        "bytea": "digest body answer shown credit notes feedback",
+    }.items()
+    for name in names.split()
+}
+
+
+def _appended(table: str, columns: Iterable[str]) -> Appended:
+    return Appended.to(table, {name: _KINDS[name] for name in columns})
+
+
+IMPRESSIONS = _appended("impressions", (*NewImpression._fields, "open"))
+EVENTS = _appended("events", ("event_id", "impression_id", "received", "status", "body"))
+OUTCOMES = _appended("outcomes", ["ranker", "seq", "impression_id", "kind", "learn", "feedback", "viewed", "created"])
 
 
 def add_impressions(connection: Connection, new: Sequence[NewImpression]) -> list[Stored]:
     """Append impressions; one whose request_id was answered before is not appended and gets the earlier answer."""
-    before = _asked_before(connection, new)
-    rest = _first(one for one in new if one.id not in before) if not connection.whole else new
+    before: dict[str, Stored] = {}
+    rest: Sequence[NewImpression] = new
+    if not connection.whole:
+        asked = repeats.asked(connection, new, edge(min(one.created for one in new) - DAY))
+        before = {own: Stored(answer, False, same) for own, (answer, same) in asked.items()}
+        rest = repeats.first([one for one in new if one.id not in before])
     # In this order, so that two processes that were asked the same never wait for each other in a ring.
     ordered = sorted(rest, key=lambda one: one.request_id or "") if len(rest) > 1 else rest
-    added = connection.many(_ADD, [(*one[:9], int(one.learn), *one[10:], 1) for one in ordered]) if rest else 0
+    values = [(*one[:9], int(one.learn), *one[10:], 1) for one in ordered]
+    added = connection.append(IMPRESSIONS, values) if values else 0
     if added == len(new):
         return [Stored(one.answer, True, True) for one in new]
     there = {row[0] for row in connection.rows_in("SELECT id FROM impressions WHERE id", [one.id for one in new])}
@@ -121,43 +138,6 @@ def add_impressions(connection: Connection, new: Sequence[NewImpression]) -> lis
         before.get(one.id) or (Stored(one.answer, True, True) if one.id in there else _earlier(connection, one))
         for one in new
     ]
-
-
-def _first(new: Iterable[NewImpression]) -> list[NewImpression]:
-    """The first of each request: two of the same batch may belong to two partitions, and neither would be in the way of
-    the other."""
-    return list(
-        {(one.ranker, one.request_id or one.id, one.request_id is None): one for one in reversed([*new])}.values()
-    )
-
-
-def _asked_before(connection: Connection, new: Sequence[NewImpression]) -> dict[str, Stored]:
-    """By id, what was answered to those of the requests that were sent a day ago or less.
-
-    The unique index finds them where it is one index. Where each partition has its own, a repeat of a request may come
-    to another one than the request did; and if both are under way at the same time, neither sees the other. So close to
-    a full hour, where partitions end, they take turns.
-    """
-    named = [] if connection.whole else [one for one in new if one.request_id is not None]
-    if not named:
-        return {}
-    if any((one.created + EDGE) % 3600 < 2 * EDGE for one in named):
-        connection.take_turns(f"{one.ranker}/{one.request_id}" for one in named)
-    names, rankers = sorted({one.request_id or "" for one in named}), sorted({one.ranker for one in named})
-    rows = connection.rows(
-        "SELECT ranker, request_id, id, answer, digest FROM impressions "
-        f"WHERE id >= ? AND ranker IN ({marks(rankers)}) AND request_id IN ({marks(names)})",
-        edge(min(one.created for one in named) - DAY),
-        *rankers,
-        *names,
-    )
-    found = {(ranker, name): (own, bytes(answer), bytes(digest)) for ranker, name, own, answer, digest in rows}
-    before = {}
-    for one in named:
-        own, answer, digest = found.get((one.ranker, one.request_id or ""), (one.id, b"", b""))
-        if own != one.id:  # else it is here already: a commit whose answer got lost
-            before[one.id] = Stored(answer, False, digest == one.digest)
-    return before
 
 
 def _earlier(connection: Connection, one: NewImpression) -> Stored:
@@ -184,7 +164,8 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
     rows = connection.rows_in(f"{_SELECT} WHERE id", ids, f"ORDER BY id{connection.lock_rows}")
     impressions = {row[0]: OpenImpression(row) for row in rows}
     rankers = _rankers(connection, {one.ranker for one in impressions.values()}, kinds)
-    known = _known(connection, [one.event for one in new], now)
+    # An event is known for as long as its list is kept; that its id was used for another list, for a day at least.
+    known = repeats.known(connection, [one.event for one in new], "" if connection.whole else edge(now - DAY))
 
     receipts, fresh, finals = [], [], []
     for event, body, allowed in new:
@@ -203,9 +184,7 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
                 finals.append(impression)
     if fresh:
         fresh.sort()
-        columns = "event_id, impression_id, received, status, body"
-        added = connection.insert("events", columns, fresh, "ON CONFLICT DO NOTHING RETURNING event_id")
-        if len(added) < len(fresh):  # another process has just stored one of them: look again
+        if connection.append(EVENTS, fresh) < len(fresh):  # another process has just stored one of them: look again
             raise Contended("the same event was stored by another process")
     changed = [one for one in impressions.values() if one.changed and one.open]
     if changed:
@@ -214,26 +193,6 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
     closings = _close(connection, [(one, "final") for one in finals], rankers, now)
     where = [impressions[e.impression_id].ranker if e.impression_id in impressions else "" for e, *_ in new]
     return Receipts(receipts, where, closings)
-
-
-def _known(connection: Connection, events: Sequence[FeedbackEvent], now: float) -> dict[str, set[str]]:
-    """The lists that events were reported on, of those that were here before.
-
-    An event is known for as long as its list is kept. That an event_id was used for another list is noticed if that
-    list is not older than a day; where the log is one table, however old it is.
-    """
-    floor = "" if connection.whole else edge(now - DAY)
-    ids = sorted({event.event_id for event in events})
-    select = "SELECT event_id, impression_id FROM events WHERE"
-    rows = connection.rows_in(f"{select} impression_id >= ? AND event_id", ids, "", floor)
-    old = [event for event in events if event.impression_id < floor]
-    for some in portions(sorted({event.impression_id for event in old}), PORTION):
-        late = sorted({event.event_id for event in old})
-        rows += connection.rows_in(f"{select} impression_id IN ({marks(some)}) AND event_id", late, "", *some)
-    known: dict[str, set[str]] = {}
-    for event_id, impression_id in rows:
-        known.setdefault(event_id, set()).add(impression_id)
-    return known
 
 
 def close_windows(
@@ -300,7 +259,8 @@ def _close(
             closed.append((None if one.seen is None else _encode(one.seen), one.viewed, seq, one.id))
             closings.append(Closing(name, kind, values, len(one.slots)))
     if outcomes:
-        connection.insert("outcomes", "ranker, seq, impression_id, kind, learn, feedback, viewed, created", outcomes)
+        if connection.append(OUTCOMES, outcomes) < len(outcomes):
+            raise Contended("an outcome of that number was stored by another process")
         connection.many("UPDATE impressions SET seen = ?, viewed = ?, open = 0, seq = ? WHERE id = ?", closed)
     return closings
 
