@@ -137,7 +137,7 @@ def fill(server: Server, lists: int, days: int, minutes: float) -> None:
         first = partitions.moment(partitions.listed(connection)[0].start)
     began, done, each = time.monotonic(), 0, lists // days
     with psycopg.connect(server.url("filled"), autocommit=True) as raw:
-        for day in range(days, 0, -1):
+        for day in range(1, days + 1):  # yesterday first: if time runs out, it is the far past that is missing
             if time.monotonic() - began > minutes * 60:
                 break
             start = first - day * 86400
@@ -145,7 +145,7 @@ def fill(server: Server, lists: int, days: int, minutes: float) -> None:
             done += each
             rate = done / (time.monotonic() - began)
             print(f"{done:,} lists, {rate:,.0f} a second, {_size(raw) / 2**30:.1f} GB", file=sys.stderr, flush=True)
-        raw.execute("VACUUM (ANALYZE) impressions, events, outcomes")
+        raw.execute("ANALYZE impressions, events, outcomes")
     with connection.transaction():
         closed = done // TENTH + 1
         connection.run("UPDATE heads SET next_seq = ?, next_number = ? WHERE ranker = 'shop'", closed, done)
@@ -169,7 +169,7 @@ def _fill_day(raw: Any, first: int, count: int, start: float) -> None:
         for silent, clicked, events, outcomes in chunks(first, count, start, start + 86400):
             told = (("impressions", silent), ("impressions", clicked), ("events", events), ("outcomes", outcomes))
             for table, text in told:
-                with cursor.copy(f"COPY {table}_{name} ({columns[table]}) FROM STDIN") as copy:
+                with cursor.copy(f"COPY {table}_{name} ({columns[table]}) FROM STDIN (FREEZE)") as copy:
                     copy.write(text)
         for statement in partitions.attaching(name, f"FOR VALUES FROM ('{edge(start)}') TO ('{edge(start + 86400)}')"):
             cursor.execute(statement)

@@ -124,7 +124,7 @@ def add_impressions(connection: Connection, new: Sequence[NewImpression]) -> lis
     before: dict[str, Stored] = {}
     rest: Sequence[NewImpression] = new
     if not connection.whole:
-        asked = repeats.asked(connection, new, edge(min(one.created for one in new) - DAY))
+        asked = repeats.asked(connection, new, lately(connection, min(one.created for one in new)))
         before = {own: Stored(answer, False, same) for own, (answer, same) in asked.items()}
         rest = repeats.first([one for one in new if one.id not in before])
     # In this order, so that two processes that were asked the same never wait for each other in a ring.
@@ -165,7 +165,7 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
     impressions = {row[0]: OpenImpression(row) for row in rows}
     rankers = _rankers(connection, {one.ranker for one in impressions.values()}, kinds)
     # An event is known for as long as its list is kept; that its id was used for another list, for a day at least.
-    known = repeats.known(connection, [one.event for one in new], "" if connection.whole else edge(now - DAY))
+    known = repeats.known(connection, [one.event for one in new], lately(connection, now))
 
     receipts, fresh, finals = [], [], []
     for event, body, allowed in new:
@@ -349,6 +349,12 @@ def edge(seconds: float) -> str:
     True
     """
     return new_id(max(0.0, seconds))[:TIME]
+
+
+def lately(connection: Connection, now: float) -> str:
+    """The edge from which on lists are recent. It is the same for an hour and stands in the statement itself: so a
+    plan is made once an hour, for the partitions that come after it, and the others are not even locked."""
+    return "" if connection.whole else edge(now // 3600 * 3600 - DAY)
 
 
 def _chance() -> bytes:

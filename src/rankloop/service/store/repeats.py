@@ -16,8 +16,8 @@ EDGE = 60.0  # seconds around a full hour in which lists asked for at the same t
 PORTION = 256  # lists a statement
 
 
-def asked(connection: Connection, new: Sequence[NewImpression], floor: str) -> dict[str, tuple[bytes, bool]]:
-    """By id, what was answered to those of the requests that were sent before, to lists from `floor` on, and whether it
+def asked(connection: Connection, new: Sequence[NewImpression], start: str) -> dict[str, tuple[bytes, bool]]:
+    """By id, what was answered to those of the requests that were sent before, to lists from `start` on, and whether it
     was the same request.
 
     A repeat may come to another partition than the request did; and if both are under way at the same time, neither
@@ -31,8 +31,7 @@ def asked(connection: Connection, new: Sequence[NewImpression], floor: str) -> d
     names, rankers = sorted({one.request_id or "" for one in named}), sorted({one.ranker for one in named})
     rows = connection.rows(
         "SELECT ranker, request_id, id, answer, digest FROM impressions "
-        f"WHERE id >= ? AND ranker IN ({marks(rankers)}) AND request_id IN ({marks(names)})",
-        floor,
+        f"WHERE id >= '{start}' AND ranker IN ({marks(rankers)}) AND request_id IN ({marks(names)})",
         *rankers,
         *names,
     )
@@ -52,13 +51,13 @@ def first(new: Sequence[NewImpression]) -> list[NewImpression]:
     return list(by_request.values())
 
 
-def known(connection: Connection, events: Sequence[FeedbackEvent], floor: str) -> dict[str, set[str]]:
-    """The lists that events were reported on, of those that were here before: among all lists from `floor` on, and of
+def known(connection: Connection, events: Sequence[FeedbackEvent], start: str) -> dict[str, set[str]]:
+    """The lists that events were reported on, of those that were here before: among all lists from `start` on, and of
     older ones among those that the events are about."""
     ids = sorted({event.event_id for event in events})
     select = "SELECT event_id, impression_id FROM events WHERE"
-    rows = connection.rows_in(f"{select} impression_id >= ? AND event_id", ids, "", floor)
-    old = [event for event in events if event.impression_id < floor]
+    rows = connection.rows_in(f"{select} impression_id >= '{start}' AND event_id", ids)
+    old = [event for event in events if event.impression_id < start]
     for some in portions(sorted({event.impression_id for event in old}), PORTION):
         late = sorted({event.event_id for event in old})
         rows += connection.rows_in(f"{select} impression_id IN ({marks(some)}) AND event_id", late, "", *some)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from rankloop.service.store.database import Connection, Row, marks, portions
-from rankloop.service.store.log import DAY, edge
+from rankloop.service.store.log import lately
 
 PORTION = 256  # names a statement
 
@@ -44,14 +44,13 @@ def _asked(connection: Connection, rankers: Sequence[str], names: Sequence[str])
     """The lists that were asked for by these names. Most were a moment ago: where the log is cut by time, only names
     that are not of the last day are looked for in all of it."""
     found: list[Row] = []
-    for floor in ("",) if connection.whole else (edge(time.time() - DAY), ""):
+    for start in dict.fromkeys((lately(connection, time.time()), "")):
         there = {row[0] for row in found}
         names = [name for name in names if name not in there]
         if names:
             found += connection.rows(
                 f"SELECT request_id, id, ranker, shown, viewed FROM impressions{connection.by('impressions_request')} "
-                f"WHERE id >= ? AND ranker IN ({marks(rankers)}) AND request_id IN ({marks(names)})",
-                floor,
+                f"WHERE id >= '{start}' AND ranker IN ({marks(rankers)}) AND request_id IN ({marks(names)})",
                 *rankers,
                 *names,
             )
