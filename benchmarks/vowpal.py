@@ -127,14 +127,12 @@ class VowpalWabbit:
 
 def _texts(rows: Array) -> list[str]:
     """A set of candidates in Vowpal Wabbit's words."""
-    lines = ["ccb shared |"]
-    for row in rows.tolist():
-        lines.append("ccb action |f " + " ".join([f"{j}:{value:.9g}" for j, value in enumerate(row) if value]))
-    return lines
+    said = [" ".join([f"{j}:{value:.9g}" for j, value in enumerate(row) if value]) for row in rows.tolist()]
+    return ["ccb shared |", *(f"ccb action |f {row}" for row in said)]
 
 
 def _opened(options: str, model: bytes, *more: str) -> Any:
-    from vowpalwabbit import Workspace  # type: ignore[import-not-found]
+    from vowpalwabbit import Workspace
 
     if not model:
         return Workspace(" ".join([options, *more, "--quiet"]))

@@ -235,6 +235,20 @@ def of_metarank(folder: Path, start: Start, engine: Server) -> None:  # noqa: AR
     assert '"item":"i3"' in told
 
 
+def of_lightgbm(folder: Path, start: Start, engine: Server) -> None:  # noqa: ARG001
+    """The scripts of the page are run, too; the client from its own wheel's names."""
+    service = start(store=folder / "rankloop.db")
+    logged = [{**one, "query": f"q{t % 20}"} for t, one in enumerate(lists(60, n=8))]
+    write_tsv(folder / "log.tsv", rows_of(logged))
+    for name, script in re.findall(r'(?s)```python title="(.*?)"\n(.*?)```', text_of("docs/migrate-lightgbm.md")):
+        script = script.replace(URL, f"http://127.0.0.1:{service.port}")
+        (folder / name).write_text(script.replace("rankloop_client", "rankloop.client"))
+    told = run_page("docs/migrate-lightgbm.md", folder, service)
+    assert "sandal" in told[2]
+    wait_for(lambda: service.status("shop")["learned"] == 1, "the click")
+    assert service.status("shop")["spec"]["exposure"] == "bounded"
+
+
 def of_personalizer(folder: Path, start: Start, engine: Server) -> None:  # noqa: ARG001
     service = start(store=folder / "rankloop.db")
     (folder / "settings.json").write_text('{"rewardWaitTime": "PT1H", "learningMode": "Online"}')
@@ -287,6 +301,7 @@ SERVED: dict[str, Callable[[Path, Start, Server], None]] = {
     "docs/catalogue.md": of_catalogues,
     "docs/experiments.md": of_experiments,
     "docs/export.md": of_exports,
+    "docs/migrate-lightgbm.md": of_lightgbm,
     "docs/migrate-metarank.md": of_metarank,
     "docs/migrate-personalizer.md": of_personalizer,
     "docs/operations.md": of_operations,
