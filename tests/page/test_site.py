@@ -82,12 +82,12 @@ def site(built: Path) -> Iterator[str]:
 
 def test_somebody_searches_in_the_dark_and_on_a_telephone(site: str, browser: Any) -> None:
     """Typed into the box, in Chromium; nothing runs out of a narrow window, and the dark is dark."""
-    page = browser.new_page(viewport={"width": 1200, "height": 900})
-    page.goto(site)
     for words in ("position bias", "rollback", "guardrail"):
-        page.locator("input.md-search__input").fill(words)
+        page = browser.new_page(viewport={"width": 1200, "height": 900})
+        page.goto(site)
+        page.locator("input.md-search__input").press_sequentially(words)
         page.locator(".md-search-result__item mark", has_text=re.compile(words.split()[0], re.I)).first.wait_for()
-    page.close()
+        page.close()
     narrow = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark")
     narrow.goto(site)
     assert narrow.evaluate("document.documentElement.scrollWidth <= innerWidth")
