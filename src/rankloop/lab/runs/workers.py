@@ -6,11 +6,10 @@ A worker that dies, for want of memory say, costs the run that it was at and is 
 
 from __future__ import annotations
 
-import os
 import signal
 import traceback
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
@@ -19,11 +18,11 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, Literal, Protocol
 
+from rankloop.cluster import for_workers
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.lab.data.dataset import Split
 from rankloop.lab.data.sources import open_split
 
-ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 _OPEN = 2  # data sets that a process keeps open
 
 
@@ -168,7 +167,7 @@ def _start() -> _Worker:
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    with _one_thread(), _interrupts_held():
+    with for_workers():
         process.start()
     theirs.close()  # so that the worker's death is an end of file here
     return _Worker(process, ours)
@@ -214,34 +213,6 @@ def _stop(worker: _Worker) -> None:
         worker.process.kill()
         worker.process.join()
     worker.process.close()
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Processes started within have one thread for linear algebra: more would only fight over the cores."""
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Processes started within never see a Ctrl-C, which goes to all processes of a terminal: the parent decides."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _by_data(trials: Sequence[Runnable]) -> dict[str, list[Runnable]]:
