@@ -98,7 +98,7 @@ def test_a_worker_that_is_killed_costs_what_it_was_at(processes: Processes) -> N
             if note == "begun" and sum(begun.values()) == 2:  # both are at something
                 os.kill(killed, signal.SIGKILL)
 
-        found = dict(on.map(slow, [0.5] * 6, ["slow"] * 6, on_note))
+        found = dict(on.map(slow, [2.0, 2.0, 0.1, 0.1, 0.1, 0.1], ["slow"] * 6, on_note))
         assert sorted(found) == list(range(6))
         assert sum(begun.values()) == 7, "one began twice, no other"
         assert killed not in found.values()
@@ -130,7 +130,7 @@ def test_workers_that_could_give_other_bits_are_refused_by_name(processes: Proce
         source.write("\nHALF = 0.5\n")
     elsewhere = os.pathsep.join([str(other), *(part for part in sys.path if part.endswith("site-packages"))])
     strange = processes.worker("--name", "strange", python_path=elsewhere)
-    bare = processes.worker("--name", "bare", "--no-nanny")
+    bare = processes.worker("--name", "bare", "--no-nanny", "--nthreads", "2")
     _until(lambda: json.loads(opened(f"{processes.dashboard}/json/counts.json"))["workers"] == 4)
     with pytest.raises(ClusterError) as refused, connect(processes.address):
         pass
@@ -139,7 +139,9 @@ def test_workers_that_could_give_other_bits_are_refused_by_name(processes: Proce
         process.wait()
     told = str(refused.value)
     assert re.search(r"tcp://127.0.0.1:\d+ has sources of rankloop [0-9a-f]{12} instead of [0-9a-f]{12}\n", told)
-    assert re.search(r"tcp://127.0.0.1:\d+ has OPENBLAS_NUM_THREADS not set instead of 1", told)
+    assert re.search(
+        r"tcp://127.0.0.1:\d+ has OPENBLAS_NUM_THREADS not set instead of 1, .*threads 2 instead of 1\n", told
+    )
     assert told.count("tcp://") == 2, "the two that are right are not named"
 
 

@@ -1,7 +1,8 @@
 """Work on a Dask cluster: what `--on tcp://host:8786` and `--on local:4` mean.
 
 `connect` opens a cluster and refuses workers on which the same call could give other bits: other sources of rankloop,
-another Python, numpy, numba or scipy, more than one thread for linear algebra. `Cluster.map` then carries out items as
+another Python, numpy, numba or scipy, more than one thread for linear algebra, or for tasks: what PyTorch draws random
+numbers from is one for a process, and two runs in it would take turns. `Cluster.map` then carries out items as
 they are asked for and gives results as they come. Never more items are out than the workers have threads, so that a
 worker which dies costs what it was at and nothing that it only had in its queue; Dask gives those to others.
 
@@ -250,7 +251,7 @@ def _carry_out(
 
     worker: Any = get_worker()
     key, last = worker.get_current_task(), 0.0
-    wrong = _differing(_has(), wanted)
+    wrong = _differing(_has(worker), wanted)
     if wrong:  # it came after the others were looked at
         raise ClusterError(_refusal({worker.address: wrong}))
 
@@ -277,11 +278,11 @@ class _Unwanted(BaseException):
 # -- who may take part ---------------------------------------------------------------------------------------------
 
 
-def _asking() -> Callable[[], dict[str, str]]:
+def _asking() -> Callable[..., dict[str, str]]:
     """The function that says what a process has. Made in here, it is sent as it is instead of by its name, so that a
     worker without rankloop, or with an older one, can answer too."""
 
-    def said() -> dict[str, str]:
+    def said(dask_worker: Any = None) -> dict[str, str]:  # so called, Dask gives it the worker
         import os
         import platform
         import sys
@@ -308,6 +309,8 @@ def _asking() -> Callable[[], dict[str, str]]:
             found["sources edited since it started"] = "yes" if edited else "no"
         for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
             found[name] = os.environ.get(name, "not set")
+        if dask_worker is not None:
+            found["threads"] = str(dask_worker.state.nthreads)
         return found
 
     return said
@@ -317,16 +320,15 @@ _says = _asking()
 
 
 @cache
-def _has() -> dict[str, str]:
-    return _says()
+def _has(worker: Any = None) -> dict[str, str]:
+    return _says(worker)
 
 
 @cache
 def _wanted() -> dict[str, str]:
-    """What workers must have: what this process has, and one thread for linear algebra, whatever it has of those."""
-    ours = {name: value for name, value in _has().items() if name not in ONE_THREAD}
-    ours["sources edited since it started"] = "no"
-    return {**ours, **{name: "1" for name in _has() if name in ONE_THREAD}}
+    """What workers must have: what this process has, and one thread each, whatever it has of those."""
+    ours = {**_has(), "sources edited since it started": "no"}
+    return {**ours, **{name: "1" for name in ours if name in ONE_THREAD}, "threads": "1"}
 
 
 def _differing(theirs: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
@@ -346,7 +348,8 @@ def _refusal(wrong: Mapping[str, Sequence[str]]) -> str:
         [
             "workers could give other results than this process:",
             *lines,
-            "install the same there and start them again; `dask worker` with its nanny sets the numbers of threads",
+            "install the same there, and start them again with `dask worker ADDRESS --nthreads 1`, N of them with "
+            "--nworkers N; its nanny, unless told otherwise, gives linear algebra one thread",
         ]
     )
 
