@@ -19,7 +19,7 @@ install: $(STAMP)  ## Set up .venv with every extra
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[lab,service,postgres,neural,dev]'
+	$(PIP) -e '.[lab,service,postgres,neural,cluster,dev]'
 	@touch $@ $(SERVING)
 
 $(SERVING): pyproject.toml constraints.txt
