@@ -169,6 +169,18 @@ def test_an_event_id_used_for_another_list_is_noticed_for_a_day(shop: Store) -> 
     assert statuses(shop.send(ev("e", late, ["a"]), ev("e", before, ["a"]))) == ["duplicate", "duplicate"]
 
 
+def test_an_event_id_used_long_ago_in_the_same_partition_is_rejected(shop: Store) -> None:
+    """It is not found among the recent, but is in the way; so it is looked for everywhere, and once."""
+    first = moment(parts(shop)[0].start)
+    shop.alone(partitions._make_from, first - 30 * DAY, first)
+    long_ago, lately = (shop.show(new_id(first - days * DAY)) for days in (20, 0.01))
+    shop.now = first
+    assert statuses(shop.send(ev("e", long_ago, ["a"]))) == ["accepted"]
+    assert statuses(shop.send(ev("e", lately, ["a"]), ev("f", lately, ["a"]))) == ["rejected", "accepted"]
+    assert statuses(shop.send(ev("e", lately, ["a"]))) == ["rejected"]
+    assert statuses(shop.send(ev("e", long_ago, ["a"]), ev("f", lately, ["a"]))) == ["duplicate", "duplicate"]
+
+
 def retired(store: Store, days: float) -> int:
     dropped = partitions.tend(store.database, store.now, days)
     sum(in_batches(store.writer, lambda c, limit: forgetting.sweep(c, store.now - days * DAY, limit)))

@@ -13,7 +13,6 @@ def sweep(process: Process, stopping: Callable[[], bool] = lambda: False) -> Non
     """Delete what is past retention or to be erased, as far as snapshots cover it, and what nobody owns any more."""
     days = process.settings.retention_days
     before = process.clock() - days * 86400 if days else None
-    partitions.tend(process.database, process.clock(), days)
     for work in (
         lambda c, limit: forgetting.sweep(c, before, limit),
         graves.clear,
@@ -25,3 +24,4 @@ def sweep(process: Process, stopping: Callable[[], bool] = lambda: False) -> Non
     process.writer.do(lambda c: counting.sweep(c, process.clock()))
     if process.settings.audit_days:
         process.writer.do(lambda c: audit.sweep(c, process.clock() - process.settings.audit_days * 86400))
+    partitions.tend(process.database, process.clock(), days)  # last: who may not make tables still deletes rows

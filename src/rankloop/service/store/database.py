@@ -48,6 +48,7 @@ class Connection(ABC):
 
     lock_rows: str = ""  # what SELECT needs behind it to lock the rows it reads until the transaction ends
     whole: bool = True  # whether the log is one table, and what is unique in it is so for ever
+    doubtful: bool = False  # something was in the way that was not found where it was looked for: look everywhere
 
     def by(self, index: str) -> str:  # noqa: ARG002
         """What a table's name needs behind it in a SELECT to be read by this index: nothing, if the database knows how

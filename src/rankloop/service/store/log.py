@@ -354,7 +354,7 @@ def edge(seconds: float) -> str:
 def lately(connection: Connection, now: float) -> str:
     """The edge from which on lists are recent. It is the same for an hour and stands in the statement itself: so a
     plan is made once an hour, for the partitions that come after it, and the others are not even locked."""
-    return "" if connection.whole else edge(now // 3600 * 3600 - DAY)
+    return "" if connection.whole or connection.doubtful else edge(now // 3600 * 3600 - DAY)
 
 
 def _chance() -> bytes:

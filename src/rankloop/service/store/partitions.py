@@ -5,8 +5,8 @@ Everything about a list lies in the partition of the list's id, which begins wit
 reads one partition, the three go together, and whether they may go is a question of a few index look-ups. Edges are at
 full hours and each partition begins where the one before it ends; how long one is follows from the retention.
 
-A unique index is a partition's own. What that leaves open is closed where rows are added (`log`): an event is known by
-its list and its own id; a `request_id` is looked for in the partitions of the last day before a list is added.
+A unique index is a partition's own. What that leaves open is closed where rows are added (`log`, `repeats`): an event
+is looked for where its list lies, and an event or a request of the same name in the partitions of the last day.
 
 `…_rest` takes what has no partition: nobody has kept house for days, or a clock is far off. A write never fails for the
 lack of a table. `…_legacy` is the whole log of a store that an earlier release made (`reshaping`).
@@ -35,7 +35,7 @@ LONGEST = 720  # hours of a partition; those of a store that keeps all for ever
 AHEAD = 6  # hours for which there must be a partition, at least
 HOUR = 3600
 LOCK_MS = 150  # for which everyone else may have to wait behind a change of tables that waits itself
-TRIES, PAUSE = 5, 0.2
+TRIES, PAUSE = 5, 0.1
 _BOUNDS = re.compile(r"FROM \((MINVALUE|'\w+')\) TO \('(\w+)'\)")
 
 _INDEXES = {
@@ -48,7 +48,7 @@ _INDEXES = {
         "CREATE INDEX {leaf}_latest ON {leaf} (ranker, created)",
     ),
     "events": (
-        "ALTER TABLE {leaf} ADD PRIMARY KEY (event_id, impression_id)",
+        "ALTER TABLE {leaf} ADD PRIMARY KEY (event_id)",
         "CREATE INDEX {leaf}_impression ON {leaf} (impression_id)",
     ),
     "outcomes": ("ALTER TABLE {leaf} ADD PRIMARY KEY (ranker, seq)",),
@@ -160,10 +160,18 @@ def make_ahead(connection: Connection, now: float, length: int) -> int:
     return made
 
 
+def _last(connection: Connection) -> float:
+    """When the partitions there are end; never, where there are none to go on from."""
+    return max((moment(one.end) for one in listed(connection) if one.end), default=math.inf)
+
+
 def _make_next(connection: Connection, now: float, length: int) -> bool:
+    enough = now + HOUR * max(AHEAD, 2 * length)
+    if _last(connection) >= enough:
+        return False
     with alone(connection, "SHARE UPDATE EXCLUSIVE"):
-        last = max((moment(one.end) for one in listed(connection) if one.end), default=math.inf)
-        if last >= now + HOUR * max(AHEAD, 2 * length):
+        last = _last(connection)
+        if last >= enough:  # another process was quicker
             return False
         start = last if last > now else (now // HOUR + 1) * HOUR  # what came meanwhile lies in the rest, and stays
         while _taken(connection, start, start + length * HOUR):  # by clocks that are ahead
@@ -182,9 +190,10 @@ def _taken(connection: Connection, start: float, end: float) -> bool:
 def drop_old(connection: Connection, before: float) -> int:
     """Drop partitions whose lists were all made `before` that time and whose outcomes snapshots cover; how many."""
     dropped = 0
-    for one in _past(connection, before):
-        if one.name != REST and covered(connection, one):
-            dropped += _drop(connection, one)
+    with suppress(Retryable):  # somebody reads the whole log: the next time will do
+        for one in _past(connection, before):
+            if covered(connection, one):
+                dropped += _drop(connection, one)
     return dropped
 
 
@@ -197,8 +206,10 @@ def _drop(connection: Connection, one: Partition) -> bool:
                 connection.run(f"DROP TABLE {', '.join(one.table(table) for table in KEYS)}")
                 return True
         except Retryable:
-            time.sleep(PAUSE * attempt)
-    return False  # somebody reads the whole log: the next time will do
+            if attempt == TRIES:
+                raise
+            time.sleep(PAUSE)
+    raise AssertionError("unreachable")
 
 
 def covered(connection: Connection, one: Partition) -> bool:

@@ -1,10 +1,10 @@
 """The log of a store that an earlier release made becomes partitioned (`partitions`) while everyone goes on.
 
 Nothing is copied: the table that holds the log is the first partition, up to an edge some days ahead, and is dropped
-like any other once all in it is past retention. What takes long is done beside those who write: to check that no id
-comes after the edge, and to make the key by which events are known in partitions. Then, in a moment in which nobody
-uses them, the tables change their names. It happens once no process of an earlier release is left: those would be
-refused at a start from then on, and a check that holds for new rows would outlive a way back.
+like any other once all in it is past retention. What takes long, to check that no id comes after the edge, is done
+beside those who write. Then, in a moment in which nobody uses them, the tables change their names. It happens once no
+process of an earlier release is left: those are refused at a start from then on, and the check, which holds for new
+rows too, cannot be left to a release that does not know of it.
 """
 
 from __future__ import annotations
@@ -81,9 +81,6 @@ def _prepare(connection: Connection, end: str) -> None:
     _patiently(lambda: _check(connection, end))
     for table in KEYS:
         connection.run(f"ALTER TABLE {table} VALIDATE CONSTRAINT {CHECK}")
-    connection.run("SET lock_timeout = 0")  # it waits for transactions, and holds nobody up
-    connection.run("DROP INDEX IF EXISTS events_key")  # of a try that was cut short
-    connection.run("CREATE UNIQUE INDEX CONCURRENTLY events_key ON events (event_id, impression_id)")
 
 
 def _check(connection: Connection, end: str) -> None:
@@ -112,7 +109,6 @@ def _switch(connection: Connection, end: str) -> None:
                 f"ALTER TABLE {table} ATTACH PARTITION {legacy} FOR VALUES FROM (MINVALUE) TO ('{end}'); "
                 f"ALTER TABLE {legacy} DROP CONSTRAINT {CHECK}"
             )
-        connection.run(f"ALTER TABLE events_{LEGACY} DROP CONSTRAINT events_pkey")
         make(connection, REST, "DEFAULT")
 
 
