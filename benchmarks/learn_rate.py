@@ -1,9 +1,9 @@
-"""How many outcomes a second one ranker learns on one core: `python -m benchmarks.learn_rate [--quick]`.
+"""How many outcomes a second one ranker learns on one core: `python -m benchmarks.learn_rate`.
 
 The same log for all: lists of ten that a `pairrank` drew and simulated users clicked. It is learned from three times:
 by the learner alone (library), by the fold of a service from the bytes of its log, and by a service's learning loop out
 of SQLite, which also counts, publishes and keeps snapshots. Processor time of the thread, the best of three passes
-over the second half of the log; the first half, which a learner learns before the clock runs, is over the start.
+over the end of the log; what comes before is learned before the clock runs, so that batches have their full size.
 """
 
 from __future__ import annotations
@@ -42,8 +42,16 @@ from rankloop.streams import Streams
 from rankloop.types import Feedback, Impression
 
 SHOWN, DOCUMENTS, QUERIES, PASSES = 10, 30, 100, 3
-LEARNERS = ("pairrank", "pairrank?confidence=diagonal", "hybrid")
-LISTS = {136: 4000, 700: 1200}
+SIZES = (8, 64, 256)
+LEARNERS = (
+    "pairrank",
+    *(f"pairrank?batch={size}" for size in SIZES),
+    "pairrank?confidence=diagonal",
+    "hybrid",
+    "hybrid?batch=64",
+)
+FEATURES = (136, 700)
+BEFORE, LISTS = 2048, 1024  # learned before the clock runs, and while it does; whole batches
 USERS = ("navigational", "informational")
 
 
@@ -78,22 +86,22 @@ def _made(spec: str) -> Any:
 
 def in_library(spec: str, lists: list[Logged]) -> float:
     """Microseconds an outcome of `learn`."""
-    first, half, streams = _made(spec), len(lists) // 2, Streams(0)
-    for t, (shown, told) in enumerate(lists[:half]):
+    first, streams = _made(spec), Streams(0)
+    for t, (shown, told) in enumerate(lists[:BEFORE]):
         first.learn(shown, told, streams.at("learn", t))
     best = float("inf")
     for _ in range(PASSES):
         learner = clone(first)
         learner.load(first.state())
         spent = 0.0
-        for t in range(half, len(lists)):
+        for t in range(BEFORE, len(lists)):
             shown, told = lists[t]
             chance = streams.at("learn", t)
             began = time.thread_time()
             learner.learn(shown, told, chance)
             spent += time.thread_time() - began
         best = min(best, spent)
-    return 1e6 * best / (len(lists) - half)
+    return 1e6 * best / (len(lists) - BEFORE)
 
 
 def _row(spec: str, features: int) -> admin.Ranker:
@@ -105,24 +113,24 @@ def _row(spec: str, features: int) -> admin.Ranker:
 
 def in_fold(spec: str, lists: list[Logged], features: int) -> float:
     """Microseconds an outcome of `Fold.learn`, from the bytes of the log."""
-    row, half = _row(spec, features), len(lists) // 2
+    row = _row(spec, features)
     steps = [
         log.Outcome(t, True, 0, codec.dump_impression(shown), told.values.tolist())
         for t, (shown, told) in enumerate(lists)
     ]
     best = float("inf")
     first = Fold(row, models.make_learner(row.spec), 0)
-    for step in steps[:half]:
+    for step in steps[:BEFORE]:
         first.learn(step)
     kept = first.learner.state()
     for _ in range(PASSES):
-        fold = Fold(row, models.make_learner(row.spec), half)
+        fold = Fold(row, models.make_learner(row.spec), BEFORE)
         fold.learner.load(kept)
         began = time.thread_time()
-        for step in steps[half:]:
+        for step in steps[BEFORE:]:
             fold.learn(step)
         best = min(best, time.thread_time() - began)
-    return 1e6 * best / (len(lists) - half)
+    return 1e6 * best / (len(lists) - BEFORE)
 
 
 def in_service(spec: str, lists: list[Logged], features: int) -> float:
@@ -132,26 +140,26 @@ def in_service(spec: str, lists: list[Logged], features: int) -> float:
         process = Process(Settings(store=str(Path(folder, "shop.db"))))
         process.open()
         try:
-            half, best = len(lists) // 2, float("inf")
+            best = float("inf")
             process.writer.do(lambda c: admin.add_ranker(c, "shop", row.spec, models.fresh_state(row.spec), 0.0))
             learning = Learning(process, lambda _: True)
             learning.watch.slate = Slate()
             learning.sync()
             fold = learning.folds["shop"]
             fold.held = fold.warm = True
-            _append(process, row.spec.learner, lists, 0, half)
-            due = half
+            _append(process, row.spec.learner, lists, 0, BEFORE)
+            due = BEFORE
             for turn in range(PASSES + 1):  # learning goes on: the log comes again, as new lists
                 began = time.thread_time()
                 while fold.learned < due:
                     learning.catch_up()
                 if turn:
                     best = min(best, time.thread_time() - began)
-                _append(process, row.spec.learner, lists, half, len(lists), f"{turn}-")
-                due += len(lists) - half
+                _append(process, row.spec.learner, lists, BEFORE, len(lists), f"{turn}-")
+                due += len(lists) - BEFORE
         finally:
             process.close()
-    return 1e6 * best / (len(lists) - half)
+    return 1e6 * best / (len(lists) - BEFORE)
 
 
 def _append(process: Process, learner: str, lists: list[Logged], first: int, last: int, mark: str = "") -> None:
@@ -177,8 +185,7 @@ def _write(impressions: list[NewImpression], events: list[NewEvent], learner: st
 def main() -> None:
     """Print the table."""
     parser = ArgumentParser("python -m benchmarks.learn_rate", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a quarter of the lists")
-    parser.add_argument("--features", type=int, nargs="*", default=list(LISTS))
+    parser.add_argument("--features", type=int, nargs="*", default=list(FEATURES))
     parser.add_argument("--users", nargs="*", default=list(USERS))
     parser.add_argument("--learners", nargs="*", default=list(LEARNERS))
     parser.add_argument("--library", action="store_true", help="the learner alone")
@@ -187,7 +194,7 @@ def main() -> None:
     rows = []
     for features in options.features:
         for user in options.users:
-            lists = logged(features, user, LISTS.get(features, 2000) // (4 if options.quick else 1))
+            lists = logged(features, user, BEFORE + LISTS)
             for spec in options.learners:
                 found = {"library": in_library(spec, lists)}
                 if not options.library:

@@ -53,7 +53,7 @@ def take_in(learner: PairRank, rows: Array, pairs: Array, weights: Array) -> Non
     if ends:
         _step(learner, precision, push)
     else:
-        learner.gathered_ = learner.gathered_ + np.array([0, 0, 1])
+        learner.gathered_[2] += 1
 
 
 def count(learner: PairRank) -> None:
@@ -62,15 +62,15 @@ def count(learner: PairRank) -> None:
     if outcomes + 1 >= end_of(start, learner.batch):
         if lists:
             _step(learner, learner.precision_, learner.push_)
-        start, lists = outcomes + 1, 0
-    learner.gathered_ = np.array([outcomes + 1, start, lists])
+        learner.gathered_[1] = outcomes + 1
+    learner.gathered_[0] = outcomes + 1
 
 
 def _step(learner: PairRank, precision: Array, push: Array) -> None:
     inverse = batches.half_inverse(precision)
     theta = batches.stepped(learner.theta_, inverse, push)
     learner.theta_, learner.inverse_, learner.precision_, learner.push_ = theta, inverse, precision, np.zeros(push.size)
-    learner.gathered_ = learner.gathered_ * np.array([1, 1, 0])
+    learner.gathered_[2] = 0
 
 
 def check(batch: int, gathered: Array) -> None:
