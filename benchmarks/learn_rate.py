@@ -12,6 +12,7 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import gc
 import tempfile
 import time
 from argparse import ArgumentParser
@@ -195,6 +196,8 @@ def main() -> None:
     for features in options.features:
         for user in options.users:
             lists = logged(features, user, BEFORE + LISTS)
+            gc.collect()
+            gc.freeze()  # as the process that learns does: what the log takes here is not there
             for spec in options.learners:
                 found = {"library": in_library(spec, lists)}
                 if not options.library:
