@@ -59,8 +59,9 @@ class _Listener(event.Listener):
 
 def _kernel(event: Any) -> str:
     """The name of one of ours; other people's functions are their affair."""
-    function = getattr(event.data.get("dispatcher"), "py_func", None)
-    return function.__name__ if getattr(function, "__module__", "").startswith("rankloop.kernels") else ""
+    function: Any = getattr(event.data.get("dispatcher"), "py_func", None)
+    ours = getattr(function, "__module__", "").startswith("rankloop.kernels")
+    return str(function.__name__) if ours else ""
 
 
 def _known() -> int:
