@@ -39,6 +39,7 @@ def build() -> App:
         lab,
         learners,
         load,
+        plan,
         replay,
         reproduce,
         service,
@@ -61,7 +62,7 @@ def build() -> App:
         ),
     )
     for module in (
-        *(demo, service, doctor, keys, audit, kernels, catalogue, warm, import_, load, replay, inspect, export),
+        *(demo, service, doctor, keys, audit, kernels, catalogue, warm, import_, load, plan, replay, inspect, export),
         *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)
