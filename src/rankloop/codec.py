@@ -17,7 +17,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,6 +64,27 @@ def _described(*specs: tuple[str, str, tuple[int, ...]]) -> str:
 
 def loads(data: bytes, name: str = "these bytes") -> tuple[dict[str, Array], dict[str, Any]]:
     """The arrays and the meta of what `dumps` made; `name` is what an error calls the source."""
+    at = _checked(data, name)
+    try:
+        header = json.loads(data[_HEAD.size : at])
+        arrays: dict[str, Array] = {}
+        end = len(data) - _CHECKSUM
+        for spec in described(header["arrays"], name):
+            count = prod(spec.shape)
+            array = np.frombuffer(data, spec.dtype, count, at).reshape(spec.shape).astype(spec.dtype.newbyteorder("="))
+            arrays[spec.name] = array
+            at += count * spec.dtype.itemsize
+        if at != end:
+            raise CodecError(f"{name}: {end - at} bytes more than its header says")
+        return arrays, header["meta"]
+    except (KeyError, TypeError, ValueError) as error:  # a right checksum over a wrong header: written by another hand
+        if isinstance(error, CodecError):
+            raise
+        raise CodecError(f"{name}: its header cannot be read ({error})") from None
+
+
+def _checked(data: bytes, name: str) -> int:
+    """Where the arrays begin in bytes that are whole and of a version that is known; refuses all others."""
     if len(data) < _HEAD.size or data[:8] != MAGIC:
         raise CodecError(f"{name}: not a rankloop file (it does not start with {MAGIC.decode()})")
     _, version, header_length = _HEAD.unpack_from(data)
@@ -72,28 +93,41 @@ def loads(data: bytes, name: str = "these bytes") -> tuple[dict[str, Array], dic
             f"{name}: format version {version}, but this release reads versions {VERSION} and {SPARSE}; "
             "read it with the release that wrote it"
         )
-    body, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
-    if blake2b(body, digest_size=_CHECKSUM).digest() != checksum:
+    if blake2b(data[:-_CHECKSUM], digest_size=_CHECKSUM).digest() != data[-_CHECKSUM:]:
         raise CodecError(f"{name}: damaged or cut short (the checksum does not match); restore it from a copy")
-    try:
-        header = json.loads(body[_HEAD.size : _HEAD.size + header_length])
-        at = _HEAD.size + header_length
-        arrays: dict[str, Array] = {}
-        for spec in header["arrays"]:
-            dtype, shape = np.dtype(spec["dtype"]), tuple(spec["shape"])
-            if dtype.kind not in _KINDS:
-                raise CodecError(f"{name}: array {spec['name']!r} has type {dtype}, which is never saved")
-            count = prod(shape)
-            array = np.frombuffer(body, dtype, count, at).reshape(shape).astype(dtype.newbyteorder("="))
-            arrays[spec["name"]] = array
-            at += count * dtype.itemsize
-        if at != len(body):
-            raise CodecError(f"{name}: {len(body) - at} bytes more than its header says")
-        return arrays, header["meta"]
-    except (KeyError, TypeError, ValueError) as error:  # a right checksum over a wrong header: written by another hand
-        if isinstance(error, CodecError):
-            raise
-        raise CodecError(f"{name}: its header cannot be read ({error})") from None
+    return _HEAD.size + int(header_length)
+
+
+class Described(NamedTuple):
+    """An array as a header describes it."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+def described(specs: list[dict[str, Any]], name: str = "these bytes") -> list[Described]:
+    """The arrays of a header, in the order of their bytes; a type that is never saved is refused."""
+    found = [Described(spec["name"], np.dtype(spec["dtype"]), tuple(spec["shape"])) for spec in specs]
+    for one in found:
+        if one.dtype.kind not in _KINDS:
+            raise CodecError(f"{name}: array {one.name!r} has type {one.dtype}, which is never saved")
+    return found
+
+
+def opened(data: bytes, name: str = "these bytes") -> tuple[bytes, bytes, bytes]:
+    """Meta and the description of the arrays, both as JSON, and the arrays' bytes: for whoever reads thousands of
+    lists, most of which are described alike, and decodes a description once.
+
+    >>> opened(dumps({"theta_": np.array([0.5])}, {"learner": "pdgd"}))[:2]
+    (b'{"learner": "pdgd"}', b'[{"name": "theta_", "dtype": "<f8", "shape": [1]}]')
+    """
+    at = _checked(data, name)
+    # Quotes inside a JSON string are escaped, so this stands once in a header that `dumps` wrote.
+    meta, between, arrays = data[_HEAD.size : at].partition(b', "arrays": ')
+    if not between or not meta.startswith(b'{"meta": '):
+        raise CodecError(f"{name}: its header was not written here")
+    return meta[9:], arrays[:-1], data[at:-_CHECKSUM]
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:
