@@ -31,6 +31,7 @@ def build() -> App:
         demo,
         doctor,
         export,
+        export_log,
         import_,
         inspect,
         interleave,
@@ -63,6 +64,7 @@ def build() -> App:
     )
     for module in (
         *(demo, service, doctor, keys, audit, kernels, catalogue, warm, import_, load, plan, replay, inspect, export),
+        export_log,
         *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)
