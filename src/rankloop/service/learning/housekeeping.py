@@ -13,6 +13,7 @@ from rankloop.service.learning.fold import Fold
 from rankloop.service.learning.leases import Leases
 from rankloop.service.learning.loading import newer
 from rankloop.service.learning.retention import sweep
+from rankloop.service.learning.upgrading import Upgrading
 from rankloop.service.learning.windows import close_windows
 from rankloop.service.repeating import Repeating
 from rankloop.service.store import admin, log, shown
@@ -37,6 +38,7 @@ class Housekeeping:
     def __init__(self, learning: Learning) -> None:
         self.learning, self.process = learning, learning.process
         self.leases = Leases(learning.process)
+        self._upgrading = Upgrading(learning.process)
         self._turn = threading.Lock()
         self._thread = Repeating("housekeeping", TICK, self._tick, learning.process.database)
         self._alarms: dict[str, int] = {}  # ranker -> changes of users that were told of
@@ -91,6 +93,7 @@ class Housekeeping:
             process.history.store(process.writer, process.clock())
         if now - self._counted > COUNT_EVERY:
             self._counted = now
+            self._upgrading.look()
             self._count()
             self._tell_of_drift()
         if now - self._swept > SWEEP_EVERY:
