@@ -41,6 +41,7 @@ def build() -> App:
         load,
         replay,
         reproduce,
+        search,
         service,
         warm,
     )
@@ -59,7 +60,7 @@ def build() -> App:
         ),
     )
     for module in (
-        *(demo, service, doctor, keys, audit, kernels, catalogue, warm, import_, load, replay, inspect, export),
+        *(demo, search, service, doctor, keys, audit, kernels, catalogue, warm, import_, load, replay, inspect, export),
         *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)
