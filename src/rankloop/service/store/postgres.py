@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from rankloop.errors import InvalidParameter
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.store.database import Connection, Database, Retryable, Row
+from rankloop.service.store.signals import Signals
 
 T = TypeVar("T")
 READERS = 8  # connections for reading that a process opens at most
@@ -199,6 +200,9 @@ class Postgres(Database):
 
     def close(self) -> None:
         self._pool.close()
+
+    def signals(self) -> Signals:
+        return Signals(lambda: self._driver.connect(**self._terms, autocommit=True), self._watch.over)
 
     def tend(self) -> None:
         self._watch.look()
