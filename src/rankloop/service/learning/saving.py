@@ -74,6 +74,7 @@ class Saving:
         self._under_way = 0
         self._stopping = False
         self._free_at = 0.0  # monotonic: until then the budget is spent
+        self._busy = 0.0  # seconds that the parts of the state under way took to write
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._work, name="rankloop-saving", daemon=True)
 
@@ -165,6 +166,7 @@ class Saving:
             return 0
         began = time.perf_counter()
         learned, arrays, part = self._copy(fold)
+        copied = time.perf_counter() - began
         if part is not None:
             self.order_part(fold, part)
         name, generation, now, holder = fold.row.name, fold.generation, process.clock(), process.worker
@@ -177,7 +179,8 @@ class Saving:
             kept = process.writer.do(
                 lambda c: admin.save_snapshot(c, name, generation, learned, b"", now, parts, holder)
             )
-            fold.snapshot_cost = time.perf_counter() - began
+            # Without waiting: a store that was away for seconds is no reason to save less often when it is back.
+            fold.snapshot_cost = copied + self._busy
             self._done(order, learned, parts * PART, kept, parts)
             return LARGE
         state = state_bytes(fold.row.spec, arrays)
@@ -202,6 +205,7 @@ class Saving:
     def _write_parts(self, fold: Fold, learned: int, arrays: dict[str, Array]) -> int:
         """Put the parts of a large state into the store; how many there are. Small orders go in between."""
         name, generation, number = fold.row.name, fold.generation, 0
+        self._busy = 0.0
         for piece in state_pieces(fold.row.spec, arrays, PART):
 
             def keep(connection: Connection, piece: bytes = piece, number: int = number) -> None:
@@ -221,8 +225,10 @@ class Saving:
                     self._connection = self._process.database.connect()
                 with self._connection.transaction(durable=False):
                     work(self._connection)
+                took = time.perf_counter() - began
+                self._busy += took
                 if not self._stopping:
-                    time.sleep(max(SHORTEST, time.perf_counter() - began))
+                    time.sleep(max(SHORTEST, took))
                 return
             except (Retryable, StoreUnavailable) as error:
                 self._disconnect()
@@ -245,25 +251,26 @@ class Saving:
     def _done(self, order: _Order, learned: int, size: int, kept: bool, parts: int) -> None:
         fold, process, name = order.fold, self._process, order.fold.row.name
         if kept:
-            fold.snapshot_seq = learned
+            before, fold.snapshot_seq = fold.snapshot_seq, learned
             process.metrics.count("snapshots_total", ranker=name)
             process.metrics.observe("snapshot_seconds", fold.snapshot_cost)
             process.say(Word("saved", name, fold.generation, seq=learned))
             if parts:
-                self._drop_parts(name)
+                self._drop_parts(fold, before)
             self._version(fold, learned, parts)
         else:
             fold.held = False  # another has its lease, or its state was replaced: what is here counts no more
         self._spend(size)
         self._settled(order)
 
-    def _drop_parts(self, name: str) -> None:
-        """Delete the parts of snapshots before this one, some at a time."""
-        left = [1]
+    def _drop_parts(self, fold: Fold, before: int) -> None:
+        """Delete the parts of snapshots `before` this one, some at a time. Those that other machines follow by stay for
+        one snapshot longer: whoever is a little late need not load all of it."""
+        name, left = fold.row.name, [1]
 
         def drop(connection: Connection) -> None:
             left[0] = admin.drop_parts(connection, name, SOME)
-            published.drop_covered(connection, name)
+            published.drop_covered(connection, name, fold.generation, before)
 
         while left[0]:
             self._apart(drop)

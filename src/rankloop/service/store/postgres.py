@@ -89,9 +89,16 @@ class PostgresConnection(Connection):
         return cursor.fetchall() if cursor.description else []
 
     def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> int:
-        with self._raw.cursor() as cursor:
-            cursor.executemany(_translated(sql), parameters)
-            return int(cursor.rowcount)
+        # As one message, and not by `executemany`: that is a pipeline, and a process that is stopped in the middle of one
+        # keeps its locks until it goes on. The server waits for the rest, and none of its time-outs counts there.
+        if not parameters:
+            return 0
+        cursor = self._errors.ClientCursor(self._raw)
+        cursor.execute("; ".join(cursor.mogrify(_translated(sql), row) for row in parameters))
+        changed = int(cursor.rowcount)
+        while cursor.nextset():
+            changed += int(cursor.rowcount)
+        return changed
 
     @contextmanager
     def transaction(self, durable: bool = True, wait: bool = True) -> Iterator[None]:  # noqa: ARG002

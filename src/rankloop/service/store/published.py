@@ -40,13 +40,10 @@ def parts_from(connection: Connection, name: str, generation: int, learned: int)
     return [Part(int(g), int(seq), int(base), bytes(state)) for g, seq, base, state in rows]
 
 
-def drop_covered(connection: Connection, name: str) -> None:
-    """Delete the parts that a snapshot has, or of what was replaced."""
-    connection.run(
-        "DELETE FROM published_parts WHERE ranker = ? AND (seq <= (SELECT s.seq FROM snapshots s WHERE s.ranker = ?) "
-        "OR generation < (SELECT s.generation FROM snapshots s WHERE s.ranker = ?))",
-        *(name, name, name),
-    )
+def drop_covered(connection: Connection, name: str, generation: int, seq: int) -> None:
+    """Delete the parts of up to so many outcomes, and of generations before this one."""
+    sql = "DELETE FROM published_parts WHERE ranker = ? AND (generation < ? OR (generation = ? AND seq <= ?))"
+    connection.run(sql, name, generation, generation, seq)
 
 
 def note_loads(connection: Connection, loads: Mapping[str, float]) -> None:
