@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from rankloop.errors import InvalidParameter
+from rankloop.service.store.signals import Signals
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -146,6 +147,10 @@ class Database(ABC):
     def forget(self) -> None:
         """This thread will not read again: close what is kept for it, if anything is."""
         return
+
+    def signals(self) -> Signals | None:
+        """Words between the processes that share the store; None, if it has no way to pass them on."""
+        return None
 
     def tend(self) -> None:
         """What must be seen to beside the writing, a few times a second: nothing, if the database does it itself."""
