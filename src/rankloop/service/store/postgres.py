@@ -137,6 +137,8 @@ class PostgresReader(PostgresConnection):
 class Postgres(Database):
     """A server, and a pool of connections that read."""
 
+    clock = "SELECT EXTRACT(EPOCH FROM clock_timestamp())"
+
     def __init__(self, url: str, hurried: bool = False) -> None:
         try:
             import psycopg
