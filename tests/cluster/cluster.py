@@ -36,6 +36,9 @@ SPEC: dict[str, Any] = {
     "seed": 7,
 }
 LOOK_EVERY = 0.05  # seconds
+TO_BEGIN = (
+    3 * PATIENCE
+)  # seconds for a host to begin, and for all to be learned: the machine may be busy with other things
 
 
 class Look(NamedTuple):
@@ -129,7 +132,7 @@ class Users:
     def finish(self) -> int:
         """No more lists; how many events were not acknowledged in the end."""
         self.tell("finish")
-        left: int = self._answers.get(timeout=PATIENCE + 180.0)["left"]
+        left: int = self._answers.get(timeout=TO_BEGIN)["left"]
         self._process.wait(PATIENCE)
         return left
 
@@ -162,7 +165,7 @@ class Cluster:
         for name in RANKERS:
             self.users.put(HOSTS[0], name, {**SPEC, **spec})
         self.watcher.start()
-        wait_for(lambda: self.spread(), "each host to learn a ranker")
+        wait_for(lambda: self.spread(), "each host to learn a ranker", TO_BEGIN)
         self.users.tell("load")
 
     def spread(self) -> bool:
@@ -182,7 +185,7 @@ class Cluster:
             self.tend()
             return all(self.users.ready[name][0] for name in names)
 
-        wait_for(ready, f"{', '.join(names)} to be ready")
+        wait_for(ready, f"{', '.join(names)} to be ready", TO_BEGIN)
 
     def settle(self) -> int:
         """No more load; wait until all that is logged is learned and saved, then stop the hosts. How many events nobody
@@ -197,7 +200,7 @@ class Cluster:
             looks = [self.watcher.last(name) for name in RANKERS]
             return waiting == (0,) and all(look.head == look.learned for look in looks)
 
-        wait_for(settled, "the last windows to close and all to be learned", every=0.2)
+        wait_for(settled, "the last windows to close and all to be learned", TO_BEGIN, every=0.2)
         for host in self.hosts.values():
             host.stop()
         self.watcher.end()

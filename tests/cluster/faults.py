@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.cluster.checker import Away
-from tests.cluster.cluster import HOSTS, RANKERS, Cluster
-from tests.service.running import PATIENCE
+from tests.cluster.cluster import HOSTS, RANKERS, TO_BEGIN, Cluster
 
 PAUSE = 10.0  # seconds of SIGSTOP
 LONG = (5.0, 10.0)  # seconds of a network that is broken
@@ -95,7 +94,7 @@ class Faults:
         if fault.host != "db":
             ready, since = cluster.users.ready[fault.host]
             if not ready or (KINDS[fault.kind].unreachable and since < fault.since):
-                assert time.time() < fault.data["mended"] + PATIENCE, cluster.hosts[fault.host].log()
+                assert time.time() < fault.data["mended"] + TO_BEGIN, cluster.hosts[fault.host].log()
                 return False
         fault.until = time.time()
         return True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import os
 import pwd
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,14 +37,15 @@ class Server:
     """A real PostgreSQL in a namespace; whoever checks it comes in by a socket of the file system, past the network."""
 
     def __init__(self, space: Space, folder: Path) -> None:
-        private = folder / "runtime"
-        private.mkdir(0o700)
-        os.environ.setdefault("XDG_RUNTIME_DIR", str(private))  # else pgserver warns at import
+        if "XDG_RUNTIME_DIR" not in os.environ:  # without it pgserver warns at import
+            os.environ["XDG_RUNTIME_DIR"] = private = tempfile.mkdtemp(prefix="rankloop-runtime-")
+            atexit.register(shutil.rmtree, private, ignore_errors=True)  # its lock is in it until this process ends
         pgserver = importlib.import_module("pgserver")
         commands = importlib.import_module("pgserver._commands")
         data = folder / "data"
         made = pgserver.get_server(data, cleanup_mode="stop")  # makes the user and the folder
         made.cleanup()
+        atexit.unregister(made._cleanup)
         self._space, self._log = space, folder / "postgres.log"
         with (data / "pg_hba.conf").open("a") as rules:
             rules.write(f"host all all {space.address.rpartition('.')[0]}.0/24 trust\n")
