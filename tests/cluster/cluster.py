@@ -36,9 +36,7 @@ SPEC: dict[str, Any] = {
     "seed": 7,
 }
 LOOK_EVERY = 0.05  # seconds
-TO_BEGIN = (
-    3 * PATIENCE
-)  # seconds for a host to begin, and for all to be learned: the machine may be busy with other things
+TO_BEGIN = 3 * PATIENCE  # seconds for a host to begin, or for all to be learned: the machine may be busy
 
 
 class Look(NamedTuple):
@@ -140,6 +138,11 @@ class Users:
         """Whatever it does."""
         self._process.kill()
         self._process.wait(PATIENCE)
+        self._listening.join(PATIENCE)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
 
 class Cluster:
@@ -165,7 +168,7 @@ class Cluster:
         for name in RANKERS:
             self.users.put(HOSTS[0], name, {**SPEC, **spec})
         self.watcher.start()
-        wait_for(lambda: self.spread(), "each host to learn a ranker", TO_BEGIN)
+        wait_for(self.spread, "each host to learn a ranker", TO_BEGIN)
         self.users.tell("load")
 
     def spread(self) -> bool:
@@ -208,8 +211,7 @@ class Cluster:
 
     def close(self) -> None:
         """End what still runs."""
-        with contextlib.suppress(Exception):
-            self.users.kill()
+        self.users.kill()
         for host in self.hosts.values():
             host.kill()
         if self.watcher.is_alive():

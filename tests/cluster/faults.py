@@ -35,18 +35,35 @@ class Fault:
 
 
 class Faults:
-    """Makes faults in a cluster until so many were made, and tells who could be reached when."""
+    """Makes faults in a cluster until so many were made, and tells who could be reached when.
 
-    def __init__(self, cluster: Cluster, seed: int, kinds: Sequence[str] = ()) -> None:
-        self.cluster, self._rng = cluster, random.Random(f"faults {seed}")
+    Parameters
+    ----------
+    cluster
+        Where.
+    seed
+        Of what is drawn.
+    scale
+        Of all times: where a lease is short, a fault that outlives it may be, too.
+    """
+
+    def __init__(self, cluster: Cluster, seed: int, scale: float = 1.0) -> None:
+        self.cluster, self._rng, self._scale = cluster, random.Random(f"faults {seed}"), scale
         self.made: list[Fault] = []
         self.crashes: list[float] = []
-        self._kinds = list(kinds or KINDS)
+        self._kinds: list[str] = []
         self._drawn: list[str] = []
 
-    def run(self, count: int, at_once: int = 2, on_fault: Callable[[Fault], None] = lambda _fault: None) -> None:
-        """Make `count` faults more, and wait until all is well again. One at a time begins when each host learns a
-        ranker; of several at once at least one host is well."""
+    def run(
+        self,
+        count: int,
+        at_once: int = 2,
+        on_fault: Callable[[Fault], None] = lambda _fault: None,
+        kinds: Sequence[str] = (),
+    ) -> None:
+        """Make `count` faults more, of some kinds or all, and wait until all is well again. One at a time begins when
+        each host learns a ranker; of several at once at least one host is well."""
+        self._kinds, self._drawn = list(kinds or KINDS), []
         under_way: list[Fault] = []
         due, count = time.time(), count + len(self.made)
         while len(self.made) < count or under_way:
@@ -60,7 +77,7 @@ class Faults:
                 under_way.append(fault)
                 self.made.append(fault)
                 on_fault(fault)
-                due = now + self._rng.uniform(*GAP)
+                due = now + self._scale * self._rng.uniform(*GAP)
             time.sleep(TICK)
 
     def away(self) -> list[Away]:
@@ -80,7 +97,7 @@ class Faults:
         looks = {name: self.cluster.watcher.last(name) for name in RANKERS}
         held = {name: look.head for name, look in looks.items() if place in ("db", look.holder)}
         fault = Fault(kind, place, time.time(), 0.0, held=held)
-        fault.due = fault.since + KINDS[kind].begin(self.cluster, fault, self._rng)
+        fault.due = fault.since + self._scale * KINDS[kind].begin(self.cluster, fault, self._rng)
         if fault.data.get("hard"):
             self.crashes.append(fault.since)
         return fault
