@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from typing import Any
@@ -16,7 +17,7 @@ from tests.service.running import wait_for
 
 pytestmark = pytest.mark.skipif(lacking() is not None, reason=lacking() or "")
 # A third of the times that a service has by itself, and of the faults' own.
-QUICK: dict[str, Any] = {"lease_seconds": 1.0, "refresh_seconds": 0.3, "watchdog_seconds": 0}
+QUICK: dict[str, Any] = {"lease_seconds": 1.0, "refresh_seconds": 0.3, "watchdog_seconds": 0, "log_format": "json"}
 SCALE = 0.35
 
 
@@ -56,6 +57,9 @@ def test_faults(count: int, settings: dict[str, Any], scale: float) -> None:
         found = check(record, made.server.inside, RANKERS, faults.away(), faults.crashes)
         assert found.problems == [], "\n".join([*found.problems[:20], *(host.log() for host in made.hosts.values())])
         assert left == 0
+        if settings.get("log_format") == "json":  # nothing but objects, whatever happened
+            lines = [line for host in made.hosts.values() for line in host.log_file.read_text().splitlines()]
+            assert all(isinstance(json.loads(line), dict) for line in lines)
     # The load was real, and the faults hit it.
     assert len(faults.made) == count
     assert len({fault.kind for fault in faults.made}) >= min(count, len(KINDS))
