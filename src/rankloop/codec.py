@@ -72,28 +72,59 @@ def loads(data: bytes, name: str = "these bytes") -> tuple[dict[str, Array], dic
             f"{name}: format version {version}, but this release reads versions {VERSION} and {SPARSE}; "
             "read it with the release that wrote it"
         )
-    body, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
+    body, checksum = memoryview(data)[:-_CHECKSUM], data[-_CHECKSUM:]
     if blake2b(body, digest_size=_CHECKSUM).digest() != checksum:
         raise CodecError(f"{name}: damaged or cut short (the checksum does not match); restore it from a copy")
     try:
-        header = json.loads(body[_HEAD.size : _HEAD.size + header_length])
         at = _HEAD.size + header_length
+        meta, layout = _header(data[_HEAD.size : at])
         arrays: dict[str, Array] = {}
-        for spec in header["arrays"]:
-            dtype, shape = np.dtype(spec["dtype"]), tuple(spec["shape"])
-            if dtype.kind not in _KINDS:
-                raise CodecError(f"{name}: array {spec['name']!r} has type {dtype}, which is never saved")
-            count = prod(shape)
-            array = np.frombuffer(body, dtype, count, at).reshape(shape).astype(dtype.newbyteorder("="))
-            arrays[spec["name"]] = array
-            at += count * dtype.itemsize
+        for called, dtype, shape, size in layout:
+            found: Array = np.ndarray(shape, dtype, body, at)
+            arrays[called] = found.copy() if dtype.isnative else found.astype(dtype.newbyteorder("="))
+            at += size
         if at != len(body):
-            raise CodecError(f"{name}: {len(body) - at} bytes more than its header says")
-        return arrays, header["meta"]
+            raise CodecError(f"{len(body) - at} bytes more than its header says")
+        return arrays, meta
     except (KeyError, TypeError, ValueError) as error:  # a right checksum over a wrong header: written by another hand
         if isinstance(error, CodecError):
-            raise
+            raise CodecError(f"{name}: {error}") from None
         raise CodecError(f"{name}: its header cannot be read ({error})") from None
+
+
+_Layout = tuple[tuple[str, "np.dtype[Any]", tuple[int, ...], int], ...]
+
+
+def _header(header: bytes) -> tuple[dict[str, Any], _Layout]:
+    """The meta, and of each array its name, type, shape and size in bytes.
+
+    `dumps` puts the arrays' part last, and it is the same for list after list: it is cut off and read once. No quote
+    stands in a JSON string without a stroke before it, so what is found by its key is that part. A header that another
+    hand put together in another way is read whole.
+    """
+    first, key, last = header.rpartition(_ARRAYS)
+    if key and first.startswith(_META) and last.endswith(b"]}"):
+        try:
+            return json.loads(first[len(_META) :].decode()), _layout(last[:-1])
+        except ValueError as error:
+            if isinstance(error, CodecError):
+                raise
+    whole = json.loads(header)
+    return whole["meta"], _layout(json.dumps(whole["arrays"]).encode())
+
+
+_META, _ARRAYS = b'{"meta": ', b', "arrays": '
+
+
+@lru_cache(512)
+def _layout(described: bytes) -> _Layout:
+    found = []
+    for spec in json.loads(described):
+        dtype, shape = np.dtype(spec["dtype"]), tuple(spec["shape"])
+        if dtype.kind not in _KINDS:
+            raise CodecError(f"array {spec['name']!r} has type {dtype}, which is never saved")
+        found.append((spec["name"], dtype, shape, prod(shape) * dtype.itemsize))
+    return tuple(found)
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:
