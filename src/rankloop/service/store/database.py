@@ -130,6 +130,7 @@ class Database(ABC):
     databases, those of a service, end it early, since someone waits; others are for whoever reads a whole log.
     """
 
+    clock: ClassVar[str] = ""  # a query for its time of day, in seconds; empty: it has none but this machine's
     at_once: ClassVar[bool] = False  # whether a commit that is not durable is over before anybody could wait for it
 
     @abstractmethod

@@ -93,8 +93,8 @@ class PostgresConnection(Connection):
         return cursor.fetchall() if cursor.description else []
 
     def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> int:
-        # As one message, and not by `executemany`: that is a pipeline, and a process that is stopped in the middle of one
-        # keeps its locks until it goes on. The server waits for the rest, and none of its time-outs counts there.
+        # As one message, and not by `executemany`: that is a pipeline, and a process that is stopped in the middle of
+        # one keeps its locks until it goes on. The server waits for the rest, and none of its time-outs counts there.
         if not parameters:
             return 0
         cursor = self._errors.ClientCursor(self._raw)
@@ -171,6 +171,8 @@ class PostgresReader(PostgresConnection):
 
 class Postgres(Database):
     """A server, and a pool of connections that read."""
+
+    clock = "SELECT EXTRACT(EPOCH FROM clock_timestamp())"
 
     def __init__(self, url: str, hurried: bool = False) -> None:
         try:
