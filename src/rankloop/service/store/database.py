@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from rankloop.errors import InvalidParameter
+from rankloop.service.store.signals import Signals
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -129,6 +130,7 @@ class Database(ABC):
     databases, those of a service, end it early, since someone waits; others are for whoever reads a whole log.
     """
 
+    clock: ClassVar[str] = ""  # a query for its time of day, in seconds; empty: it has none but this machine's
     at_once: ClassVar[bool] = False  # whether a commit that is not durable is over before anybody could wait for it
 
     @abstractmethod
@@ -146,6 +148,10 @@ class Database(ABC):
     def forget(self) -> None:
         """This thread will not read again: close what is kept for it, if anything is."""
         return
+
+    def signals(self) -> Signals | None:
+        """Words between the processes that share the store; None, if it has no way to pass them on."""
+        return None
 
     def tend(self) -> None:
         """What must be seen to beside the writing, a few times a second: nothing, if the database does it itself."""

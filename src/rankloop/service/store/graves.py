@@ -15,7 +15,7 @@ def bury(connection: Connection, name: str, now: float) -> bool:
     """Delete a ranker: from now on there is none of that name. False if there was none."""
     if connection.run("DELETE FROM rankers WHERE name = ?", name) == 0:
         return False
-    for table in ("heads", "leases", "troubles", "notices", "generations", "counters"):
+    for table in ("heads", "leases", "troubles", "notices", "generations", "counters", "loads", "published_parts"):
         connection.run(f"DELETE FROM {table} WHERE ranker = ?", name)
     connection.insert("graves", "ranker, since", [(name, now)], "ON CONFLICT DO NOTHING")
     return True

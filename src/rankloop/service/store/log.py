@@ -20,6 +20,7 @@ from rankloop.service.store.database import Appended, Connection, Contended, Row
 from rankloop.service.store.joining import JoinedRanker, OpenImpression, judged
 from rankloop.service.wire.calls import FeedbackEvent, Receipt
 from rankloop.service.wire.rankers import Spec
+from rankloop.types import Impression
 
 _encode = msgspec.json.encode
 DAY = 86400.0  # seconds for which what was here before is looked for in all partitions
@@ -92,7 +93,7 @@ class Outcome(NamedTuple):
     seq: int
     learn: bool
     epoch: int
-    body: bytes | None  # null once erased
+    body: bytes | Impression | None  # as stored, or decoded already; None once erased
     values: list[float]
     person: str | None = None  # whose list it was, as far as that was told
     viewed: int | None = None  # how many positions came into view; None: not reported

@@ -244,5 +244,17 @@ MIGRATIONS: list[list[str]] = [
     [  # how many steps of this list a process knows: what takes away from the store waits for those who know fewer
         "ALTER TABLE workers ADD COLUMN knows {int}",  # null: of a release that did not say
     ],
+    [  # several machines: who learns is decided by load; large states reach the others by what has changed in them
+        "CREATE TABLE loads (ranker TEXT PRIMARY KEY, load {real} NOT NULL)",  # of a core, that learning takes
+        """CREATE TABLE published_parts (
+            ranker TEXT NOT NULL,
+            generation {int} NOT NULL,
+            seq {int} NOT NULL,             -- whoever takes it knows outcomes 0 … seq-1
+            base {int} NOT NULL,            -- and must have known 0 … base-1, or more
+            state {bytes} NOT NULL,
+            PRIMARY KEY (ranker, generation, seq)
+        )""",
+        "ALTER TABLE versions ADD COLUMN parts {int} NOT NULL DEFAULT 0",  # its state is that of snapshot_parts
+    ],
 ]
 SETTLED = 14  # migrations that were made in one go; those after it only add, so that an earlier release may run beside

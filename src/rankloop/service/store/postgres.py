@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from rankloop.errors import InvalidParameter
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.store.database import Appended, Connection, Database, Retryable, Row
+from rankloop.service.store.signals import Signals
 
 T = TypeVar("T")
 READERS = 8  # connections for reading that a process opens at most
@@ -92,9 +93,16 @@ class PostgresConnection(Connection):
         return cursor.fetchall() if cursor.description else []
 
     def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> int:
-        with self._raw.cursor() as cursor:
-            cursor.executemany(_translated(sql), parameters)
-            return int(cursor.rowcount)
+        # As one message, and not by `executemany`: that is a pipeline, and a process that is stopped in the middle of
+        # one keeps its locks until it goes on. The server waits for the rest, and none of its time-outs counts there.
+        if not parameters:
+            return 0
+        cursor = self._errors.ClientCursor(self._raw)
+        cursor.execute("; ".join(cursor.mogrify(_translated(sql), row) for row in parameters))
+        changed = int(cursor.rowcount)
+        while cursor.nextset():
+            changed += int(cursor.rowcount)
+        return changed
 
     def append(self, what: Appended, values: Sequence[Sequence[Any]]) -> int:
         if len(values) < COPIED:
@@ -164,6 +172,8 @@ class PostgresReader(PostgresConnection):
 class Postgres(Database):
     """A server, and a pool of connections that read."""
 
+    clock = "SELECT EXTRACT(EPOCH FROM clock_timestamp())"
+
     def __init__(self, url: str, hurried: bool = False) -> None:
         try:
             import psycopg
@@ -226,6 +236,9 @@ class Postgres(Database):
 
     def close(self) -> None:
         self._pool.close()
+
+    def signals(self) -> Signals:
+        return Signals(lambda: self._driver.connect(**self._terms, autocommit=True), self._watch.over)
 
     def tend(self) -> None:
         self._watch.look()
