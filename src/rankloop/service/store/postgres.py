@@ -89,7 +89,7 @@ class PostgresConnection(Connection):
         return cursor.fetchall() if cursor.description else []
 
     def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> int:
-        # As one message, and not by `executemany`: that is a pipeline, and a process that is stopped in the middle of one
+        # As one message, not by `executemany`: that is a pipeline, and a process that is stopped in the middle of one
         # keeps its locks until it goes on. The server waits for the rest, and none of its time-outs counts there.
         if not parameters:
             return 0
