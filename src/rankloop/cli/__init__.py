@@ -31,6 +31,7 @@ def build() -> App:
         demo,
         doctor,
         export,
+        export_log,
         import_,
         inspect,
         interleave,
@@ -42,6 +43,7 @@ def build() -> App:
         plan,
         replay,
         reproduce,
+        search,
         service,
         warm,
     )
@@ -62,7 +64,8 @@ def build() -> App:
         ),
     )
     for module in (
-        *(demo, service, doctor, keys, audit, kernels, catalogue, warm, import_, load, plan, replay, inspect, export),
+        *(demo, search, service, doctor, keys, audit, kernels, catalogue, warm, import_, load, plan, replay, inspect),
+        *(export, export_log),
         *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)

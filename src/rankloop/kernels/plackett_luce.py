@@ -119,6 +119,28 @@ def debiased(
 
 
 @jit
+def swap_tables(scores: Array, rest: Array) -> tuple[Array, Array]:
+    """Of m lists at once, scores (m, k) and rest (m,): (m,) log P of each, and (m, k, k) `swap_shares` of every two of
+    its positions, 0 where they are the same one."""
+    m, k = scores.shape
+    pairs = np.empty((k * (k - 1) // 2, 2), np.int64)
+    at = 0
+    for p in range(k):
+        for q in range(p + 1, k):
+            pairs[at, 0], pairs[at, 1] = p, q
+            at += 1
+    told, shares = np.empty(m), np.zeros((m, k, k))
+    for i in range(m):
+        told[i] = log_probability(scores[i], rest[i])
+        found = swap_shares(scores[i], rest[i], pairs)
+        for at in range(pairs.shape[0]):
+            p, q = pairs[at, 0], pairs[at, 1]
+            shares[i, p, q] = found[at]
+            shares[i, q, p] = found[at]
+    return told, shares
+
+
+@jit
 def pdgd_pulls(scores: Array, rest: float, clicks: Array, pairs: Array) -> Array:
     """(k,) how strongly each shown document is pulled up: Σ ±ρ σ'(s_a - s_b) over pairs (clicked a, unclicked b), times
     what a was better by."""

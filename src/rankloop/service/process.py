@@ -12,6 +12,7 @@ from rankloop.service.repeating import Repeating
 from rankloop.service.settings import Settings
 from rankloop.service.store import Writer, keys, open_database, schema
 from rankloop.service.store.log import Closing, new_id
+from rankloop.service.store.signals import Word
 from rankloop.service.store_clock import LOOK_EVERY, StoreClock
 from rankloop.service.telemetry.history import History
 from rankloop.service.telemetry.metrics import Metrics, process_files, process_memory
@@ -39,6 +40,7 @@ class Process:
         self.position_counts = PositionCounts()
         self.history = History()
         self.database = open_database(settings.store, hurried=True)
+        self.signals = self.database.signals()
         shared = StoreClock(self.database) if self.database.clock and clock is None else None
         self.clock: Callable[[], float] = clock or shared or time.time
         self._looking = Repeating("clock", LOOK_EVERY, shared.look, self.database) if shared else None
@@ -63,8 +65,20 @@ class Process:
         if self.settings.parsed_keys():
             self.writer.do(lambda connection: keys.remember(connection, self.clock()))
 
+    def say(self, word: Word) -> None:
+        """Let the processes of other machines know, where the store can pass it on."""
+        if self.signals is not None:
+            self.signals.say(word)
+
+    @property
+    def hears(self) -> bool:
+        """Whether others say what is new: looking for it by oneself is the net, then, and not the way."""
+        return self.signals is not None and self.signals.sound
+
     def close(self) -> None:
         """Commit what waits, and let go of the store."""
+        if self.signals is not None:
+            self.signals.stop()
         if self._looking is not None:
             self._looking.stop()
         self.writer.close()
