@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rankloop import codec
+from rankloop.service.learning.archiving import Archive
 from rankloop.service.learning.fold import Fold
 from rankloop.service.learning.leases import Leases
 from rankloop.service.learning.loading import newer
@@ -39,6 +40,7 @@ class Housekeeping:
         self.leases = Leases(learning.process)
         self._turn = threading.Lock()
         self._thread = Repeating("housekeeping", TICK, self._tick, learning.process.database)
+        self.archive = Archive(learning.process) if learning.process.settings.archive else None
         self._alarms: dict[str, int] = {}  # ranker -> changes of users that were told of
         self._watched: dict[str, int] = {}  # ranker -> outcomes learned when its lag was last told
         self._looked: dict[str, float] = {}  # ranker -> when the newest list was made that the learner was asked about
@@ -48,10 +50,14 @@ class Housekeeping:
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+        if self.archive:
+            self.archive.start()
 
     def stop(self) -> None:
         """End after the round under way."""
         self._thread.stop()
+        if self.archive:
+            self.archive.stop()
 
     def _tick(self) -> None:
         if close_windows(self.process, self.learning.folds):
@@ -95,7 +101,7 @@ class Housekeeping:
             self._tell_of_drift()
         if now - self._swept > SWEEP_EVERY:
             self._swept = now
-            sweep(process, lambda: self._thread.stopping)
+            sweep(process, lambda: self._thread.stopping, self.archive)
 
     def _count(self) -> None:
         """What is told of the store: also that a ranker has no open list any more, and nothing of one that is gone."""

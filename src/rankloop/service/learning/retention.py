@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rankloop.service.learning.archiving import Archive
 from rankloop.service.process import Process
 from rankloop.service.store import audit, catalogue, counting, forgetting, graves, series
 from rankloop.service.store.batches import in_batches
 
 
-def sweep(process: Process, stopping: Callable[[], bool] = lambda: False) -> None:
-    """Delete what is past retention or to be erased, as far as snapshots cover it, and what nobody owns any more."""
+def sweep(process: Process, stopping: Callable[[], bool] = lambda: False, archive: Archive | None = None) -> None:
+    """Delete what is past retention or to be erased, as far as snapshots cover it, and what nobody owns any more. With
+    an archive, nothing goes by its age that is not exported."""
     days = process.settings.retention_days
     before = process.clock() - days * 86400 if days else None
+    if archive is not None and before is not None:
+        before = min(before, archive.complete)
     for work in (
         lambda c, limit: forgetting.sweep(c, before, limit),
         graves.clear,
