@@ -12,6 +12,7 @@ from rankloop import cli
 COMMANDS = (
     "",
     "demo",
+    "search",
     "serve",
     "doctor",
     "keys create",
@@ -26,6 +27,10 @@ COMMANDS = (
     "import metarank",
     "import personalizer",
     "load",
+    "plan",
+    "plan machine",
+    "plan simulate",
+    "plan measure",
     "replay",
     "inspect",
     "export",

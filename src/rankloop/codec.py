@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from math import prod
@@ -40,7 +40,44 @@ def dumps(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None, ve
     >>> arrays["theta_"], meta
     (array([ 0.1, -2. ]), {'learner': 'pdgd'})
     """
-    specs, blobs = [], []
+    specs, kept = _plain(arrays)
+    head = _head(specs, meta, version)
+    body = b"".join([head, *(array.tobytes() for array in kept)])  # in C order, whatever their own is
+    return body + blake2b(body, digest_size=_CHECKSUM).digest()
+
+
+def pieces(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None, size: int) -> Iterator[bytes]:
+    """The bytes of `dumps`, `size` at a time: what is large need not be in memory a second and a third time.
+
+    >>> b"".join(pieces({"theta_": np.array([0.1, -2.0])}, {}, 7)) == dumps({"theta_": np.array([0.1, -2.0])})
+    True
+    """
+    specs, kept = _plain(arrays)
+    waiting, checksum = bytearray(_head(specs, meta, VERSION)), blake2b(digest_size=_CHECKSUM)
+
+    def full() -> Iterator[bytes]:
+        while len(waiting) >= size:
+            yield bytes(waiting[:size])
+            del waiting[:size]
+
+    for array in kept:
+        if array.nbytes:
+            plain = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            for at in range(0, len(plain), size):
+                waiting += plain[at : at + size]
+                for piece in full():
+                    checksum.update(piece)
+                    yield piece
+    checksum.update(waiting)
+    waiting += checksum.digest()
+    yield from full()
+    if waiting:
+        yield bytes(waiting)
+
+
+def _plain(arrays: Mapping[str, Array]) -> tuple[list[tuple[str, str, tuple[int, ...]]], list[Array]]:
+    """Name, type and shape of each array, and the arrays as they are written."""
+    specs, kept = [], []
     for name, value in arrays.items():
         array = np.asarray(value)
         kind = array.dtype
@@ -49,10 +86,13 @@ def dumps(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None, ve
         if kind.str[0] == ">":
             array = array.astype(kind.newbyteorder("<"))
         specs.append((name, array.dtype.str, array.shape))
-        blobs.append(array.tobytes())  # in C order, whatever its own is
+        kept.append(array)
+    return specs, kept
+
+
+def _head(specs: list[tuple[str, str, tuple[int, ...]]], meta: Mapping[str, Any] | None, version: int) -> bytes:
     header = f'{{"meta": {_json(dict(meta or {}))}, "arrays": {_described(*specs)}}}'.encode()
-    body = b"".join([_HEAD.pack(MAGIC, version, len(header)), header, *blobs])
-    return body + blake2b(body, digest_size=_CHECKSUM).digest()
+    return _HEAD.pack(MAGIC, version, len(header)) + header
 
 
 @lru_cache(512)
@@ -64,23 +104,42 @@ def _described(*specs: tuple[str, str, tuple[int, ...]]) -> str:
 
 def loads(data: bytes, name: str = "these bytes") -> tuple[dict[str, Array], dict[str, Any]]:
     """The arrays and the meta of what `dumps` made; `name` is what an error calls the source."""
-    at = _checked(data, name)
     try:
-        header = json.loads(data[_HEAD.size : at])
-        arrays: dict[str, Array] = {}
-        end = len(data) - _CHECKSUM
-        for spec in described(header["arrays"], name):
-            count = prod(spec.shape)
-            array = np.frombuffer(data, spec.dtype, count, at).reshape(spec.shape).astype(spec.dtype.newbyteorder("="))
-            arrays[spec.name] = array
-            at += count * spec.dtype.itemsize
-        if at != end:
-            raise CodecError(f"{name}: {end - at} bytes more than its header says")
-        return arrays, header["meta"]
+        meta, described, body = opened(data, name)
+        at, arrays = 0, dict[str, Array]()
+        for called, dtype, shape, size in layout(described):
+            found: Array = np.ndarray(shape, dtype, body, at)
+            arrays[called] = found.copy() if dtype.isnative else found.astype(dtype.newbyteorder("="))
+            at += size
+        if at != len(body):
+            raise CodecError(f"{name}: {len(body) - at} bytes more than its header says")
+        return arrays, json.loads(meta)
     except (KeyError, TypeError, ValueError) as error:  # a right checksum over a wrong header: written by another hand
         if isinstance(error, CodecError):
             raise
         raise CodecError(f"{name}: its header cannot be read ({error})") from None
+
+
+def opened(data: bytes, name: str = "these bytes") -> tuple[bytes, bytes, memoryview]:
+    """Meta and the description of the arrays, both as JSON, and the arrays' bytes: for whoever reads thousands of
+    lists, most of which are described alike, and decodes a description once (`layout`).
+
+    `dumps` puts the description last, and no quote stands in a JSON string without a stroke before it, so what is found
+    by its key is that part. A header that another hand put together in another way is read whole.
+
+    >>> opened(dumps({"theta_": np.array([0.5])}, {"learner": "pdgd"}))[:2]
+    (b'{"learner": "pdgd"}', b'[{"name": "theta_", "dtype": "<f8", "shape": [1]}]')
+    """
+    at = _checked(data, name)
+    body, header = memoryview(data)[at:-_CHECKSUM], data[_HEAD.size : at]
+    meta, key, described = header.rpartition(_ARRAYS)
+    if key and meta.startswith(_META) and described.endswith(b"]}"):
+        return meta[len(_META) :], described[:-1], body
+    whole = json.loads(header)
+    return _json(whole["meta"]).encode(), _json(whole["arrays"]).encode(), body
+
+
+_META, _ARRAYS = b'{"meta": ', b', "arrays": '
 
 
 def _checked(data: bytes, name: str) -> int:
@@ -93,7 +152,7 @@ def _checked(data: bytes, name: str) -> int:
             f"{name}: format version {version}, but this release reads versions {VERSION} and {SPARSE}; "
             "read it with the release that wrote it"
         )
-    if blake2b(data[:-_CHECKSUM], digest_size=_CHECKSUM).digest() != data[-_CHECKSUM:]:
+    if blake2b(memoryview(data)[:-_CHECKSUM], digest_size=_CHECKSUM).digest() != data[-_CHECKSUM:]:
         raise CodecError(f"{name}: damaged or cut short (the checksum does not match); restore it from a copy")
     return _HEAD.size + int(header_length)
 
@@ -104,30 +163,19 @@ class Described(NamedTuple):
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    size: int  # bytes
 
 
-def described(specs: list[dict[str, Any]], name: str = "these bytes") -> list[Described]:
-    """The arrays of a header, in the order of their bytes; a type that is never saved is refused."""
-    found = [Described(spec["name"], np.dtype(spec["dtype"]), tuple(spec["shape"])) for spec in specs]
-    for one in found:
-        if one.dtype.kind not in _KINDS:
-            raise CodecError(f"{name}: array {one.name!r} has type {one.dtype}, which is never saved")
-    return found
-
-
-def opened(data: bytes, name: str = "these bytes") -> tuple[bytes, bytes, bytes]:
-    """Meta and the description of the arrays, both as JSON, and the arrays' bytes: for whoever reads thousands of
-    lists, most of which are described alike, and decodes a description once.
-
-    >>> opened(dumps({"theta_": np.array([0.5])}, {"learner": "pdgd"}))[:2]
-    (b'{"learner": "pdgd"}', b'[{"name": "theta_", "dtype": "<f8", "shape": [1]}]')
-    """
-    at = _checked(data, name)
-    # Quotes inside a JSON string are escaped, so this stands once in a header that `dumps` wrote.
-    meta, between, arrays = data[_HEAD.size : at].partition(b', "arrays": ')
-    if not between or not meta.startswith(b'{"meta": '):
-        raise CodecError(f"{name}: its header was not written here")
-    return meta[9:], arrays[:-1], data[at:-_CHECKSUM]
+@lru_cache(512)
+def layout(described: bytes) -> tuple[Described, ...]:
+    """The arrays of a description, in the order of their bytes; the same for list after list, so it is read once."""
+    found = []
+    for spec in json.loads(described):
+        dtype, shape = np.dtype(spec["dtype"]), tuple(spec["shape"])
+        if dtype.kind not in _KINDS:
+            raise CodecError(f"array {spec['name']!r} has type {dtype}, which is never saved")
+        found.append(Described(spec["name"], dtype, shape, prod(shape) * dtype.itemsize))
+    return tuple(found)
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from rankloop.kernels._jit import jit
 from rankloop.kernels.elementary import exp, exps, log, log1p
-from rankloop.kernels.preferences import ALL, click_pairs
+from rankloop.kernels.preferences import ALL, click_pairs, propensity_weights
 from rankloop.kernels.ranking import linear_scores, scores_with_places, top_k
 from rankloop.types import Array
 
@@ -106,6 +106,16 @@ def swap_shares(scores: Array, rest: float, pairs: Array) -> Array:
             ratio *= max(others + weight[upper], TINY) / max(left[p], TINY)
         shares[m] = 1.0 / (1.0 + ratio)
     return shares
+
+
+@jit
+def debiased(
+    scores: Array, rest: float, doubt: float, shares: Array, clicks: Array, pairs: Array, better: Array
+) -> Array:
+    """(m,) `propensity_weights` with `doubt` times the Plackett-Luce share of each pair for its doubtful weight, times
+    by how much the `better` (m,) was: one call in place of many small ones."""
+    doubtful = doubt * swap_shares(scores, rest, pairs)
+    return propensity_weights(shares, doubtful, clicks, pairs) * better
 
 
 @jit

@@ -6,12 +6,10 @@ each other and cut into arrays all at once, instead of list by list; what is lef
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
-from math import prod
 from typing import Any, NamedTuple
 
 import msgspec
@@ -113,11 +111,10 @@ SPARSE_PARTS = ("indptr", "indices", "values")
 def layout_of(text: str, width: int | None = None, name: str = "these bytes") -> Layout:
     """What a list's description says."""
     try:
-        arrays = tuple(codec.described(json.loads(text), name))
+        arrays = codec.layout(text.encode())
     except (KeyError, TypeError, ValueError) as error:
         raise CodecError(f"{name}: its arrays are described as {text[:80]!r}, which cannot be read ({error})") from None
-    sizes = [prod(one.shape) * one.dtype.itemsize for one in arrays]
-    starts = np.cumsum([0, *sizes]).tolist()
+    starts = np.cumsum([0, *(one.size for one in arrays)]).tolist()
     names = [one.name for one in arrays]
     memo = [name.startswith(MEMO) for name in names]
     if not {"order", "items"} <= set(names) or memo != sorted(memo):
@@ -129,9 +126,8 @@ def cut(layout: Layout, payload: Array) -> dict[str, Array]:
     """(m, …) each array, of lists whose bytes (m, size) lie under each other; aligned, and nobody else's."""
     found = {}
     for one, at in zip(layout.arrays, layout.starts, strict=True):
-        size = prod(one.shape) * one.dtype.itemsize
-        part = np.ascontiguousarray(payload[:, at : at + size])
-        whole = part.view(one.dtype) if size else np.empty((len(payload), 0), one.dtype)
+        part = np.ascontiguousarray(payload[:, at : at + one.size])
+        whole = part.view(one.dtype) if one.size else np.empty((len(payload), 0), one.dtype)
         found[one.name] = whole.reshape(len(payload), *one.shape).astype(one.dtype.newbyteorder("="), copy=False)
     return found
 
@@ -147,7 +143,7 @@ def chunk_of(rows: Sequence[Any]) -> Chunk:
     (seq, learn, kind, feedback, viewed, settled, ids, epoch, number, shown, person, request_id, experiment, credit,
      bodies) = zip(*rows, strict=True)  # fmt: skip
     queries = []
-    by_layout: dict[tuple[bytes, int | None], tuple[list[int], list[bytes]]] = defaultdict(lambda: ([], []))
+    by_layout: dict[tuple[bytes, int | None], tuple[list[int], list[memoryview]]] = defaultdict(lambda: ([], []))
     for row, body in enumerate(bodies):
         meta, text, payload = codec.opened(bytes(body), "a list in the store")
         query, width = _meta(meta)
