@@ -173,7 +173,7 @@ def measure(size: str, options: Namespace, folder: Path) -> Iterator[dict[str, A
         all_of_them = [stack.enter_context(running("bare", bare, ROOT, "/"))]
         sources = {"service": ROOT} | ({"before": Path(options.against).resolve()} if options.against else {})
         for name, source in sources.items():
-            store = stack.enter_context(_store(f"{name}-{n}", options.postgres, folder))
+            store = stack.enter_context(store_at(f"{name}-{n}", options.postgres, folder))
             all_of_them.append(stack.enter_context(serving(name, source, store, options.workers, d)))
         for form in options.forms:
             body = folder / "body.json"
@@ -211,7 +211,7 @@ def _rows(
 
 
 @contextmanager
-def _store(name: str, postgres: bool, folder: Path) -> Iterator[str]:
+def store_at(name: str, postgres: bool, folder: Path) -> Iterator[str]:
     """A fresh store."""
     if not postgres:
         yield str(folder / f"{name}.db")
