@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from math import prod
@@ -40,7 +40,44 @@ def dumps(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None, ve
     >>> arrays["theta_"], meta
     (array([ 0.1, -2. ]), {'learner': 'pdgd'})
     """
-    specs, blobs = [], []
+    specs, kept = _plain(arrays)
+    head = _head(specs, meta, version)
+    body = b"".join([head, *(array.tobytes() for array in kept)])  # in C order, whatever their own is
+    return body + blake2b(body, digest_size=_CHECKSUM).digest()
+
+
+def pieces(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None, size: int) -> Iterator[bytes]:
+    """The bytes of `dumps`, `size` at a time: what is large need not be in memory a second and a third time.
+
+    >>> b"".join(pieces({"theta_": np.array([0.1, -2.0])}, {}, 7)) == dumps({"theta_": np.array([0.1, -2.0])})
+    True
+    """
+    specs, kept = _plain(arrays)
+    waiting, checksum = bytearray(_head(specs, meta, VERSION)), blake2b(digest_size=_CHECKSUM)
+
+    def full() -> Iterator[bytes]:
+        while len(waiting) >= size:
+            yield bytes(waiting[:size])
+            del waiting[:size]
+
+    for array in kept:
+        if array.nbytes:
+            plain = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            for at in range(0, len(plain), size):
+                waiting += plain[at : at + size]
+                for piece in full():
+                    checksum.update(piece)
+                    yield piece
+    checksum.update(waiting)
+    waiting += checksum.digest()
+    yield from full()
+    if waiting:
+        yield bytes(waiting)
+
+
+def _plain(arrays: Mapping[str, Array]) -> tuple[list[tuple[str, str, tuple[int, ...]]], list[Array]]:
+    """Name, type and shape of each array, and the arrays as they are written."""
+    specs, kept = [], []
     for name, value in arrays.items():
         array = np.asarray(value)
         kind = array.dtype
@@ -49,10 +86,13 @@ def dumps(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None, ve
         if kind.str[0] == ">":
             array = array.astype(kind.newbyteorder("<"))
         specs.append((name, array.dtype.str, array.shape))
-        blobs.append(array.tobytes())  # in C order, whatever its own is
+        kept.append(array)
+    return specs, kept
+
+
+def _head(specs: list[tuple[str, str, tuple[int, ...]]], meta: Mapping[str, Any] | None, version: int) -> bytes:
     header = f'{{"meta": {_json(dict(meta or {}))}, "arrays": {_described(*specs)}}}'.encode()
-    body = b"".join([_HEAD.pack(MAGIC, version, len(header)), header, *blobs])
-    return body + blake2b(body, digest_size=_CHECKSUM).digest()
+    return _HEAD.pack(MAGIC, version, len(header)) + header
 
 
 @lru_cache(512)

@@ -237,7 +237,7 @@ def test_what_learning_still_needs_of_a_user_is_unlinked_now_and_deleted_later(t
         one.settle("shop")
         assert fine(one.http.delete("/v1/users/ann")) == {"impressions": 0, "events": 0, "pending": 1, "entries": 0}
         assert stored_of(one, "ann") == (0, 1)
-        one.engine.learning.save(fold, force=True)
+        one.engine.learning.save(fold)
         sweep(one.engine)
         assert stored_of(one, "ann") == (0, 0)
 

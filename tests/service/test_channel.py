@@ -149,9 +149,10 @@ def test_a_slate_outlives_its_process() -> None:
         os._exit(0)
     os.wait()
     assert slate.left_behind() is None  # it was not ended by whoever watches: nothing hung
+    slate.worker = "here:1:abc"
     slate.write("shop", "learn", 3)
     slate.mark()
-    assert slate.left_behind() == Left("shop", "learn", 3)
+    assert slate.left_behind() == Left("shop", "learn", 3, "here:1:abc")
     assert slate.left_behind() is None
     slate.write("shop", "learn", 4)
     slate.wipe()

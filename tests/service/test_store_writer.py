@@ -277,3 +277,21 @@ def test_a_lease_is_taken_by_one(crowd: list[Store]) -> None:
     ((holder, beat),) = crowd[0].see(admin.leases).values()
     taken = together(crowd, lambda n, store: store.do(admin.take_lease, "shop", f"next{n}", (holder, beat)))
     assert sorted(taken) == [False] * 3 + [True]
+
+
+def test_many_statements_are_one_message_to_postgresql(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is stopped in the middle of a pipeline keeps its locks, and no time-out of the server counts."""
+    with closing(Store(postgres.database())) as store:
+        store.ranker()
+
+        def must_not(*_: object) -> None:
+            raise AssertionError("a pipeline")
+
+        monkeypatch.setattr("psycopg.Connection.pipeline", must_not)
+        rows = [(f"it's \\ {i}", bytes([i, 0, 255 - i])) for i in range(3)]
+        sql = "INSERT INTO snapshot_parts (ranker, generation, seq, part, state) VALUES (?, 0, 0, 1, ?)"
+        assert store.do(lambda c: c.many(sql, rows)) == 3
+        assert store.do(lambda c: c.many(sql, [])) == 0
+        assert sorted(store.rows("SELECT ranker, state FROM snapshot_parts")) == rows
+        gone = store.do(lambda c: c.many("DELETE FROM snapshot_parts WHERE ranker = ?", [(row[0],) for row in rows]))
+        assert gone == 3

@@ -14,12 +14,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from rankloop.errors import InvalidInput, RankloopError
 from rankloop.service.errors import Conflict, OverLimit, StoreUnavailable, TooSlow, UnknownRanker
 from rankloop.service.experiments import evidence, mixing
+from rankloop.service.following import Following
 from rankloop.service.keys import Keys
 from rankloop.service.learning.channel import Inbox
 from rankloop.service.learning.learning import Learning
@@ -32,10 +33,10 @@ from rankloop.service.ranking.in_flight import HANGING
 from rankloop.service.ranking.live_ranker import BLOCK, Answered, LiveRanker, PendingRanking
 from rankloop.service.ranking.model import Ranked
 from rankloop.service.ranking.warm_up import WarmUp, freeze
-from rankloop.service.repeating import Repeating
 from rankloop.service.settings import Settings
-from rankloop.service.store import NewEvent, admin, keys, log
+from rankloop.service.store import NewEvent, admin, log
 from rankloop.service.store.log import Receipts, Stored
+from rankloop.service.store.signals import Word
 from rankloop.service.store.writer import Write
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
@@ -52,23 +53,25 @@ class Engine(Process):
     settings
         Where the store is, and the limits.
     clock
-        Time of day; tests move it.
+        Time of day, as `Process` has it.
     inbox
         From the process that learns on this machine. None: this process learns itself, unless the setting `learn` says
         that it should not.
     """
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time, inbox: Inbox | None = None) -> None:
+    def __init__(
+        self, settings: Settings, clock: Callable[[], float] | None = None, inbox: Inbox | None = None
+    ) -> None:
         super().__init__(settings, clock)
-        self.keys = Keys(settings, clock)
+        self.keys = Keys(settings, self.clock)
         self.rankers = LiveRankers(self)
         self.warming = WarmUp(self.rankers)
         self.draining = False
         self.warm = threading.Event()
         self.inbox = inbox
         self.learning = Learning(self, self.rankers.take, self.warming) if inbox is None and settings.learn else None
-        self._refresh = Repeating("refresh", settings.beat_seconds, self.refresh, self.database)
-        self._refreshing = threading.Lock()
+        self.following = Following(self, self.keys, self.rankers, self.warming, self.learning)
+        self.refresh = self.following.refresh
         if self.learning is not None:
             self.learning.on_change = self.refresh
         self.answers: Counter[tuple[str, int]] = Counter()  # (route, status) of the calls past the framework
@@ -85,13 +88,13 @@ class Engine(Process):
         self.refresh()
         if self.learning is not None:
             self.learning.start()
-        self._refresh.start()
+        self.following.start()
         threading.Thread(target=self._warm_up, name="rankloop-warm-up", daemon=True).start()
 
     def stop(self) -> None:
         """Learn what is logged, if that happens here; save it, give the leases back."""
         self.draining = True
-        self._refresh.stop()
+        self.following.stop()
         self.rankers.catalogues.stop()
         self.rankers.counted.stop()
         if self.learning is not None:
@@ -131,27 +134,15 @@ class Engine(Process):
             loop.add_reader(inbox.fileno(), lambda: inbox.read(take, lambda: loop.run_in_executor(None, self.refresh)))
             inbox.hello()
 
-    def refresh(self) -> None:
-        """Keep up: keys, rankers that were changed, what other machines have learned; tell what was counted."""
-        with self._refreshing:
-            if self.learning is None:  # else its heartbeat tells
-                report = self.report()
-                self.writer.do(lambda c: admin.beat(c, self.worker, self.machine, False, report))
-                self.history.store(self.writer, self.clock())
-            self.keys.refresh(self.database.read(keys.known))
-            self.rankers.sync()
-            self.rankers.newer()
-            self.metrics.keep_rankers(self.rankers)
-            for live in list(self.rankers.values()):
-                if not live.warm:
-                    self.warming.begin(live)
-
-    def wake_learner(self) -> None:
-        """There is something to learn, or to save."""
+    def wake_learner(self, names: Iterable[str]) -> None:
+        """There is something to learn of these rankers, or to save; whoever learns on this machine tells others."""
         if self.learning is not None:
             self.learning.wake.set()
         elif self.inbox is not None:
             self.inbox.wake()
+        else:
+            for name in names:
+                self.say(Word("outcomes", name))
 
     def _warm_up(self) -> None:
         evidence.warm()
@@ -171,8 +162,9 @@ class Engine(Process):
         return live
 
     def changed(self, name: str) -> None:
-        """A ranker was changed here: know it now, and let those who learn know it."""
+        """A ranker was changed here: know it now, and let those who learn know it, and all on other machines."""
         self.load(name)
+        self.say(Word("changed", name))
         if self.learning is not None:
             self.learning.sync()
         elif self.inbox is not None:
@@ -365,7 +357,7 @@ class Engine(Process):
                 self.rankers[name].counts[receipt.status] += 1
         if found.closings:
             self.count_closed(found.closings)
-            self.wake_learner()
+            self.wake_learner({closing.ranker for closing in found.closings})
         self.metrics.observe("feedback_seconds", time.perf_counter() - start)
         return found
 
@@ -379,10 +371,10 @@ class Engine(Process):
         """What is learned of a ranker up to this moment, from whoever learns it; if that takes too long, what was saved
         last. Blocking: call in a thread."""
         wanted = self.writer.do(lambda connection: log.want(connection, name))
-        self.wake_learner()
+        self.wake_learner([name])
         end = time.monotonic() + patience
         while True:
-            found = self.database.read(lambda c: admin.snapshot_seqs(c).get(name))
+            found = self.database.read(lambda c: admin.place(c, name))
             if wanted is None or found is None:
                 raise UnknownRanker(f"ranker {name!r} has been deleted")
             if found[1] >= wanted or time.monotonic() > end:

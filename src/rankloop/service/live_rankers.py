@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from rankloop import codec
 from rankloop.errors import RankloopError
 from rankloop.service.catalogue.counted import CountedRankers
 from rankloop.service.catalogue.held import Catalogues
@@ -20,11 +22,14 @@ from rankloop.service.ranking.features import Schema
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
 from rankloop.service.ranking.pool import bounded
-from rankloop.service.store import admin, trials
+from rankloop.service.store import admin, published, trials
 from rankloop.service.store.catalogue import KINDS, Bounds
+from rankloop.service.store.signals import Word
+from rankloop.telling import InParts
 
 LARGE = 2**20  # bytes of a state that are put in by a thread: a thousand requests need not wait for it
 LOAD_SECONDS = 5.0  # that a learner may take to load a state
+SHARE = 20  # loading snapshots of a ranker may take at most one part in so many of the time
 logger = logging.getLogger("rankloop")
 
 
@@ -41,6 +46,8 @@ class LiveRankers(dict[str, LiveRanker]):
         self.counted = CountedRankers(process.database, lambda: process.writer, process.clock, settings.counter_keys)
         self._loading = threading.RLock()
         self._hung: set[tuple[str, float, int]] = set()  # states whose loading did not come back
+        self._rest: dict[str, float] = {}  # ranker -> until when no snapshot of it is loaded (monotonic)
+        self._later: dict[str, float] = {}  # those of them of which there is a newer one
         self._waiting: dict[str, list[Publication]] = {}  # what was published and is not put in yet
 
     # -- from the store --------------------------------------------------------------------------------------------
@@ -82,6 +89,8 @@ class LiveRankers(dict[str, LiveRanker]):
         """A ranker has gone."""
         live = self.pop(name, None)
         self.trials.pop(name, None)
+        self._later.pop(name, None)
+        self._rest.pop(name, None)
         if live is not None:
             live.close()
 
@@ -123,23 +132,75 @@ class LiveRankers(dict[str, LiveRanker]):
             self[name] = live
         return live
 
-    def newer(self) -> None:
-        """Snapshots of rankers that another machine learns, as far as they are ahead of what is known here."""
+    def look(self, name: str) -> LiveRanker | None:
+        """One ranker that another process has changed; None if it has gone."""
+        revision = self._process.database.read(lambda connection: admin.revision(connection, name))
+        live = self.get(name)
+        if revision is not None and live is not None and live.row.revision == revision:
+            return live
+        return self.load(name)
+
+    def follow(self, word: Word) -> None:
+        """What another process has saved of a ranker, if that is ahead of what is known here."""
+        live = self.get(word.ranker)
+        if live is None or live.model is None or word.generation != live.row.generation:
+            return  # a state of another generation belongs to another row, too: a look loads both
+        if word.seq <= live.model.learned:
+            return
+        if word.what == "part":
+            self._take_parts(live)
+        else:
+            self.newer([word.ranker])
+
+    def newer(self, names: Iterable[str] | None = None) -> None:
+        """Snapshots of rankers that another machine learns, as far as they are ahead of what is known here; of some, or
+        of all. What takes long to load is loaded less often: the time in between is put to better use."""
         process = self._process
-        newest = process.database.read(admin.snapshot_seqs)
-        for name, live in list(self.items()):
-            generation, seq = newest.get(name, (-1, -1))
-            # A state of another generation belongs to another row, too: `sync` loads both.
-            if generation != live.row.generation or live.model is None or seq <= live.model.learned:
-                continue
-            found = process.database.read(lambda c, n=name: admin.snapshot(c, n))  # type: ignore[misc]
-            if found is None or found.generation != generation:
-                continue
-            model, broken = self._model(live.row, found)
-            if model is None:
-                logger.warning("ranker %s: its new snapshot cannot be used: %s", name, broken)
-            elif live.model.learned < model.learned:
-                live.model = model
+        if names is None:
+            newest = process.database.read(admin.snapshot_seqs)
+        else:
+            found = [(name, process.database.read(lambda c, n=name: admin.place(c, n))) for name in names]  # type: ignore[misc]
+            newest = {name: place for name, place in found if place is not None}
+        for name, (generation, seq) in newest.items():
+            live = self.get(name)
+            if live is None or generation != live.row.generation or live.model is None or seq <= live.model.learned:
+                self._later.pop(name, None)
+            elif time.monotonic() < self._rest.get(name, 0.0):
+                self._later[name] = self._rest[name]
+            else:
+                self._later.pop(name, None)
+                began = time.monotonic()
+                self._load_newer(live, generation)
+                self._rest[name] = time.monotonic() + SHARE * (time.monotonic() - began)
+                self._take_parts(live)
+
+    def put_off(self) -> list[str]:
+        """Rankers of which there is a snapshot that was not loaded when it came, and may be now."""
+        now = time.monotonic()
+        return [name for name, since in list(self._later.items()) if since <= now]
+
+    def _load_newer(self, live: LiveRanker, generation: int) -> None:
+        name = live.row.name
+        found = self._process.database.read(lambda connection: admin.snapshot(connection, name))
+        if found is None or found.generation != generation:
+            return
+        model, broken = self._model(live.row, found)
+        if model is None:
+            logger.warning("ranker %s: its new snapshot cannot be used: %s", name, broken)
+        elif live.model is None or live.model.learned < model.learned:
+            live.model = model
+
+    def _take_parts(self, live: LiveRanker) -> None:
+        """Follow a large state by what has changed in it, as far as that leads on from what is known here."""
+        model, name = live.model, live.row.name
+        if model is None or not isinstance(model.learner, InParts):
+            return
+        parts = self._process.database.read(lambda c: published.parts_from(c, name, model.generation, model.learned))
+        for part in parts:
+            if part.base > model.learned:
+                break  # one is missing: the next snapshot has it
+            arrays = codec.loads(part.state, f"ranker {name!r}, a part of its state")[0]
+            model.take(arrays, part.seq)
 
     def _model(self, row: admin.Ranker, found: admin.Snapshot) -> tuple[Model | None, str | None]:
         """What ranks, or why there is nothing that could."""

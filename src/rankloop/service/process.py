@@ -8,9 +8,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from rankloop.service import identity
+from rankloop.service.repeating import Repeating
 from rankloop.service.settings import Settings
 from rankloop.service.store import Writer, keys, open_database, schema
 from rankloop.service.store.log import Closing, new_id
+from rankloop.service.store.signals import Word
+from rankloop.service.store_clock import LOOK_EVERY, StoreClock
 from rankloop.service.telemetry.history import History
 from rankloop.service.telemetry.metrics import Metrics, process_files, process_memory
 from rankloop.service.telemetry.position_counts import PositionCounts
@@ -24,23 +27,31 @@ class Process:
     settings
         Where the store is, and the limits.
     clock
-        Time of day; tests move it.
+        Time of day; tests move it. None: the store's, where it has one, so that all machines agree.
     """
 
     writer: Writer
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        self.settings, self.clock = settings, clock
+    def __init__(self, settings: Settings, clock: Callable[[], float] | None = None) -> None:
+        self.settings = settings
         self.machine = identity.machine()
         self.worker = f"{self.machine}:{os.getpid()}:{new_id()[-6:]}"
         self.metrics = Metrics()
         self.position_counts = PositionCounts()
         self.history = History()
         self.database = open_database(settings.store, hurried=True)
+        self.signals = self.database.signals()
+        shared = StoreClock(self.database) if self.database.clock and clock is None else None
+        self.clock: Callable[[], float] = clock or shared or time.time
+        self._looking = Repeating("clock", LOOK_EVERY, shared.look, self.database) if shared else None
+        self._shared_clock = shared
 
     def open(self) -> None:
         """Bring the store up to date and open it for writing."""
         schema.migrate(self.database)
+        if self._shared_clock is not None and self._looking is not None:
+            self._shared_clock.look()
+            self._looking.start()
         self.metrics.gauge("process_start_time_seconds", time.time())
         self.writer = Writer(
             self.database,
@@ -54,8 +65,22 @@ class Process:
         if self.settings.parsed_keys():
             self.writer.do(lambda connection: keys.remember(connection, self.clock()))
 
+    def say(self, word: Word) -> None:
+        """Let the processes of other machines know, where the store can pass it on."""
+        if self.signals is not None:
+            self.signals.say(word)
+
+    @property
+    def hears(self) -> bool:
+        """Whether others say what is new: looking for it by oneself is the net, then, and not the way."""
+        return self.signals is not None and self.signals.sound
+
     def close(self) -> None:
         """Commit what waits, and let go of the store."""
+        if self.signals is not None:
+            self.signals.stop()
+        if self._looking is not None:
+            self._looking.stop()
         self.writer.close()
         self.database.close()
 

@@ -11,6 +11,7 @@ import numpy as np
 from rankloop import codec
 from rankloop.errors import RankloopError
 from rankloop.learner import Learner
+from rankloop.service.learning.work import Work
 from rankloop.service.ranking.model import state_bytes
 from rankloop.service.ranking.rules import heard
 from rankloop.service.store.admin import Ranker
@@ -47,10 +48,16 @@ class Fold:
         self.snapshot_seq = self.version_seq = learned
         self.last_snapshot = self.last_version = self.last_count = 0.0  # monotonic seconds
         self.snapshot_cost = 0.0
+        self.saving = self.copying = False  # whether a snapshot is under way; whether the state is being copied for it
+        self.large = False  # whether the last one was saved in parts
+        self.work = Work()
         self.counted_seq = -1  # outcomes that experiments have counted
         self.published = -1  # outcomes in what was published last
         self.last_published = self.publish_cost = 0.0
+        self.last_part = self.part_cost = 0.0  # of those for other machines
         self._changed: set[str] | None = set() if isinstance(learner, InParts) else None  # queries since then
+        self._unsent: set[str] | None = None  # queries since the last part for other machines; None: they get none
+        self._sent = learned  # outcomes in that
         self._lock = threading.Lock()
         self._streams = Streams(row.spec.seed)
 
@@ -72,6 +79,8 @@ class Fold:
                 self.learner.learn(impression, feedback, self._streams.at("learn", outcome.seq))
                 if self._changed is not None:
                     self._changed.add(impression.query)
+                if self._unsent is not None:
+                    self._unsent.add(impression.query)
                 return True
             except MemoryError:
                 due = outcome.seq  # not the outcome's fault: it will be tried again
@@ -84,6 +93,31 @@ class Fold:
         with self._lock:
             learned, arrays = self.learned, self.learner.state()
         return learned, state_bytes(self.row.spec, arrays)
+
+    def copy(self) -> tuple[int, dict[str, Array]]:
+        """How far it has come, and what it knows there, to be saved."""
+        with self._lock:
+            return self.learned, self.learner.state()
+
+    def send_parts(self, wanted: bool) -> None:
+        """Whether other machines are to follow by parts. These lead on from here: call it where a snapshot is made."""
+        with self._lock:
+            if not wanted or self._changed is None:
+                self._unsent = None
+            elif self._unsent is None:
+                self._sent, self._unsent = self.learned, set()
+
+    def part(self) -> Publication | None:
+        """What has changed since the last part for other machines; None if nothing has, or they get none."""
+        with self._lock:
+            if not self._unsent or self.learned == self._sent:
+                return None
+            assert isinstance(self.learner, InParts)
+            made = Publication(
+                self.row.name, self.generation, self.learned, self._sent, self.learner.part(len(self._unsent))
+            )
+            self._sent, self._unsent = self.learned, set()
+            return made
 
     def news(self, whole: bool = False) -> Publication:
         """What those who rank need to follow: all, or what has changed since the last time."""

@@ -15,7 +15,6 @@ class Heartbeat:
 
     def __init__(self, process: Process, watch: Watch) -> None:
         self._process, self._watch = process, watch
-        self.mine: set[str] = set()  # rankers whose lease this process held at the last beat
         self.on_hanging: Callable[[Entry], None] = watch.take_down  # a process of its own ends itself, too
         self._told: set[float] = set()
         self._thread = Repeating("heartbeat", process.settings.beat_seconds, self.beat, process.database)
@@ -35,8 +34,8 @@ class Heartbeat:
         for entry in hanging:
             self._told.add(entry.since)
             self.on_hanging(entry)
-        silent = {entry.row.name for entry in self._watch.hanging()}
+        silent = self._watch.silent()
         report = process.report()
-        self.mine = process.writer.do(
+        process.writer.do(
             lambda c: admin.beat(c, process.worker, process.machine, process.settings.learn, report, silent)
         )

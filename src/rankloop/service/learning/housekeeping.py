@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from rankloop import codec
 from rankloop.service.learning.fold import Fold
 from rankloop.service.learning.leases import Leases
-from rankloop.service.learning.loading import newer
 from rankloop.service.learning.retention import sweep
+from rankloop.service.learning.upgrading import Upgrading
 from rankloop.service.learning.windows import close_windows
 from rankloop.service.repeating import Repeating
-from rankloop.service.store import admin, log, shown
+from rankloop.service.store import admin, log, published, shown
 from rankloop.service.store.size import size
 from rankloop.service.telemetry import movement
 from rankloop.telling import Explains
@@ -28,6 +28,7 @@ REMEMBER_EVERY = 2.0  # seconds between additions to the curves
 COUNT_EVERY = 5.0  # seconds between counts of open impressions
 SWEEP_EVERY = 30.0  # seconds between deletions
 LOOKED_AT = 8  # lists at most, of a ranker and an addition to the curves, that the learner is asked about
+QUIET_ONES = 32  # rankers with nothing new to learn whose lists are looked at, in turn, for an addition to the curves
 logger = logging.getLogger("rankloop")
 
 
@@ -37,10 +38,12 @@ class Housekeeping:
     def __init__(self, learning: Learning) -> None:
         self.learning, self.process = learning, learning.process
         self.leases = Leases(learning.process)
+        self._upgrading = Upgrading(learning.process)
         self._turn = threading.Lock()
         self._thread = Repeating("housekeeping", TICK, self._tick, learning.process.database)
         self._alarms: dict[str, int] = {}  # ranker -> changes of users that were told of
         self._watched: dict[str, int] = {}  # ranker -> outcomes learned when its lag was last told
+        self._quiet = 0  # where the turn of those with nothing new to learn is
         self._looked: dict[str, float] = {}  # ranker -> when the newest list was made that the learner was asked about
         self._last = self._swept = self._remembered = time.monotonic()
         self._counted = float("-inf")  # at once: what is told of the store must not be missing at first
@@ -60,6 +63,10 @@ class Housekeeping:
             self._last = time.monotonic()
             self.cycle()
 
+    def hasten(self) -> None:
+        """Do the next round at the next tick: something has changed in the store."""
+        self._last = float("-inf")
+
     def cycle(self) -> None:
         """One round: news, leases, and now and then counting and sweeping."""
         with self._turn:
@@ -67,23 +74,18 @@ class Housekeeping:
 
     def _cycle(self) -> None:
         process, learning = self.process, self.learning
-        newer(process, learning.folds)
-        learning.sync()
-        workers = process.database.read(admin.workers)
-        self.leases.look_around(workers)
-        mine = self.leases.taken(learning.heartbeat.mine, learning)
-        learning.heartbeat.mine = mine
-        for name, fold in list(learning.folds.items()):
-            held = name in mine
-            if fold.held != held:
-                logger.info("ranker %s: this process %s", name, "learns" if held else "no longer learns")
-                fold.published = -1
-                fold.held = held
-                learning.wake.set()
-            process.metrics.gauge("lease_held", int(held), ranker=name)
-            if not held:
+        known = learning.sync()
+        self.leases.look_around(process.database.read(admin.workers))
+        turn = self.leases.turn(known, learning.watch.silent())
+        learning.hold(turn.mine, turn.fresh, turn.loads)
+        learning.saving.peers = self.leases.strangers
+        for name in turn.spare:
+            self._give_back(name)
+        self._tell_loads()
+        for name in known:
+            process.metrics.gauge("lease_held", int(name in turn.mine), ranker=name)
+            if name not in turn.mine:
                 process.metrics.drop("learner_lag", ranker=name)  # whoever learns it tells
-        learning.peers = self.leases.strangers
         now = time.monotonic()
         if now - self._remembered > REMEMBER_EVERY:
             self._remembered = now
@@ -91,11 +93,36 @@ class Housekeeping:
             process.history.store(process.writer, process.clock())
         if now - self._counted > COUNT_EVERY:
             self._counted = now
+            self._upgrading.look()
             self._count()
             self._tell_of_drift()
         if now - self._swept > SWEEP_EVERY:
             self._swept = now
             sweep(process, lambda: self._thread.stopping)
+
+    def _give_back(self, name: str) -> None:
+        """Another process has less to do. What is learned is saved before it takes the lease, so that it goes on from
+        there; nothing is learned here meanwhile."""
+        process, fold = self.process, self.learning.folds.get(name)
+
+        def release() -> None:
+            process.writer.do(lambda c: admin.release_lease(c, name, process.worker))
+
+        if fold is None:
+            release()
+        elif fold.held:
+            logger.info("ranker %s: this process gives its lease back", name)
+            fold.held = False
+            self.learning.saving.order(fold, then=release)
+
+    def _tell_loads(self) -> None:
+        """What rankers that are learned here take, where that has changed: others decide by it what they take."""
+        folds = {name: fold for name, fold in list(self.learning.folds.items()) if fold.held}
+        news = {name: load for name, fold in folds.items() if (load := fold.work.news()) is not None}
+        if news:
+            self.process.writer.do(lambda c: published.note_loads(c, news))
+            for name, load in news.items():
+                folds[name].work.told = load
 
     def _count(self) -> None:
         """What is told of the store: also that a ranker has no open list any more, and nothing of one that is gone."""
@@ -122,11 +149,15 @@ class Housekeeping:
         """Lag and doubts of what is learned here, for the curves."""
         process = self.process
         heads = process.database.read(log.heads)
-        for name, fold in list(self.learning.folds.items()):
+        folds = [fold for fold in list(self.learning.folds.values()) if fold.held]
+        quiet = [fold.row.name for fold in folds if fold.learned == self._watched.get(fold.row.name)]
+        turn = set((quiet[self._quiet :] + quiet[: self._quiet])[:QUIET_ONES])
+        self._quiet = (self._quiet + QUIET_ONES) % max(1, len(quiet))
+        for fold in folds:
+            name = fold.row.name
             lag = max(0, heads.get(name, 0) - fold.learned)
-            if not fold.held:
-                continue
-            pairs, uncertain = self._uncertain(fold)
+            looked = name in turn or fold.learned != self._watched.get(name)
+            pairs, uncertain = self._uncertain(fold) if looked else (0, 0)
             # Of a ranker with nothing to do nothing is written; lists of which none is learned yet are something.
             if lag or pairs or fold.learned != self._watched.get(name):
                 self._watched[name] = fold.learned

@@ -1,7 +1,8 @@
 """The thread that learns: it folds `learn` over the outcomes of every ranker whose lease this process holds.
 
 Runs in a process of its own, beside those that rank (`learning/standalone.py`), or in one that also ranks. What it
-learns reaches the rankers of this machine by `publish`, at once, and those of others by snapshots in the store.
+learns reaches the rankers of this machine by `publish`, at once, and those of others by snapshots in the store, which
+a thread of its own saves (`saving`) and says so.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 
 from rankloop.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
@@ -18,22 +18,21 @@ from rankloop.service.learning import count_evidence
 from rankloop.service.learning.fold import Fold, Publication
 from rankloop.service.learning.heartbeat import Heartbeat
 from rankloop.service.learning.housekeeping import Housekeeping
-from rankloop.service.learning.loading import load_folds
+from rankloop.service.learning.loading import learnable, load_folds
 from rankloop.service.learning.notices import Notices
+from rankloop.service.learning.saving import Saving
 from rankloop.service.learning.watch import Watch
 from rankloop.service.process import Process
 from rankloop.service.ranking.warm_up import WarmUp
 from rankloop.service.store import admin, log
-from rankloop.service.store.database import Connection
+from rankloop.service.store.signals import Word
 
 GATHER = 0.004  # seconds in which outcomes gather, so that one look at the log finds several
-POLL = 0.2  # seconds between looks for feedback that another machine has taken
+POLL = 0.2  # seconds between looks for feedback that another machine has taken, where nobody says so
+NET = 1.0  # seconds between them where that is said, and may get lost
 PORTION = 256  # outcomes that are read at a time
 SNAPSHOT_EVENTS = 2000  # a snapshot is due after so many outcomes, whatever the clock says
 SHARE = 20  # a snapshot may take at most one part in so many of the time, publishing as much
-LARGE = 4 * 2**20  # bytes of a state that are stored in parts
-PART = 2**20  # bytes of a part: some milliseconds, in which nobody else writes
-SOME = 4  # parts that are deleted at a time
 logger = logging.getLogger("rankloop")
 
 
@@ -56,12 +55,15 @@ class Learning:
         self.folds: dict[str, Fold] = {}
         self.wake = threading.Event()
         self.on_change: Callable[[], None] = lambda: None  # told when a ranker was changed from here
-        self.peers = False  # whether other machines rank from our snapshots
+        self.mine: set[str] = set()  # rankers whose leases this process has
+        self.unable: dict[str, int] = {}  # those that it cannot load, and the revision that it could not
         self.watch = Watch(process)
         self.heartbeat = Heartbeat(process, self.watch)
+        self.saving = Saving(process, self.watch, self.wake.set)
         self.housekeeping = Housekeeping(self)
         self.notices = Notices(process, self.folds)
         self._loading = threading.RLock()
+        self._heads: dict[str, int] = {}  # outcomes of each ranker, of all machines, when they were last looked at
         self._warming = warming or WarmUp(self.folds)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rankloop-learning", daemon=True)
@@ -70,6 +72,7 @@ class Learning:
         """Take leases and begin."""
         self.heartbeat.beat()
         self.heartbeat.start()
+        self.saving.start()
         self.housekeeping.cycle()
         self._thread.start()
         self.housekeeping.start()
@@ -82,6 +85,7 @@ class Learning:
         self._stopping.set()
         self.wake.set()
         self._thread.join(timeout=patience)
+        self.saving.stop(patience)
         self.heartbeat.stop()
         process = self.process
         try:
@@ -89,19 +93,47 @@ class Learning:
         except (RankloopError, TimeoutError) as error:
             logger.warning("leases could not be given back: %s", error)
 
-    def sync(self) -> None:
-        """Load the folds of rankers that are new or have changed in the store, drop those that are gone."""
+    def hear(self, word: Word) -> None:
+        """What a process of another machine has said."""
+        if word.what == "changed":
+            self.housekeeping.hasten()
+        elif word.what == "outcomes" and word.ranker in self.folds:
+            self.wake.set()
+
+    def sync(self) -> dict[str, int]:
+        """Load the folds of rankers that are this process's to learn, new or changed in the store, and drop the others;
+        revisions of all that it can learn."""
         with self._loading:
-            load_folds(self.process, self.folds, self.watch)
+            known = learnable(self.process, self.unable)
+            wanted = {name: revision for name, revision in known.items() if name in self.mine}
+            load_folds(self.process, self.folds, self.watch, wanted, self.unable)
+            return known
+
+    def hold(self, mine: set[str], fresh: set[str], loads: Mapping[str, float]) -> None:
+        """These leases are this process's now. A fold that is left of one that it had before, or that the store has
+        refused to save, is of no use: another process may have learned further, and the log before that be gone."""
+        with self._loading:
+            self.mine = mine
+            for name, fold in list(self.folds.items()):
+                if name in fresh or (name in mine and not fold.held and not fold.saving):
+                    fold.held = False
+                    del self.folds[name]
+            before = set(self.folds)
+            self.sync()
+            for name in set(self.folds).difference(before):
+                self.folds[name].work.begin(loads.get(name, 0.0))
+                logger.info("ranker %s: this process learns", name)
+            self.wake.set()
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while not self._stopping.is_set():
-            if self.wake.wait(POLL):
+            told = self.wake.wait(NET if self.process.hears else POLL)
+            if told:
                 time.sleep(GATHER)
             self.wake.clear()
-            self.catch_up()
+            self.catch_up(told)
         self.catch_up()
         for fold in list(self.folds.values()):
             if fold.held:
@@ -109,20 +141,24 @@ class Learning:
                 self._count(fold, fold.learned, force=True)
         self.process.database.forget()
 
-    def catch_up(self) -> None:
-        """Learn all that is logged, of every ranker held here."""
-        held = [fold for fold in list(self.folds.values()) if fold.held]
-        if not held:
-            return
+    def catch_up(self, told: bool = False) -> None:
+        """Learn all that is logged, of every ranker held here. If someone on this machine has `told` that there is
+        something, and it is not for here, those elsewhere are told."""
         try:
             heads, wanted = self.process.database.read(lambda c: (log.heads(c), log.wanted(c)))
         except StoreUnavailable:
             return  # the log will still be there
-        for fold in held:
+        if told and self.process.hears:
+            for name, head in heads.items():
+                if name not in self.folds and (head > self._heads.get(name, 0) or name in wanted):
+                    self.process.say(Word("outcomes", name))
+        self._heads = heads
+        for fold in [fold for fold in list(self.folds.values()) if fold.held and not fold.copying]:
             if not fold.warm and self._warming.begin(fold) is not None:
                 continue  # its kernels are on their way: the others are learned meanwhile, and it does not seem to hang
             name = fold.row.name
             head = heads.get(name, 0)
+            fold.work.came(head, time.monotonic())
             self._tell_lag(fold, head)
             asked = wanted.get(name, 0) > fold.snapshot_seq
             if head > fold.learned or fold.learned > min(fold.snapshot_seq, fold.published) or asked:
@@ -142,11 +178,15 @@ class Learning:
 
     def _guarded(self, fold: Fold, save: bool = False, head: int = 0) -> None:
         """One ranker's trouble is not another's."""
+        began, before = time.perf_counter(), fold.learned
         try:
             with fold.turn:
                 self.advance(fold, head)
             self.publish(fold)
-            self.save(fold, force=save)
+            fold.work.took(fold.learned - before, time.perf_counter() - began)
+            if fold.learned > fold.snapshot_seq and (save or self._due(fold)):
+                self.saving.order(fold, asked=save)
+            self._send_part(fold)
         except StoreUnavailable as error:
             logger.warning("ranker %s: learning waits for the store: %s", fold.row.name, error)
         except Exception:
@@ -158,6 +198,7 @@ class Learning:
             if count_evidence.count(self.process, fold, head, force):
                 self.sync()
                 self.on_change()  # those who rank must not show for another second what users like less
+                self.process.say(Word("changed", fold.row.name))
         except StoreUnavailable as error:
             logger.warning("ranker %s: counting waits for the store: %s", fold.row.name, error)
         except Exception:
@@ -169,6 +210,12 @@ class Learning:
         while True:
             start = fold.learned
             outcomes = process.database.read(lambda c, at=start: log.outcomes_from(c, name, at, PORTION))  # type: ignore[misc]
+            if outcomes and outcomes[0].seq != start:
+                # It stood still for so long that another learned on and what is learned was deleted.
+                fold.held = False
+                first = outcomes[0].seq
+                logger.warning("ranker %s: its log begins at %d, not at %d; it is loaded anew", name, first, start)
+                return
             for outcome in outcomes:
                 began = time.perf_counter()
                 try:
@@ -185,7 +232,7 @@ class Learning:
             if outcomes:
                 self._tell_lag(fold, head)
                 self.publish(fold)
-            if len(outcomes) < PORTION or (self._due(fold) and not self._stopping.is_set()):
+            if len(outcomes) < PORTION or not fold.held or (self._due(fold) and not self._stopping.is_set()):
                 return
 
     def _tell_lag(self, fold: Fold, head: int) -> None:
@@ -213,50 +260,28 @@ class Learning:
             if fold.held:
                 self.publish(fold, whole=True)
 
-    def save(self, fold: Fold, force: bool = False) -> None:
-        """Keep a snapshot if one is due, and a version now and then."""
-        if fold.learned <= fold.snapshot_seq or not (force or self._due(fold)):
+    def _send_part(self, fold: Fold) -> None:
+        """Let those who rank on other machines follow a large state without its snapshots."""
+        now, often = time.monotonic(), self.process.settings.refresh_seconds / 2
+        if not self.saving.peers or now - fold.last_part < max(often, SHARE * fold.part_cost) or not self.saving.free:
             return
-        began, process, name = time.perf_counter(), self.process, fold.row.name
+        began = time.perf_counter()
         with self.watch.of(fold.row, "state", fold.learned):
-            learned, state = fold.state()
-        now = process.clock()
-        parts = [state[at : at + PART] for at in range(0, len(state), PART)] if len(state) > LARGE else []
-        for number, part in enumerate(parts):
-            process.writer.do(partial(_save_part, name, fold.generation, learned, number, part))
-        whole = b"" if parts else state
-        process.writer.do(lambda c: admin.save_snapshot(c, name, fold.generation, learned, whole, now, len(parts)))
-        left = len(parts)
-        while left:
-            left = process.writer.do(lambda c: admin.drop_parts(c, name, SOME))
-        fold.snapshot_seq, fold.last_snapshot = learned, time.monotonic()
-        fold.snapshot_cost = time.perf_counter() - began
-        process.metrics.count("snapshots_total", ranker=name)
-        process.metrics.observe("snapshot_seconds", fold.snapshot_cost)
-        self._version(fold, learned, state, now)
+            part = fold.part()
+        if part is not None:
+            self.saving.order_part(fold, part)
+            fold.last_part, fold.part_cost = now, time.perf_counter() - began
+
+    def save(self, fold: Fold, patience: float = 30.0) -> None:
+        """Keep a snapshot of what is learned until now, before this returns."""
+        self.saving.order(fold, asked=True)
+        self.saving.settle(patience)
 
     def _due(self, fold: Fold) -> bool:
         settings = self.process.settings
-        every = settings.refresh_seconds if self.peers else settings.snapshot_seconds
+        # Half of what others may be behind: the rest is for writing it, saying so and reading it.
+        every = settings.refresh_seconds / 2 if self.saving.peers else settings.snapshot_seconds
         waited = time.monotonic() - fold.last_snapshot
-        if waited < SHARE * fold.snapshot_cost:
+        if waited < SHARE * fold.snapshot_cost or fold.saving or not self.saving.free:
             return False
         return waited >= every or fold.learned - fold.snapshot_seq >= SNAPSHOT_EVENTS
-
-    def _version(self, fold: Fold, learned: int, state: bytes, now: float) -> None:
-        settings, name, generation = self.process.settings, fold.row.name, fold.generation
-        if fold.last_version == 0.0:
-            fold.last_version = time.monotonic()  # the first version is due an hour after the start, not at it
-        if time.monotonic() - fold.last_version < settings.version_seconds or learned == fold.version_seq:
-            return
-
-        def keep(connection: Connection) -> None:
-            admin.keep_version(connection, name, learned, state, "kept by the clock", now, True, generation)
-            admin.drop_old_versions(connection, name, settings.keep_versions)
-
-        self.process.writer.do(keep)
-        fold.last_version, fold.version_seq = time.monotonic(), learned
-
-
-def _save_part(name: str, generation: int, seq: int, number: int, part: bytes, connection: Connection) -> None:
-    admin.save_part(connection, name, generation, seq, number, part)

@@ -1,35 +1,47 @@
 """Who learns what: leases that are counted, not timed.
 
 A holder adds one to its beat every second; whoever sees a beat stand still for `lease_seconds` on its own monotonic
-clock may take the lease, so no clock that is wrong or moved can give a lease to two or to nobody. (Two would do no
-harm: both fold the same log into the same bits.)
+clock may take the lease, so no clock that is wrong or moved can give a lease to two or to nobody. Who takes what is a
+matter of load (`shares`). One that was stopped and goes on believes for a moment that it still has its leases; the
+store does not believe it, and keeps nothing that it saves.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
+from rankloop.service.learning import shares
 from rankloop.service.process import Process
-from rankloop.service.store import admin
+from rankloop.service.store import admin, published
 
-if TYPE_CHECKING:
-    from rankloop.service.learning.learning import Learning
+STAY = 10  # beats for which a ranker that makes work stays with whoever took it
+
+
+class Turn(NamedTuple):
+    """What a look at the leases came to."""
+
+    mine: set[str]  # leases of this process
+    fresh: set[str]  # those of them that it has just taken
+    spare: list[str]  # those that it should give back
+    loads: dict[str, float]
 
 
 class Leases:
     """What one process has seen of the others, and the leases it may take."""
 
-    def __init__(self, process: Process) -> None:
-        self.process = process
+    def __init__(self, process: Process, clock: Callable[[], float] = time.monotonic) -> None:
+        self.process, self._clock = process, clock
         self.alive: set[str] = {process.worker}  # those that learn
         self.strangers = False  # whether processes of other machines live: they know what is learned from the store
         self._seen: dict[str, tuple[object, float]] = {}  # lease or worker -> what it was, since when (monotonic)
+        self._taken: dict[str, float] = {}  # ranker -> when this process took its lease
 
     def _stands_still(self, key: str, value: object) -> bool:
         """Whether `value` has not changed for `lease_seconds`, as far as this process has seen."""
-        now = time.monotonic()
+        now = self._clock()
         known, since = self._seen.get(key, (None, now))
         if known != value:
             self._seen[key] = (value, now)
@@ -50,7 +62,7 @@ class Leases:
             return False
         return False
 
-    def look_around(self, workers: dict[str, tuple[str, int, bool]]) -> None:
+    def look_around(self, workers: Mapping[str, tuple[str, int, bool]]) -> None:
         """See which processes live; those that do not are forgotten."""
         process, alive, strangers = self.process, {self.process.worker}, False
         for name, (machine, beat, learns) in workers.items():
@@ -64,29 +76,44 @@ class Leases:
             strangers = strangers or learns or machine != process.machine
         self.alive, self.strangers = alive, strangers
 
-    def taken(self, mine: set[str], learning: Learning) -> set[str]:
-        """Take leases that nobody keeps, as many as is fair; give back what is too much."""
-        process, folds = self.process, learning.folds
-        names = sorted(folds)
-        mine = mine & set(names)
-        fair = -(-len(names) // len(self.alive))
-        held = process.database.read(admin.leases)
-        for name in names:
-            if len(mine) >= fair:
-                break
+    def turn(self, names: Collection[str], silent: Collection[str] = ()) -> Turn:
+        """Take leases that nobody keeps, as far as they are this process's to take, and say which are too many.
+
+        `names` are the rankers that it can learn; `silent` are those that hang here: they are somebody else's turn.
+        """
+        process, me, now = self.process, self.process.worker, self._clock()
+        held, loads = process.database.read(lambda c: (admin.leases(c), published.loads(c)))
+        free = [name for name in sorted(names) if name not in silent and self._is_free(name, held.get(name))]
+        holders = {name: lease[0] for name, lease in held.items() if name not in free}
+        wanted = shares.to_take(me, self.alive, holders, loads, free)
+        # Whoever should have taken it may be unable to: nothing is left lying for long.
+        wanted += [name for name in free if name not in wanted and self._stands_still(f"free {name}", "free")]
+        for name in set(names).difference(free):
+            self._seen.pop(f"free {name}", None)
+        fresh = set()
+        for name in wanted:
             before = held.get(name)
-            if before is not None:
-                dead = before[0] not in self.alive and self._gone(before[0])
-                if before[0] == process.worker or not (dead or self._stands_still(f"lease {name}", before)):
-                    continue
-            if process.writer.do(lambda c, n=name, b=before: admin.take_lease(c, n, process.worker, b)):  # type: ignore[misc]
-                mine = mine | {name}
-        if len(mine) > fair and len(self.alive) > 1:
-            name = max(mine)  # one a cycle: the others need time to take it
-            fold = folds.get(name)
-            if fold is not None:
-                fold.held = False
-                learning.save(fold, force=True)
-            process.writer.do(lambda c: admin.release_lease(c, name, process.worker))
-            mine = mine - {name}
-        return mine
+            if process.writer.do(lambda c, n=name, b=before: admin.take_lease(c, n, me, b)):  # type: ignore[misc]
+                fresh.add(name)
+                self._taken[name] = now
+        holders |= dict.fromkeys(fresh, me)
+        mine = {name for name, holder in holders.items() if holder == me}
+        useless = mine.difference(names)
+        stay = STAY * process.settings.beat_seconds
+        staying = fresh | {
+            name
+            for name in mine
+            if shares.weight(name, loads) > shares.QUIET and now - self._taken.get(name, now - stay) < stay
+        }
+        spare = [] if fresh else shares.to_give(me, self.alive, holders, loads, staying | useless)
+        return Turn(mine - useless, fresh, [*spare, *sorted(useless)], loads)
+
+    def _is_free(self, name: str, lease: tuple[str, int] | None) -> bool:
+        """Whether nobody keeps a lease: there is none, or its holder is dead or silent."""
+        if lease is None:
+            return True
+        holder = lease[0]
+        if holder == self.process.worker:
+            return False
+        dead = holder not in self.alive and self._gone(holder)
+        return dead or self._stands_still(f"lease {name}", lease)

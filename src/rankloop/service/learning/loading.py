@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from rankloop.errors import RankloopError
 from rankloop.learner import Learner
 from rankloop.service.errors import StoreUnavailable, TooSlow
 from rankloop.service.learning.fold import Fold
+from rankloop.service.learning.saving import LARGE
 from rankloop.service.learning.watch import Entry, Watch
 from rankloop.service.process import Process
 from rankloop.service.ranking.model import fixed_part, load_learner
@@ -19,22 +21,32 @@ from rankloop.service.store.database import Connection
 logger = logging.getLogger("rankloop")
 
 
-def load_folds(process: Process, folds: dict[str, Fold], watch: Watch) -> None:
-    """Bring `folds` up to date."""
+def learnable(process: Process, unable: Mapping[str, int]) -> dict[str, int]:
+    """Rankers that this process may learn, and their revisions: without those that were given up, or that it is
+    `unable` to load as they are now."""
     wanted, given_up = process.database.read(lambda c: (admin.revisions(c), troubles.given_up(c)))
+    return {
+        name: revision for name, revision in wanted.items() if revision not in (given_up.get(name), unable.get(name))
+    }
+
+
+def load_folds(
+    process: Process, folds: dict[str, Fold], watch: Watch, wanted: Mapping[str, int], unable: dict[str, int]
+) -> None:
+    """Bring `folds` up to date: those of the rankers that this process learns. What it does not learn it does not load
+    either; that would be every snapshot of every machine, again and again."""
     for name in set(folds).difference(wanted):
-        del folds[name]
+        folds.pop(name).held = False
     for name, revision in wanted.items():
         fold = folds.get(name)
-        if given_up.get(name) == revision:
-            folds.pop(name, None)  # its lease goes with it
-        elif fold is None or fold.row.revision != revision:
+        if fold is None or fold.row.revision != revision:
             try:
                 _load(process, folds, name, watch)
             except StoreUnavailable:
                 raise
             except RankloopError as error:  # one ranker's trouble is not another's
                 folds.pop(name, None)
+                unable[name] = revision
                 logger.error("ranker %s cannot be learned: %s", name, error)
 
 
@@ -66,22 +78,15 @@ def _load(process: Process, folds: dict[str, Fold], name: str, watch: Watch) -> 
     try:
         learner = bounded(load, process.settings.learn_seconds, f"rankloop-load-{name}")
     except TooSlow:
-        watch.take_down(Entry(row, "load", snapshot.seq, 0.0))
+        watch.take_down(Entry(row, "load", snapshot.seq, 0.0, process.worker))
         folds.pop(name, None)
         return
     fold = Fold(row, learner, snapshot.seq, running)
-    fold.held = old is not None and old.held
+    fold.held = True
+    fold.large = len(snapshot.state) > LARGE
+    if old is not None:
+        old.held, fold.work = False, old.work
     folds[name] = fold
-
-
-def newer(process: Process, folds: dict[str, Fold]) -> None:
-    """Let go of folds that another process has learned further: they are loaded again, from its snapshots, since the
-    log before those may have been deleted."""
-    newest = process.database.read(admin.snapshot_seqs)
-    for name, fold in list(folds.items()):
-        generation, seq = newest.get(name, (-1, -1))
-        if generation == fold.generation and seq > fold.learned and not fold.held:
-            del folds[name]
 
 
 def _stored(connection: Connection, name: str) -> _Found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rankloop.service.process import Process
-from rankloop.service.store import audit, catalogue, counting, forgetting, graves, series
+from rankloop.service.store import audit, catalogue, counting, forgetting, graves, partitions, series
 from rankloop.service.store.batches import in_batches
 
 
@@ -24,3 +24,4 @@ def sweep(process: Process, stopping: Callable[[], bool] = lambda: False) -> Non
     process.writer.do(lambda c: counting.sweep(c, process.clock()))
     if process.settings.audit_days:
         process.writer.do(lambda c: audit.sweep(c, process.clock() - process.settings.audit_days * 86400))
+    partitions.tend(process.database, process.clock(), days)  # last: who may not make tables still deletes rows

@@ -20,6 +20,7 @@ class Left(NamedTuple):
     name: str
     what: str
     seq: int
+    worker: str
 
 
 class Slate:
@@ -27,10 +28,11 @@ class Slate:
 
     def __init__(self) -> None:
         self._room = mmap.mmap(-1, _SIZE)
+        self.worker = ""  # whose it is; each process has its own copy of this
 
     def write(self, name: str, what: str, seq: int) -> None:
         """Begin with something."""
-        text = msgspec.msgpack.encode((name, what, seq))
+        text = msgspec.msgpack.encode((name, what, seq, self.worker))
         self._room[_TEXT : _TEXT + len(text)] = text
         self._room[_LENGTH:_TEXT] = len(text).to_bytes(4, "little")
 
@@ -49,4 +51,4 @@ class Slate:
         self._room[_LENGTH:_TEXT] = bytes(4)
         if not marked or not 0 < length <= _SIZE - _TEXT:
             return None
-        return Left(*msgspec.msgpack.decode(self._room[_TEXT : _TEXT + length], type=tuple[str, str, int]))
+        return Left(*msgspec.msgpack.decode(self._room[_TEXT : _TEXT + length], type=tuple[str, str, int, str]))

@@ -18,6 +18,7 @@ from rankloop.service.learning.watch import Entry
 from rankloop.service.process import Process
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin
+from rankloop.service.store.signals import LOG, NEWS
 
 BEAT = 0.5  # seconds between signs of life to the supervisor
 HUNG = 75  # the exit code of a process that ended itself because a learner hung in it
@@ -51,8 +52,11 @@ def run(settings: Settings, ends: Sequence[socket.socket], slate: Slate, beat: C
 
     learning.heartbeat.on_hanging = end
     _remember(process, learning, slate)
+    slate.worker = process.worker
     learning.start()
     outbox.serve(learning.wake.set, learning.housekeeping.cycle, learning.publish_all)
+    if process.signals is not None:
+        process.signals.start(process.worker, [NEWS, LOG], learning.hear, learning.housekeeping.hasten)
     learning.publish_all()
     gc.collect()
     gc.freeze()
@@ -66,7 +70,6 @@ def _remember(process: Process, learning: Learning, slate: Slate) -> None:
     left = slate.left_behind()
     if left is None:
         return
-    name, what, seq = left
-    row = process.database.read(lambda c: admin.ranker(c, name))
+    row = process.database.read(lambda c: admin.ranker(c, left.name))
     if row is not None:
-        learning.watch.take_down(Entry(row, what, seq, 0.0))
+        learning.watch.take_down(Entry(row, left.what, left.seq, 0.0, left.worker))

@@ -31,6 +31,7 @@ class Entry(NamedTuple):
     what: str  # learn, load or state
     seq: int
     since: float  # monotonic
+    holder: str = ""  # the process that was, or is, in it
 
 
 class Watch:
@@ -45,7 +46,7 @@ class Watch:
     def of(self, row: Ranker, what: str, seq: int) -> Iterator[None]:
         """While this thread is in the code of a ranker's learner."""
         thread = threading.get_ident()
-        self._in[thread] = Entry(row, what, seq, time.monotonic())
+        self._in[thread] = Entry(row, what, seq, time.monotonic(), self._process.worker)
         slate = self.slate if what == "learn" else None
         if slate is not None:
             slate.write(row.name, what, seq)
@@ -55,6 +56,10 @@ class Watch:
             del self._in[thread]
             if slate is not None:
                 slate.wipe()
+
+    def silent(self) -> set[str]:
+        """The rankers of those: whoever hangs in one does not learn it."""
+        return {entry.row.name for entry in self.hanging()}
 
     def hanging(self) -> list[Entry]:
         """Those that have been in there for longer than the setting `learn_seconds`."""
@@ -69,6 +74,8 @@ class Watch:
         self._process.metrics.count("learn_errors_total", ranker=name)
         now = self._process.clock()
         try:
-            self._process.writer.do(lambda c: troubles.note(c, entry.row, entry.what, entry.seq, text, now, MOST), TELL)
+            self._process.writer.do(
+                lambda c: troubles.note(c, entry.row, entry.what, entry.seq, text, now, MOST, entry.holder), TELL
+            )
         except Exception as error:  # it will hang there once more, and be taken down then
             logger.error("ranker %s: this could not be stored: %s", name, error)

@@ -139,7 +139,7 @@ def _change(engine: Engine, name: str, look: Any, action: str) -> tuple[RankerSt
         did(action, name, f"made ({terms})")
     elif told := revisions.difference(done.before.spec, done.spec):  # a deploy that sends the same has done nothing
         did(action, name, f"changed ({told})")
-    engine.load(name)
+    engine.changed(name)
     engine.cycle()  # it is learned from now on rather than in a second
     return status(engine, name), done.before is None
 

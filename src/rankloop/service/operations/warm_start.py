@@ -54,7 +54,7 @@ def call(engine: Engine, name: str, body: bytes, strict: bool = False) -> WarmAn
             problems.append(f"line {number}: {error}")
     added = add(engine, live, lists)
     did("warm", name, f"{added.lists} logged lists with {added.clicks} clicks were added")
-    engine.wake_learner()
+    engine.wake_learner([name])
     return WarmAnswer(added.lists, added.clicks, added.known, len(problems), problems[:PROBLEMS])
 
 
@@ -82,7 +82,7 @@ def warm(engine: Engine, name: str, reading: Reading, on_progress: Progress | No
         added = add(engine, live, made)
         lists, clicks, known = lists + added.lists, clicks + added.clicks, known + added.known
         if engine.learning is None or not engine.learning.learn_now(name):
-            engine.wake_learner()
+            engine.wake_learner([name])
         if on_progress is not None:
             on_progress(reading.position, reading.total)
     return Report(lists, clicks, reading.bad, known, time.perf_counter() - began)

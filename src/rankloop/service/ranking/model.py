@@ -244,7 +244,16 @@ def plain_learner(spec: Spec) -> Learner:
 
 def state_bytes(spec: Spec, arrays: dict[str, Any]) -> bytes:
     """A state with the parts of the spec it is a state of."""
-    return codec.dumps(arrays, {"learner": spec.learner, "fixed": msgspec.to_builtins(fixed_part(spec))})
+    return codec.dumps(arrays, _meta(spec))
+
+
+def state_pieces(spec: Spec, arrays: dict[str, Any], size: int) -> Iterator[bytes]:
+    """The same, `size` bytes at a time."""
+    return codec.pieces(arrays, _meta(spec), size)
+
+
+def _meta(spec: Spec) -> dict[str, Any]:
+    return {"learner": spec.learner, "fixed": msgspec.to_builtins(fixed_part(spec))}
 
 
 def fresh_state(spec: Spec) -> bytes:

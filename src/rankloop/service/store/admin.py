@@ -9,6 +9,8 @@ import msgspec
 
 from rankloop.service.store import graves, lineage
 from rankloop.service.store.database import Connection, Row, marks
+from rankloop.service.store.migrations import MIGRATIONS
+from rankloop.service.store.published import together
 from rankloop.service.wire.rankers import Spec
 
 
@@ -120,9 +122,14 @@ def snapshot(connection: Connection, name: str) -> Snapshot | None:
         return None
     seq, generation, state, parts = row
     if parts:
-        sql = "SELECT state FROM snapshot_parts WHERE ranker = ? AND generation = ? AND seq = ? ORDER BY part"
-        state = b"".join(bytes(part[0]) for part in connection.rows(sql, name, generation, seq))
+        state = together(connection, name, generation, seq)
     return Snapshot(int(seq), int(generation), bytes(state))
+
+
+def place(connection: Connection, name: str) -> tuple[int, int] | None:
+    """(generation, seq) of one ranker's snapshot, without the bytes."""
+    row = connection.row("SELECT generation, seq FROM snapshots WHERE ranker = ?", name)
+    return None if row is None else (int(row[0]), int(row[1]))
 
 
 def save_part(connection: Connection, name: str, generation: int, seq: int, number: int, part: bytes) -> None:
@@ -133,12 +140,14 @@ def save_part(connection: Connection, name: str, generation: int, seq: int, numb
 
 
 def drop_parts(connection: Connection, name: str, limit: int) -> int:
-    """Delete some parts that are of no snapshot, nor of one under way: older than the one there is."""
+    """Delete some parts that are of no version and no snapshot, nor of one under way: older than the one there is."""
     old = "(SELECT s.generation FROM snapshots s WHERE s.ranker = p.ranker)"
     seq = "(SELECT s.seq FROM snapshots s WHERE s.ranker = p.ranker)"
     sql = (
         f"SELECT p.generation, p.seq, p.part FROM snapshot_parts p WHERE p.ranker = ? "
-        f"AND (p.generation < {old} OR (p.generation = {old} AND p.seq < {seq})) LIMIT {limit}"
+        f"AND (p.generation < {old} OR (p.generation = {old} AND p.seq < {seq})) "
+        "AND NOT EXISTS (SELECT 1 FROM versions v WHERE v.ranker = p.ranker AND v.generation = p.generation "
+        f"AND v.seq = p.seq AND v.parts > 0) LIMIT {limit}"
     )
     found = connection.rows(sql, name)
     sql = "DELETE FROM snapshot_parts WHERE ranker = ? AND generation = ? AND seq = ? AND part = ?"
@@ -153,16 +162,29 @@ def snapshot_seqs(connection: Connection) -> dict[str, tuple[int, int]]:
 
 
 def save_snapshot(
-    connection: Connection, name: str, generation: int, seq: int, state: bytes, now: float, parts: int = 0
+    connection: Connection,
+    name: str,
+    generation: int,
+    seq: int,
+    state: bytes,
+    now: float,
+    parts: int = 0,
+    holder: str | None = None,
 ) -> bool:
     """Keep a snapshot, unless it is of a state that was replaced meanwhile, or an older one. Of a state that is kept in
     `parts`, `state` is empty.
 
-    That is all the fencing a learner that lost its lease needs: two learners fold the same log into the same bits.
+    With a `holder`, nothing is kept either unless it has the ranker's lease at this moment: whoever was stopped in the
+    middle of something and goes on as if nothing had been must not write behind the back of the one who learns now.
+    Both fold the same log into the same bits, but what is passed over may have been decided meanwhile.
     """
     current = connection.row(f"SELECT generation FROM rankers WHERE name = ?{connection.lock_rows}", name)
     if current is None or current[0] != generation:
         return False
+    if holder is not None:
+        lease = connection.row(f"SELECT holder FROM leases WHERE ranker = ?{connection.lock_rows}", name)
+        if lease is None or lease[0] != holder:
+            return False
     return bool(
         connection.rows(
             "INSERT INTO snapshots (ranker, seq, generation, state, created, parts) VALUES (?, ?, ?, ?, ?, ?) "
@@ -206,8 +228,12 @@ def versions(connection: Connection, name: str) -> list[Version]:
 
 def version_state(connection: Connection, name: str, version: int) -> tuple[int, bytes] | None:
     """(seq, state) of a version."""
-    row = connection.row("SELECT seq, state FROM versions WHERE ranker = ? AND version = ?", name, version)
-    return None if row is None else (int(row[0]), bytes(row[1]))
+    sql = "SELECT seq, state, parts, generation FROM versions WHERE ranker = ? AND version = ?"
+    row = connection.row(sql, name, version)
+    if row is None:
+        return None
+    seq, state, parts, generation = row
+    return int(seq), together(connection, name, generation, seq) if parts else bytes(state)
 
 
 def keep_version(
@@ -219,15 +245,17 @@ def keep_version(
     now: float,
     automatic: bool = False,
     generation: int | None = None,
+    parts: int = 0,
 ) -> int:
-    """Add a version; its number. `generation` is the ranker's present one, if not given."""
+    """Add a version; its number. `generation` is the ranker's present one, if not given. Of a state that was saved in
+    `parts`, `state` is empty: they stay for as long as the version does."""
     owner = ranker(connection, name, lock=True)
     if generation is None and owner is not None:
         generation = owner.generation
     row = connection.row("SELECT COALESCE(MAX(version), 0) + 1 FROM versions WHERE ranker = ?", name)
     number = int(row[0]) if row else 1
-    columns = "ranker, version, seq, state, created, note, automatic, generation"
-    connection.insert("versions", columns, [(name, number, seq, state, now, note, int(automatic), generation)])
+    columns = "ranker, version, seq, state, created, note, automatic, generation, parts"
+    connection.insert("versions", columns, [(name, number, seq, state, now, note, int(automatic), generation, parts)])
     return number
 
 
@@ -271,12 +299,13 @@ def beat(
     For rankers that it is `silent` about it does not beat: whoever sees that may take their leases.
     """
     connection.run(
-        "INSERT INTO workers (id, machine, beat, learns, report) VALUES (?, ?, 0, ?, ?) "
+        "INSERT INTO workers (id, machine, beat, learns, report, knows) VALUES (?, ?, 0, ?, ?, ?) "
         "ON CONFLICT (id) DO UPDATE SET beat = workers.beat + 1, report = excluded.report",
         worker,
         machine,
         int(learns),
         report,
+        len(MIGRATIONS),
     )
     but = f" AND ranker NOT IN ({marks(silent)})" if silent else ""
     rows = connection.rows(f"UPDATE leases SET beat = beat + 1 WHERE holder = ?{but} RETURNING ranker", worker, *silent)

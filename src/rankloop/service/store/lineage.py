@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rankloop.service.store.database import Connection
+from rankloop.service.store.published import together
 from rankloop.service.wire.rankers import How
 
 
@@ -94,9 +95,12 @@ def origins(connection: Connection, name: str) -> list[Origin]:
 
 def kept(connection: Connection, name: str) -> list[Kept]:
     """All versions with their states, the oldest first."""
-    sql = "SELECT version, seq, generation, state FROM versions WHERE ranker = ? ORDER BY version"
-    rows = connection.rows(sql, name)
-    return [Kept(int(v), int(seq), None if g is None else int(g), bytes(state)) for v, seq, g, state in rows]
+    sql = "SELECT version, seq, generation, state, parts FROM versions WHERE ranker = ? ORDER BY version"
+    found = []
+    for version, seq, generation, state, parts in connection.rows(sql, name):
+        whole = together(connection, name, generation, seq) if parts else bytes(state)
+        found.append(Kept(int(version), int(seq), None if generation is None else int(generation), whole))
+    return found
 
 
 def logged(connection: Connection, name: str, first: int, end: int) -> int:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from rankloop.service.store.admin import Ranker
+from rankloop.service.store.admin import Ranker, ranker
 from rankloop.service.store.database import Connection
 
 
-def note(connection: Connection, row: Ranker, what: str, seq: int, text: str, now: float, most: int) -> bool:
+def note(
+    connection: Connection, row: Ranker, what: str, seq: int, text: str, now: float, most: int, holder: str
+) -> bool:
     """Take down where a ranker's learner hung; True if it is learned no more until someone changes the ranker.
 
     An outcome at which `learn` hung is passed over from now on, as one is that cannot be learned: whoever folds the log
     passes over it too. After `most` of them, and after anything else, the ranker is left alone.
+
+    What stood still may not have been the learner but its whole process, `holder`, or its machine, while another took
+    the lease and learned on. If a snapshot has the outcome already, it was learned, and nothing is taken down. If none
+    has, whoever holds the lease now loses it: who learns next begins at the snapshot, and passes over the outcome too.
     """
+    ranker(connection, row.name, lock=True)  # no snapshot is saved meanwhile
+    found = connection.row("SELECT generation, seq FROM snapshots WHERE ranker = ?", row.name)
+    if what == "learn" and found is not None and int(found[0]) >= row.generation and int(found[1]) > seq:
+        return False
+    if what == "learn":
+        connection.run("DELETE FROM leases WHERE ranker = ? AND holder <> ?", row.name, holder)
     found = connection.row("SELECT times, revision FROM troubles WHERE ranker = ?", row.name)
     times = 1 + (int(found[0]) if found is not None and int(found[1]) == row.revision else 0)
     given_up = what != "learn" or times >= most

@@ -1,0 +1,142 @@
+"""How a process that ranks keeps up with the others: it is told what is new, and looks for itself as well.
+
+Processes of other machines say what they have saved or changed (`store.signals`); then one ranker is looked at, and
+nothing is asked of those that are as they were. Words may get lost, so everything is looked at now and then, and at
+each beat for as long as no words are heard: with SQLite, or while the connection is away.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from rankloop.service.errors import StoreUnavailable
+from rankloop.service.keys import Keys
+from rankloop.service.learning.learning import Learning
+from rankloop.service.live_rankers import LiveRankers
+from rankloop.service.process import Process
+from rankloop.service.ranking.warm_up import WarmUp
+from rankloop.service.repeating import Repeating
+from rankloop.service.store import admin, keys
+from rankloop.service.store.signals import LOG, NEWS, Word
+
+NET = 10.0  # seconds between looks at everything, where words are heard
+logger = logging.getLogger("rankloop")
+
+
+class Following:
+    """The threads that keep up.
+
+    Parameters
+    ----------
+    process
+        The store, the settings, the counts, and the words.
+    known
+        The keys that requests are checked against.
+    rankers
+        What this process ranks with.
+    warming
+        Compiles the kernels of rankers that are new.
+    learning
+        Of a process that learns, too; it is told what it should know.
+    """
+
+    def __init__(
+        self, process: Process, known: Keys, rankers: LiveRankers, warming: WarmUp, learning: Learning | None
+    ) -> None:
+        self._process, self._keys, self._rankers = process, known, rankers
+        self._warming, self._learning = warming, learning
+        self._turn = threading.Lock()
+        self._looked = float("-inf")  # monotonic: when everything was last looked at
+        self._beating = Repeating("refresh", process.settings.beat_seconds, self._beat, process.database)
+        self._some = threading.Condition()
+        self._words: dict[tuple[str, str], Word] = {}  # the newest of each kind and ranker
+        self._missed = self._stopping = False
+        self._thread = threading.Thread(target=self._work, name="rankloop-following", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look and to listen."""
+        self._beating.start()
+        self._thread.start()
+        if self._process.signals is not None:
+            channels = [NEWS] if self._learning is None else [NEWS, LOG]
+            self._process.signals.start(self._process.worker, channels, self._hear, self._everything)
+
+    def stop(self) -> None:
+        """Neither look nor listen any more."""
+        if self._process.signals is not None:
+            self._process.signals.stop()
+        self._beating.stop()
+        with self._some:
+            self._stopping = True
+            self._some.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10.0)
+
+    def refresh(self, whole: bool = True) -> None:
+        """Say that this process lives, and keep up: keys, and all rankers (`whole`) or those that were put off."""
+        process = self._process
+        with self._turn:
+            if self._learning is None:  # else its heartbeat tells
+                report = process.report()
+                process.writer.do(lambda c: admin.beat(c, process.worker, process.machine, False, report))
+                process.history.store(process.writer, process.clock())
+            self._keys.refresh(process.database.read(keys.known))
+            if whole:
+                self._looked = time.monotonic()
+                self._rankers.sync()
+                self._rankers.newer()
+            else:
+                self._rankers.newer(self._rankers.put_off())
+            process.metrics.keep_rankers(self._rankers)
+            for live in list(self._rankers.values()):
+                if not live.warm:
+                    self._warming.begin(live)
+
+    def _beat(self) -> None:
+        self.refresh(not self._process.hears or time.monotonic() - self._looked >= NET)
+
+    # -- words -----------------------------------------------------------------------------------------------------
+
+    def _hear(self, word: Word) -> None:
+        if self._learning is not None:
+            self._learning.hear(word)
+        if word.what != "outcomes":
+            with self._some:
+                self._words[word.what, word.ranker] = word
+                self._some.notify_all()
+
+    def _everything(self) -> None:
+        """Words may have been lost."""
+        with self._some:
+            self._missed = True
+            self._some.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._some:
+                self._some.wait_for(lambda: self._words or self._missed or self._stopping)
+                if self._stopping:
+                    break
+                words, self._words = list(self._words.values()), {}
+                missed, self._missed = self._missed, False
+            try:
+                if missed:
+                    self.refresh()
+                for word in words:
+                    self._follow(word)
+            except (StoreUnavailable, TimeoutError) as error:
+                logger.warning("what another process told of was not read, the next look will find it: %s", error)
+            except Exception:
+                logger.exception("what another process told of could not be followed; the next look will find it")
+        self._process.database.forget()
+
+    def _follow(self, word: Word) -> None:
+        with self._turn:
+            if word.what == "changed":
+                live = self._rankers.look(word.ranker)
+                if live is not None and not live.warm:
+                    self._warming.begin(live)
+            else:
+                self._rankers.follow(word)

@@ -1,0 +1,330 @@
+"""The thread that saves what is learned, so that neither those who learn nor those who write wait for it.
+
+What a ranker knows is copied while that ranker, and none other, stands still; the copy is made into bytes a piece at a
+time. What is small goes to the writer, many rankers in one commit. What is large goes to the store in parts, each a
+transaction of its own on a connection of its own, with pauses as long as the work between them: whoever commits a list
+or feedback meanwhile waits for one part at most, and no part waits for the disk. The snapshot that they make together
+does, and counts only then.
+
+Bytes have a budget: a thousand rankers that all learn are saved less often, not more slowly.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from rankloop import codec
+from rankloop.service.errors import StoreUnavailable
+from rankloop.service.learning.fold import Fold, Publication
+from rankloop.service.learning.watch import Watch
+from rankloop.service.process import Process
+from rankloop.service.ranking.model import state_bytes, state_pieces
+from rankloop.service.store import admin, published
+from rankloop.service.store.database import Connection, Retryable
+from rankloop.service.store.signals import Word
+from rankloop.service.store.writer import Write
+from rankloop.types import Array
+
+LARGE = 2**20  # bytes of a state that are stored in parts, and of small ones that are committed together
+PART = 2**18  # bytes of a part: about a millisecond, in which nobody else writes
+SOME = 4  # parts that are deleted at a time
+SHORTEST = 0.002  # seconds of a pause between parts
+BUDGET = 16 * 2**20  # bytes a second that are saved without anybody having asked for it
+TRIES = 5  # of a part, while the store does not take it
+NICE = 10  # how much others come before this thread, where threads have a priority of their own
+logger = logging.getLogger("rankloop")
+
+
+class _Order(NamedTuple):
+    """Something to save; those that somebody waits for come first, then as they came."""
+
+    later: bool
+    number: int
+    fold: Fold
+    then: Callable[[], None] | None
+    part: Publication | None  # of a large state, for other machines; None: all of it
+
+
+class Saving:
+    """Saves folds, one after the other.
+
+    Parameters
+    ----------
+    process
+        The store, the settings, the counts.
+    watch
+        Knows who is in a learner's code: a learner may hang in `state`.
+    copied
+        Called when a fold has been copied and may be learned on.
+    """
+
+    def __init__(self, process: Process, watch: Watch, copied: Callable[[], None]) -> None:
+        self._process, self._watch, self._copied = process, watch, copied
+        self.peers = False  # whether other machines rank from what is saved here
+        self._orders: list[_Order] = []
+        self._number = 0
+        self._some = threading.Condition()
+        self._under_way = 0
+        self._stopping = False
+        self._free_at = 0.0  # monotonic: until then the budget is spent
+        self._busy = 0.0  # seconds that the parts of the state under way took to write
+        self._connection: Connection | None = None
+        self._thread = threading.Thread(target=self._work, name="rankloop-saving", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self, patience: float = 10.0) -> None:
+        """Save what was ordered, then end."""
+        with self._some:
+            self._stopping = True
+            self._some.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(timeout=patience)
+
+    @property
+    def free(self) -> bool:
+        """Whether there is budget for what nobody waits for."""
+        return time.monotonic() >= self._free_at
+
+    def order(self, fold: Fold, asked: bool = False, then: Callable[[], None] | None = None) -> None:
+        """Save a fold soon; before others if somebody has `asked`. `then` is called after it, whatever came of it."""
+        if fold.saving and then is None:
+            return
+        fold.saving = True
+        self._put(fold, not (asked or then is not None), then, None)
+
+    def order_part(self, fold: Fold, part: Publication) -> None:
+        """Let other machines have what has changed in a large state."""
+        self._put(fold, True, None, part)
+
+    def settle(self, patience: float) -> bool:
+        """Wait until all that was ordered is saved; False if that takes too long."""
+        with self._some:
+            return self._some.wait_for(lambda: not self._under_way, patience)
+
+    def _put(self, fold: Fold, later: bool, then: Callable[[], None] | None, part: Publication | None) -> None:
+        with self._some:
+            self._number += 1
+            self._under_way += 1
+            heapq.heappush(self._orders, _Order(later, self._number, fold, then, part))
+            self._some.notify_all()
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        with suppress(OSError, AttributeError):  # elsewhere it has the priority of all
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+        while True:
+            with self._some:
+                self._some.wait_for(lambda: self._orders or self._stopping)
+                if not self._orders:
+                    break
+            self._round()
+        self._disconnect()
+
+    def _round(self, small: bool = False) -> None:
+        """Save one that is large, or some that are small together; only `small` ones between the parts of another."""
+        waiting: list[tuple[_Order, int, int, Write[bool]]] = []
+        size = 0
+        while size < LARGE and (order := self._next(small)) is not None:
+            try:
+                if order.part is not None:
+                    size += self._save_part(order.fold, order.part)
+                else:
+                    size += self._save(order, waiting, small)
+            except Exception as error:
+                self._failed(order, error)
+        for order, learned, length, write in waiting:
+            try:
+                self._done(order, learned, length, write.future.result(30.0), 0)
+            except Exception as error:
+                self._failed(order, error)
+
+    def _next(self, small: bool) -> _Order | None:
+        with self._some:
+            fitting = [one for one in self._orders if not (small and one.fold.large and one.part is None)]
+            if not fitting:
+                return None
+            order = min(fitting)
+            self._orders.remove(order)
+            return order
+
+    def _save(self, order: _Order, waiting: list[tuple[_Order, int, int, Write[bool]]], small: bool) -> int:
+        """Copy, and write or hand to the writer; the bytes."""
+        fold, process = order.fold, self._process
+        if fold.learned <= fold.snapshot_seq:
+            self._settled(order)
+            return 0
+        began = time.perf_counter()
+        learned, arrays, part = self._copy(fold)
+        copied = time.perf_counter() - began
+        if part is not None:
+            self.order_part(fold, part)
+        name, generation, now, holder = fold.row.name, fold.generation, process.clock(), process.worker
+        if fold.large and small:
+            self._put(fold, order.later, order.then, None)  # it has grown: its turn comes when the other is done
+            self._over()
+            return 0
+        if fold.large:
+            parts = self._write_parts(fold, learned, arrays)
+            kept = process.writer.do(
+                lambda c: admin.save_snapshot(c, name, generation, learned, b"", now, parts, holder)
+            )
+            # Without waiting: a store that was away for seconds is no reason to save less often when it is back.
+            fold.snapshot_cost = copied + self._busy
+            self._done(order, learned, parts * PART, kept, parts)
+            return LARGE
+        state = state_bytes(fold.row.spec, arrays)
+        write = process.writer.run(lambda c: admin.save_snapshot(c, name, generation, learned, state, now, 0, holder))
+        fold.snapshot_cost = time.perf_counter() - began
+        waiting.append((order, learned, len(state), write))
+        return len(state)
+
+    def _copy(self, fold: Fold) -> tuple[int, dict[str, Array], Publication | None]:
+        fold.copying = True
+        try:
+            with fold.turn, self._watch.of(fold.row, "state", fold.learned):
+                part = fold.part()  # so that the chain of parts has a joint where the snapshot is
+                learned, arrays = fold.copy()
+                fold.large = sum(array.nbytes for array in arrays.values()) > LARGE
+                fold.send_parts(fold.large and self.peers)
+                return learned, arrays, part
+        finally:
+            fold.copying = False
+            self._copied()
+
+    def _write_parts(self, fold: Fold, learned: int, arrays: dict[str, Array]) -> int:
+        """Put the parts of a large state into the store; how many there are. Small orders go in between."""
+        name, generation, number = fold.row.name, fold.generation, 0
+        self._busy = 0.0
+        for piece in state_pieces(fold.row.spec, arrays, PART):
+
+            def keep(connection: Connection, piece: bytes = piece, number: int = number) -> None:
+                admin.save_part(connection, name, generation, learned, number, piece)
+
+            self._apart(keep)
+            number += 1
+            self._round(small=True)
+        return number
+
+    def _apart(self, work: Callable[[Connection], object]) -> None:
+        """A transaction beside the writer's, which waits for no disk, and a pause."""
+        for left in reversed(range(TRIES)):
+            began = time.perf_counter()
+            try:
+                if self._connection is None:
+                    self._connection = self._process.database.connect()
+                with self._connection.transaction(durable=False):
+                    work(self._connection)
+                took = time.perf_counter() - began
+                self._busy += took
+                if not self._stopping:
+                    time.sleep(max(SHORTEST, took))
+                return
+            except (Retryable, StoreUnavailable) as error:
+                self._disconnect()
+                if not left:
+                    raise StoreUnavailable(f"the store does not take a part of a snapshot ({error})") from None
+                time.sleep(0.05)
+
+    def _save_part(self, fold: Fold, part: Publication) -> int:
+        process, name = self._process, fold.row.name
+        try:
+            assert part.base is not None
+            new = published.Part(part.generation, part.learned, part.base, codec.dumps(part.arrays))
+            if process.writer.do(lambda c: published.add_part(c, name, new, process.worker)):
+                process.say(Word("part", name, part.generation, part.base, part.learned))
+            self._spend(len(new.state))
+            return len(new.state)
+        finally:
+            self._over()
+
+    def _done(self, order: _Order, learned: int, size: int, kept: bool, parts: int) -> None:
+        fold, process, name = order.fold, self._process, order.fold.row.name
+        if kept:
+            before, fold.snapshot_seq = fold.snapshot_seq, learned
+            process.metrics.count("snapshots_total", ranker=name)
+            process.metrics.observe("snapshot_seconds", fold.snapshot_cost)
+            process.say(Word("saved", name, fold.generation, seq=learned))
+            if parts:
+                self._drop_parts(fold, before)
+            self._version(fold, learned, parts)
+        else:
+            fold.held = False  # another has its lease, or its state was replaced: what is here counts no more
+        self._spend(size)
+        self._settled(order)
+
+    def _drop_parts(self, fold: Fold, before: int) -> None:
+        """Delete the parts of snapshots `before` this one, some at a time. Those that other machines follow by stay for
+        one snapshot longer: whoever is a little late need not load all of it."""
+        name, left = fold.row.name, [1]
+
+        def drop(connection: Connection) -> None:
+            left[0] = admin.drop_parts(connection, name, SOME)
+            published.drop_covered(connection, name, fold.generation, before)
+
+        while left[0]:
+            self._apart(drop)
+
+    def _version(self, fold: Fold, learned: int, parts: int) -> None:
+        """Keep a version now and then: of a large state only that its parts are to stay."""
+        settings, name, generation = self._process.settings, fold.row.name, fold.generation
+        if fold.last_version == 0.0:
+            fold.last_version = time.monotonic()  # the first version is due an hour after the start, not at it
+        if time.monotonic() - fold.last_version < settings.version_seconds or learned == fold.version_seq:
+            return
+        now = self._process.clock()
+
+        def keep(connection: Connection) -> None:
+            saved = None if parts else admin.snapshot(connection, name)
+            if saved is not None and (saved.generation, saved.seq) != (generation, learned):
+                return  # it was replaced just now; the next will do
+            state = b"" if saved is None else saved.state
+            admin.keep_version(connection, name, learned, state, "kept by the clock", now, True, generation, parts)
+            admin.drop_old_versions(connection, name, settings.keep_versions)
+
+        self._process.writer.do(keep)
+        fold.last_version, fold.version_seq = time.monotonic(), learned
+
+    def _failed(self, order: _Order, error: Exception) -> None:
+        name = order.fold.row.name
+        if isinstance(error, StoreUnavailable | TimeoutError):
+            logger.warning("ranker %s: saving waits for the store: %s", name, error)
+        else:
+            logger.error("ranker %s: it could not be saved", name, exc_info=error)
+        if order.part is None:
+            self._settled(order)
+
+    def _settled(self, order: _Order) -> None:
+        fold = order.fold
+        if order.then is not None:
+            try:
+                order.then()
+            except Exception as error:  # it is tried again at the next look at the leases
+                logger.warning("ranker %s: its lease could not be given back: %s", fold.row.name, error)
+        fold.last_snapshot = time.monotonic()
+        fold.saving = False
+        self._over()
+
+    def _over(self) -> None:
+        with self._some:
+            self._under_way -= 1
+            self._some.notify_all()
+
+    def _spend(self, size: int) -> None:
+        self._free_at = max(self._free_at, time.monotonic()) + size / BUDGET
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with suppress(Exception):
+                self._connection.close()
+            self._connection = None

@@ -1,0 +1,116 @@
+"""Words between the processes of one PostgreSQL: heard by all others, of one store only, and never relied on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+
+from rankloop.service.store import open_database
+from rankloop.service.store.signals import LOG, NEWS, Signals, Word
+from tests.service.conftest import Postgres
+from tests.service.running import wait_for
+
+
+class End:
+    """A process's end, and what it has heard."""
+
+    def __init__(self, url: str, name: str, channels: tuple[str, ...] = (NEWS,)) -> None:
+        self._database = open_database(url)
+        found = self._database.signals()
+        assert found is not None
+        self.signals: Signals = found
+        self.heard: list[Word] = []
+        self.missed = 0
+        self.signals.start(name, channels, self.heard.append, self._miss)
+        wait_for(lambda: self.signals.sound, "the connection", every=0.005)
+
+    def _miss(self) -> None:
+        self.missed += 1
+
+    def close(self) -> None:
+        self.signals.stop()
+        self._database.close()
+
+
+@pytest.fixture
+def url(postgres: Postgres) -> str:
+    return postgres.database()
+
+
+@pytest.fixture
+def ends(url: str) -> Iterator[list[End]]:
+    made = [End(url, "one"), End(url, "two", (NEWS, LOG))]
+    yield made
+    for end in made:
+        end.close()
+
+
+def listeners(url: str) -> list[Any]:
+    with closing(psycopg.connect(url, autocommit=True)) as connection:
+        sql = "SELECT pid FROM pg_stat_activity WHERE application_name = 'rankloop' AND query LIKE 'LISTEN%'"
+        return [row[0] for row in connection.execute(sql).fetchall()]
+
+
+def test_others_hear_what_they_listen_for_and_nobody_hears_himself(ends: list[End]) -> None:
+    one, two = ends
+    two.signals.say(Word("outcomes", "shop"))
+    two.signals.say(Word("saved", "shop", 7, seq=12))
+    one.signals.say(Word("outcomes", 'späť\'s "shop"'))
+    wait_for(lambda: one.heard and two.heard, "the words", every=0.005)
+    assert one.heard == [Word("saved", "shop", 7, 0, 12)]  # who only ranks does not ask for outcomes
+    assert two.heard == [Word("outcomes", 'späť\'s "shop"')]
+
+
+def test_of_what_comes_close_together_the_newest_is_said(ends: list[End]) -> None:
+    one, two = ends
+    for seq in range(100):
+        one.signals.say(Word("saved", "shop", 7, seq=seq))
+    one.signals.say(Word("changed", "shop"))
+    wait_for(lambda: Word("changed", "shop") in two.heard, "the last word", every=0.005)
+    said = [word.seq for word in two.heard if word.what == "saved"]
+    assert said[-1] == 99
+    assert said == sorted(said)
+    assert len(said) < 50
+
+
+def test_stores_of_one_database_do_not_hear_each_other(postgres: Postgres, ends: list[End]) -> None:
+    other = End(postgres.database(), "other")
+    try:
+        other.signals.say(Word("changed", "theirs"))
+        ends[1].signals.say(Word("changed", "ours"))
+        wait_for(lambda: ends[0].heard, "a word", every=0.005)
+        assert ends[0].heard == [Word("changed", "ours")]
+        assert other.heard == []
+    finally:
+        other.close()
+
+
+def test_a_lost_connection_is_known_and_opened_again(url: str, ends: list[End]) -> None:
+    one, two = ends
+    assert (one.missed, two.missed) == (1, 1)  # whatever was said before they listened
+    with closing(psycopg.connect(url, autocommit=True)) as connection:
+        for process in listeners(url):
+            connection.execute("SELECT pg_terminate_backend(%s)", (process,))
+    wait_for(lambda: one.missed == two.missed == 2, "both to know that words may be lost")
+    wait_for(lambda: one.signals.sound and two.signals.sound, "both to listen again")
+    one.signals.say(Word("changed", "shop"))
+    wait_for(lambda: two.heard, "a word")
+    assert two.heard == [Word("changed", "shop")]
+
+
+def test_what_is_not_a_word_of_this_release_is_passed_over(ends: list[End]) -> None:
+    one, two = ends
+    one.signals._heard("nonsense")
+    one.signals._heard('["two", ["saved", "shop", 1, 2]]')
+    one.signals._heard('["two", ["new", "shop", 1, 2, 3, "what comes later"]]')
+    two.signals.say(Word("changed", "shop"))
+    wait_for(lambda: len(one.heard) > 1, "a word")
+    assert one.heard == [Word("saved", "shop", 1, 2), Word("changed", "shop")]
+
+
+def test_sqlite_passes_nothing_on(tmp_path: Any) -> None:
+    assert open_database(str(tmp_path / "a.db")).signals() is None
