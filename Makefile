@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 SERVING := $(VENV)/.serving
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install serve demo compare test soak check kernels format bench figures docs clean
+.PHONY: help install serve demo compare test soak check kernels format bench figures docs dist clean
 
 # One more than there are cores: some tests wait for a service, others compute meanwhile.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
@@ -19,7 +19,7 @@ install: $(STAMP)  ## Set up .venv with every extra
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[lab,service,postgres,neural,dev]'
+	$(PIP) -e '.[lab,service,postgres,neural,cluster,dev]'
 	@touch $@ $(SERVING)
 
 $(SERVING): pyproject.toml constraints.txt
@@ -69,6 +69,10 @@ figures: install  ## Draw the README's figure again, and take the screenshots of
 docs: install  ## Build the documentation as a site, with search, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo 'site/ is built. To read and search it: $(BIN)/python -m http.server -d site 8001, then http://127.0.0.1:8001'
+
+dist: install  ## Build what is released into dist/: rankloop, and the client alone
+	$(BIN)/python -W ignore -m hatchling build -d dist
+	cd client && ../$(BIN)/python -W ignore -m hatchling build -t wheel -d ../dist
 
 clean:  ## Remove the virtual environment and what was computed
 	rm -rf $(VENV) results site .pytest_cache .mypy_cache .ruff_cache .hypothesis

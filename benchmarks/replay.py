@@ -31,8 +31,9 @@ from rankloop import codec, registry, statistics
 from rankloop.learner import DRAWN
 from rankloop.offpolicy import intervals
 from rankloop.service.learning.fold import Fold
-from rankloop.service.offline.challengers import LOGGED, Tries, try_out
+from rankloop.service.offline.challengers import Terms, Tries, planned, try_out
 from rankloop.service.offline.estimates import Found, Pages, find
+from rankloop.service.offline.lists import LOGGED
 from rankloop.service.offline.replay import rebuild
 from rankloop.service.operations.rankers import complete
 from rankloop.service.ranking import model as models
@@ -140,7 +141,7 @@ def speed(lists: int) -> list[dict[str, Any]]:
             assert found.equal
             assert len(found.compared) == 4
             began = time.perf_counter()
-            tries = try_out(database, "shop", ["pdgd"], on_page=(pages := Pages()))
+            tries = try_out(planned(database, "shop", ["pdgd"]), pages := Pages())
             walked = time.perf_counter() - began
             began = time.perf_counter()
             find(tries, pages)
@@ -207,7 +208,8 @@ def simulated(setting: Setting, seed: int) -> Simulated:
     shop, theta = Shop.of(rng, 30, setting.n, 6), examination(setting.k)
     name, parameters = registry.parse_learner(setting.logged)
     learner = registry.make(name, **parameters)
-    tries, liked = Tries(CHALLENGERS, name, seed + 1, on_page=(pages := Pages())), []
+    tries = Tries(Terms(tuple(CHALLENGERS), name, seed + 1), pages := Pages(), keep=True)
+    liked = []
     chain = setting.leaves
     for t in range(setting.lists):
         q = int(rng.integers(30))

@@ -44,7 +44,11 @@ DATA = ["websearch300", "clueweb09", "synthetic:mslr", "synthetic:yahoo", "synth
 RULES = ("", "?stop_requires_click=false")  # the text's, and the published code's
 USERS = [f"{name}{rule}" for name in ("perfect", "navigational", "informational") for rule in RULES]
 LEARNERS = ["weekly", "base", "pairrank", "pdgd", "bubblerank", "pair"]
-OURS = {"weekly": "benchmarks.weekly:Weekly", "pair": "benchmarks.weekly:Pair"}
+OURS = {
+    "weekly": "benchmarks.weekly:Weekly",
+    "pair": "benchmarks.weekly:Pair",
+    "vowpal": "benchmarks.vowpal:VowpalWabbit",  # if it is installed
+}
 NAMES = {  # in the figure
     "benchmarks.weekly:Weekly(labels=debiased)": "weekly trees",
     "hybrid(start=base)": "hybrid, from production's order",

@@ -31,6 +31,8 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("pairrank", {"confidence": "diagonal", "forget": 0.95, "explore": "random"}),
     ("pairrank", {"confidence": "diagonal", "start": "base", "certainty": "probability"}),
     ("hybrid", {"confidence": "diagonal", "start": "base", "forget": 0.99}),
+    ("pairrank", {"batch": 16}),
+    ("hybrid", {"batch": 8, "start": "base", "forget": 0.99, "max_queries": 6}),
     ("adaptive", {"short": 0.9, "past": 1, "start": "base"}),
     ("pairrank", {"start": "base"}),
     ("hybrid", {"start": "base", "explore": "random", "forget": 0.99, "max_queries": 6, "max_items": 4}),

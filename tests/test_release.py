@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 import rankloop
+from rankloop.client import Client
+from tests.service.scripted import Said, Server, script
+from tests.service.test_client import ANSWER, RECEIPTS
 
 ROOT = Path(__file__).parents[1]
 
@@ -58,3 +61,43 @@ def test_without_the_extras_the_command_says_what_it_needs() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "pip install 'rankloop[service]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+ALONE = """
+import sys
+sys.modules |= dict.fromkeys(("numpy", "rankloop", "numba", "scipy"))  # an import of them fails
+from rankloop_client import Client, ServiceError
+from rankloop_client.wire.calls import Candidate
+with Client(sys.argv[1]) as client:
+    table = client.rank("shop", ids=["p", "q"], features=[[0.1, 9.0], [None, 49.0]], request_id="r")
+    client.rank("shop", [{"id": "p", "features": {"a": 0.1}}, Candidate("q", {"a": 2.0})], request_id="r")
+    print(client.click(table, ["p"]))
+"""
+
+
+def test_the_client_comes_alone_from_the_same_files(tmp_path: Path) -> None:
+    """Without numpy, and it says what the client of the library says."""
+    command = [sys.executable, "-W", "ignore", "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT / "client", check=True, capture_output=True)
+    (wheel,) = tmp_path.iterdir()
+    assert wheel.name == f"rankloop_client-{rankloop.__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as opened:
+        (described,) = (name for name in opened.namelist() if name.endswith("METADATA"))
+        told = Parser().parsestr(opened.read(described).decode())
+        texts = b"".join(opened.read(name) for name in opened.namelist() if name.endswith(".py")).decode()
+    assert {re.split(r"[^\w-]", text)[0] for text in told.get_all("Requires-Dist", [])} == {"httpx", "msgspec"}
+    assert not re.search(r"(?m)^\s*(from|import) rankloop\b(?!_)", texts)
+    with Server(script(Said(200, ANSWER), Said(200, ANSWER), Said(200, RECEIPTS), Said(200, ANSWER))) as server:
+        done = subprocess.run(
+            [sys.executable, "-c", ALONE, server.url],
+            env={"PYTHONPATH": str(wheel)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        alone = [asked.json for asked in server.asked]
+        server.asked.clear()
+        with Client(server.url) as client:
+            client.rank("shop", ids=["p", "q"], features=[[0.1, 9.0], [None, 49.0]], request_id="r")
+        assert server.asked[0].json == alone[0]

@@ -17,7 +17,7 @@ import msgspec
 from rankloop import _sending
 from rankloop._addresses import ranker_path, segment
 from rankloop._exchange import Call, Exchange, ServiceUnavailable, Steps
-from rankloop._sending import as_event, converted, ids_of
+from rankloop._sending import ReadyCandidates, as_event, converted, ids_of
 from rankloop.service.wire.audit import Change
 from rankloop.service.wire.calls import Candidate, FeedbackAnswer, FeedbackEvent, RankAnswer, Receipt
 from rankloop.service.wire.catalogue import CatalogueInfo
@@ -25,7 +25,6 @@ from rankloop.service.wire.experiments import Experiment, ExperimentRequest
 from rankloop.service.wire.rankers import Erased, Generation, RankerStatus, Spec, VersionInfo, VersionRequest
 from rankloop.service.wire.rules import Quota
 from rankloop.service.wire.watch import Movement, Series, ShownList, Weights
-from rankloop.types import Candidates
 
 
 class Requests(Exchange):
@@ -101,7 +100,7 @@ class Requests(Exchange):
     def rank(
         self,
         name: str,
-        candidates: Candidates | Iterable[Candidate | Mapping[str, Any]] | None = None,
+        candidates: ReadyCandidates | Iterable[Candidate | Mapping[str, Any]] | None = None,
         *,
         ids: Any = None,
         features: Any = None,
@@ -151,7 +150,7 @@ class Requests(Exchange):
             and for a kind that is no feature its value for each candidate.
         """
         if query is None:
-            query = candidates.query if isinstance(candidates, Candidates) else ""
+            query = candidates.query if isinstance(candidates, ReadyCandidates) else ""
         head: dict[str, Any] = {
             "query": query,
             "k": k,

@@ -3,65 +3,61 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 from uuid import uuid4
 
 import msgspec
-import numpy as np
 
+from rankloop import _tables
 from rankloop.errors import InvalidInput
 from rankloop.service.wire.basics import ItemId
 from rankloop.service.wire.calls import Candidate, FeedbackEvent, RankColumns, RankRequest
 from rankloop.service.wire.rules import Quota
-from rankloop.types import Candidates, as_numbers, as_table, column_names
 
 T = TypeVar("T")
 
 
+@runtime_checkable
+class ReadyCandidates(Protocol):
+    """A `rankloop.Candidates`, known by its shape: the client works where the library is not installed."""
+
+    @property
+    def query(self) -> str:
+        """What was asked."""
+
+    @property
+    def items(self) -> Any:
+        """(n,) ids."""
+
+    @property
+    def features(self) -> Any:
+        """(n, d) numbers, or None."""
+
+
 def request(
-    candidates: Candidates | Iterable[Candidate | Mapping[str, Any]] | None, ids: Any, features: Any, **head: Any
+    candidates: ReadyCandidates | Iterable[Candidate | Mapping[str, Any]] | None, ids: Any, features: Any, **head: Any
 ) -> RankRequest | RankColumns:
     """A request to rank, in the shortest form for what the caller has: a table of numbers travels packed, as exact as
     it is (float32 stays float32, all else is float64), features by name as columns."""
     if (candidates is None) == (ids is None):
         raise InvalidInput("give either candidates, or ids with features; not both, and not neither")
-    if isinstance(candidates, Candidates):  # checked when it was made
-        table = None if candidates.features is None else _packed(candidates.features, candidates.n)
+    if isinstance(candidates, ReadyCandidates):  # checked when it was made
+        own = candidates.features
+        table = None if own is None else _tables.packed_array(own, len(candidates.items))
         return RankColumns(ids=candidates.items.tolist(), features=table, **head)
     if candidates is None:
         listed = _ids(ids)
-        return RankColumns(ids=listed, features=_table(features, listed), **head)
+        return RankColumns(ids=listed, features=_tables.sent(features, len(listed)), **head)
     if features is not None:
         raise InvalidInput("features were given beside candidates, which carry their own; give ids with features")
     rows = [_fields(i, candidate) for i, candidate in enumerate(candidates)]
     if not rows:
         raise InvalidInput("there are no candidates; give at least one")
-    whole = _one_table([own for _, own in rows])
+    whole = _tables.of_rows([own for _, own in rows])
     if whole is not None:
         return RankColumns(ids=[item for item, _ in rows], features=whole, **head)
     return RankRequest(candidates=[_candidate(item, own) for item, own in rows], **head)
-
-
-def _one_table(rows: list[Any]) -> Any:
-    """The features of rows that are all alike, finite numbers and no gaps, as one table; None of any others, which are
-    sent row by row, once somebody has looked at each number."""
-    first, found = rows[0], None
-    try:
-        if isinstance(first, Mapping):
-            if all(type(name) is str for name in first) and all(row.keys() == first.keys() for row in rows):
-                columns = zip(*([row[name] for name in first] for row in rows), strict=True)
-                found = {name: array("d", column) for name, column in zip(first, columns, strict=True)}
-                if not all(math.isfinite(sum(column)) for column in found.values()):
-                    return None
-                return {name: column.tolist() for name, column in found.items()}
-        elif all(isinstance(row, list | tuple | np.ndarray) for row in rows) and len(set(map(len, rows))) == 1:
-            table = np.frombuffer(b"".join([array("d", row) for row in rows])).reshape(len(rows), -1)
-            return _packed(table, len(rows)) if np.isfinite(table).all() else None
-    except (AttributeError, TypeError, ValueError, OverflowError):
-        pass
-    return None
 
 
 def _ids(given: Any) -> list[Any]:
@@ -71,33 +67,6 @@ def _ids(given: Any) -> list[Any]:
     if not found:
         raise InvalidInput("ids are empty; give at least one")
     return found if isinstance(found, list) else [found]
-
-
-def _table(features: Any, ids: list[Any]) -> Any:
-    """Features of all candidates: packed, or columns by name of what has names."""
-    if features is None:
-        return None
-    if not (isinstance(features, Mapping) or hasattr(features, "columns") or hasattr(features, "column_names")):
-        short = isinstance(features, np.ndarray) and features.dtype == np.float32
-        return _packed(features if short else as_table(features), len(ids))
-    columns = {}
-    for name in column_names(features):
-        column = as_numbers(features[name], name)
-        if column.shape != (len(ids),) or np.isinf(column).any():
-            rule = f"give a finite number for each of the {len(ids)} ids, NaN where there is none"
-            raise InvalidInput(f"feature {name!r} is a column of shape {column.shape}, or has infinity in it; {rule}")
-        columns[str(name)] = column.tolist()  # JSON has no NaN: it is sent as null, which means the same
-    return columns
-
-
-def _packed(table: Any, n: int) -> bytes:
-    if table.ndim != 2 or len(table) != n:
-        raise InvalidInput(f"features have shape {table.shape}; give (n, d) numbers, a row for each of the {n} ids")
-    if np.isinf(table).any():
-        i, j = (int(v) for v in np.argwhere(np.isinf(table))[0])
-        raise InvalidInput(f"features[{i}, {j}] is {table[i, j]}; features must be finite numbers, or NaN for none")
-    packed: bytes = np.ascontiguousarray(table, dtype="<f4" if table.dtype == np.float32 else "<f8").tobytes()
-    return packed
 
 
 def _fields(i: int, given: Candidate | Mapping[str, Any]) -> tuple[ItemId, Any]:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,6 +64,46 @@ def _described(*specs: tuple[str, str, tuple[int, ...]]) -> str:
 
 def loads(data: bytes, name: str = "these bytes") -> tuple[dict[str, Array], dict[str, Any]]:
     """The arrays and the meta of what `dumps` made; `name` is what an error calls the source."""
+    try:
+        meta, described, body = opened(data, name)
+        at, arrays = 0, dict[str, Array]()
+        for called, dtype, shape, size in layout(described):
+            found: Array = np.ndarray(shape, dtype, body, at)
+            arrays[called] = found.copy() if dtype.isnative else found.astype(dtype.newbyteorder("="))
+            at += size
+        if at != len(body):
+            raise CodecError(f"{name}: {len(body) - at} bytes more than its header says")
+        return arrays, json.loads(meta)
+    except (KeyError, TypeError, ValueError) as error:  # a right checksum over a wrong header: written by another hand
+        if isinstance(error, CodecError):
+            raise
+        raise CodecError(f"{name}: its header cannot be read ({error})") from None
+
+
+def opened(data: bytes, name: str = "these bytes") -> tuple[bytes, bytes, memoryview]:
+    """Meta and the description of the arrays, both as JSON, and the arrays' bytes: for whoever reads thousands of
+    lists, most of which are described alike, and decodes a description once (`layout`).
+
+    `dumps` puts the description last, and no quote stands in a JSON string without a stroke before it, so what is found
+    by its key is that part. A header that another hand put together in another way is read whole.
+
+    >>> opened(dumps({"theta_": np.array([0.5])}, {"learner": "pdgd"}))[:2]
+    (b'{"learner": "pdgd"}', b'[{"name": "theta_", "dtype": "<f8", "shape": [1]}]')
+    """
+    at = _checked(data, name)
+    body, header = memoryview(data)[at:-_CHECKSUM], data[_HEAD.size : at]
+    meta, key, described = header.rpartition(_ARRAYS)
+    if key and meta.startswith(_META) and described.endswith(b"]}"):
+        return meta[len(_META) :], described[:-1], body
+    whole = json.loads(header)
+    return _json(whole["meta"]).encode(), _json(whole["arrays"]).encode(), body
+
+
+_META, _ARRAYS = b'{"meta": ', b', "arrays": '
+
+
+def _checked(data: bytes, name: str) -> int:
+    """Where the arrays begin in bytes that are whole and of a version that is known; refuses all others."""
     if len(data) < _HEAD.size or data[:8] != MAGIC:
         raise CodecError(f"{name}: not a rankloop file (it does not start with {MAGIC.decode()})")
     _, version, header_length = _HEAD.unpack_from(data)
@@ -72,28 +112,30 @@ def loads(data: bytes, name: str = "these bytes") -> tuple[dict[str, Array], dic
             f"{name}: format version {version}, but this release reads versions {VERSION} and {SPARSE}; "
             "read it with the release that wrote it"
         )
-    body, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
-    if blake2b(body, digest_size=_CHECKSUM).digest() != checksum:
+    if blake2b(memoryview(data)[:-_CHECKSUM], digest_size=_CHECKSUM).digest() != data[-_CHECKSUM:]:
         raise CodecError(f"{name}: damaged or cut short (the checksum does not match); restore it from a copy")
-    try:
-        header = json.loads(body[_HEAD.size : _HEAD.size + header_length])
-        at = _HEAD.size + header_length
-        arrays: dict[str, Array] = {}
-        for spec in header["arrays"]:
-            dtype, shape = np.dtype(spec["dtype"]), tuple(spec["shape"])
-            if dtype.kind not in _KINDS:
-                raise CodecError(f"{name}: array {spec['name']!r} has type {dtype}, which is never saved")
-            count = prod(shape)
-            array = np.frombuffer(body, dtype, count, at).reshape(shape).astype(dtype.newbyteorder("="))
-            arrays[spec["name"]] = array
-            at += count * dtype.itemsize
-        if at != len(body):
-            raise CodecError(f"{name}: {len(body) - at} bytes more than its header says")
-        return arrays, header["meta"]
-    except (KeyError, TypeError, ValueError) as error:  # a right checksum over a wrong header: written by another hand
-        if isinstance(error, CodecError):
-            raise
-        raise CodecError(f"{name}: its header cannot be read ({error})") from None
+    return _HEAD.size + int(header_length)
+
+
+class Described(NamedTuple):
+    """An array as a header describes it."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    size: int  # bytes
+
+
+@lru_cache(512)
+def layout(described: bytes) -> tuple[Described, ...]:
+    """The arrays of a description, in the order of their bytes; the same for list after list, so it is read once."""
+    found = []
+    for spec in json.loads(described):
+        dtype, shape = np.dtype(spec["dtype"]), tuple(spec["shape"])
+        if dtype.kind not in _KINDS:
+            raise CodecError(f"array {spec['name']!r} has type {dtype}, which is never saved")
+        found.append(Described(spec["name"], dtype, shape, prod(shape) * dtype.itemsize))
+    return tuple(found)
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
+import rankloop._compiling  # noqa: F401  (tells who waits on a terminal what is being compiled)
 from rankloop.errors import InvalidInput, InvalidParameter, RankloopWarning
 from rankloop.kernels.feedback import filled, filled_beside
 from rankloop.kernels.ranking import with_places

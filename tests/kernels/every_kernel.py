@@ -10,6 +10,7 @@ from types import FrameType
 import numpy as np
 
 from rankloop.kernels import (
+    batches,
     certainty,
     click_fits,
     click_models,
@@ -146,6 +147,19 @@ def results() -> Results:
         pairwise.rank_one_update(rank_one, frozen(rows[0]), 0.2),
         pairwise.onepass(one_theta, one_inverse, shown, pairs, frozen(weights[:3])),
     ]
+    subtracted = np.array(matrix)
+    pairwise.subtract_products(subtracted, rows, rows, positions([0, 2, 3, 5, 8]))
+    gathered, push = np.tril(matrix), np.zeros(d)
+    batches.gather(gathered, push, theta, shown, pairs, frozen(weights[:3]), 0.9, 2.0)
+    products = np.tril(matrix)
+    batches.add_half_products(products, rows, rows, -0.1)
+    found |= {
+        "gather": [*gathered.ravel().tolist(), *push.tolist()],
+        "add_half_products": products.ravel().tolist(),
+        "half_inverse": batches.half_inverse(frozen(np.tril(matrix))).ravel().tolist(),
+        "stepped": batches.stepped(theta, frozen(matrix), frozen(push)).tolist(),
+        "bend": [batches.bend(margin) for margin in (-3.0, 1e-4, 0.5)],
+    }
     faded = np.linalg.inv(matrix)
     found |= {
         "fade": [forgetting.fade(faded, 0.9, 2.0, 3), *faded.ravel().tolist()],
@@ -168,6 +182,13 @@ def results() -> Results:
         "logistic_gradient": [*gradient.tolist(), *curvature.tolist()],
         "spd_inverse": pairwise.spd_inverse(frozen(matrix)).ravel().tolist(),
         "hessian_inverse": pairwise.hessian_inverse(rows, weights, 0.5).ravel().tolist(),
+        "some_rows_times": pairwise.some_rows_times(rows, frozen(matrix), positions([1, 5])).ravel().tolist(),
+        "named": pairwise.named(pairs, 9).tolist(),
+        "subtract_products": subtracted.ravel().tolist(),
+        "that_count": preferences.that_count(pairs, frozen([0.5, 0.0, 1.0]), 0.3)[1].tolist(),
+        "debiased": plackett_luce.debiased(
+            frozen(scores[:k]), 0.5, 0.3, frozen(np.eye(k)), clicks, pairs, frozen(weights[:3])
+        ).tolist(),
         "longest_pair": [pairwise.longest_pair(shown, pairs)],
         "refit": fitted.tolist(),
     }

@@ -11,8 +11,10 @@ import pytest
 from rankloop import codec, registry
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.kernels import plackett_luce
-from rankloop.service.offline.challengers import BASE, LOGGED, Tries, swap_shares, try_out
+from rankloop.offpolicy.intervals import GROUPS
+from rankloop.service.offline.challengers import Terms, Tries, planned, try_out
 from rankloop.service.offline.estimates import FOLDS, Findings, Forecast, Pages, find
+from rankloop.service.offline.lists import BASE, LOGGED, swap_shares
 from rankloop.service.offline.replay import open_store
 from rankloop.service.ranking.exposure import choose
 from rankloop.service.wire.rankers import Spec
@@ -39,6 +41,11 @@ def a_log(learner: str, lists: int, n: int, k: int, seed: int, tries: Tries) -> 
     return np.array(liked)
 
 
+def trying(challengers: list[str], logged: str, seed: int, shows: Any = "rank", on_page: Any = None) -> Tries:
+    """With the lists kept, to look at."""
+    return Tries(Terms(tuple(challengers), logged, seed, shows), on_page, keep=True)
+
+
 def shown(order: list[int], memo: dict[str, Array] | None = None) -> Impression:
     features = np.eye(9)[order]
     return Impression("q", np.array(order), np.array([f"i{p}" for p in order]), features, memo or {})
@@ -46,15 +53,19 @@ def shown(order: list[int], memo: dict[str, Array] | None = None) -> Impression:
 
 def test_lists_of_a_user_are_one_unit() -> None:
     """Whose list it was is kept as a number; lists of nobody known are each another's."""
-    tries = Tries(["base"], "pdgd", seed=0)
+    tries = trying(["base"], "pdgd", seed=0)
     for t, user in enumerate(["ann", None, "bob", "ann", None]):
         tries.add(t, shown([4, 0, 7]), np.array([0.0, 0.0, 1.0]), user=user)
-    users = tries.lists().users
-    assert users is not None
-    assert users.tolist() == [0, 1, 2, 0, 3]
-    nobody = Tries(["base"], "pdgd", seed=0)
-    nobody.add(0, shown([4, 0, 7]), np.zeros(3))
-    assert nobody.lists().users is None
+    ann, nobody, bob, again, _ = tries.lists().users.tolist()
+    assert (ann, nobody) == (again, 0)
+    assert bob not in (ann, 0)
+    groups = tries.lists().group.tolist()
+    assert groups == [ann % GROUPS, 1, bob % GROUPS, ann % GROUPS, 4]
+    units, there = tries.tally().units.units(GROUPS)
+    assert (units.number, there.sum()) == (4, 4)
+    alone = trying(["base"], "pdgd", seed=0)
+    alone.add(0, shown([4, 0, 7]), np.zeros(3))
+    assert not alone.tally().units.by_user
 
 
 # -- what a challenger is asked, and what it learns ----------------------------------------------------------------
@@ -62,7 +73,7 @@ def test_lists_of_a_user_are_one_unit() -> None:
 
 def test_ranks_are_of_the_items_that_were_shown() -> None:
     """Items 4, 0, 7 of the candidates, shown in that order: the base order has them as 0, 4, 7."""
-    tries = Tries(["base", "greedy"], "pdgd", seed=0, shows="best")
+    tries = trying(["base", "greedy"], "pdgd", seed=0, shows="best")
     tries.add(0, shown([4, 0, 7]), np.array([0.0, 0.0, 1.0]))
     tries.add(1, shown([8, 2]), np.zeros(0))
     lists = tries.lists()
@@ -71,7 +82,7 @@ def test_ranks_are_of_the_items_that_were_shown() -> None:
     assert lists.ranks[BASE].tolist() == lists.ranks["base"].tolist() == [[1, 0, 2], [1, 0, -1]]
     assert lists.ranks["greedy"].tolist() == [[1, 0, 2], [1, 0, -1]]  # cold: best is the base order
     assert np.isnan(lists.log_weights["greedy"]).all()
-    again = Tries(["greedy"], "pdgd", seed=0, shows="best")
+    again = trying(["greedy"], "pdgd", seed=0, shows="best")
     for t in range(2):
         again.add(t, shown([4, 0, 7]), np.array([0.0, 0.0, 1.0]))
     assert again.lists().ranks["greedy"].tolist() == [[1, 0, 2], [2, 1, 0]]  # asked first, taught after
@@ -85,32 +96,32 @@ def test_the_logged_learner_itself_learns_the_same_bits(name: str, tmp_path: Pat
         teach(service, "shop", 25)
         state = codec.loads(service.state("shop"))[0]
     with open_store(str(tmp_path / "shop.db")) as database:
-        tries = try_out(database, "shop", [f"{name}?start=base", "epsilon-greedy"])  # as a ranker starts
-        part = try_out(database, "shop", [f"{name}?start=base"], since=5, at=15)
+        tries = try_out(planned(database, "shop", [f"{name}?start=base", "epsilon-greedy"]))  # as a ranker starts
+        part = try_out(planned(database, "shop", [f"{name}?start=base"], since=5, at=15))
     found = tries.challengers[0].learner.state()
     assert {key: value.tobytes() for key, value in found.items()} == {k: v.tobytes() for k, v in state.items()}
-    assert (len(tries), len(part), tries.drawn) == (25, 10, 25)
+    assert (tries.tally().lists, part.tally().lists, tries.tally().drawn) == (25, 10, 25)
     assert tries.idle() == []
 
 
 def test_other_learners_adopt_the_logged_lists() -> None:
     """And so does one of the same kind whose parameters would have needed other notes."""
-    tries = Tries(["pdgd", "pairrank?debias=plackett-luce", "pairrank"], "greedy", seed=1)
+    tries = trying(["pdgd", "pairrank?debias=plackett-luce", "pairrank"], "greedy", seed=1)
     a_log("greedy", 30, 6, 4, 0, tries)
     assert not any(one.own for one in tries.challengers)
     assert tries.idle() == []
-    tries = Tries(["pairrank", "pairrank?pairs=matched"], "pairrank", seed=1)
+    tries = trying(["pairrank", "pairrank?pairs=matched"], "pairrank", seed=1)
     a_log("pairrank", 30, 6, 4, 0, tries)
     assert all(one.own for one in tries.challengers)
     # One list without notes is adopted; those after it are learned from as they were drawn again.
-    other = Tries(["pdgd"], "pdgd", seed=1)
+    other = trying(["pdgd"], "pdgd", seed=1)
     other.add(0, shown([4, 0, 7]), np.array([0.0, 1.0, 0.0]))
     adopted = other.challengers[0].learner.state()["theta_"].copy()
     assert np.any(adopted != 0)
     notes = {"scores": np.array([0.0, 3.0, 0.0]), "rest": np.array([-np.inf])}
     states = []
     for memo in (notes, None):
-        again = Tries(["pdgd"], "pdgd", seed=1)
+        again = trying(["pdgd"], "pdgd", seed=1)
         again.add(0, shown([4, 0, 7]), np.array([0.0, 1.0, 0.0]))
         again.add(1, shown([4, 0, 7], memo), np.array([0.0, 1.0, 0.0]))
         states.append(again.challengers[0].learner.state()["theta_"].tolist())
@@ -118,16 +129,16 @@ def test_other_learners_adopt_the_logged_lists() -> None:
 
 
 def test_nothing_is_learned_from_what_the_ranker_did_not_learn() -> None:
-    tries = Tries(["greedy", "dbgd"], "greedy", seed=0)
+    tries = trying(["greedy", "dbgd"], "greedy", seed=0)
     tries.add(0, shown([4, 0, 7]), np.array([0.0, 0.0, 1.0]), learn=False)
     assert tries.idle() == ["greedy", "dbgd"]
-    assert len(tries) == 1
+    assert tries.tally().lists == 1
 
 
 def test_a_challenger_that_does_not_fit_is_named() -> None:
     with pytest.raises(InvalidParameter, match="greedy, greedy: one stands there twice"):
-        Tries(["greedy", "greedy"], "pdgd", 0)
-    tries = Tries(["greedy"], "base", 0)
+        trying(["greedy", "greedy"], "pdgd", 0)
+    tries = trying(["greedy"], "base", 0)
     bare = Impression("q", np.arange(2), np.arange(2), None, {})
     with pytest.raises(InvalidInput, match="greedy cannot be tried on this log: this learner needs features"):
         tries.add(0, bare, np.zeros(2))
@@ -139,13 +150,13 @@ def test_a_challenger_that_does_not_fit_is_named() -> None:
 def test_weights_are_ratios_of_list_probabilities() -> None:
     """Whole lists only; where the challenger's probability is not known, what it drew decides."""
     rng, candidates = np.random.default_rng(0), Candidates("q", np.arange(3), np.eye(3))
-    tries = Tries(["epsilon-greedy?epsilon=0.5", "dbgd"], "random", seed=0)
+    tries = trying(["epsilon-greedy?epsilon=0.5", "dbgd"], "random", seed=0)
     random = registry.make("random")
     for t in range(40):
         tries.add(t, random.rank(candidates, 3, rng), np.zeros(3), learn=False)
     tries.add(40, random.rank(candidates, 2, rng), np.zeros(2))
     lists = tries.lists()
-    assert (tries.drawn, tries.whole) == (41, 40)
+    assert (tries.tally().drawn, tries.lists().log_weights[LOGGED].size) == (41, 41)
     assert all(np.isnan(weights[40]) for weights in lists.log_weights.values())
     assert lists.log_weights[LOGGED][:40].tolist() == [0.0] * 40
     same = (lists.ranks[BASE][:40] == np.arange(3)).all(axis=1)
@@ -194,13 +205,13 @@ def test_a_list_that_is_as_likely_as_a_random_one_by_accident_is_no_swap() -> No
     half = registry.make("epsilon-greedy", epsilon=0.5)
     half.load({**half.state(), "theta_": np.array([3.0, 2.0, 1.0])})
     candidates, rng = Candidates("q", np.arange(3), np.eye(3)), np.random.default_rng(0)
-    tries = Tries([], "epsilon-greedy", seed=0)
+    tries = trying([], "epsilon-greedy", seed=0)
     while not np.array_equal((drawn := half.rank(candidates, 3, rng)).order, [0, 2, 1]):
         pass
     assert np.exp(drawn.memo["log_propensity"]) == pytest.approx(1 / 6)
     tries.add(0, drawn, np.ones(3))
-    assert tries.drawn == 1
-    assert not tries.wins.any()
+    assert tries.tally().drawn == 1
+    assert not tries.tally().wins.any()
 
 
 @pytest.mark.parametrize(
@@ -222,7 +233,7 @@ def test_propensities_are_those_of_what_is_shown(exposure: Any, displacement: in
 def figures(learner: str, lists: int, n: int, k: int, seed: int, **options: Any) -> tuple[Findings, dict[str, float]]:
     """What is found, and what is true."""
     pages = Pages()
-    tries = Tries(["greedy"], learner, seed, on_page=pages)
+    tries = trying(["greedy"], learner, seed, on_page=pages)
     liked = a_log(learner, lists, n, k, seed, tries)
     truth = {label: float((THETA[ranks] * liked).sum() / lists) for label, ranks in tries.lists().ranks.items()}
     return find(tries, pages, **options), truth
@@ -275,7 +286,7 @@ def test_whole_lists_are_estimated_as_lists_too() -> None:
 
 def test_what_is_assumed_is_told() -> None:
     """A fixed order at different queries tells nothing of examination; a given curve must reach far enough."""
-    tries = Tries(["random"], "base", 0, on_page=(pages := Pages()))
+    tries = trying(["random"], "base", 0, on_page=(pages := Pages()))
     for t in range(50):
         tries.add(t, shown([0, 1, 2])._replace(query=f"q{t}"), np.array([1.0, 0.0, float(t % 2)]))
     found = find(tries, pages)
@@ -289,7 +300,7 @@ def test_what_is_assumed_is_told() -> None:
     with pytest.raises(InvalidParameter, match="has 2 numbers, but lists have 3"):
         find(tries, pages, examination="1,0.5")
     with pytest.raises(InvalidInput, match="no lists with feedback"):
-        find(Tries([], "base", 0))
+        find(trying([], "base", 0))
 
 
 def test_a_forecast_does_not_know_the_clicks_it_foresees() -> None:

@@ -16,8 +16,10 @@ import pytest
 from rankloop import codec, registry
 from rankloop.cli import main
 from rankloop.errors import InvalidParameter, RankloopError, UnknownName
+from rankloop.service.archive.exporting import export_log
 from rankloop.service.errors import StoreUnavailable
-from rankloop.service.offline import replay
+from rankloop.service.offline import past, replay
+from rankloop.service.offline.past import past_of
 from rankloop.service.offline.replay import LogCut, open_store, rebuild
 from rankloop.service.store import open_database, schema
 from rankloop.service.store.database import Connection, Database
@@ -41,6 +43,8 @@ def same_bits(learner: Any, state: bytes) -> bool:
 
 class Shop:
     """A store after an eventful life, and the states the service had on the way."""
+
+    exported: Path | None = None
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -74,9 +78,15 @@ class Shop:
         self.states[fine(service.http.post("/v1/rankers/shop/versions"))["version"]] = service.state("shop")
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=["sqlite", "postgresql", "exported"])
 def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    """One of either kind for all tests, which only look."""
+    """One of either kind for all tests, which only look; and what was exported of one."""
+    if request.param == "exported":
+        made: Shop = copy(request.getfixturevalue("local"))
+        made.exported = tmp_path_factory.mktemp("exported") / "log"
+        with open_store(made.url) as opened:
+            export_log(opened, made.exported, ["shop"])
+        return made
     if request.param == "sqlite":
         return Shop(str(tmp_path_factory.mktemp("replay") / "shop.db"))
     server: Any = request.getfixturevalue("postgres")
@@ -100,7 +110,10 @@ def spoiled(local: Shop, tmp_path: Path) -> Shop:
 
 
 @pytest.fixture
-def database(shop: Shop) -> Iterator[Database]:
+def database(shop: Shop) -> Iterator[Database | Path]:
+    if shop.exported:
+        yield shop.exported
+        return
     with open_store(shop.url) as opened:
         yield opened
 
@@ -108,7 +121,7 @@ def database(shop: Shop) -> Iterator[Database]:
 # -- what was learned ----------------------------------------------------------------------------------------------
 
 
-def test_every_version_is_rebuilt_bit_for_bit(shop: Shop, database: Database) -> None:
+def test_every_version_is_rebuilt_bit_for_bit(shop: Shop, database: Database | Path) -> None:
     """Through a pause, a rollback, a reset and another spec; every state kept on the way is met."""
     expected = {
         1: ("fresh", 0, 8, ["v1"]),
@@ -135,7 +148,7 @@ def test_every_version_is_rebuilt_bit_for_bit(shop: Shop, database: Database) ->
     assert rebuild(database, "shop", version=1).learned == 8
 
 
-def test_any_point_between_two_versions_can_be_had(shop: Shop, database: Database) -> None:
+def test_any_point_between_two_versions_can_be_had(shop: Shop, database: Database | Path) -> None:
     """From the beginning and from a version before it, with the same bits; a rollback's own point is what it put."""
     middle = rebuild(database, "shop", at=13)
     assert (middle.start, middle.seq, [one.name for one in middle.compared]) == ("fresh", 13, ["v1"])
@@ -147,14 +160,14 @@ def test_any_point_between_two_versions_can_be_had(shop: Shop, database: Databas
     assert not same_bits(rebuild(database, "shop", at=21).learner, shop.states[1])
 
 
-def test_the_log_is_read_in_portions(shop: Shop, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_read_in_portions(shop: Shop, database: Database | Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[int, int]] = []
-    monkeypatch.setattr(replay, "BATCH", 7)
+    monkeypatch.setattr(past, "BATCH", 7)
     monkeypatch.setattr(replay, "TELL", 5)
     found = rebuild(database, "shop", version=4, on_progress=lambda n, of: told.append((n, of)))
     assert same_bits(found.learner, shop.states[4])
     assert told == [(5, 7)]
-    assert [outcome.seq for outcome in replay.outcomes(database, "shop", 3, 25)] == list(range(3, 25))
+    assert [outcome.seq for outcome in past_of(database).outcomes("shop", 3, 25)] == list(range(3, 25))
 
 
 # -- what cannot be ------------------------------------------------------------------------------------------------
@@ -192,8 +205,8 @@ def test_what_is_gone_from_the_log_is_told(spoiled: Shop) -> None:
 
 
 def test_outcomes_that_are_deleted_meanwhile_are_noticed(spoiled: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = replay.outcomes
-    monkeypatch.setattr(replay, "outcomes", lambda *a: (one for one in whole(*a) if one.seq != 4))
+    whole = past.StorePast.outcomes
+    monkeypatch.setattr(past.StorePast, "outcomes", lambda *a: (one for one in whole(*a) if one.seq != 4))
     with open_store(spoiled.url) as database, pytest.raises(LogCut, match=r"outcome 4 .* deleted meanwhile"):
         rebuild(database, "shop", version=1)
 
@@ -213,7 +226,7 @@ def test_a_store_of_an_earlier_release(spoiled: Shop) -> None:
     assert ("v4", False) in [(one.name, one.equal) for one in found.compared]
 
 
-def test_wrong_calls_are_named(database: Database) -> None:
+def test_wrong_calls_are_named(database: Database | Path) -> None:
     with pytest.raises(UnknownName, match="no ranker is called 'shoop'; did you mean 'shop'"):
         rebuild(database, "shoop")
     with pytest.raises(UnknownName, match="no version 9; it has 1, 2, 3, 4, 5, 6"):

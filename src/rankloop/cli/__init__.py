@@ -31,6 +31,7 @@ def build() -> App:
         demo,
         doctor,
         export,
+        export_log,
         import_,
         inspect,
         interleave,
@@ -53,6 +54,8 @@ def build() -> App:
         default_parameter=Parameter(negative=()),  # `--json` needs no `--no-json`
         help=(
             "A ranking that learns from every click.\n\n"
+            "New here? `rankloop demo` opens a shop with simulated shoppers and lets you watch rankings learn. Where "
+            "something does not work, `rankloop doctor` says what to do.\n\n"
             "`rankloop serve --example` starts the service: it ranks over HTTP and learns from clicks.\n\n"
             "To compare learners, start with `rankloop learners`, then `rankloop compare pairrank pdgd greedy random`: "
             "it lets them serve simulated users and prints who did best. No data is needed; `synthetic:mslr` and its "
@@ -61,9 +64,14 @@ def build() -> App:
     )
     for module in (
         *(demo, service, doctor, keys, audit, kernels, catalogue, warm, import_, load, plan, replay, inspect, export),
+        export_log,
         *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)
+    app.register_install_completion_command(
+        help="Let the shell complete commands and options: writes a file for your shell (bash, zsh, fish), "
+        "and a line into its start-up file where it needs one."
+    )
     return app
 
 

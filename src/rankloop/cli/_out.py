@@ -10,7 +10,15 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -62,40 +70,61 @@ def sparkline(values: Sequence[float | None]) -> str:
 def progress_bars() -> Iterator[Progress]:
     """Progress on standard error, with the time left; silent where nobody watches."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(
-        *columns,
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=people,
-        transient=True,
-        disable=not people.is_terminal,
-    ) as bars:
+    with (
+        Progress(
+            *columns,
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=people,
+            transient=True,
+            disable=not people.is_terminal,
+        ) as bars,
+        _kernels_among(bars),
+    ):
         yield bars
 
 
-def say_when_compiling() -> None:
-    """Tell once, on standard error, when kernels have to be compiled: the first run takes longer than the others."""
-    from numba.core import event
+@contextmanager
+def _kernels_among(bars: Progress) -> Iterator[None]:
+    """Kernels that are compiled meanwhile have a bar of their own: a plain line would run into the others."""
+    from rankloop import _compiling
 
+    bar: list[TaskID] = []
+
+    def tell(name: str, number: int, most: int) -> None:
+        if not bar:
+            bar.append(bars.add_task("", total=most))
+        said = f"compiling {name}, once on this machine"
+        bars.update(bar[0], description=said, completed=number, total=most, visible=bool(name))
+
+    before, _compiling.tell = _compiling.tell, tell
+    try:
+        yield
+    finally:
+        _compiling.tell = before
+
+
+def say_when_compiling() -> None:
+    """Tell on standard error when kernels have to be compiled: the first run takes longer than the others.
+
+    On a terminal the line of `rankloop._compiling` tells which; elsewhere, and where helpers that do not speak will
+    compile, it is told once.
+    """
+    from rankloop import _compiling
     from rankloop.kernels import _cache
 
     note = "[dim]compiling kernels for this machine; the next run finds them in the cache[/dim]"
     if _cache.is_empty():
-        people.print(note)  # said here because worker processes, which would compile, do not speak
-        return
+        people.print(note)
+    elif not people.is_terminal:
+        told: list[str] = []
 
-    class Notice(event.Listener):
-        told = False
-
-        def on_start(self, event: Any) -> None:  # noqa: ARG002
-            if not self.told:
+        def once(name: str, number: int, most: int) -> None:  # noqa: ARG001
+            if not told:
                 people.print(note)
-                Notice.told = True
+                told.append(name)
 
-        def on_end(self, event: Any) -> None:
-            pass
-
-    event.register("numba:compile", Notice())  # type: ignore[no-untyped-call]
+        _compiling.tell = once
 
 
 def _plain(value: Any) -> Any:

@@ -93,7 +93,8 @@ def _of_file(path: Path, names: list[str], to: str, normalisation: str, without_
 def _of_store(name: str, to: str, version: str | None, store: str | None, without_base: bool) -> Exported:
     try:
         from rankloop.service.offline.exports import export_ranker
-        from rankloop.service.offline.replay import find_ranker, open_store
+        from rankloop.service.offline.past import find_ranker
+        from rankloop.service.offline.replay import open_store
         from rankloop.service.settings import from_environment
     except ModuleNotFoundError as error:
         raise InvalidParameter(f"exporting a ranker needs {error.name}; pip install 'rankloop[service]'") from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from rankloop.cli import _out
+from rankloop.cli import _on, _out
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,9 @@ class Setting:
     out: Path | None = None
     """Store every run in this .parquet file when it ends; the same command goes on with what is there."""
     processes: int = 1
-    """Runs at the same time."""
+    """Runs at the same time, in processes of this machine."""
+    on: str = ""
+    """Address of a Dask scheduler (`tcp://10.0.0.5:8786`) whose workers carry out the runs, or `local:4`; --processes does not count then."""  # noqa: E501
 
     def trials(self, learner: str, params: dict[str, Any]) -> list[Trial]:
         """One trial a seed."""
@@ -107,8 +109,8 @@ def simulate(learner: str, /, *, setting: Setting = Setting(), param: Params = N
     ((name, params),) = parsed_learners([learner], param)
     trials = setting.trials(name, params)
     check_trials(trials)
-    with _watched() as on_event:
-        table = carry_out(trials, setting.out, setting.processes, on_event)
+    with _on.cluster(setting.on) as cluster, _watched() as on_event:
+        table = carry_out(trials, setting.out, setting.processes, on_event, cluster)
     (summary,) = _summaries(table)
     if json:
         _out.print_json(summary)
@@ -152,8 +154,8 @@ def compare(
     for name, params in parsed_learners(learners, param):
         trials += setting.trials(name, params)
     check_trials(trials)
-    with _watched() as on_event:
-        table = carry_out(trials, setting.out, setting.processes, on_event)
+    with _on.cluster(setting.on) as cluster, _watched() as on_event:
+        table = carry_out(trials, setting.out, setting.processes, on_event, cluster)
     summaries = _summaries(table)
     if figure is not None:
         from rankloop.lab.figures import learning as figures
@@ -286,7 +288,7 @@ def _plus_minus(value: float | None, error: float | None, measure: str) -> str:
     return plus_minus(value, error, DIGITS.get(measure, 4))
 
 
-def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2) -> None:
+def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2, on: str = "") -> None:
     """Carry out the runs written down in a TOML file; interrupted, it goes on where it stopped.
 
     Parameters
@@ -296,15 +298,18 @@ def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2) -> 
     out
         Folder for NAME.parquet and the figures.
     processes
-        Runs at the same time.
+        Runs at the same time, in processes of this machine.
+    on
+        Address of a Dask scheduler (`tcp://10.0.0.5:8786`) whose workers carry out the runs, or `local:4`; --processes
+        does not count then.
     """
     from rankloop.lab.figures import learning as figures
     from rankloop.lab.runs import results
     from rankloop.lab.runs.sweep import carry_out, load_sweep
 
     asked = load_sweep(file)
-    with _watched() as on_event:
-        table = carry_out(asked.trials, out / f"{asked.name}.parquet", processes, on_event)
+    with _on.cluster(on) as cluster, _watched() as on_event:
+        table = carry_out(asked.trials, out / f"{asked.name}.parquet", processes, on_event, cluster)
     table = results.relabelled(table, asked.names)
     drawn = {"online.cndcg": "online", "offline.ndcg@10": "offline"}
     if results.curves(table, "online.window_ndcg"):  # some world changes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -30,6 +31,7 @@ def replay(
     /,
     *,
     store: str | None = None,
+    log: Path | None = None,
     version: int | None = None,
     at: int | None = None,
     start: Annotated[int | None, Parameter(name="--from")] = None,
@@ -43,6 +45,7 @@ def replay(
     clip: float = float("inf"),
     level: float = 0.95,
     seed: int | None = None,
+    on: str | None = None,
     json: bool = False,
 ) -> None:
     """Rebuild what a ranker has learned from its log, bit for bit; or try other learners on the log.
@@ -55,11 +58,16 @@ def replay(
     candidates: a learner is asked for its order of these, and that is what its figures are about. docs/replay.md tells
     what they assume. The running service is not touched.
 
+    With --log the past is read from what `rankloop export-log` wrote, instead of from the store: as much of it as there
+    is, in constant memory, with the same bits. --on lets the workers of a Dask cluster read it side by side.
+
     Example: rankloop replay shop
 
     Example: rankloop replay shop --version 3 --out v3.rankloop
 
     Example: rankloop replay shop --try "pairrank?alpha=0.1" --try pdgd --model pbm
+
+    Example: rankloop replay shop --log /srv/log --try pdgd --try v3.rankloop --on tcp://10.0.0.5:8786
 
     Parameters
     ----------
@@ -67,6 +75,8 @@ def replay(
         Its name.
     store
         As in `rankloop serve`.
+    log
+        A folder that `rankloop export-log` wrote, in the place of a store.
     version
         Rebuild this version; if not given, the newest state.
     at
@@ -76,7 +86,8 @@ def replay(
     out
         Save the rebuilt learner here: `rankloop.load`, `rankloop inspect` and `rankloop interleave` read it.
     challenger
-        A learner to try, `pairrank?alpha=0.1`; may be repeated. The logged lists and the base order come by themselves.
+        A learner to try, `pairrank?alpha=0.1`, or a file with a saved one, which then stays as it is; may be repeated.
+        The logged lists and the base order come by themselves.
     since
         With --try: the first outcome to use.
     best
@@ -95,6 +106,9 @@ def replay(
         Of the intervals.
     seed
         Of the challengers' random numbers; the ranker's own if not given.
+    on
+        With --log and --try: a Dask scheduler (tcp://10.0.0.5:8786), or local:4 for four processes of this machine.
+        Challengers walk along the log side by side; workers must see the folder under the same path.
     json
         Print JSON instead of tables.
     """
@@ -108,33 +122,62 @@ def replay(
         raise InvalidParameter("--try cannot be had with --version, --from or --out; rebuild in a call of its own")
     if not 0 <= since < 2**63:
         raise InvalidParameter(f"since is {since}; it must be at least 0")
-    url = from_environment(store=store).store
+    if log is not None and store is not None:
+        raise InvalidParameter("--log is read in the place of --store; give one of them")
+    if on is not None and (log is None or not challenger or model is not None):
+        raise InvalidParameter("--on is for --log with --try and without --model: workers read files and send sums")
     _out.say_when_compiling()
-    if not challenger:
-        with open_store(url) as database:
-            _rebuild(database, ranker, version, at, start, out, json)
-        return
-
-    from rankloop.offpolicy import gains
-    from rankloop.service.offline.challengers import try_out
-    from rankloop.service.offline.estimates import Pages, check_examination, find
-
-    check_examination(examination)  # what is wrong is told before the log is read
-    gains(gain, 1)
-    pages = Pages() if model or examination in ("auto", "pairs", "pbm") else None
-    shows: Any = "best" if best else "rank"
-    with open_store(url) as database, _out.progress_bars() as bars:
-        task = bars.add_task("reading the log", total=None)
-        tries = try_out(
-            database, ranker, challenger, since, at, seed, shows, pages, lambda n, of: _show(bars, task, "lists", n, of)
-        )
-        found = find(
-            tries, pages, examination, model, gain, clip, level, lambda what, n, of: _show(bars, task, what, n, of)
-        )
+    opened = open_store(from_environment(store=store).store) if log is None else nullcontext(log)
+    with opened as source:
+        if not challenger:
+            _rebuild(source, ranker, version, at, start, out, json)
+            return
+        shows: Any = "best" if best else "rank"
+        terms = (since, at, seed, shows, gain, clip)
+        found = _estimate(source, ranker, challenger, terms, examination, model, level, on)
     if json:
         _out.print_json(_plain(ranker, gain, level, found))
     else:
         _print_findings(ranker, gain, level, found)
+
+
+def _estimate(
+    source: Any, ranker: str, challengers: list[str], terms: Any, examination: str, model: Any, level: float, on: Any
+) -> Findings:
+    from rankloop.offpolicy import gains
+    from rankloop.service.offline.challengers import planned, try_out
+    from rankloop.service.offline.estimates import Pages, check_examination, check_model, figures, find
+
+    check_examination(examination)  # what is wrong is told before the log is read
+    gains(terms[4], 1)
+    if model is not None:
+        check_model(model)
+    walk = planned(source, ranker, challengers, *terms)
+    with _out.progress_bars() as bars:
+        task = bars.add_task("reading the log", total=None)
+
+        def report(what: str, done: int, total: int) -> None:
+            _show(bars, task, what, done, total)
+
+        def read_pages() -> Pages:
+            """Only where swaps do not tell: this keeps every list in memory."""
+            bare, pages = walk._replace(terms=walk.terms._replace(challengers=())), Pages()
+            try_out(bare, pages, on_progress=lambda n, of: report("pages", n, of))
+            return pages
+
+        def lists(done: int, total: int) -> None:
+            report("lists", done, total)
+
+        if on is None:
+            tries = try_out(walk, keep=model is not None, on_progress=lists)
+            return find(tries, read_pages, examination, model, level, on_progress=report)
+
+        from rankloop.cluster import connect
+        from rankloop.service.offline.spread import try_out_on
+
+        with connect(on) as cluster:
+            tally, idle = try_out_on(cluster, walk, lists)
+        return figures(tally, idle, read_pages, examination, level=level, on_progress=report)
 
 
 def _show(bars: Any, task: Any, what: str, done: int, total: int) -> None:
@@ -145,7 +188,7 @@ def _show(bars: Any, task: Any, what: str, done: int, total: int) -> None:
 
 
 def _rebuild(
-    database: Any, ranker: str, version: int | None, at: int | None, start: int | None, out: Path | None, json: bool
+    source: Any, ranker: str, version: int | None, at: int | None, start: int | None, out: Path | None, json: bool
 ) -> None:
     from rankloop import registry
     from rankloop.service.offline.replay import rebuild
@@ -153,7 +196,7 @@ def _rebuild(
     began = time.perf_counter()
     with _out.progress_bars() as bars:
         task = bars.add_task("learning again", total=None)
-        found = rebuild(database, ranker, version, at, start, lambda n, of: _show(bars, task, "learning again", n, of))
+        found = rebuild(source, ranker, version, at, start, lambda n, of: _show(bars, task, "learning again", n, of))
     seconds = time.perf_counter() - began
     if out is not None:
         registry.save(found.learner, out)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from rankloop.cli import _out
+from rankloop.cli import _on, _out
 
 if TYPE_CHECKING:
     from rankloop.lab.figures.report import Judged
@@ -35,6 +35,7 @@ def reproduce(
     data: Annotated[list[str] | None, Parameter(negative=())] = None,
     out: Path | None = None,
     processes: int = 2,
+    on: str = "",
     observability: bool = False,
 ) -> None:
     """Repeat a paper's experiments and say, claim by claim, what was seen: seen, undecided, not seen, not tested.
@@ -60,7 +61,10 @@ def reproduce(
     out
         Folder for report.html, the docs page PAPER.md with its figures, and the results; results/PAPER if not given.
     processes
-        Runs at the same time.
+        Runs at the same time, in processes of this machine.
+    on
+        Address of a Dask scheduler (`tcp://10.0.0.5:8786`) whose workers carry out the runs, or `local:4`; --processes
+        does not count then.
     observability
         Of topk: run nothing; print for each ranking measure what can be learned from the grades of the first k of a few
         items, computed exactly.
@@ -77,7 +81,7 @@ def reproduce(
         return
     from rankloop.lab.papers import engine, open_paper
 
-    with _watched() as (on_event, on_step):
+    with _on.cluster(on) as cluster, _watched() as (on_event, on_step):
         done = engine.reproduce(
             open_paper(paper),
             out or Path("results") / paper,
@@ -86,6 +90,7 @@ def reproduce(
             processes=processes,
             on_event=on_event,
             on_step=on_step,
+            cluster=cluster,
         )
     print_claims(paper, done.claims)
     for path in (done.report, done.page):

@@ -73,12 +73,16 @@ def serve(
     sockets = taken(chosen)
     url = url_of(chosen, sockets)
     said = f"rankloop serves {url} from {without_password(chosen.store)}; open it to watch, {url}/docs is the API"
+    odd = [f"{name} is set, which is no setting; {remedy}" for name, remedy in options.unknown()]
     if chosen.log_format == "json":  # programs read this: nothing but objects
         logging.config.dictConfig(logs.config("json"))
+        for text in odd:
+            logging.getLogger("rankloop").warning("%s", text)
         logging.getLogger("rankloop").info("%s", said)
     else:
         _out.say_when_compiling()
-        _out.people.print(said, highlight=False, soft_wrap=True)
+        for text in (*odd, said):
+            _out.people.print(text, highlight=False, soft_wrap=True)
     if example:
         prepare_ranker(chosen, NAME, SPEC)
         sys.stderr.write(f"\nReady when {url}/readyz says so. Then, in another terminal:\n\n{lines(url)}\n")

@@ -147,7 +147,8 @@ def _teach(spec: str, out: Path, reading: Any, names: list[str] | None, how: str
 def _warm_ranker(ranker: str, store: str | None, reading: Any, show: Any) -> tuple[Any, int]:
     try:
         from rankloop.service.engine import Engine
-        from rankloop.service.offline.replay import find_ranker, open_store
+        from rankloop.service.offline.past import find_ranker
+        from rankloop.service.offline.replay import open_store
         from rankloop.service.operations import rankers, warm_start
         from rankloop.service.settings import from_environment
     except ModuleNotFoundError as error:

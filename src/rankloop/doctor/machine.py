@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import http.client
 import json
 import os
@@ -17,9 +15,8 @@ from pathlib import Path
 from rankloop.doctor.finding import Finding, State
 from rankloop.errors import InvalidParameter
 from rankloop.service import listening
-from rankloop.service.settings import PREFIX, Settings, from_environment, is_loopback
+from rankloop.service.settings import Settings, from_environment, is_loopback, unknown
 
-ELSEWHERE = {"RANKLOOP_KERNELS", "RANKLOOP_CACHE", "RANKLOOP_ALLOW", "RANKLOOP_NETWORKS", "RANKLOOP_KEY"}
 LITTLE_DISK = 2**30
 NO_DISK = 64 * 2**20
 LITTLE_MEMORY = 2**30
@@ -31,12 +28,8 @@ RELEASED = 1_790_000_000  # seconds: no clock that is right says less
 
 def settings(environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
     """Variables that mean nothing, or that cannot be read."""
-    names = [f"{PREFIX}{entry.name.upper()}" for entry in dataclasses.fields(Settings)]
-    for name in sorted(environment):
-        if name.startswith(PREFIX) and name not in names and name not in ELSEWHERE:
-            near = difflib.get_close_matches(name, [*names, *ELSEWHERE], 1)
-            remedy = f"did you mean {near[0]}?" if near else "unset it; docs/service.md lists the settings"
-            yield Finding("settings", "warning", f"{name} is set, which is no setting", remedy)
+    for name, remedy in unknown(environment):
+        yield Finding("settings", "warning", f"{name} is set, which is no setting", remedy)
     try:
         from_environment(environment)
     except InvalidParameter as error:

@@ -23,21 +23,49 @@ def sigmoid(x: float) -> float:
 @jit
 def rows_times(rows: Array, matrix: Array) -> Array:
     """(k, d) rows · matrix, four matrix rows at a time; the inner loop has no reduction, so it vectorises as it is."""
+    return some_rows_times(rows, matrix, np.arange(rows.shape[0]))
+
+
+@jit
+def some_rows_times(rows: Array, matrix: Array, some: Array) -> Array:
+    """(k, d) the same of the rows `some`; the others are 0. All take what four matrix rows say before the next four are
+    fetched: a large matrix comes through the cache once."""
     k, d = rows.shape
     product = np.zeros((k, matrix.shape[1]))
-    for i in range(k):
-        out = product[i]
-        m = 0
-        while m + 4 <= d:
+    m = 0
+    while m + 4 <= d:
+        for i in some:
+            out = product[i]
             a, b, c, e = rows[i, m], rows[i, m + 1], rows[i, m + 2], rows[i, m + 3]
             for j in range(out.size):
                 out[j] += (a * matrix[m, j] + b * matrix[m + 1, j]) + (c * matrix[m + 2, j] + e * matrix[m + 3, j])
-            m += 4
-        while m < d:
+        m += 4
+    while m < d:
+        for i in some:
+            out = product[i]
             for j in range(out.size):
                 out[j] += rows[i, m] * matrix[m, j]
-            m += 1
+        m += 1
     return product
+
+
+@jit
+def subtract_products(matrix: Array, left: Array, right: Array, some: Array) -> None:
+    """matrix (d, d) -= Σ left_mᵀ right_m over the rows m of `some` in turn, in place: a matrix row is fetched once."""
+    for i in range(matrix.shape[0]):
+        row = matrix[i]
+        n = 0
+        while n + 4 <= some.size:
+            m0, m1, m2, m3 = some[n], some[n + 1], some[n + 2], some[n + 3]
+            a, b, c, e = left[m0, i], left[m1, i], left[m2, i], left[m3, i]
+            for j in range(row.size):
+                row[j] = (((row[j] - a * right[m0, j]) - b * right[m1, j]) - c * right[m2, j]) - e * right[m3, j]
+            n += 4
+        while n < some.size:
+            m = some[n]
+            for j in range(row.size):
+                row[j] -= left[m, i] * right[m, j]
+            n += 1
 
 
 @jit
@@ -88,16 +116,19 @@ def onepass(theta: Array, inverse: Array, features: Array, pairs: Array, weights
 
     All pairs come from the same k shown rows X, so the steps are taken in the k-dimensional space they span: with
     Z = X H⁻¹ of the start, H⁻¹Xᵀ = Zᵀ A and X H⁻¹ Xᵀ = G at every moment, a pair costs O(k²) and θ and H⁻¹ are
-    touched once, in O(k d²), however many pairs there are.
+    touched once, in O(k d²), however many pairs there are. Rows that no pair names (users did not look so far) cost
+    nothing: all of theirs would be 0.
     """
     k = features.shape[0]
-    Z = rows_times(features, inverse)
-    scores = np.empty(k)
-    G = np.empty((k, k))
-    for a in range(k):
+    some = named(pairs, k)
+    Z = some_rows_times(features, inverse, some)
+    scores = np.zeros(k)
+    G = np.zeros((k, k))
+    for a in some:
         scores[a] = dot(features[a], theta)
-        for b in range(a + 1):
-            G[a, b] = G[b, a] = dot(Z[a], features[b])
+        for b in some:
+            if b <= a:
+                G[a, b] = G[b, a] = dot(Z[a], features[b])
     A = np.eye(k)
     C = np.zeros((k, k))  # H⁻¹ now = H⁻¹ at the start - Zᵀ C Z
     move = np.zeros(k)  # θ now = θ at the start + Zᵀ move
@@ -114,7 +145,7 @@ def onepass(theta: Array, inverse: Array, features: Array, pairs: Array, weights
         curvature = weight * p * (1.0 - p)
         shrink = curvature / (1.0 + curvature * square)
         gained += log1p(curvature * square)
-        for i in range(k):
+        for i in some:
             move[i] += step * along[i]
             scores[i] += step * g[i]
             for j in range(k):
@@ -122,14 +153,17 @@ def onepass(theta: Array, inverse: Array, features: Array, pairs: Array, weights
                 A[i, j] -= shrink * along[i] * g[j]
                 G[i, j] -= shrink * g[i] * g[j]
     add_scaled(theta, move, Z)
-    CZ = rows_times(C, Z)
-    for m in range(k):
-        for i in range(theta.size):
-            z = Z[m, i]
-            if z != 0.0:
-                for j in range(theta.size):
-                    inverse[i, j] -= z * CZ[m, j]
+    subtract_products(inverse, Z, some_rows_times(C, Z, some), some)
     return gained
+
+
+@jit
+def named(pairs: Array, k: int) -> Array:
+    """The rows of k that pairs (m, 2) name, in ascending order."""
+    there = np.zeros(k, np.bool_)
+    for m in range(pairs.shape[0]):
+        there[pairs[m, 0]] = there[pairs[m, 1]] = True
+    return np.flatnonzero(there)
 
 
 @jit

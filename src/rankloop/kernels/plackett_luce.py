@@ -6,7 +6,7 @@ import numpy as np
 
 from rankloop.kernels._jit import jit
 from rankloop.kernels.elementary import exp, exps, log, log1p
-from rankloop.kernels.preferences import ALL, click_pairs
+from rankloop.kernels.preferences import ALL, click_pairs, propensity_weights
 from rankloop.kernels.ranking import linear_scores, scores_with_places, top_k
 from rankloop.types import Array
 
@@ -106,6 +106,38 @@ def swap_shares(scores: Array, rest: float, pairs: Array) -> Array:
             ratio *= max(others + weight[upper], TINY) / max(left[p], TINY)
         shares[m] = 1.0 / (1.0 + ratio)
     return shares
+
+
+@jit
+def debiased(
+    scores: Array, rest: float, doubt: float, shares: Array, clicks: Array, pairs: Array, better: Array
+) -> Array:
+    """(m,) `propensity_weights` with `doubt` times the Plackett-Luce share of each pair for its doubtful weight, times
+    by how much the `better` (m,) was: one call in place of many small ones."""
+    doubtful = doubt * swap_shares(scores, rest, pairs)
+    return propensity_weights(shares, doubtful, clicks, pairs) * better
+
+
+@jit
+def swap_tables(scores: Array, rest: Array) -> tuple[Array, Array]:
+    """Of m lists at once, scores (m, k) and rest (m,): (m,) log P of each, and (m, k, k) `swap_shares` of every two of
+    its positions, 0 where they are the same one."""
+    m, k = scores.shape
+    pairs = np.empty((k * (k - 1) // 2, 2), np.int64)
+    at = 0
+    for p in range(k):
+        for q in range(p + 1, k):
+            pairs[at, 0], pairs[at, 1] = p, q
+            at += 1
+    told, shares = np.empty(m), np.zeros((m, k, k))
+    for i in range(m):
+        told[i] = log_probability(scores[i], rest[i])
+        found = swap_shares(scores[i], rest[i], pairs)
+        for at in range(pairs.shape[0]):
+            p, q = pairs[at, 0], pairs[at, 1]
+            shares[i, p, q] = found[at]
+            shares[i, q, p] = found[at]
+    return told, shares
 
 
 @jit

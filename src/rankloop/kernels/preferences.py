@@ -92,3 +92,18 @@ def propensity_weights(shares: Array, doubtful: Array, clicks: Array, pairs: Arr
         if weights[m] == 0.0:
             weights[m] = 0.5 if max(a, b) < last else doubtful[m]
     return weights
+
+
+@jit
+def that_count(pairs: Array, weights: Array, factor: float) -> tuple[Array, Array]:
+    """The pairs (m, 2) whose weight is above 0, and those weights times `factor`."""
+    count = 0
+    for m in range(pairs.shape[0]):
+        count += weights[m] > 0.0
+    found, counted = np.empty((count, 2), np.int64), np.empty(count)
+    count = 0
+    for m in range(pairs.shape[0]):
+        if weights[m] > 0.0:
+            found[count, 0], found[count, 1], counted[count] = pairs[m, 0], pairs[m, 1], weights[m] * factor
+            count += 1
+    return found, counted

@@ -13,7 +13,8 @@ Both come as inverse propensity (`ips`), self-normalised (`snips`) and doubly ro
 predicts), and each with an interval. Every list is one unit, or every user (`users`: lists of one user go together, so
 they are never split). Units are put into groups, an estimate is made without each group in turn (jackknife), and its
 spread is the error. That holds for ratios, and for an examination that was itself estimated from the log
-(`rankloop.examination`). Where few clicks or lists carry all the weight, spread says nothing: intervals are then
+(`rankloop.examination`). Long logs are summed up first (`rankloop.offpolicy.sums`), in parts if need be, with the same
+bits. Where few clicks or lists carry all the weight, spread says nothing: intervals are then
 Bernstein's (by position) or Hoeffding's (by list), which hold for any number, and a warning says so.
 
 >>> from rankloop.examination import known
@@ -38,7 +39,9 @@ import numpy as np
 
 from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.examination import Examination
+from rankloop.offpolicy.exact import fold
 from rankloop.offpolicy.intervals import FEW, FEW_LISTS, FEWEST, GROUPS, SUMS, Statistic, Units
+from rankloop.offpolicy.sums import PolicySums, UnitSums, divided, weights_of
 from rankloop.types import Array
 
 Gain = Literal["clicks", "dcg", "reciprocal"]
@@ -108,6 +111,17 @@ class Moves(NamedTuple):
         predicted = None if attraction is None else summed(np.asarray(attraction))
         sums = summed(clicks), summed(None), predicted, lists
         return cls(moves // K, moves % K, *sums, units, users is not None)
+
+    @classmethod
+    def from_sums(cls, sums: PolicySums, units: UnitSums, groups: int = GROUPS) -> Moves:
+        """From what was summed up over a log (`offpolicy.sums`), in at most so many groups."""
+        G = min(divided(groups, sums.clicked.shape[-1]), len(sums.clicked))
+        own, there = units.units(G)
+        clicked, shown = (fold(one, G)[there].astype(np.float64) for one in (sums.clicked, sums.shown))
+        old, new = np.nonzero(shown.any(axis=0))
+        attraction = None if sums.attraction is None else sums.attraction.folded(G).values()[there][:, old, new]
+        lists = fold(units.lists, G)[there].astype(np.float64)
+        return cls(old, new, clicked[:, old, new], shown[:, old, new], attraction, lists, own, units.by_user)
 
 
 @np.errstate(invalid="ignore", divide="ignore")  # without its only list a mean is not a number
@@ -198,7 +212,35 @@ def _effective(counts: Array, weights: Array) -> float:
 # -- by list -------------------------------------------------------------------------------------------------------
 
 
-@np.errstate(invalid="ignore", divide="ignore")
+class WholeLists(NamedTuple):
+    """Lists that are weighed as a whole: sums over groups of them."""
+
+    lists: Array  # (G,)
+    weight: Array  # (G,) of their weights
+    reward: Array  # (G,) of weight times reward
+    square: float  # of squared weights, over all
+    heaviest: float
+    clipped: bool  # whether some weighed more than they may
+    bounds: tuple[float, float]  # of rewards
+    new: Array | None  # (G,) of what a model says of the new policy's lists …
+    missed: Array | None  # … and of weight times what it was wrong by on those that were shown
+    units: Units
+    by_user: bool
+
+    @classmethod
+    def from_sums(
+        cls, sums: PolicySums, units: UnitSums, rewards: tuple[float, float], most: float, clip: float, modelled: bool
+    ) -> WholeLists:
+        """From what was summed up over a log; `rewards` are the lowest and the highest that there were."""
+        own, there = units.units(GROUPS)
+        lists = units.lists[there].astype(np.float64)
+        new, missed = (one.values()[there] if modelled else None for one in (sums.new, sums.missed))
+        bounds = min(rewards[0], 0.0), max(rewards[1], most)
+        totals = sums.weight.values()[there], sums.reward.values()[there], float(sums.square.values()[0])
+        clipped = sums.unclipped > clip
+        return cls(lists, *totals, sums.heaviest, clipped, bounds, new, missed, own, units.by_user)
+
+
 def by_list(
     rewards: Array,
     log_weights: Array,
@@ -224,44 +266,55 @@ def by_list(
     >>> round(found.effective, 3), round(found.low, 3), found.high
     (1.0, 0.0, 3.0)
     """
-    rewards, weights = np.asarray(rewards, np.float64), np.minimum(np.exp(np.asarray(log_weights)), clip)
-    if rewards.ndim != 1 or rewards.shape != weights.shape or rewards.size == 0:
-        raise InvalidInput(f"rewards have shape {rewards.shape} and weights {weights.shape}; give one a list of both")
-    N = rewards.size
-    units = Units.of(N, users, groups)
-    G = units.share.size
-
-    def sums(values: Array) -> Array:
-        return _without(units.summed(values)[:, None])[:, 0]
-
-    lists, weight, reward = (sums(v) for v in (np.ones(N), weights, weights * rewards))
-    effective = _effective(np.ones(N), weights)
-    carried = effective >= FEW_LISTS or effective >= max(FEW, N / 2)
-    if users is not None:
-        effective = min(effective, _effective(np.ones(G), units.summed(weights)) * units.number / G)
+    rewards, log_weights = np.asarray(rewards, np.float64), np.asarray(log_weights, np.float64)
+    if rewards.ndim != 1 or rewards.shape != log_weights.shape or rewards.size == 0:
+        raise InvalidInput(
+            f"rewards have shape {rewards.shape} and weights {log_weights.shape}; give one a list of both"
+        )
+    weights = weights_of(log_weights, clip)
+    units = Units.of(rewards.size, users, groups)
+    new = missed = None
+    if predicted_new is not None and predicted_shown is not None:
+        new = units.summed(np.asarray(predicted_new, np.float64))
+        missed = units.summed(weights * (rewards - np.asarray(predicted_shown, np.float64)))
+    lists, weight, reward = (units.summed(v) for v in (np.ones(rewards.size), weights, weights * rewards))
     bounds = min(float(rewards.min()), 0.0), max(float(rewards.max()), -np.inf if most is None else most)
-    astray = abs(float(weights.mean()) - 1.0)
+    square, clipped = float((weights**2).sum()), bool(weights_of(log_weights, np.inf).max() > clip)
+    sums = (lists, weight, reward, square, float(weights.max()), clipped, bounds, new, missed, units)
+    return by_whole_list(WholeLists(*sums, users is not None), clip)
+
+
+@np.errstate(invalid="ignore", divide="ignore")
+def by_whole_list(told: WholeLists, clip: float = np.inf) -> dict[str, Statistic]:
+    """What `by_list` says, from sums."""
+    units, G = told.units, told.lists.size
+    lists, weight, reward = (_without(v[:, None])[:, 0] for v in (told.lists, told.weight, told.reward))
+    N = lists[0]
+    effective = float(weight[0]) ** 2 / told.square if told.square > 0 else 0.0
+    carried = effective >= FEW_LISTS or effective >= max(FEW, N / 2)
+    if told.by_user:
+        effective = min(effective, _effective(np.ones(G), told.weight) * units.number / G)
+    astray = abs(float(weight[0] / N) - 1.0)
     normalised = float(reward[0] / weight[0]) if weight[0] > 0 else 0.0
 
-    def mean(values: Array, weighed: float, warning: str) -> Statistic:
-        left = sums(values) / lists
+    def mean(total: Array, weighed: float, warning: str) -> Statistic:
+        left = _without(total[:, None])[:, 0] / lists
         off = astray * abs(weighed)
-        return Statistic(float(left[0]), left[1:], effective, None, 0.0, 0.0, warning, units, bounds, off, carried)
+        return Statistic(float(left[0]), left[1:], effective, None, 0.0, 0.0, warning, units, told.bounds, off, carried)
 
-    found = {"weights": mean(weights, 0.0, "")._replace(bounds=(0.0, max(1.0, float(weights.max()))))}
+    found = {"weights": mean(told.weight, 0.0, "")._replace(bounds=(0.0, max(1.0, told.heaviest)))}
     average = found["weights"].value
     lacking = ""
     if average + found["weights"]._student(0.99)[1] < 1.0 and np.isinf(clip):
         lacking = f"lists that it would show are lacking in the log (weights average {average:.2f}, not 1)"
-    if np.exp(np.asarray(log_weights)).max() > clip:
+    if told.clipped:
         lacking = "weights were clipped: the interval misses that bias"
-    found["ips"] = mean(weights * rewards, normalised, lacking)
+    found["ips"] = mean(told.reward, normalised, lacking)
     ratio = np.divide(reward, weight, out=np.full(G + 1, np.nan), where=weight > 0)
     found["snips"] = found["ips"]._replace(value=float(ratio[0]), left_out=ratio[1:], off=0.0)
-    if predicted_new is not None and predicted_shown is not None:
-        new, shown = np.asarray(predicted_new, np.float64), np.asarray(predicted_shown, np.float64)
-        missed = weights * (rewards - shown)
-        told = "what the model says: its own error is not in the interval"
-        found["model"] = mean(new, 0.0, told)._replace(effective=float(units.number), carried=units.number >= FEW)
-        found["dr"] = mean(new + missed, float(missed.sum()) / max(float(weight[0]), 1e-300), lacking)
+    if told.new is not None and told.missed is not None:
+        model = "what the model says: its own error is not in the interval"
+        found["model"] = mean(told.new, 0.0, model)._replace(effective=float(units.number), carried=units.number >= FEW)
+        missed = float(told.missed.sum()) / max(float(weight[0]), 1e-300)
+        found["dr"] = mean(told.new + told.missed, missed, lacking)
     return found

@@ -130,6 +130,15 @@ class Units(NamedTuple):
         return cls(user % G, share, *_terms(share, [share, squares]), lists.size)
 
     @classmethod
+    def from_sums(cls, lists: Array, squares: Array | None, number: int) -> Units:
+        """From the lists (G,) of each group, none of them empty; `squares` (G,) are the sums over a group's users of
+        the square of how many lists each has, None if lists are the units. Which list is of which group is not kept.
+        """
+        share = lists / lists.sum()
+        working = [share] if squares is None else [share, squares]
+        return cls(np.empty(0, np.int64), share, *_terms(share, working), number)
+
+    @classmethod
     def equal(cls, G: int) -> Units:
         """Groups of one size."""
         return cls(np.arange(G), np.full(G, 1.0 / G), 1.0, G - 1.0, G)

@@ -9,6 +9,7 @@ A room for each job, from the socket down to the disk; imports go down only (imp
     learning/        the fold over the log; leases, windows, retention
     experiments/     two rankings on live traffic: mixing, evidence
     offline/         looking back: replay, challengers, estimates, inspection
+    archive/         the log as Parquet files: columns, schema, export
     telemetry/       metrics, history, clicks by position, movement
     ranking/         candidates -> array -> model -> what is shown
     store/           the log and everything beside it, in SQLite or PostgreSQL; a leaf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import ipaddress
 import os
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from rankloop.errors import InvalidParameter
 SCOPES = ("rank", "feedback", "read", "admin")
 DURABILITIES = ("feedback", "everything")
 PREFIX = "RANKLOOP_"
+OF_OTHERS = {"RANKLOOP_KERNELS", "RANKLOOP_CACHE", "RANKLOOP_ALLOW", "RANKLOOP_NETWORKS", "RANKLOOP_KEY"}  # ours, too
 LOG_FORMATS = ("plain", "json")
 ADAPTERS = ("metarank", "personalizer", "ubi")
 
@@ -171,6 +173,21 @@ def from_environment(environment: Mapping[str, str] = os.environ, **given: Any) 
         elif text is not None:
             values[entry.name] = _parsed(entry.name, str(entry.type), text)
     return Settings(**values)
+
+
+def unknown(environment: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
+    """Variables that look like settings and are none, with what may have been meant.
+
+    >>> unknown({"RANKLOOP_WORKRES": "3", "RANKLOOP_PORT": "9000"})
+    [('RANKLOOP_WORKRES', 'did you mean RANKLOOP_WORKERS?')]
+    """
+    names = {f"{PREFIX}{entry.name.upper()}" for entry in dataclasses.fields(Settings)} | OF_OTHERS
+    found = []
+    for name in sorted(set(environment) - names):
+        if name.startswith(PREFIX):
+            near = difflib.get_close_matches(name, sorted(names), 1)
+            found.append((name, f"did you mean {near[0]}?" if near else "docs/service.md lists the settings"))
+    return found
 
 
 def _is_address(url: str) -> bool:

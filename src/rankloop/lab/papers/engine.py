@@ -13,6 +13,7 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from rankloop import __version__
+from rankloop.cluster import Cluster
 from rankloop.lab.figures import learning, report
 from rankloop.lab.figures.cells import Results
 from rankloop.lab.figures.tables import Ends, Growth
@@ -186,8 +188,9 @@ def reproduce(
     processes: int = 1,
     on_event: OnEvent | None = None,
     on_step: OnStep | None = None,
+    cluster: Cluster | None = None,
 ) -> Done:
-    """Run a paper's experiment into the folder `out`, or go on with it.
+    """Run a paper's experiment into the folder `out`, or go on with it; on a `cluster`, if there is one.
 
     There are then report.html, which holds everything, NAME.md with its figures in the folder NAME, as
     docs/papers has them, and a Parquet file for each part.
@@ -195,14 +198,15 @@ def reproduce(
     out, tell = Path(out), on_step or (lambda _: None)
     out.mkdir(parents=True, exist_ok=True)
     asked = paper.at(quick, [paper.given(source, out) for source in data or ()])
+    run = partial(carry_out, processes=processes, on_event=on_event, cluster=cluster)
     chosen: dict[str, Chosen] = {}
     tables: dict[str, pa.Table] = {}
     for part in asked.parts:
-        chosen[part.name] = choose(part, out, processes, on_event, tell)
-        trials = [(run, trial) for run in runs_of(part, chosen[part.name]) for trial in [part.trial(run)]]
+        chosen[part.name] = choose(part, out, run, tell)
+        trials = [(asks, part.trial(asks)) for asks in runs_of(part, chosen[part.name])]
         tell(f"{part.name}: {len(trials)} runs")
-        found = carry_out(_once([trial for _, trial in trials]), out / f"{part.name}.parquet", processes, on_event)
-        named = [(trial.id, run.contender.name) for run, trial in trials]
+        found = run(_once([trial for _, trial in trials]), out / f"{part.name}.parquet")
+        named = [(trial.id, asks.contender.name) for asks, trial in trials]
         tables[part.name] = paper.prepare(part.name, called(found, named))
     tell("judging and drawing")
     results = Results(tables)
@@ -231,7 +235,7 @@ def runs_of(part: Part, chosen: Chosen) -> list[Asked]:
     ]
 
 
-def choose(part: Part, out: Path, processes: int, on_event: OnEvent | None, tell: OnStep) -> Chosen:
+def choose(part: Part, out: Path, run: Callable[[list[Runnable], Path], pa.Table], tell: OnStep) -> Chosen:
     """The settings of each contender for each data set: those with the highest mean, over users and seeds."""
     tuned = [c for c in part.contenders if len(c.tried) > 1]
     left = {(data, c.name): list(c.tried) for data in part.data for c in tuned}
@@ -248,7 +252,7 @@ def choose(part: Part, out: Path, processes: int, on_event: OnEvent | None, tell
         }
         trials = _once([trial for group in groups.values() for trial in group])
         tell(f"{part.name}: choosing settings, {step} of {len(part.looks)}, {len(trials)} runs")
-        table = carry_out(trials, out / f"{part.name}-choice-{step}.parquet", processes, on_event)
+        table = run(trials, out / f"{part.name}-choice-{step}.parquet")
         ends = dict(zip(table["run"].to_pylist(), table[part.by].to_pylist(), strict=True))  # the last row of each
         for (data, name), tried in left.items():
             means = [float(np.mean([ends[trial.id] for trial in groups[data, name, i]])) for i in range(len(tried))]

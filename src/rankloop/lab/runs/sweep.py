@@ -30,6 +30,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rankloop.cluster import Cluster
 from rankloop.errors import DataError, InvalidParameter, RankloopError
 from rankloop.lab.data.sources import check_spec
 from rankloop.lab.runs import results
@@ -202,7 +203,11 @@ def check_trials(trials: Sequence[Trial]) -> None:
 
 
 def carry_out(
-    trials: Sequence[Runnable], out: Path | str | None, processes: int = 1, on_event: OnEvent | None = None
+    trials: Sequence[Runnable],
+    out: Path | str | None,
+    processes: int = 1,
+    on_event: OnEvent | None = None,
+    cluster: Cluster | None = None,
 ) -> pa.Table:
     """Run what is not yet there, and put the results of all trials into the Parquet file `out`; None stores nothing.
 
@@ -211,8 +216,9 @@ def carry_out(
     Runs that were computed by other code, or from other data, are repeated (`rankloop.lab.runs.provenance`), and events
     say which.
 
-    Runs are the same bit for bit with any number of processes, as long as this process too has one BLAS thread, as
-    under the `rankloop` command (`OPENBLAS_NUM_THREADS=1`).
+    Runs go to the workers of a `cluster` (`rankloop.cluster.connect`), if one is given, else to so many processes. They
+    are the same bit for bit with any number of either, as long as this process too has one BLAS thread, as under the
+    `rankloop` command (`OPENBLAS_NUM_THREADS=1`).
     """
     asked = _asked(trials)
     tell, place = _Teller(on_event, asked), None if out is None else Path(out)
@@ -221,7 +227,7 @@ def carry_out(
     failures: list[Failure] = []
     try:
         missing = [trial for run, trial in asked.items() if run not in runs]
-        with closing(outcomes(missing, processes, tell)) as stream:
+        with closing(outcomes(missing, processes, tell, cluster)) as stream:
             for trial, outcome in stream:
                 if not isinstance(outcome, Failure) and provenance(trial) != made[trial.id]:
                     outcome = Failure(trial, "its data changed while it ran; the same call runs it again")

@@ -1,16 +1,18 @@
-"""Runs on local processes, or in this one: trials in, outcomes out, in whatever order they finish.
+"""Runs on local processes, on a Dask cluster, or here: trials in, outcomes out, in whatever order they finish.
 
 Workers are started afresh ("spawn") with one BLAS thread each, and are given runs on the data set that they have open.
-A worker that dies, for want of memory say, costs the run that it was at and is replaced.
+A worker that dies, for want of memory say, costs the run that it was at and is replaced. Those of a Dask cluster are
+somebody else's: they are asked beforehand, and again with each run, whether they have the same code and files
+(`rankloop.lab.runs.provenance`), they begin runs data set by data set and keep those open, and a run whose worker died
+is given to another.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import traceback
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
@@ -19,12 +21,14 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, Literal, Protocol
 
+from rankloop.cluster import Cluster, ClusterError, Lost, Tell, for_workers
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.lab.data.dataset import Split
 from rankloop.lab.data.sources import open_split
+from rankloop.lab.runs.provenance import Provenance, provenance
 
-ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 _OPEN = 2  # data sets that a process keeps open
+_LINES = 20  # of what is wrong with workers, before it is only counted
 
 
 class Result(Protocol):
@@ -94,10 +98,14 @@ Outcomes = Generator[tuple[Runnable, Outcome], None, None]
 OnEvent = Callable[[Event], None]
 
 
-def outcomes(trials: Sequence[Runnable], processes: int, on_event: OnEvent) -> Outcomes:
-    """Carry out trials; yields each as soon as it is done. Close it to stop what is under way."""
+def outcomes(trials: Sequence[Runnable], processes: int, on_event: OnEvent, cluster: Cluster | None = None) -> Outcomes:
+    """Carry out trials, on a cluster or else in processes; yields each as soon as it is done. Close it to stop what is
+    under way."""
     if processes < 1:
         raise InvalidParameter(f"processes is {processes}; it must be at least 1")
+    if cluster is not None:
+        yield from _on_cluster(trials, cluster, on_event)
+        return
     if processes > 1 and len(trials) > 1:
         yield from _in_processes(trials, min(processes, len(trials)), on_event)
         return
@@ -168,7 +176,7 @@ def _start() -> _Worker:
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    with _one_thread(), _interrupts_held():
+    with for_workers():
         process.start()
     theirs.close()  # so that the worker's death is an end of file here
     return _Worker(process, ours)
@@ -216,32 +224,71 @@ def _stop(worker: _Worker) -> None:
     worker.process.close()
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Processes started within have one thread for linear algebra: more would only fight over the cores."""
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+# -- a cluster -----------------------------------------------------------------------------------------------------
+
+_open_there = lru_cache(maxsize=_OPEN)(open_split)  # for as long as a Dask worker lives
 
 
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Processes started within never see a Ctrl-C, which goes to all processes of a terminal: the parent decides."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def _on_cluster(trials: Sequence[Runnable], cluster: Cluster, on_event: OnEvent) -> Outcomes:
+    ordered = list(chain(*_by_data(trials).values()))
+    sent = [(trial, provenance(trial)) for trial in ordered]
+    _check_workers(sent, cluster)
+    names = [getattr(trial, "label", "") or trial.id for trial in ordered]
+
+    def on_note(i: int, rounds: int) -> None:
+        on_event(Event("progress" if rounds else "started", ordered[i], rounds))
+
+    with closing(cluster.map(_run_there, sent, names, on_note)) as stream:
+        for i, found in stream:
+            yield ordered[i], Failure(ordered[i], found.reason) if isinstance(found, Lost) else found
+
+
+def _run_there(sent: tuple[Runnable, Provenance], tell: Tell) -> Outcome:
+    """On a Dask worker."""
+    trial, wanted = sent
+    different = _difference(trial, wanted, provenance(trial))
+    if different:  # a worker that came later, or files that were changed since
+        raise ClusterError(f"it has {different}; {_REMEDY}")
+    tell(0)
+    found = _attempt(trial, _open_there, tell)
+    if provenance(trial) != wanted:
+        return Failure(trial, "its data changed while it ran; the same call runs it again")
+    return found
+
+
+_REMEDY = (
+    "give all machines the same code and the same files, under the same path (one that is relative begins where a "
+    "worker was started), and start workers anew whose code has changed"
+)
+
+
+def _check_workers(sent: Sequence[tuple[Runnable, Provenance]], cluster: Cluster) -> None:
+    """Refuse workers that have other code or other files than this process, by name."""
+    one_of_each = {wanted: trial for trial, wanted in sent}
+    lines = []
+    for worker, said in cluster.everywhere(_provenances, list(one_of_each.values())).items():
+        if isinstance(said, Exception):
+            lines.append(f"  {worker} cannot tell: {type(said).__name__}: {said}")
+            continue
+        differences = map(_difference, one_of_each.values(), one_of_each, said)
+        lines += [f"  {worker} has {text}" for text in dict.fromkeys(filter(None, differences))]
+    if lines:
+        more = [f"  and {len(lines) - _LINES} more"] if len(lines) > _LINES else []
+        head = "workers have other code or data than this process:"
+        raise ClusterError("\n".join([head, *lines[:_LINES], *more, _REMEDY]))
+
+
+def _provenances(trials: Sequence[Runnable]) -> list[Provenance]:
+    return [provenance(trial) for trial in trials]
+
+
+def _difference(trial: Runnable, wanted: Provenance, found: Provenance) -> str:
+    """In words, what a worker has otherwise; "" if nothing."""
+    if found.code != wanted.code:
+        return f"code {found.code} of {getattr(trial, 'label', trial.id)} instead of {wanted.code}"
+    if found.files != wanted.files:
+        return f"files {found.files or 'none'} of {trial.data} instead of {wanted.files or 'none'}"
+    return ""
 
 
 def _by_data(trials: Sequence[Runnable]) -> dict[str, list[Runnable]]:

@@ -44,8 +44,8 @@ def pair_weights(impression: Impression, clicks: Array, pairs: Array, debias: st
     if debias == "none":
         return better
     k = len(impression.order)
-    soft = plackett_luce.swap_shares(memo_of(impression, "scores", k), memo_of(impression, "rest", 1)[0], pairs)
+    scores, rest = memo_of(impression, "scores", k), memo_of(impression, "rest", 1)[0]
     if debias == "plackett-luce":
-        return soft * better
-    doubtful = memo_of(impression, "doubt", 1)[0] * soft
-    return preferences.propensity_weights(memo_of(impression, "shares", k, k), doubtful, clicks, pairs) * better
+        return plackett_luce.swap_shares(scores, rest, pairs) * better
+    doubt, shares = memo_of(impression, "doubt", 1)[0], memo_of(impression, "shares", k, k)
+    return plackett_luce.debiased(scores, rest, doubt, shares, clicks, pairs, better)

@@ -63,8 +63,8 @@ class Adaptive(PairRank):
     Parameters
     ----------
     explore, certainty, pairs, update, loss, debias, alpha, prior, ridge, scale, forget, start, trust, delta, bound
-    tempered, confidence, plus_one
-        As in `PairRank`, of the model that ranks; `update` must be "onepass" and `confidence` "full".
+    tempered, confidence, plus_one, batch
+        As in `PairRank`, of the model that ranks; `update` must be "onepass", `confidence` "full" and `batch` 1.
     short
         How much evidence who fades keeps an event, as `forget`; 1: he forgets nothing and never is better.
     bar
@@ -118,6 +118,7 @@ class Adaptive(PairRank):
             "must be full: rivals are compared with whole matrices. Wide and changing: pairrank, diagonal, with forget"
         )
         require(self.confidence == "full", "confidence", self.confidence, full)
+        require(self.batch == 1, "batch", self.batch, "must be 1: rivals are compared list by list")
         require_number("short", self.short, 0, above=True)
         require(self.short <= 1, "short", self.short, "must be at most 1")
         require_number("bar", self.bar, 0, above=True)

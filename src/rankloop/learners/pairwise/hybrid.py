@@ -42,8 +42,8 @@ class Hybrid(PairRank):
         How many items of a query are remembered, likewise.
     explore, certainty, pairs, update, loss, debias, alpha, prior, ridge, scale, forget, start, trust, delta, bound
         As in `PairRank`; `forget` fades what is remembered of a query each time that it comes.
-    tempered, confidence, plus_one
-        As in `PairRank`.
+    tempered, confidence, plus_one, batch
+        As in `PairRank`. What is remembered of a query is learned at once, whatever the batch.
 
     Examples
     --------

@@ -18,22 +18,19 @@ from rankloop.learner import (
     cut,
     drawn,
     load_state,
-    require,
-    require_choice,
-    require_flag,
-    require_number,
     rows_of,
     seen_of,
     state_of,
     wide_rows_of,
 )
-from rankloop.learners.pairwise import _diagonal
-from rankloop.learners.pairwise._debias import DEBIASES, notes, pair_weights, told
+from rankloop.learners.pairwise import _batches, _diagonal
+from rankloop.learners.pairwise._debias import notes, pair_weights, told
 from rankloop.learners.pairwise._doubt import Doubt
-from rankloop.learners.pairwise._lemma import require_lemma_1, width_of_lemma_1
-from rankloop.learners.pairwise._linear import HISTORY, PAIR_RULES, carry_over, check_history, refitted
+from rankloop.learners.pairwise._lemma import width_of_lemma_1
+from rankloop.learners.pairwise._linear import HISTORY, PAIR_RULES, carried_over, carry_over, check_history, refitted
 from rankloop.learners.pairwise._rows import Rows, mean_squared_distance, numbered
-from rankloop.learners.pairwise._start import CLICK, Start, first_weights, require_start
+from rankloop.learners.pairwise._rules import require_parameters
+from rankloop.learners.pairwise._start import CLICK, Start, first_weights
 from rankloop.telling import Explanation, Parts
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression, SparseRows
 
@@ -99,6 +96,11 @@ class PairRank:
         Of "theory": probability that the intervals fail, and the largest norm of the true θ.
     plus_one
         Take the document below the last click as seen.
+    batch
+        How many outcomes are learned in one step: what they teach is summed, and θ and its confidence, by which lists
+        are made, move when a batch is full. 1: with every outcome. More: a fraction of the time an outcome where
+        features are many (`Notes`). Batches begin small: none is larger than an eighth of the outcomes before it.
+        Needs update="onepass" and confidence="full".
 
     Examples
     --------
@@ -157,34 +159,14 @@ class PairRank:
     delta: float = 0.1
     bound: float = 1.0
     plus_one: bool = True
+    batch: int = 1
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
     extended: ClassVar[bool] = False  # whether a learner built on this one does more with the pairs of a list
 
     def __post_init__(self) -> None:
-        choices = {"explore": ("conservative", "random"), "certainty": ("logit", "probability"), "debias": DEBIASES}
-        choices |= {"pairs": tuple(PAIR_RULES), "update": ("onepass", "refit"), "loss": ("sum", "mean")}
-        for name, allowed in (choices | {"scale": ("data", "one")}).items():
-            require_choice(name, getattr(self, name), allowed)
-        require(self.loss == "sum" or self.update == "refit", "loss", self.loss, 'needs update="refit"')
-        if isinstance(self.alpha, str):
-            require(self.alpha == "theory", "alpha", self.alpha, 'must be a number or "theory"')
-            require_lemma_1(self)
-        else:
-            require_number("alpha", self.alpha, 0)
-        require_start(self.start)
-        require(self.start == "zero" or self.update == "onepass", "start", self.start, 'needs update="onepass"')
-        for name in ("prior", "ridge", "forget", "trust", "delta", "bound"):
-            require_number(name, getattr(self, name), 0, above=True)
-        require(self.forget <= 1, "forget", self.forget, "must be at most 1")
-        require(self.forget == 1 or self.update == "onepass", "forget", self.forget, 'needs update="onepass"')
-        require(self.delta < 1, "delta", self.delta, "is a probability and must be below 1")
-        require_choice("confidence", self.confidence, ("full", "diagonal"))
-        exact = self.confidence == "full" or self.update == "onepass"
-        require(exact, "confidence", self.confidence, 'needs update="onepass"')
-        for name in ("tempered", "plus_one"):
-            require_flag(name, getattr(self, name))
+        require_parameters(self)
         self.theta_: Array = np.zeros(0)
         # of M (refit) or H (onepass), whose norm says how uncertain a pair is; or the variances (d,) of "diagonal"
         self.inverse_: Array = np.zeros((0, 0)) if self.confidence == "full" else np.zeros(0)
@@ -198,6 +180,11 @@ class PairRank:
         self.rows_: Array = np.zeros((0, 0))
         self.weights_: Array = np.zeros(0)
         self.hessian_inverse_: Array = np.zeros((0, 0))
+        if self.batch > 1:
+            self.precision_: Array
+            self.push_: Array
+            self.gathered_: Array
+            _batches.begin(self)
 
     @property
     def grows(self) -> str:
@@ -260,6 +247,11 @@ class PairRank:
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Turn the clicks into pairs and take them in."""
+        self._teach(impression, feedback, rng)
+        if self.batch > 1:
+            _batches.count(self)
+
+    def _teach(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         clicks = checked_values(self, impression, feedback)
         seen = -1 if feedback.seen is None else seen_of(impression, feedback)
         pairs = preferences.click_pairs(clicks, self.plus_one, seen, PAIR_RULES[self.pairs], rng.random(clicks.size))
@@ -267,17 +259,18 @@ class PairRank:
             return
         features = self._rows(impression)
         weights = pair_weights(impression, clicks, pairs, self.debias)
-        pairs, weights = pairs[weights > 0.0], weights[weights > 0.0]
-        if len(pairs) == 0:
-            return
         tempering = 1.0
         if self.tempered and self.pairs == "all":
             tempering = min(1.0, 2.0 / preferences.examined_count(clicks, self.plus_one, seen))
-        weights *= tempering
+        pairs, weights = preferences.that_count(pairs, weights, tempering)
+        if len(pairs) == 0:
+            return
         if self.theta_.size == 0:
             self.theta_, self.inverse_, self.unit_ = self._fresh(features)
             if self.confidence == "diagonal" and self.forget < 1.0:
                 self.touched_ = np.zeros(self.theta_.size, np.int64)
+            if self.batch > 1:
+                _batches.ready(self)
         if self.alpha == "theory" and not isinstance(features, SparseRows):
             self.longest_ = np.maximum(self.longest_, pairwise.longest_pair(features, pairs))
         shared = self._shared(impression, features, pairs, weights) if self.extended else weights
@@ -287,37 +280,38 @@ class PairRank:
             self.theta_, self.inverse_, self.touched_ = _diagonal.learned(
                 *known, features, pairs, shared, self.theta_.size - 1 if self.start == "base" else -1, self._fading()
             )
-            if self.extended:
-                self._extend(impression, features, pairs, weights, tempering)
-            return
-        assert not isinstance(features, SparseRows)
-        inverse = self.inverse_.copy()  # kernels let other threads run: whoever ranks meanwhile keeps whole arrays
-        if self.update == "onepass":
-            theta, gained = self.theta_.copy(), 0.0
+        elif isinstance(features, SparseRows):
+            raise AssertionError("only variances take sparse rows")
+        elif self.batch > 1:
+            _batches.take_in(self, features, pairs, shared)
+        elif self.update == "onepass":
+            # kernels let other threads run: whoever ranks meanwhile keeps whole arrays
+            theta, inverse, gained = self.theta_.copy(), self.inverse_.copy(), 0.0
             keep = self._keep() if self.extended else self.forget
             if keep < 1.0:
                 gained = fade(inverse, keep, self.prior * self.unit_[0], self.turn_[0])
                 self.turn_ = self.turn_ + 1
             gained += pairwise.onepass(theta, inverse, features, pairs, shared)
-            self.theta_ = theta
+            self.theta_, self.inverse_, self.log_det_ = theta, inverse, self.log_det_ + gained
         else:
-            new = features[pairs[:, 0]] - features[pairs[:, 1]]
-            gained = sum(pairwise.rank_one_update(inverse, row, w) for row, w in zip(new, shared, strict=True))
-            self.theta_, self.hessian_inverse_, self.rows_, self.weights_ = refitted(
-                self.theta_,
-                self.hessian_inverse_,
-                self.rows_,
-                self.weights_,
-                new,
-                shared,
-                self.ridge * self.unit_[0],
-                self.loss == "mean",
-            )
-        self.inverse_, self.log_det_ = inverse, self.log_det_ + gained
+            self._refit(features[pairs[:, 0]] - features[pairs[:, 1]], shared)
         if self.extended:
             self._extend(impression, features, pairs, weights, tempering)
 
-    rescale = carry_over
+    def _refit(self, rows: Array, weights: Array) -> None:
+        """The exact minimiser with new pairs, their differences (m, d), among all."""
+        inverse, ridge = self.inverse_.copy(), self.ridge * self.unit_[0]
+        gained = sum(pairwise.rank_one_update(inverse, row, w) for row, w in zip(rows, weights, strict=True))
+        history = self.theta_, self.hessian_inverse_, self.rows_, self.weights_
+        found = refitted(*history, rows, weights, ridge, self.loss == "mean")
+        self.theta_, self.hessian_inverse_, self.rows_, self.weights_ = found
+        self.inverse_, self.log_det_ = inverse, self.log_det_ + gained
+
+    def rescale(self, growth: Array) -> None:
+        """Go on with features divided by `growth`; the gradient gathered is one of theirs, too."""
+        carry_over(self, growth)
+        if self.batch > 1:
+            self.push_ = carried_over(self.push_, 1.0 / growth)
 
     def state(self) -> dict[str, Array]:
         """θ, the confidence matrix and, with "refit", the pairs so far."""
@@ -336,6 +330,9 @@ class PairRank:
         }
         if self.confidence == "diagonal":
             shapes |= {"inverse_": ("d",), "touched_": ("d",) if self.forget < 1.0 else (0,)}
+        if self.batch > 1:
+            shapes |= {"precision_": ("d", "d"), "push_": ("d",), "gathered_": (3,)}
+            _batches.check(self.batch, np.asarray(state.get("gathered_")))
         check_history(state)
         load_state(self, state, shapes)
 

@@ -18,7 +18,7 @@ from rankloop.service.store.log import Outcome
 from rankloop.service.store.trials import Trial
 from rankloop.streams import Streams
 from rankloop.telling import InParts
-from rankloop.types import Array, Feedback
+from rankloop.types import Array, Feedback, Impression
 
 MANY = 2000  # queries that have changed from which on the whole state is published
 
@@ -65,7 +65,8 @@ class Fold:
             try:
                 if not outcome.learn or outcome.body is None or outcome.epoch != self.row.epoch:
                     return False
-                impression = codec.load_impression(outcome.body)
+                body = outcome.body
+                impression = body if isinstance(body, Impression) else codec.load_impression(body)
                 values = np.array(outcome.values, dtype=np.float64)
                 feedback = heard(impression, Feedback(self.learner.feedback, values, outcome.viewed))
                 self.learner.learn(impression, feedback, self._streams.at("learn", outcome.seq))

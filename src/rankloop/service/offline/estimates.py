@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -15,31 +17,37 @@ from rankloop.clicks.pbm import PositionBased
 from rankloop.errors import InvalidInput, InvalidParameter, UnknownName
 from rankloop.examination import Examination, known
 from rankloop.kernels import click_models
-from rankloop.offpolicy import Gain, Moves
-from rankloop.offpolicy.intervals import FEWEST, GROUPS, Estimate, Statistic, Units
-from rankloop.service.offline.challengers import LOGGED, Tries
+from rankloop.offpolicy.intervals import FEWEST, GROUPS, Estimate, Statistic
+from rankloop.offpolicy.sums import UnitSums
+from rankloop.service.offline.challengers import Tries
+from rankloop.service.offline.lists import LOGGED, Lists
+from rankloop.service.offline.tally import Forecasts, Tally
 from rankloop.types import Array, Impression
 
 SOURCES = ("auto", "swaps", "pairs", "pbm", "1/rank")
 FOLDS = 5  # a list's clicks are predicted by a model that was fitted to the other folds
 REFITS = FEWEST  # groups of lists where examination is fitted again without each
-CURVE = 24  # points of the curves
 ASSUMED = "examination is assumed to fall as 1/rank: the log does not tell"
 Report = Callable[[str, int, int], None]  # what is being done, how much of it, of how much
 
 
 class Pages:
-    """Gathers lists for a click model, as `Tries` tells of them."""
+    """Gathers lists for a click model, as `Tries` tells of them; memory grows with them."""
 
     def __init__(self) -> None:
         self._gathering = Gathering()
-        self._count = 0
+        self._groups = array("H")
 
-    def __call__(self, impression: Impression, clicks: Array) -> None:
+    def __call__(self, impression: Impression, clicks: Array, group: int = 0) -> None:
         """One list more."""
         items = map(str, impression.items.tolist())
-        self._gathering.add(str(self._count), impression.query, items, clicks.tolist())
-        self._count += 1
+        self._gathering.add(str(len(self._groups)), impression.query, items, clicks.tolist())
+        self._groups.append(group)
+
+    @property
+    def groups(self) -> Array:
+        """(N,) for the jackknife."""
+        return np.array(self._groups, np.int64)
 
     def log(self) -> SessionLog:
         """All of them."""
@@ -73,58 +81,85 @@ class Findings(NamedTuple):
 
 def find(
     tries: Tries,
-    pages: Pages | None = None,
+    pages: Pages | Callable[[], Pages] | None = None,
     examination: str = "auto",
     model: str | None = None,
-    gain: Gain = "clicks",
-    clip: float = np.inf,
     level: float = 0.95,
+    clip: float | None = None,
     on_progress: Report | None = None,
 ) -> Findings:
     """Estimate every policy's value.
 
     Parameters
     ----------
-    tries, pages
-        What was gathered; pages where a click model is wanted or examination is to be found by query and item.
+    tries
+        What was gathered; with a model, it must have kept the lists.
+    pages
+        The lists for a click model, or what reads them, should examination have to be found by query and item.
     examination
         How often ranks are looked at: "swaps" (from lists that chance could have swapped), "pairs" (the same item of
         the same query at several ranks), "pbm" (a position-based model, fitted), "1/rank", numbers with commas between
         them, or "auto": the first of swaps, pairs and 1/rank that knows all ranks.
     model
         A click model of `rankloop.clicks` for the doubly robust estimates, fitted to other folds of the log.
-    gain, clip, level
-        As in `rankloop.offpolicy`.
+    level
+        Of the intervals.
+    clip
+        Another one than the tries were asked with; where lists are kept.
     """
-    if model is not None and model not in MODELS:
-        raise UnknownName.among("click model", model, MODELS)
-    lists = tries.lists()
-    N, K = lists.clicks.shape
-    log = pages.log() if pages is not None else None
-    looked, source, warning = _examination(tries, log, lists.users, examination, K, on_progress)
-    groups = GROUPS if looked.left_out is None else len(looked.left_out)
-    forecast = None if model is None or log is None else Forecast(log, model, on_progress)
-    attraction = None if forecast is None else forecast.attraction
-    worth = offpolicy.gains(gain, K)
+    tally = tries.tally()
+    if tries.keep:
+        tally = copy(tally)
+        tally.whole_units, tally.policies, tally.clip = UnitSums(), {}, tally.clip if clip is None else clip
+        forecast = None
+        if model is not None:
+            check_model(model)
+            assert pages is not None
+            pages = pages if isinstance(pages, Pages) else pages()
+            forecast = Forecast(pages.log(), model, on_progress)
+        _add_lists(tally, tries.lists(), forecast)
+    return figures(tally, tries.idle(), pages, examination, model is not None, level, on_progress)
+
+
+def _add_lists(tally: Tally, lists: Lists, forecast: Forecast | None) -> None:
+    """Lists that were kept, with what a click model says of them."""
+    if forecast is None:
+        tally.add_policies(lists)
+        return
+    worth = offpolicy.gains(tally.gain, tally.longest)
+    shown = forecast.reward(lists.ranks[LOGGED], worth)
+    told = {
+        label: Forecasts(forecast.attraction, forecast.reward(ranks, worth), shown)
+        for label, ranks in lists.ranks.items()
+    }
+    tally.add_policies(lists, told)
+
+
+def figures(
+    tally: Tally,
+    idle: list[str],
+    pages: Pages | Callable[[], Pages] | None = None,
+    examination: str = "auto",
+    modelled: bool = False,
+    level: float = 0.95,
+    on_progress: Report | None = None,
+) -> Findings:
+    """What sums over a log say; as `find`, of a log that was read in one piece or in many."""
+    tally.check()
+    K, clip = tally.longest, tally.clip
+    looked, source, warning = _examination(tally, pages, examination, on_progress)
+    groups = REFITS if source in ("pairs", "pbm") else GROUPS
+    worth = offpolicy.gains(tally.gain, K)
     logged: Statistic | None = None
     found = []
-    for label, ranks in lists.ranks.items():
-        moves = Moves.of(lists.clicks, ranks, attraction, groups, lists.users)
-        by_position = offpolicy.by_position(moves, looked, gain, clip)
+    for label, sums in tally.policies.items():
+        by_position = offpolicy.by_position(tally.moves(label, groups), looked, tally.gain, clip)
         best = by_position["ips" if np.isinf(clip) else "dr" if "dr" in by_position else "snips"]
         best = best._replace(warning=best.warning or warning)
         logged = best if label == LOGGED else logged
-        weights = lists.log_weights[label]
-        counted = ~np.isnan(weights)
         by_list: dict[str, Statistic] = {}
-        if counted.sum() > 1:
-            new = shown = None
-            if forecast is not None:
-                new, shown = (forecast.reward(one, worth)[counted] for one in (ranks, lists.ranks[LOGGED]))
-            rewards = (lists.clicks * worth).sum(axis=1)[counted]
-            users = None if lists.users is None else lists.users[counted]
-            most = float(worth.sum())
-            by_list = offpolicy.by_list(rewards, weights[counted], new, shown, clip, users=users, most=most)
+        if tally.whole > 1:
+            by_list = offpolicy.by_whole_list(tally.whole_lists(label, modelled), clip)
         found.append(
             Found(
                 label,
@@ -132,19 +167,11 @@ def find(
                 None if label == LOGGED or logged is None else best.minus(logged).estimate(level),
                 {name: one.estimate(level) for name, one in by_position.items()},
                 {name: one.estimate(level) for name, one in by_list.items()},
-                _curve(lists.clicks, ranks, looked.values, worth),
+                sums.curve.values(looked.values, worth),
             )
         )
-    clicks = int(lists.clicks.sum())
-    return Findings(found, N, clicks, tries.drawn, tries.whole, looked.values[:K], source, warning, tries.idle())
-
-
-def _curve(clicks: Array, ranks: Array, looked: Array, worth: Array) -> list[float]:
-    there = ranks >= 0
-    slot = np.broadcast_to(np.arange(clicks.shape[1]), clicks.shape)
-    weight = np.where(slot == ranks, 1.0, looked[ranks] / looked[slot])
-    values = np.where(there & (clicks > 0), weight * worth[ranks], 0.0).sum(axis=1)
-    return [float(part.mean()) for part in np.array_split(values, min(CURVE, len(values)))]
+    counts = tally.lists, tally.clicks, tally.drawn, tally.whole
+    return Findings(found, *counts, looked.values[:K], source, warning, idle)
 
 
 # -- examination ---------------------------------------------------------------------------------------------------
@@ -163,22 +190,29 @@ def check_examination(text: str) -> Examination | None:
     return known(values)
 
 
+def check_model(name: str) -> None:
+    """Refuse a click model that there is not."""
+    if name not in MODELS:
+        raise UnknownName.among("click model", name, MODELS)
+
+
 def _examination(
-    tries: Tries, log: SessionLog | None, users: Array | None, wanted: str, K: int, on_progress: Report | None
+    tally: Tally, pages: Pages | Callable[[], Pages] | None, wanted: str, on_progress: Report | None
 ) -> tuple[Examination, str, str]:
-    given = check_examination(wanted)
+    given, K = check_examination(wanted), tally.longest
     if given is not None:
         if given.values.size < K:
             raise InvalidParameter(f"examination has {given.values.size} numbers, but lists have {K} ranks; give {K}")
         return given, "given", ""
     if wanted in ("auto", "swaps"):
-        found = tries.examination()
+        found = tally.examination()
         if not np.isnan(found.values).any():
             return found, "swaps", ""
         if wanted == "swaps":
             raise InvalidInput(f"swaps do not tell how often {_ranks(found.values)} looked at; give numbers, or 1/rank")
-    if wanted in ("auto", "pairs", "pbm") and log is not None:
-        found = _fitted(log, users, wanted == "pbm", on_progress)
+    if wanted in ("auto", "pairs", "pbm") and pages is not None:
+        gathered = pages if isinstance(pages, Pages) else pages()
+        found = _fitted(gathered.log(), gathered.groups % REFITS, wanted == "pbm", on_progress)
         if np.isfinite(found.values).all() and (found.values > 0).all():
             return found, "pbm" if wanted == "pbm" else "pairs", ""
         if wanted != "auto":
@@ -195,8 +229,8 @@ def _ranks(values: Array) -> str:
     return f"rank {missing[0]} is" if len(missing) == 1 else f"ranks {', '.join(missing)} are"
 
 
-def _fitted(log: SessionLog, users: Array | None, em: bool, on_progress: Report | None) -> Examination:
-    """Examination by query and item, from all lists and without each of some groups of them."""
+def _fitted(log: SessionLog, groups: Array, em: bool, on_progress: Report | None) -> Examination:
+    """Examination by query and item, from all lists and without each group of them."""
 
     def fitted(part: SessionLog) -> Array:
         found = PositionBased().fit(part).examination_ if em else position_bias(part).examination
@@ -204,13 +238,11 @@ def _fitted(log: SessionLog, users: Array | None, em: bool, on_progress: Report 
         whole[: found.size] = found / found[0]
         return whole
 
-    units = Units.of(len(log), users, REFITS)
-    G = units.share.size
-    values, left_out = fitted(log), []
-    for g in range(G if G > 1 else 0):
-        left_out.append(fitted(log.part(units.group != g)))
+    values, left_out, there = fitted(log), [], np.unique(groups).tolist()
+    for done, g in enumerate(there if len(there) > 1 else [], 1):
+        left_out.append(fitted(log.part(groups != g)))
         if on_progress:
-            on_progress("examination", g + 1, G)
+            on_progress("examination", done, len(there))
     return Examination(values, np.array(left_out) if left_out else None)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from rankloop import codec, registry
 from rankloop.learner import Learner, params
 from rankloop.raw_features import plain_of
-from rankloop.service.offline.replay import find_ranker
+from rankloop.service.offline.past import find_ranker
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.declared import column_names
 from rankloop.service.store import admin, log, shown

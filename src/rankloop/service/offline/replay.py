@@ -18,14 +18,13 @@ from rankloop import codec
 from rankloop.errors import InvalidParameter, RankloopError, UnknownName
 from rankloop.learner import Learner
 from rankloop.service.learning.fold import Fold
+from rankloop.service.offline.past import View, past_of
 from rankloop.service.ranking import model as models
-from rankloop.service.store import admin, lineage, log, open_database, schema
-from rankloop.service.store.database import Connection, Database
-from rankloop.service.store.log import Outcome
+from rankloop.service.store import admin, lineage, open_database, schema
+from rankloop.service.store.database import Database
 from rankloop.service.store.sqlite import SQLite
 from rankloop.service.wire.rankers import Spec
 
-BATCH = 1000  # outcomes read at a time: some ten MB
 TELL = 100  # outcomes between two reports of progress
 Progress = Callable[[int, int], None]  # how many outcomes are done, and of how many
 
@@ -81,41 +80,23 @@ def open_store(url: str) -> Iterator[Database]:
         database.close()
 
 
-def find_ranker(database: Database, name: str) -> admin.Ranker:
-    """A ranker of the store."""
-    found = database.read(lambda connection: admin.ranker(connection, name))
-    if found is None:
-        names = [one.name for one in database.read(admin.rankers)]
-        raise UnknownName.among("ranker", name, names or ["none in this store"])
-    return found
-
-
-def outcomes(database: Database, name: str, first: int, end: int) -> Iterator[Outcome]:
-    """The outcomes first … end-1 as far as they are in the log, read in portions."""
-    while first < end:
-        some = database.read(lambda c, at=first: log.outcomes_from(c, name, at, min(BATCH, end - at)))  # type: ignore[misc]
-        some = [outcome for outcome in some if outcome.seq < end]
-        if not some:
-            return
-        yield from some
-        first = some[-1].seq + 1
-
-
 def rebuild(
-    database: Database,
+    source: Database | Path,
     name: str,
     version: int | None = None,
     at: int | None = None,
     start: int | None = None,
     on_progress: Progress | None = None,
 ) -> Rebuilt:
-    """Rebuild a version, or the state after `at` outcomes, or (neither) the newest.
+    """Rebuild a version, or the state after `at` outcomes, or (neither) the newest; from a store, or from a folder that
+    `rankloop export-log` wrote.
 
     From where its fold began, or from version `start`. Where outcomes in between are gone (retention, users who were
     erased), from the first state kept after them.
     """
-    row = find_ranker(database, name)
-    plan = database.read(lambda connection: _plan(connection, row, version, at, start))
+    past = past_of(source)
+    row = past.ranker(name)
+    plan = past.look(name, lambda view: _plan(view, row, version, at, start))
     spec = spec_of(row.spec, plan.start)
     learner = models.load_learner(spec, plan.start.state, f"{plan.start.name} of ranker {name!r}")
     fold = Fold(row._replace(spec=spec, epoch=plan.epoch), learner, plan.start.seq)
@@ -130,7 +111,7 @@ def rebuild(
 
     compare()
     total = plan.end - plan.start.seq
-    for outcome in outcomes(database, name, plan.start.seq, plan.end):
+    for outcome in past.outcomes(name, plan.start.seq, plan.end):
         if outcome.seq != fold.learned:
             break
         try:
@@ -158,16 +139,16 @@ class _Plan(NamedTuple):
     note: str
 
 
-def _plan(connection: Connection, row: admin.Ranker, version: int | None, at: int | None, start: int | None) -> _Plan:
+def _plan(view: View, row: admin.Ranker, version: int | None, at: int | None, start: int | None) -> _Plan:
     if version is not None and at is not None:
         raise InvalidParameter("give a version or a point of the log, not both")
-    head = log.heads(connection).get(row.name, 0)
-    origins = lineage.origins(connection, row.name)
+    head = view.head()
+    origins = view.origins()
     note = ""
     if not origins:
         note = "an earlier release made this ranker and did not note where learning began: taken as fresh at 0"
         origins = [lineage.Origin(row.generation, row.epoch, 0, models.fresh_state(row.spec))]
-    kept = lineage.kept(connection, row.name)
+    kept = view.kept()
     known = {one.version: one for one in kept}
     for number in (version, start):
         if number is not None and number not in known:
@@ -191,7 +172,7 @@ def _plan(connection: Connection, row: admin.Ranker, version: int | None, at: in
         for one in kept
         if one.generation in (origin.generation, None) and origin.seq <= one.seq <= end
     ]
-    snapshot = admin.snapshot(connection, row.name)
+    snapshot = view.snapshot()
     if snapshot is not None and snapshot.generation == origin.generation and snapshot.seq <= end:
         states.append(State("snapshot", snapshot.seq, snapshot.state))
     states = [states[0], *sorted(states[1:], key=lambda state: state.seq)]
@@ -202,19 +183,19 @@ def _plan(connection: Connection, row: admin.Ranker, version: int | None, at: in
             raise InvalidParameter(
                 f"version {start} does not lie before what is to be rebuilt, or another fold made it"
             )
-    elif lineage.logged(connection, row.name, origin.seq, end) < end - origin.seq:
+    elif view.logged(origin.seq, end) < end - origin.seq:
         earlier = [one for one in states if version is None or one.seq < end]
-        begin, gone = _after_the_gap(connection, row.name, earlier, end)
+        begin, gone = _after_the_gap(view, row.name, earlier, end)
         note = f"outcomes before {gone:,} are not all in the log any more: begun with {begin.name}"
     return _Plan(begin, origin.epoch, end, [one for one in states if one.seq >= begin.seq and one is not begin], note)
 
 
-def _after_the_gap(connection: Connection, name: str, states: list[State], end: int) -> tuple[State, int]:
+def _after_the_gap(view: View, name: str, states: list[State], end: int) -> tuple[State, int]:
     """The first state from which on nothing is missing in the log, and where what is there without a gap begins."""
     low, high = states[0].seq, end  # the log is whole from `high` on, not from `low` on
     while high - low > 1:
         middle = (low + high) // 2
-        if lineage.logged(connection, name, middle, end) == end - middle:
+        if view.logged(middle, end) == end - middle:
             high = middle
         else:
             low = middle

@@ -19,6 +19,7 @@ from rankloop.service.store.database import Connection, Contended, marks
 from rankloop.service.store.joining import JoinedRanker, OpenImpression, judged
 from rankloop.service.wire.calls import FeedbackEvent, Receipt
 from rankloop.service.wire.rankers import Spec
+from rankloop.types import Impression
 
 _encode = msgspec.json.encode
 CHANCE = 10  # bytes an id
@@ -89,7 +90,7 @@ class Outcome(NamedTuple):
     seq: int
     learn: bool
     epoch: int
-    body: bytes | None  # null once erased
+    body: bytes | Impression | None  # as stored, or decoded already; None once erased
     values: list[float]
     person: str | None = None  # whose list it was, as far as that was told
     viewed: int | None = None  # how many positions came into view; None: not reported

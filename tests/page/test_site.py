@@ -7,12 +7,17 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from docs import site as hooks
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +61,36 @@ def test_a_name_without_a_docstring_is_told(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "rankloop" / "x.py").write_text('class A:\n    """Fine."""\n    def b(self): ...\n\ndef _c(): ...\n')
     monkeypatch.setattr(hooks, "SOURCE", tmp_path)
     assert list(hooks.undocumented("rankloop.x")) == ["rankloop.x.A.b"]
+
+
+@pytest.fixture(scope="module")
+def site(built: Path) -> Iterator[str]:
+    """The site, as `python -m http.server` serves it."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(built)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_somebody_searches_in_the_dark_and_on_a_telephone(site: str, browser: Any) -> None:
+    """Typed into the box, in Chromium; nothing runs out of a narrow window, and the dark is dark."""
+    for words in ("position bias", "rollback", "guardrail"):
+        page = browser.new_page(viewport={"width": 1200, "height": 900})
+        page.goto(site)
+        page.locator("input.md-search__input").press_sequentially(words)
+        page.locator(".md-search-result__item mark", has_text=re.compile(words.split()[0], re.I)).first.wait_for()
+        page.close()
+    narrow = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark")
+    narrow.goto(site)
+    assert narrow.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    colour = narrow.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert max(map(int, re.findall(r"\d+", colour)[:3])) < 80, colour
+    narrow.close()

@@ -1,0 +1,137 @@
+"""What an exported log must know beside its rows: whose it is, how far it goes, and the states that replay needs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from rankloop import codec
+from rankloop.errors import RankloopError
+from rankloop.service.archive.files import ranker_folder, sync
+from rankloop.service.archive.schema import VERSION
+from rankloop.service.store import admin, log, settled
+from rankloop.service.store.database import Connection, Database
+from rankloop.service.wire.rankers import Spec
+
+NAME = "_manifest.json"
+STATES = "_states"
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A state: where a fold began, a version, or the last snapshot."""
+
+    kind: Literal["origin", "version", "snapshot"]
+    file: str
+    generation: int | None  # null: an earlier release kept it
+    seq: int
+    epoch: int | None = None  # of an origin
+    version: int | None = None  # of a version
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """A ranker as it was when the last export ended."""
+
+    schema: int
+    ranker: str
+    created: float  # tells one ranker from another of the same name
+    outcomes: int  # everything before this one has been looked at; files may be about later ones
+    epoch: int
+    generation: int
+    revision: int
+    learning: bool
+    serving: int | None
+    spec: Spec
+    states: list[Kept]
+
+    @property
+    def row(self) -> admin.Ranker:
+        """As the store's row has it."""
+        own = (self.ranker, self.spec, self.created, self.epoch, self.generation, self.revision, self.learning)
+        return admin.Ranker(*own, self.serving)
+
+
+def load(folder: Path, ranker: str) -> Manifest | None:
+    """What the last export wrote down; None if none has ended yet."""
+    path = ranker_folder(folder, ranker) / NAME
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise RankloopError(f"{path}: cannot be read ({error}); restore it, or export into another folder") from None
+    if found.schema > VERSION:
+        raise RankloopError(f"{path}: schema {found.schema}; take the release that wrote it, this one reads {VERSION}")
+    return found
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A ranker at one moment: what is to be exported, and which states there are."""
+
+    row: admin.Ranker
+    head: int
+    states: list[Kept]
+
+
+def look(connection: Connection, name: str) -> Place | None:
+    """All of one moment, so no state is ahead of the outcomes; None if there is no such ranker."""
+    row = admin.ranker(connection, name)
+    if row is None:
+        return None
+    places = settled.origin_places(connection, name)
+    states = [Kept("origin", f"origin-{g}.rankloop", g, seq, epoch) for g, epoch, seq in places]
+    states += [
+        Kept("version", f"v{one.version}.rankloop", one.generation, int(one.seq), version=one.version)
+        for one in reversed(admin.versions(connection, name))
+    ]
+    found = admin.snapshot_seqs(connection).get(name)
+    if found is not None:
+        states.append(Kept("snapshot", f"snapshot-{found[0]}-{found[1]}.rankloop", *found))
+    return Place(row, log.heads(connection).get(name, 0), states)
+
+
+def write(database: Database, folder: Path, place: Place, outcomes: int) -> None:
+    """Save the states that are not there yet, one at a time, then the manifest; what no manifest names goes."""
+    own = ranker_folder(folder, place.row.name)
+    states = own / STATES
+    states.mkdir(parents=True, exist_ok=True)
+    before = load(folder, place.row.name)
+    known = {one.file: one for one in (before.states if before else []) if one.kind != "snapshot"}
+    for one in place.states:
+        if not (states / one.file).exists():
+            state = database.read(lambda c, one=one: _state(c, place.row.name, one))  # type: ignore[misc]
+            if state is None:  # a newer snapshot has taken its place; versions go, too
+                continue
+            codec.write(states / one.file, state)
+        known[one.file] = one
+    sync(states)
+    row = place.row
+    made = Manifest(
+        VERSION, row.name, row.created, outcomes, row.epoch, row.generation, row.revision, row.learning, row.serving,
+        row.spec, sorted(known.values(), key=lambda one: (one.seq, one.kind)),
+    )  # fmt: skip
+    codec.write(own / NAME, msgspec.json.format(msgspec.json.encode(made), indent=1))
+    sync(own)
+    for path in states.glob("snapshot-*.rankloop"):
+        if path.name not in known:
+            path.unlink(missing_ok=True)
+
+
+def _state(connection: Connection, name: str, one: Kept) -> bytes | None:
+    if one.kind == "origin":
+        assert one.generation is not None
+        return settled.origin_state(connection, name, one.generation)
+    if one.kind == "version":
+        assert one.version is not None
+        found = admin.version_state(connection, name, one.version)
+        return None if found is None else found[1]
+    snapshot = admin.snapshot(connection, name)
+    same = snapshot is not None and (snapshot.generation, snapshot.seq) == (one.generation, one.seq)
+    return snapshot.state if snapshot is not None and same else None
+
+
+def read_state(folder: Path, ranker: str, one: Kept) -> bytes:
+    """The bytes of a state."""
+    return codec.read_bytes(os.path.join(ranker_folder(folder, ranker), STATES, one.file))  # noqa: PTH118

@@ -1,0 +1,135 @@
+"""The past as exported files have it, a row group at a time: memory does not grow with the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow.compute as pc
+
+from rankloop.errors import InvalidParameter, UnknownName
+from rankloop.service.archive import files, manifest
+from rankloop.service.archive.columns import Chunk
+from rankloop.service.archive.files import LogFile
+from rankloop.service.archive.schema import COLUMNS, chunk_from
+from rankloop.service.offline.past import View
+from rankloop.service.store import admin
+from rankloop.service.store.lineage import Kept, Origin
+from rankloop.service.store.log import Outcome
+
+T = TypeVar("T")
+_UNUSED = {"impression_id", "shown_at", "settled_at", "kind", "number", "request_id", "experiment", "credit"}
+NEEDED = [one.name for one in COLUMNS if one.name not in _UNUSED]  # of learning and of estimates
+
+
+class ExportedPast:
+    """A folder of `rankloop export-log`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = files.existing(folder)
+        self._manifests: dict[str, manifest.Manifest] = {}
+
+    def ranker(self, name: str) -> admin.Ranker:
+        return self._manifest(name).row
+
+    def look(self, name: str, work: Callable[[View], T]) -> T:
+        return work(_ExportedView(self._folder, self._manifest(name)))
+
+    def outcomes(self, name: str, first: int, end: int) -> Iterator[Outcome]:
+        for chunk in self.chunks(name, first, end):
+            rows = zip(
+                chunk.seq.tolist(),
+                chunk.learn.tolist(),
+                chunk.epoch.tolist(),
+                chunk.impressions(),
+                (values.tolist() for values in chunk.feedback()),
+                chunk.person,
+                chunk.viewed,
+                strict=True,
+            )
+            for row in rows:
+                yield Outcome(*row)
+
+    def chunks(self, name: str, first: int, end: int) -> Iterator[Chunk]:
+        for one in files.files_of(self._folder, name):
+            if one.first < end and one.end > first:
+                yield from chunks_in(one, first, end)
+
+    def partitions(self, name: str, first: int, end: int) -> list[LogFile]:
+        """The files that are about some of first … end-1: what others can read beside each other."""
+        return [one for one in files.files_of(self._folder, name) if one.first < end and one.end > first]
+
+    def _manifest(self, name: str) -> manifest.Manifest:
+        if name not in self._manifests:
+            names = files.rankers_in(self._folder)
+            if name not in names:
+                raise UnknownName.among("ranker", name, names)
+            found = manifest.load(self._folder, name)
+            if found is None:
+                raise InvalidParameter(
+                    f"the export of ranker {name!r} to {self._folder} has not come to its end; run `rankloop "
+                    "export-log` again: it goes on where it was"
+                )
+            self._manifests[name] = found
+        return self._manifests[name]
+
+
+def chunks_in(one: LogFile, first: int, end: int) -> Iterator[Chunk]:
+    """The lists of a file that are of first … end-1."""
+    with files.opened(one) as file:
+        place = file.schema_arrow.get_field_index("seq")
+        for group in range(file.num_row_groups):
+            seen = file.metadata.row_group(group).column(place).statistics
+            if seen is not None and seen.has_min_max and (seen.min >= end or seen.max < first):
+                continue
+            table: Any = file.read_row_group(group, columns=NEEDED)
+            if one.first < first or one.end > end:
+                seq = table["seq"]
+                table = table.filter(pc.and_(pc.greater_equal(seq, first), pc.less(seq, end)))
+            if len(table):
+                yield chunk_from(table)
+
+
+class _ExportedView:
+    def __init__(self, folder: Path, told: manifest.Manifest) -> None:
+        self._folder, self._told = folder, told
+
+    def head(self) -> int:
+        return self._told.outcomes
+
+    def origins(self) -> list[Origin]:
+        return [
+            Origin(one.generation or 0, one.epoch or 0, one.seq, self._state(one))
+            for one in sorted(self._of("origin"), key=lambda one: one.generation or 0)
+        ]
+
+    def kept(self) -> list[Kept]:
+        found = sorted(self._of("version"), key=lambda one: one.version or 0)
+        return [Kept(one.version or 0, one.seq, one.generation, self._state(one)) for one in found]
+
+    def snapshot(self) -> admin.Snapshot | None:
+        return next(
+            (admin.Snapshot(one.seq, one.generation or 0, self._state(one)) for one in self._of("snapshot")), None
+        )
+
+    def logged(self, first: int, end: int) -> int:
+        """From the files' own counts; only one that reaches beyond the range is read."""
+        count = 0
+        for one in files.files_of(self._folder, self._told.ranker):
+            if one.first >= end or one.end <= first:
+                continue
+            with files.opened(one) as file:
+                if one.first >= first and one.end <= end:
+                    count += file.metadata.num_rows
+                else:
+                    seq = file.read(columns=["seq"])["seq"]
+                    inside = pc.and_(pc.greater_equal(seq, first), pc.less(seq, end))
+                    count += int(pc.sum(inside).as_py() or 0)
+        return count
+
+    def _of(self, kind: str) -> list[manifest.Kept]:
+        return [one for one in self._told.states if one.kind == kind]
+
+    def _state(self, one: manifest.Kept) -> bytes:
+        return manifest.read_state(self._folder, self._told.ranker, one)

@@ -1,0 +1,122 @@
+"""Where the past is read from: a store, or a folder that `rankloop export-log` has written. Both tell the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from rankloop.errors import RankloopError, UnknownName
+from rankloop.service.archive.columns import Chunk
+from rankloop.service.store import admin, lineage, log
+from rankloop.service.store.database import Connection, Database
+from rankloop.service.store.lineage import Kept, Origin
+from rankloop.service.store.log import Outcome
+
+T = TypeVar("T")
+BATCH = 1000  # outcomes read at a time: some ten MB
+
+
+class View(Protocol):
+    """All that is known of a ranker at one moment, beside its lists."""
+
+    def head(self) -> int:
+        """How many outcomes it has."""
+
+    def origins(self) -> list[Origin]:
+        """Where each of its folds began, the oldest first."""
+
+    def kept(self) -> list[Kept]:
+        """Its versions, the oldest first."""
+
+    def snapshot(self) -> admin.Snapshot | None:
+        """The last one."""
+
+    def logged(self, first: int, end: int) -> int:
+        """How many of the outcomes first … end-1 are there."""
+
+
+class Past(Protocol):
+    """The log of some rankers."""
+
+    def ranker(self, name: str) -> admin.Ranker:
+        """A ranker's row; refuses a name that is not there."""
+
+    def look(self, name: str, work: Callable[[View], T]) -> T:
+        """What `work` finds out; all it sees is of one moment."""
+
+    def outcomes(self, name: str, first: int, end: int) -> Iterator[Outcome]:
+        """The outcomes first … end-1 as far as they are in the log, in order, read in portions."""
+
+    def chunks(self, name: str, first: int, end: int) -> Iterator[Chunk]:
+        """The same in columns."""
+
+
+def past_of(source: Database | Path) -> Past:
+    """A store, or a folder that an export wrote to."""
+    if isinstance(source, Database):
+        return StorePast(source)
+    try:
+        from rankloop.service.offline.exported import ExportedPast
+    except ModuleNotFoundError as error:
+        raise RankloopError(f"reading {source} needs {error.name}; pip install 'rankloop[archive]'") from None
+    return ExportedPast(source)
+
+
+def find_ranker(database: Database, name: str) -> admin.Ranker:
+    """A ranker of the store."""
+    found = database.read(lambda connection: admin.ranker(connection, name))
+    if found is None:
+        names = [one.name for one in database.read(admin.rankers)]
+        raise UnknownName.among("ranker", name, names or ["none in this store"])
+    return found
+
+
+class StorePast:
+    """The past as a store has it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def ranker(self, name: str) -> admin.Ranker:
+        return find_ranker(self._database, name)
+
+    def look(self, name: str, work: Callable[[View], T]) -> T:
+        return self._database.read(lambda connection: work(_StoreView(connection, name)))
+
+    def outcomes(self, name: str, first: int, end: int) -> Iterator[Outcome]:
+        while first < end:
+            some = self._read(log.outcomes_from, name, first, min(BATCH, end - first))
+            some = [outcome for outcome in some if outcome.seq < end]
+            if not some:
+                return
+            yield from some
+            first = some[-1].seq + 1
+
+    def chunks(self, name: str, first: int, end: int) -> Iterator[Chunk]:
+        from rankloop.service.archive.columns import chunks
+
+        return chunks(self._database, name, first, end)
+
+    def _read(self, query: Callable[..., T], *arguments: Any) -> T:
+        return self._database.read(lambda connection: query(connection, *arguments))
+
+
+class _StoreView:
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection, self._name = connection, name
+
+    def head(self) -> int:
+        return log.heads(self._connection).get(self._name, 0)
+
+    def origins(self) -> list[Origin]:
+        return lineage.origins(self._connection, self._name)
+
+    def kept(self) -> list[Kept]:
+        return lineage.kept(self._connection, self._name)
+
+    def snapshot(self) -> admin.Snapshot | None:
+        return admin.snapshot(self._connection, self._name)
+
+    def logged(self, first: int, end: int) -> int:
+        return lineage.logged(self._connection, self._name, first, end)

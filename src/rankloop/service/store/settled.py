@@ -1,0 +1,77 @@
+"""What is settled, in bulk: outcomes with all that is kept of their lists, for whoever takes the log elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rankloop.service.store.database import Connection
+
+
+class Settled(NamedTuple):
+    """An outcome and its list, as the tables have them."""
+
+    seq: int
+    learn: int
+    kind: str
+    feedback: bytes
+    viewed: int | None
+    settled: float
+    id: str
+    epoch: int
+    number: int
+    shown: float
+    person: str | None
+    request_id: str | None
+    experiment: int | None
+    credit: bytes | None
+    body: bytes
+
+
+_COLUMNS = (
+    "o.seq, o.learn, o.kind, o.feedback, o.viewed, o.created, i.id, i.epoch, i.number, i.created, i.person, "
+    "i.request_id, i.experiment, i.credit, i.body"
+)
+
+
+def rows(connection: Connection, ranker: str, first: int, end: int) -> list[Any]:
+    """The outcomes first … end-1 whose lists are there, in order; plain tuples in the order of `Settled`.
+
+    Lists of a user who asked to be forgotten are left out: what waits for a snapshot to be deleted has gone already
+    for whoever makes a copy.
+    """
+    sql = (
+        f"SELECT {_COLUMNS} FROM outcomes o JOIN impressions i ON i.id = o.impression_id "
+        "WHERE o.ranker = ? AND o.seq >= ? AND o.seq < ? AND i.erase = 0 ORDER BY o.seq"
+    )
+    return connection.rows(sql, ranker, first, end)
+
+
+def first_at(connection: Connection, ranker: str, head: int, moment: float) -> int:
+    """The first outcome that was settled at `moment` or later; `head` if none was.
+
+    Found by halving: outcomes are numbered as they are settled. Where clocks of several machines differ it is off by
+    as many outcomes as came within that difference.
+    """
+    low, high = 0, head
+    while low < high:
+        middle = (low + high) // 2
+        sql = "SELECT created FROM outcomes WHERE ranker = ? AND seq >= ? AND seq < ? ORDER BY seq LIMIT 1"
+        row = connection.row(sql, ranker, middle, high)
+        if row is not None and row[0] < moment:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def origin_places(connection: Connection, ranker: str) -> list[tuple[int, int, int]]:
+    """(generation, epoch, seq) of where each generation began, without its state, the oldest first."""
+    sql = "SELECT generation, epoch, seq FROM origins WHERE ranker = ? ORDER BY generation"
+    return [(int(generation), int(epoch), int(seq)) for generation, epoch, seq in connection.rows(sql, ranker)]
+
+
+def origin_state(connection: Connection, ranker: str, generation: int) -> bytes | None:
+    """The state that a generation began with."""
+    sql = "SELECT state FROM origins WHERE ranker = ? AND generation = ?"
+    row = connection.row(sql, ranker, generation)
+    return None if row is None else bytes(row[0])

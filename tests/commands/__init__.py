@@ -1,0 +1,1 @@
+"""Every command that the pages print, run."""

@@ -1,0 +1,201 @@
+"""Work on a Dask cluster of real processes: what comes back, who is refused, and what is lost with whom."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rankloop
+from rankloop import cluster
+from rankloop.cluster import ClusterError, Lost, Tell, connect
+from rankloop.errors import InvalidParameter, MissingExtra, RankloopError
+from tests.dask_processes import Processes, dask_processes
+
+
+def squared(number: int, tell: Tell) -> int:
+    tell(number)
+    return number * number
+
+
+def slow(seconds: float, tell: Tell) -> int:
+    """Who it was carried out by, after so many seconds of small steps."""
+    until = time.monotonic() + seconds
+    tell("begun")
+    while time.monotonic() < until:
+        time.sleep(0.02)
+        tell("at it")
+    return os.getpid()
+
+
+def touching(place: str, tell: Tell) -> None:
+    """Touches a file for some time."""
+    for _ in range(500):
+        Path(place).touch()
+        time.sleep(0.02)
+        tell("touched")
+
+
+def deadly(number: int, tell: Tell) -> int:
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return squared(number, tell)
+
+
+def refusing(number: int, _tell: Tell) -> int:
+    raise MissingExtra(f"number {number}", "numbers", "none")
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    with dask_processes(tmp_path_factory.mktemp("dask"), workers=2) as started:
+        yield started
+
+
+def opened(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def test_results_and_notes_come_back_and_the_dashboard_calls_work_by_its_name(processes: Processes) -> None:
+    notes: list[tuple[int, int]] = []
+    with connect(processes.address) as on:
+        _until(lambda: len(on.threads()) == 2)
+        names = ["offline-ranknet", "pdgd(rate=1e-3)", "pairrank"]
+        found = dict(on.map(squared, [3, 4, 5], names, lambda i, note: notes.append((i, note))))
+        assert found == {0: 9, 1: 16, 2: 25}
+        assert set(notes) <= {(0, 3), (1, 4), (2, 5)}
+        assert notes
+        work = on.map(slow, [1.0, 1.0], ["offline-ranknet", "pdgd(rate=1e-3)"], lambda i, note: notes.append((i, note)))
+        next(work)
+        # as Prometheus reads them, and as a browser does: the page of each task
+        shown = set(re.findall(r'task_prefix_name="([^"]*)"', opened(f"{processes.dashboard}/metrics")))
+        assert {"offline-ranknet", "pdgd(rate=1e\N{MINUS SIGN}3)"} <= shown
+        work.close()
+        assert on.dashboard.startswith("http://127.0.0.1:")
+
+
+def test_a_worker_that_is_killed_costs_what_it_was_at(processes: Processes) -> None:
+    begun: Counter[int] = Counter()
+    with connect(processes.address) as on:
+        _until(lambda: len(on.threads()) == 2)
+        before = on.everywhere(os.getpid)
+        killed = next(iter(before.values()))
+        assert isinstance(killed, int)
+
+        def on_note(i: int, note: str) -> None:
+            begun[i] += note == "begun"
+            if note == "begun" and sum(begun.values()) == 2:  # both are at something
+                os.kill(killed, signal.SIGKILL)
+
+        found = dict(on.map(slow, [2.0, 2.0, 0.1, 0.1, 0.1, 0.1], ["slow"] * 6, on_note))
+        assert sorted(found) == list(range(6))
+        assert sum(begun.values()) == 7, "one began twice, no other"
+        assert killed not in found.values()
+
+
+def test_closing_stops_what_runs(processes: Processes, tmp_path: Path) -> None:
+    place = tmp_path / "touched"
+    with connect(processes.address) as on:
+        work = on.map(touching, [str(place)], ["touching"], _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            next(work)
+        _until(place.exists)
+        _until(lambda: time.time() - place.stat().st_mtime > 1.0)
+        assert dict(on.map(squared, [7], ["next"])) == {0: 49}
+
+
+def test_what_is_raised_there_is_raised_here_and_says_where(processes: Processes) -> None:
+    with (
+        connect(processes.address) as on,
+        pytest.raises(RankloopError, match=r"tcp://127\.0\.0\.1:\d+: number 3 needs numbers"),
+    ):
+        list(on.map(refusing, [3], ["refusing"]))
+
+
+def test_workers_that_could_give_other_bits_are_refused_by_name(processes: Processes, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(Path(rankloop.__file__).parent, other / "rankloop", ignore=shutil.ignore_patterns("__pycache__"))
+    with (other / "rankloop" / "metrics.py").open("a") as source:
+        source.write("\nHALF = 0.5\n")
+    elsewhere = os.pathsep.join([str(other), *(part for part in sys.path if part.endswith("site-packages"))])
+    strange = processes.worker("--name", "strange", python_path=elsewhere)
+    bare = processes.worker("--name", "bare", "--no-nanny", "--nthreads", "2")
+    _until(lambda: json.loads(opened(f"{processes.dashboard}/json/counts.json"))["workers"] == 4)
+    with pytest.raises(ClusterError) as refused, connect(processes.address):
+        pass
+    for process in (strange, bare):
+        process.kill()
+        process.wait()
+    told = str(refused.value)
+    assert re.search(r"tcp://127.0.0.1:\d+ has sources of rankloop [0-9a-f]{12} instead of [0-9a-f]{12}\n", told)
+    assert re.search(
+        r"tcp://127.0.0.1:\d+ has OPENBLAS_NUM_THREADS not set instead of 1, .*threads 2 instead of 1\n", told
+    )
+    assert told.count("tcp://") == 2, "the two that are right are not named"
+
+
+def test_a_worker_that_came_later_is_looked_at_too(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(processes.address) as on:
+        wanted = {**cluster._wanted(), "numpy": "0.1"}
+        monkeypatch.setattr(cluster, "_wanted", lambda: wanted)
+        with pytest.raises(RankloopError, match=r"tcp://127\.0\.0\.1:\d+ has numpy [\d.]+ instead of 0\.1"):
+            list(on.map(squared, [1], ["late"]))
+
+
+def test_an_item_that_kills_every_worker_is_lost_and_the_others_are_not(tmp_path: Path) -> None:
+    once = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
+    with dask_processes(tmp_path, workers=1, **once) as started, connect(started.address) as on:
+        found = dict(on.map(deadly, [0, 1, 2], ["deadly"] * 3))
+        lost = found.pop(1)
+        assert isinstance(lost, Lost)
+        assert re.match(r"1 workers? died with it, the last at tcp://127.0.0.1:\d+; memory", lost.reason)
+        assert found == {0: 0, 2: 4}
+        work = on.map(slow, [30.0], ["slow"], lambda _i, _note: started.scheduler.kill())
+        with pytest.raises(ClusterError, match=r"connection to the Dask scheduler of tcp://\S+ broke"):
+            next(work)
+
+
+def test_what_cannot_be_opened_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in ("local:0", "local", "10.0.0.5:8786", "tcp://", "http://10.0.0.5:80", ""):
+        with pytest.raises(InvalidParameter, match="must be the address of a Dask scheduler"), connect(wrong):
+            pass
+    monkeypatch.setattr(cluster, "_ANSWER", 0.5)
+    with (
+        pytest.raises(ClusterError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"),
+        connect("tcp://127.0.0.1:9"),
+    ):
+        pass
+    monkeypatch.undo()
+    monkeypatch.setattr(cluster, "_COME", 0.5)
+    with (
+        dask_processes(tmp_path) as started,
+        pytest.raises(ClusterError, match="has no workers; start some"),
+        connect(started.address),
+    ):
+        pass
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'rankloop\[cluster\]'"), connect("local:2"):
+        pass
+
+
+def _interrupt(_i: int, _note: str) -> None:
+    raise KeyboardInterrupt
+
+
+def _until(true: object, seconds: float = 30.0) -> None:
+    assert callable(true)
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.05)
