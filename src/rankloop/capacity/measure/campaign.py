@@ -35,7 +35,10 @@ SIZES = (
 )
 CLICKED = (SIZES[0], SIZES[2], SIZES[3], SIZES[4])
 SHARE = 1.0  # of these lists have an event each
-LEARNERS = ("pairrank", "hybrid", "adaptive", "pdgd", "greedy", "dbgd", "mgd")
+LEARNERS = (
+    *("pairrank", "pairrank?batch=64", "hybrid", "hybrid?batch=64"),
+    *("adaptive", "pdgd", "greedy", "dbgd", "mgd"),
+)
 FULL, PARTS = ("1", "n", "n d"), ("1", "k d")
 RANK, LEARN, STATE = ("1", "n", "n d", "n d d"), ("1", "k d", "d d", "k d d"), ("1", "d", "d d")
 TIMES, COUNTS = (
