@@ -322,6 +322,12 @@ def open_counts(connection: Connection) -> Counter[str]:
     return Counter({name: int(count) for name, count in rows})
 
 
+def oldest_open(connection: Connection) -> float | None:
+    """When the oldest impression was made that waits for feedback; None if none does."""
+    row = connection.row(f"SELECT MIN(created) FROM impressions{connection.by(OPEN)} WHERE open = 1")
+    return None if row is None else row[0]
+
+
 def reserve_numbers(connection: Connection, ranker: str, count: int) -> int | None:
     """The first of `count` impression numbers that nobody else will use; None if the ranker has gone."""
     sql = "UPDATE heads SET next_number = next_number + ? WHERE ranker = ? RETURNING next_number"
