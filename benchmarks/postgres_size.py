@@ -122,7 +122,8 @@ def chunks(first: int, count: int, start: float, end: float) -> Iterator[tuple[b
             fields = [own, b"shop", b"1", digits(number, 10), created, created, named, b"\\\\x00", b"1", BODY, ANSWER]
             made.append(rows([*fields, SHOWN, seen, b"0", seq]))
         own, number, created = ids[clicked], numbers[clicked], digits(times[clicked] // 1000, 10)
-        events = rows([digits(rng.integers(0, 2**40, len(number)), 20), own, created, b"accepted", SEEN])
+        named = np.concatenate([digits(rng.integers(0, 10**10, len(number)), 10), digits(number, 10)], axis=1)
+        events = rows([named, own, created, b"accepted", SEEN])  # ids as clients choose them: in no order
         outcomes = rows([b"shop", digits(number // TENTH, 9), own, b"final", b"1", SEEN, created])
         yield made[0], made[1], events, outcomes
 
