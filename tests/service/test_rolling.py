@@ -19,10 +19,12 @@ from pathlib import Path
 import pytest
 
 from rankloop.service.store import open_database, partitions
+from rankloop.service.store.database import Connection
 from rankloop.service.store.migrations import MIGRATIONS, SETTLED
 from rankloop.service.store.sqlite import SQLite
 from tests.service.running import PATIENCE, Load, Service, wait_for
-from tests.service.truths import check_log, check_state, read
+from tests.service.stores import T
+from tests.service.truths import check_log, check_state
 
 BEFORE = "0e00a28"  # the last commit whose store knows no second steps
 ROOT = Path(__file__).parents[2]
@@ -129,16 +131,21 @@ def test_nobody_notices_that_the_release_has_changed(deployment: Deployment, sto
     logging.getLogger(__name__).info("%d requests, %d outcomes, %d fallbacks", turns, outcomes, fallbacks)
 
 
+def seen(url: str, look: Callable[[Connection], T]) -> T:
+    """What a reader sees, who waits for nobody: there are many who write."""
+    database = open_database(url)
+    try:
+        return database.read(look)
+    finally:
+        database.close()
+
+
 def steps(url: str) -> int:
-    return len(read(url, "SELECT id FROM migrations"))
+    return seen(url, lambda connection: len(connection.rows("SELECT id FROM migrations")))
 
 
 def partitioned(url: str) -> bool:
-    database = open_database(url)
-    try:
-        return isinstance(database, SQLite) or bool(database.read(partitions.listed))
-    finally:
-        database.close()
+    return isinstance(open_database(url), SQLite) or bool(seen(url, partitions.listed))
 
 
 @pytest.mark.soak
