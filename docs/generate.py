@@ -12,6 +12,7 @@ from rankloop import cli
 COMMANDS = (
     "",
     "demo",
+    "search",
     "serve",
     "doctor",
     "keys create",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -18,7 +17,7 @@ from tests.service.running import PATIENCE, rank_request
 
 
 @contextmanager
-def running(settings: Settings, clock: Callable[[], float] = time.time) -> Iterator[Engine]:
+def running(settings: Settings, clock: Callable[[], float] | None = None) -> Iterator[Engine]:
     """An engine in this process."""
     interval = sys.getswitchinterval()
     engine = Engine(settings, clock=clock)

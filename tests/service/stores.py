@@ -53,6 +53,14 @@ class Store:
         sum(in_batches(self.writer, graves.clear))
         return buried
 
+    def alone(self, work: Callable[..., T], *arguments: Any) -> T:
+        """With a connection of its own: for what has transactions of its own."""
+        connection = self.database.connect()
+        try:
+            return work(connection, *arguments)
+        finally:
+            connection.close()
+
     def row(self, name: str = "shop") -> admin.Ranker:
         found = self.see(admin.ranker, name)
         assert found is not None

@@ -83,6 +83,21 @@ def test_a_request_id_twice_in_one_commit(shop: Store) -> None:
     assert shop.count("impressions") == 1
 
 
+def test_many_lists_are_stored_together_even_if_one_is_there(shop: Store) -> None:
+    """Many go to PostgreSQL by COPY, all or none; what is in the way of one must not keep the others out."""
+    asked = shop.show("asked", request_id="r")
+    news = [shop.new(f"many{i}", person="ann" if i else None, viewed=i or None) for i in range(40)]
+    again = shop.new("again", request_id="r", created=shop.now + 200_000.0)  # longer ago than is looked for first
+    stored = shop.do(log.add_impressions, [*news[:20], again, *news[20:]])
+    assert [one.fresh for one in stored] == [True] * 20 + [False] + [True] * 20
+    assert stored[20].answer == f"answer of {asked}".encode()
+    assert shop.do(log.add_impressions, news) == [*stored[:20], *stored[21:]]  # the answer got lost: once more
+    rows = shop.rows(
+        "SELECT id, person, viewed, number, body FROM impressions WHERE id LIKE ? ORDER BY number", "many%"
+    )
+    assert rows == [(one.id, one.person, one.viewed, one.number, one.body) for one in news]
+
+
 def test_a_commit_whose_answer_got_lost_can_be_repeated(shop: Store) -> None:
     new = shop.new("one", request_id="r1")
     first = shop.do(log.add_impressions, [new])

@@ -43,6 +43,7 @@ def build() -> App:
         plan,
         replay,
         reproduce,
+        search,
         service,
         warm,
     )
@@ -63,8 +64,8 @@ def build() -> App:
         ),
     )
     for module in (
-        *(demo, service, doctor, keys, audit, kernels, catalogue, warm, import_, load, plan, replay, inspect, export),
-        export_log,
+        *(demo, search, service, doctor, keys, audit, kernels, catalogue, warm, import_, load, plan, replay, inspect),
+        *(export, export_log),
         *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)

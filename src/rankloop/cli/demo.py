@@ -83,7 +83,7 @@ def demo(*, minutes: float | None = None, port: int | None = None, rate: float =
             webbrowser.open(url)
 
     made = Demo(port, minutes, rate, say)
-    _end_alike()
+    end_alike()
     _out.say_when_compiling()
     say("[dim]starting the service …[/dim]")
     with suppress(KeyboardInterrupt):  # the server has drained, and raises it again for us
@@ -94,7 +94,7 @@ def demo(*, minutes: float | None = None, port: int | None = None, rate: float =
     say("ended; nothing is left behind")
 
 
-def _end_alike() -> None:
+def end_alike() -> None:
     """Let a closed terminal and `kill` end it as Ctrl-C does, so that nothing stays behind then either."""
 
     def interrupt(*_: object) -> None:

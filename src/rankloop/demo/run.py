@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import tempfile
 import threading
 import time
@@ -11,22 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from rankloop.client import Client
 from rankloop.demo.shop import FEATURES, SHOWN, Shop
 from rankloop.demo.shoppers import Shoppers
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.registry import LEARNERS, learner_class
-from rankloop.service import logs
+from rankloop.service.embedded import HOST, address, listening, server
 from rankloop.service.engine import Engine
-from rankloop.service.http.app import create_served
-from rankloop.service.run import server_options
 from rankloop.service.settings import Settings
 from rankloop.service.wire.basics import Exposure
 from rankloop.service.wire.rankers import Spec
 
-HOST = "127.0.0.1"
 TRIED, TRIAL = "hybrid", 30.0  # the ranker that is compared with the shop's order, and after how many seconds
 CHANGE = 120.0  # seconds after which tastes change
 RETENTION = 4 / 1440  # days: what is older than four minutes goes, so that a demo may run for days
@@ -91,8 +85,8 @@ class Demo:
         if not 0 < rate <= 50:
             raise InvalidParameter(f"rate is {rate:g} visits a second; it must be above 0 and at most 50")
         self.minutes, self.rate, self.tell = minutes, rate, tell
-        self._socket = _listening(8080 if port is None else port, port is None)
-        self.url = f"http://{HOST}:{self._socket.getsockname()[1]}"
+        self._socket = listening(8080 if port is None else port, any_free=port is None)
+        self.url = address(self._socket)
         self.failures = 0
 
     def run(self, opened: Callable[[str], None]) -> None:
@@ -100,8 +94,7 @@ class Demo:
         with _folder() as folder, self._socket:
             store = str(folder / "demo.db")
             engine = Engine(Settings(store=store, host=HOST, retention_days=RETENTION, **VERSIONS))
-            options = {**server_options(engine.settings), "log_config": _quiet(), "timeout_graceful_shutdown": 2}
-            self._server = uvicorn.Server(uvicorn.Config(create_served(engine=engine), **options))
+            self._server = server(engine)
             thread = threading.Thread(target=self._accompany, args=(engine, opened), name="rankloop-demo", daemon=True)
             thread.start()
             try:
@@ -182,27 +175,6 @@ class Demo:
                 f"({low:+.2f} to {high:+.2f}) after {found.lists} mixed lists"
             )
         return True
-
-
-def _listening(port: int, any_free: bool) -> socket.socket:
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((HOST, port))
-        listening.listen(128)  # from now on the port is ours: two that are only bound would both think so
-    except OSError:
-        listening.close()
-        if any_free:
-            return _listening(0, False)
-        raise InvalidParameter(f"port {port} is taken; give another with --port, or 0 for any that is free") from None
-    return listening
-
-
-def _quiet() -> dict[str, Any]:
-    """The service's own warnings only. The server's would tell of requests that Ctrl-C has cut short, at length."""
-    levels = {"rankloop": "WARNING", "uvicorn.error": "CRITICAL"}
-    usual = logs.config()
-    return {**usual, "loggers": {name: {**usual["loggers"][name], "level": levels[name]} for name in levels}}
 
 
 @contextmanager

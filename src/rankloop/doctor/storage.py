@@ -14,7 +14,8 @@ from rankloop.errors import CodecError, InvalidParameter, RankloopError
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin, open_database
 from rankloop.service.store.database import Connection, Database, Retryable, without_password
-from rankloop.service.store.schema import MIGRATIONS
+from rankloop.service.store.migrations import MIGRATIONS
+from rankloop.service.store.schema import steps
 from rankloop.service.store.sqlite import SQLite
 
 APART = 2.0  # seconds by which two clocks may differ
@@ -65,7 +66,7 @@ def _file(path: Path) -> Iterator[Finding]:
 
 def _contents(chosen: Settings, database: Database, shown: str) -> Iterator[Finding]:
     try:
-        done = database.read(lambda connection: len(connection.rows("SELECT id FROM migrations")))
+        added, done = database.read(steps)
     except (sqlite3.Error, RankloopError) as error:
         if "no such table" not in str(error) and "does not exist" not in str(error):
             raise
@@ -77,10 +78,13 @@ def _contents(chosen: Settings, database: Database, shown: str) -> Iterator[Find
             "store", "trouble", f"{shown} was written by a later release", "install that release, or a newer one"
         )
         return
-    if done < len(MIGRATIONS):
-        text = f"{shown} is of an earlier release ({len(MIGRATIONS) - done} steps behind)"
+    if added < len(MIGRATIONS):
+        text = f"{shown} is of an earlier release ({len(MIGRATIONS) - added} steps behind)"
         yield Finding("store", "note", text, "copy it first; the next `rankloop serve` brings it up to date")
         return
+    if done < len(MIGRATIONS):
+        text = f"{shown} is being upgraded: processes of an earlier release may run on it yet"
+        yield Finding("store", "note", text, "stop the last of them; the upgrade ends by itself within seconds")
     counted = "SELECT (SELECT COUNT(*) FROM rankers), (SELECT COUNT(*) FROM keys)"
     ((rankers, keys),) = database.read(lambda connection: connection.rows(counted))
     yield Finding("store", "fine", f"{shown}: {rankers} ranker{'' if rankers == 1 else 's'}")

@@ -53,15 +53,17 @@ class Engine(Process):
     settings
         Where the store is, and the limits.
     clock
-        Time of day; tests move it.
+        Time of day, as `Process` has it.
     inbox
         From the process that learns on this machine. None: this process learns itself, unless the setting `learn` says
         that it should not.
     """
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time, inbox: Inbox | None = None) -> None:
+    def __init__(
+        self, settings: Settings, clock: Callable[[], float] | None = None, inbox: Inbox | None = None
+    ) -> None:
         super().__init__(settings, clock)
-        self.keys = Keys(settings, clock)
+        self.keys = Keys(settings, self.clock)
         self.rankers = LiveRankers(self)
         self.warming = WarmUp(self.rankers)
         self.draining = False

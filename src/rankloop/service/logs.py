@@ -25,6 +25,8 @@ def config(kind: str = "plain") -> dict[str, Any]:
         "loggers": {
             "rankloop": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
             "uvicorn.error": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
+            # It warns of every try, several a second; that the store is away is told by those who wait for it.
+            "psycopg.pool": {"handlers": ["stderr"], "level": "ERROR", "propagate": False},
         },
     }
 

@@ -8,10 +8,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from rankloop.service import identity
+from rankloop.service.repeating import Repeating
 from rankloop.service.settings import Settings
 from rankloop.service.store import Writer, keys, open_database, schema
 from rankloop.service.store.log import Closing, new_id
 from rankloop.service.store.signals import Word
+from rankloop.service.store_clock import LOOK_EVERY, StoreClock
 from rankloop.service.telemetry.history import History
 from rankloop.service.telemetry.metrics import Metrics, process_files, process_memory
 from rankloop.service.telemetry.position_counts import PositionCounts
@@ -25,13 +27,13 @@ class Process:
     settings
         Where the store is, and the limits.
     clock
-        Time of day; tests move it.
+        Time of day; tests move it. None: the store's, where it has one, so that all machines agree.
     """
 
     writer: Writer
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        self.settings, self.clock = settings, clock
+    def __init__(self, settings: Settings, clock: Callable[[], float] | None = None) -> None:
+        self.settings = settings
         self.machine = identity.machine()
         self.worker = f"{self.machine}:{os.getpid()}:{new_id()[-6:]}"
         self.metrics = Metrics()
@@ -39,10 +41,17 @@ class Process:
         self.history = History()
         self.database = open_database(settings.store, hurried=True)
         self.signals = self.database.signals()
+        shared = StoreClock(self.database) if self.database.clock and clock is None else None
+        self.clock: Callable[[], float] = clock or shared or time.time
+        self._looking = Repeating("clock", LOOK_EVERY, shared.look, self.database) if shared else None
+        self._shared_clock = shared
 
     def open(self) -> None:
         """Bring the store up to date and open it for writing."""
         schema.migrate(self.database)
+        if self._shared_clock is not None and self._looking is not None:
+            self._shared_clock.look()
+            self._looking.start()
         self.metrics.gauge("process_start_time_seconds", time.time())
         self.writer = Writer(
             self.database,
@@ -70,6 +79,8 @@ class Process:
         """Commit what waits, and let go of the store."""
         if self.signals is not None:
             self.signals.stop()
+        if self._looking is not None:
+            self._looking.stop()
         self.writer.close()
         self.database.close()
 

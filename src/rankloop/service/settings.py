@@ -8,6 +8,7 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -64,6 +65,7 @@ class Settings:
     learn_in: str = _setting("process", "process: learning has a process of its own; thread: it has none")
     watchdog_seconds: float = _setting(15.0, "a process whose loop stands still for so long is replaced; 0: never")
     retention_days: float = _setting(30.0, "impressions and events older than this are deleted; 0 keeps them for ever")
+    archive: str = _setting("", "a folder; what is settled is exported there before it is deleted by age")
     durability: str = _setting("feedback", "what is on the disk before it is answered: feedback, or everything")
     feedback_timeout_ms: float = _setting(4000.0, "feedback that the store has not taken after this gets a 503")
     audit_days: float = _setting(365.0, "what the audit list keeps of who changed what; 0 keeps it for ever")
@@ -102,6 +104,8 @@ class Settings:
         ):
             if getattr(self, name) <= 0:
                 raise InvalidParameter(f"setting {name} is {getattr(self, name)}; it must be above 0")
+        if self.archive and find_spec("pyarrow") is None:
+            raise InvalidParameter("setting archive needs pyarrow; pip install 'rankloop[archive]', or leave it empty")
         if self.durability not in DURABILITIES:
             raise InvalidParameter(f"setting durability is {self.durability!r}; give {' or '.join(DURABILITIES)}")
         strange = sorted(listed(self.adapters).difference(ADAPTERS))

@@ -34,7 +34,7 @@ def stored(name: str, stamp: str, build: Callable[[Path], None], load: Callable[
 
     `load` must raise `CodecError` or `OSError` at a folder that is not as `build` left it.
     """
-    root = _chosen_root()
+    root = chosen_root()
     if root is not None:
         with suppress(OSError):
             return _stored_in(root, name, stamp, build, load)
@@ -104,7 +104,8 @@ def _sweep(root: Path, name: str, entry: Path) -> None:
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def _chosen_root() -> Path | None:
+def chosen_root() -> Path | None:
+    """The user's cache folder, there or not; None for a user without a home."""
     if chosen := os.environ.get("RANKLOOP_CACHE"):
         return Path(chosen)
     try:

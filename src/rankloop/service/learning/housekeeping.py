@@ -9,10 +9,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rankloop import codec
+from rankloop.service.learning.archiving import Archive
 from rankloop.service.learning.fold import Fold
 from rankloop.service.learning.leases import Leases
 from rankloop.service.learning.loading import learnable
 from rankloop.service.learning.retention import sweep
+from rankloop.service.learning.upgrading import Upgrading
 from rankloop.service.learning.windows import close_windows
 from rankloop.service.repeating import Repeating
 from rankloop.service.store import admin, log, published, shown
@@ -38,8 +40,10 @@ class Housekeeping:
     def __init__(self, learning: Learning) -> None:
         self.learning, self.process = learning, learning.process
         self.leases = Leases(learning.process)
+        self._upgrading = Upgrading(learning.process)
         self._turn = threading.Lock()
         self._thread = Repeating("housekeeping", TICK, self._tick, learning.process.database)
+        self.archive = Archive(learning.process) if learning.process.settings.archive else None
         self._alarms: dict[str, int] = {}  # ranker -> changes of users that were told of
         self._watched: dict[str, int] = {}  # ranker -> outcomes learned when its lag was last told
         self._quiet = 0  # where the turn of those with nothing new to learn is
@@ -50,10 +54,14 @@ class Housekeeping:
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+        if self.archive:
+            self.archive.start()
 
     def stop(self) -> None:
         """End after the round under way."""
         self._thread.stop()
+        if self.archive:
+            self.archive.stop()
 
     def _tick(self) -> None:
         if close_windows(self.process, self.learning.folds):
@@ -92,11 +100,12 @@ class Housekeeping:
             process.history.store(process.writer, process.clock())
         if now - self._counted > COUNT_EVERY:
             self._counted = now
+            self._upgrading.look()
             self._count()
             self._tell_of_drift()
         if now - self._swept > SWEEP_EVERY:
             self._swept = now
-            sweep(process, lambda: self._thread.stopping)
+            sweep(process, lambda: self._thread.stopping, self.archive)
 
     def _give_back(self, name: str) -> None:
         """Another process has less to do. What is learned is saved before it takes the lease, so that it goes on from

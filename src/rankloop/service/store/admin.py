@@ -9,6 +9,7 @@ import msgspec
 
 from rankloop.service.store import graves, lineage
 from rankloop.service.store.database import Connection, Row, marks
+from rankloop.service.store.migrations import MIGRATIONS
 from rankloop.service.store.published import together
 from rankloop.service.wire.rankers import Spec
 
@@ -298,12 +299,13 @@ def beat(
     For rankers that it is `silent` about it does not beat: whoever sees that may take their leases.
     """
     connection.run(
-        "INSERT INTO workers (id, machine, beat, learns, report) VALUES (?, ?, 0, ?, ?) "
+        "INSERT INTO workers (id, machine, beat, learns, report, knows) VALUES (?, ?, 0, ?, ?, ?) "
         "ON CONFLICT (id) DO UPDATE SET beat = workers.beat + 1, report = excluded.report",
         worker,
         machine,
         int(learns),
         report,
+        len(MIGRATIONS),
     )
     but = f" AND ranker NOT IN ({marks(silent)})" if silent else ""
     rows = connection.rows(f"UPDATE leases SET beat = beat + 1 WHERE holder = ?{but} RETURNING ranker", worker, *silent)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from rankloop.service.store.database import Connection
-from rankloop.service.store.log import new_id
+from rankloop.service.store.log import by_id, new_id
 
 KEPT = 86400.0  # seconds that a code to be forgotten is told to those who count, at least
 
@@ -34,16 +34,18 @@ class Saved(NamedTuple):
 def noted_from(connection: Connection, ranker: str, seq: int, limit: int) -> list[Noted]:
     """The next outcomes of a ranker, in order. Numbers that are missing were deleted with their lists."""
     rows = connection.rows(
-        "SELECT o.seq, o.created, o.feedback, o.viewed, i.notes FROM outcomes o "
-        "LEFT JOIN impressions i ON i.id = o.impression_id"
-        f" WHERE o.ranker = ? AND o.seq >= ? ORDER BY o.seq LIMIT {limit}",
+        "SELECT seq, created, feedback, viewed, impression_id FROM outcomes "
+        f"WHERE ranker = ? AND seq >= ? ORDER BY seq LIMIT {limit}",
         ranker,
         seq,
     )
-    return [
-        Noted(int(seq), created, msgspec.json.decode(values), viewed, None if notes is None else bytes(notes))
-        for seq, created, values, viewed, notes in rows
-    ]
+    lists = by_id(connection, "notes", [row[4] for row in rows])
+    found = []
+    for number, created, values, viewed, own in rows:
+        (notes,) = lists.get(own, (None,))
+        told = None if notes is None else bytes(notes)
+        found.append(Noted(int(number), created, msgspec.json.decode(values), viewed, told))
+    return found
 
 
 def head(connection: Connection, ranker: str) -> int:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from rankloop.errors import InvalidParameter
@@ -30,10 +30,26 @@ class Contended(Retryable):
     """Someone else was quicker: look again. Nothing is wrong with the store or the connection."""
 
 
+class Appended(NamedTuple):
+    """Rows that a table is given, many at a time."""
+
+    table: str
+    columns: dict[str, str]  # names, and what is in them: text, int8, float8 or bytea
+    sql: str  # one statement whatever the number of rows: it is prepared once, and RETURNING would cost a fifth more
+
+    @classmethod
+    def to(cls, table: str, columns: dict[str, str]) -> Appended:
+        """Rows of these columns."""
+        sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks(columns)}) ON CONFLICT DO NOTHING"
+        return cls(table, columns, sql)
+
+
 class Connection(ABC):
     """One connection, used by one thread at a time."""
 
     lock_rows: str = ""  # what SELECT needs behind it to lock the rows it reads until the transaction ends
+    whole: bool = True  # whether the log is one table, and what is unique in it is so for ever
+    doubtful: bool = False  # something was in the way that was not found where it was looked for: look everywhere
 
     def by(self, index: str) -> str:  # noqa: ARG002
         """What a table's name needs behind it in a SELECT to be read by this index: nothing, if the database knows how
@@ -62,6 +78,10 @@ class Connection(ABC):
         log, in order, and recover from a power cut by reading it from its start to the first gap.
         """
 
+    def take_turns(self, names: Iterable[str]) -> None:  # noqa: B027
+        """Until the transaction ends, whoever wants one of the same names waits: nothing to do, if writers are alone
+        anyway."""
+
     @abstractmethod
     def close(self) -> None:
         """Give the connection back."""
@@ -71,20 +91,24 @@ class Connection(ABC):
         found = self.rows(sql, *parameters)
         return found[0] if found else None
 
+    @abstractmethod
+    def append(self, what: Appended, values: Sequence[Sequence[Any]]) -> int:
+        """Insert rows, but for those that something unique is in the way of; how many were inserted."""
+
     def insert(self, table: str, columns: str, values: Sequence[Sequence[Any]], tail: str = "") -> list[Row]:
         """Insert many rows in few statements; `tail` is ON CONFLICT … RETURNING …"""
         marks = "(" + ", ".join("?" * len(values[0])) + ")"
         found: list[Row] = []
-        for some in _portions(values, PARAMETERS // len(values[0])):
+        for some in portions(values, PARAMETERS // len(values[0])):
             sql = f"INSERT INTO {table} ({columns}) VALUES {', '.join([marks] * len(some))} {tail}"
             found += self.rows(sql, *(value for row in some for value in row))
         return found
 
-    def rows_in(self, sql: str, values: Sequence[Any], tail: str = "") -> list[Row]:
-        """The rows of `sql` IN (values) `tail`, however many values there are."""
+    def rows_in(self, sql: str, values: Sequence[Any], tail: str = "", *before: Any) -> list[Row]:
+        """The rows of `sql` IN (values) `tail`, however many values there are; `before` are parameters of `sql`."""
         found: list[Row] = []
-        for some in _portions(values, PARAMETERS):
-            found += self.rows(f"{sql} IN ({marks(some)}) {tail}", *some)
+        for some in portions(values, PARAMETERS):
+            found += self.rows(f"{sql} IN ({marks(some)}) {tail}", *before, *some)
         return found
 
 
@@ -93,7 +117,8 @@ def marks(values: Iterable[Any]) -> str:
     return ", ".join("?" for _ in values)
 
 
-def _portions(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def portions(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The values in order, so many at a time."""
     for start in range(0, len(values), size):
         yield values[start : start + size]
 
@@ -105,6 +130,7 @@ class Database(ABC):
     databases, those of a service, end it early, since someone waits; others are for whoever reads a whole log.
     """
 
+    clock: ClassVar[str] = ""  # a query for its time of day, in seconds; empty: it has none but this machine's
     at_once: ClassVar[bool] = False  # whether a commit that is not durable is over before anybody could wait for it
 
     @abstractmethod

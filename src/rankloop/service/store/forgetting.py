@@ -5,6 +5,7 @@ from __future__ import annotations
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection, marks
 from rankloop.service.store.log import OPEN
+from rankloop.service.store.partitions import by_row
 from rankloop.service.store.writer import Writer
 from rankloop.service.wire.rankers import Erased
 
@@ -18,9 +19,9 @@ def _delete(connection: Connection, ids: list[str]) -> int:
         return 0
     inside = f"IN ({marks(ids)})"
     gone = connection.run(f"DELETE FROM events WHERE impression_id {inside}", *ids)
-    for ranker_name, seq in connection.rows(f"SELECT ranker, seq FROM impressions WHERE id {inside}", *ids):
-        if seq is not None:
-            connection.run("DELETE FROM outcomes WHERE ranker = ? AND seq = ?", ranker_name, seq)
+    closed = connection.rows(f"SELECT ranker, seq, id FROM impressions WHERE seq IS NOT NULL AND id {inside}", *ids)
+    if closed:
+        connection.many("DELETE FROM outcomes WHERE ranker = ? AND seq = ? AND impression_id = ?", closed)
     connection.run(f"DELETE FROM impressions WHERE id {inside}", *ids)
     return gone
 
@@ -29,10 +30,12 @@ def sweep(connection: Connection, before: float | None, limit: int = 500) -> int
     """Delete impressions made `before` that time, and those to be erased, as far as a snapshot covers them."""
     sql = f"SELECT i.id FROM impressions i WHERE i.erase = 1 AND {_COVERED} LIMIT {limit}"
     ids = [row[0] for row in connection.rows(sql)]
-    if before is not None and len(ids) < limit:
+    if before is not None:
         old = "i.ranker IN (SELECT name FROM rankers) AND i.created < ?"
-        sql = f"SELECT i.id FROM impressions i WHERE {old} AND {_COVERED} LIMIT {limit - len(ids)}"
-        ids += [row[0] for row in connection.rows(sql, before)]
+        for table in by_row(connection, before):
+            if len(ids) < limit:
+                sql = f"SELECT i.id FROM {table} i WHERE {old} AND {_COVERED} LIMIT {limit - len(ids)}"
+                ids += [row[0] for row in connection.rows(sql, before)]
     ids = sorted(set(ids))
     _delete(connection, ids)
     return len(ids)

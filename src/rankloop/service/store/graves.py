@@ -29,7 +29,9 @@ def clear(connection: Connection, limit: int, name: str | None = None) -> int:
     if grave is None:
         return 0
     name = grave[0]
-    ids = [row[0] for row in connection.rows(f"SELECT id FROM impressions WHERE ranker = ? LIMIT {limit}", name)]
+    # In order, which is that of an index: else what was deleted before is read over again with every batch.
+    sql = f"SELECT id FROM impressions WHERE ranker = ? ORDER BY created LIMIT {limit}"
+    ids = [row[0] for row in connection.rows(sql, name)]
     if ids:
         connection.run(f"DELETE FROM events WHERE impression_id IN ({marks(ids)})", *ids)
         connection.run(f"DELETE FROM impressions WHERE id IN ({marks(ids)})", *ids)

@@ -103,18 +103,21 @@ class OpenImpression:
 
 
 def judged(
-    event: FeedbackEvent, impression: OpenImpression | None, rankers: dict[str, JoinedRanker], known: dict[str, str]
+    event: FeedbackEvent,
+    impression: OpenImpression | None,
+    rankers: dict[str, JoinedRanker],
+    known: dict[str, set[str]],
 ) -> Receipt:
-    """What is to become of an event; `known` are the events that were here before, and of which impression."""
+    """What is to become of an event; `known` are the events that were here before, and of which impressions."""
 
     def rejected(reason: str) -> Receipt:
         return Receipt(event.event_id, "rejected", reason)
 
     earlier = known.get(event.event_id)
-    if earlier is not None and earlier == event.impression_id:
+    if earlier and event.impression_id in earlier:
         return Receipt(event.event_id, "duplicate")
-    if earlier is not None:
-        return rejected(f"event_id {event.event_id!r} was used for impression {earlier}; give every event its own")
+    if earlier:
+        return rejected(f"event_id {event.event_id!r} was used for impression {max(earlier)}; give every event its own")
     ranker = rankers.get(impression.ranker) if impression else None
     if impression is None or ranker is None:
         reason = f"no impression {event.impression_id!r}; it was never made here, or is past retention, or was erased"

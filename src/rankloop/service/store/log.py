@@ -15,15 +15,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankloop.service.store.database import Connection, Contended, marks
+from rankloop.service.store import repeats
+from rankloop.service.store.database import Appended, Connection, Contended, Row, marks
 from rankloop.service.store.joining import JoinedRanker, OpenImpression, judged
 from rankloop.service.wire.calls import FeedbackEvent, Receipt
 from rankloop.service.wire.rankers import Spec
 from rankloop.types import Impression
 
 _encode = msgspec.json.encode
+DAY = 86400.0  # seconds for which what was here before is looked for in all partitions
 CHANCE = 10  # bytes an id
 AT_ONCE = 256  # ids; a call to the system for each would hand the interpreter to another thread
+TIME = 10  # letters of an id that are its time
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 _ready: list[bytes] = []  # chance of the system's own that no id has used yet; `pop` is atomic
 os.register_at_fork(after_in_child=_ready.clear)
@@ -96,28 +99,51 @@ class Outcome(NamedTuple):
     viewed: int | None = None  # how many positions came into view; None: not reported
 
 
-_COLUMNS = (
-    "id, ranker, epoch, number, created, closes, person, request_id, digest, learn, body, answer, shown, experiment, "
-    "credit, viewed, notes, open"
-)
-# One statement whatever the number of rows: it is prepared once, and RETURNING would cost a fifth more.
-_ADD = f"INSERT INTO impressions ({_COLUMNS}) VALUES ({marks(_COLUMNS.split(','))}) ON CONFLICT DO NOTHING"
+_KINDS = {
+    name: kind
+    for kind, names in {
+        "text": "id ranker person request_id event_id impression_id status kind",
+        "int8": "epoch number learn experiment viewed open seq",
+        "float8": "created closes received",
+        "bytea": "digest body answer shown credit notes feedback",
+    }.items()
+    for name in names.split()
+}
+
+
+def _appended(table: str, columns: Iterable[str]) -> Appended:
+    return Appended.to(table, {name: _KINDS[name] for name in columns})
+
+
+IMPRESSIONS = _appended("impressions", (*NewImpression._fields, "open"))
+EVENTS = _appended("events", ("event_id", "impression_id", "received", "status", "body"))
+OUTCOMES = _appended("outcomes", ["ranker", "seq", "impression_id", "kind", "learn", "feedback", "viewed", "created"])
 
 
 def add_impressions(connection: Connection, new: Sequence[NewImpression]) -> list[Stored]:
     """Append impressions; one whose request_id was answered before is not appended and gets the earlier answer."""
+    before: dict[str, Stored] = {}
+    rest: Sequence[NewImpression] = new
+    if not connection.whole:
+        asked = repeats.asked(connection, new, lately(connection, min(one.created for one in new)))
+        before = {own: Stored(answer, False, same) for own, (answer, same) in asked.items()}
+        rest = repeats.first([one for one in new if one.id not in before])
     # In this order, so that two processes that were asked the same never wait for each other in a ring.
-    ordered = sorted(new, key=lambda one: one.request_id or "") if len(new) > 1 else new
-    added = connection.many(_ADD, [(*one[:9], int(one.learn), *one[10:], 1) for one in ordered])
+    ordered = sorted(rest, key=lambda one: one.request_id or "") if len(rest) > 1 else rest
+    values = [(*one[:9], int(one.learn), *one[10:], 1) for one in ordered]
+    added = connection.append(IMPRESSIONS, values) if values else 0
     if added == len(new):
         return [Stored(one.answer, True, True) for one in new]
     there = {row[0] for row in connection.rows_in("SELECT id FROM impressions WHERE id", [one.id for one in new])}
-    return [Stored(one.answer, True, True) if one.id in there else _earlier(connection, one) for one in new]
+    return [
+        before.get(one.id) or (Stored(one.answer, True, True) if one.id in there else _earlier(connection, one))
+        for one in new
+    ]
 
 
 def _earlier(connection: Connection, one: NewImpression) -> Stored:
     """The answer that was given to the same request_id before."""
-    sql = "SELECT answer, digest FROM impressions WHERE ranker = ? AND request_id = ?"
+    sql = "SELECT answer, digest FROM impressions WHERE ranker = ? AND request_id = ? ORDER BY id DESC LIMIT 1"
     found = connection.row(sql, one.ranker, one.request_id)
     if found is None:
         raise Contended("an impression that was in the way has gone")
@@ -139,9 +165,8 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
     rows = connection.rows_in(f"{_SELECT} WHERE id", ids, f"ORDER BY id{connection.lock_rows}")
     impressions = {row[0]: OpenImpression(row) for row in rows}
     rankers = _rankers(connection, {one.ranker for one in impressions.values()}, kinds)
-    event_ids = sorted({one.event.event_id for one in new})
-    sql = "SELECT event_id, impression_id FROM events WHERE event_id"
-    known: dict[str, str] = dict(connection.rows_in(sql, event_ids))
+    # An event is known for as long as its list is kept; that its id was used for another list, for a day at least.
+    known = repeats.known(connection, [one.event for one in new], lately(connection, now))
 
     receipts, fresh, finals = [], [], []
     for event, body, allowed in new:
@@ -151,7 +176,7 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
         receipt = judged(event, impression, rankers, known)
         receipts.append(receipt)
         if receipt.status in ("accepted", "late"):
-            known[event.event_id] = event.impression_id
+            known.setdefault(event.event_id, set()).add(event.impression_id)
             fresh.append((event.event_id, event.impression_id, now, receipt.status, body))
         if receipt.status == "accepted" and impression is not None:
             impression.join(event, rankers[impression.ranker])
@@ -160,9 +185,8 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
                 finals.append(impression)
     if fresh:
         fresh.sort()
-        columns = "event_id, impression_id, received, status, body"
-        added = connection.insert("events", columns, fresh, "ON CONFLICT DO NOTHING RETURNING event_id")
-        if len(added) < len(fresh):  # another process has just stored one of them: look again
+        connection.doubtful = connection.append(EVENTS, fresh) < len(fresh)
+        if connection.doubtful:  # another process was quicker, or the id was used for a list of long ago: look again
             raise Contended("the same event was stored by another process")
     changed = [one for one in impressions.values() if one.changed and one.open]
     if changed:
@@ -237,7 +261,8 @@ def _close(
             closed.append((None if one.seen is None else _encode(one.seen), one.viewed, seq, one.id))
             closings.append(Closing(name, kind, values, len(one.slots)))
     if outcomes:
-        connection.insert("outcomes", "ranker, seq, impression_id, kind, learn, feedback, viewed, created", outcomes)
+        if connection.append(OUTCOMES, outcomes) < len(outcomes):
+            raise Contended("an outcome of that number was stored by another process")
         connection.many("UPDATE impressions SET seen = ?, viewed = ?, open = 0, seq = ? WHERE id = ?", closed)
     return closings
 
@@ -248,24 +273,29 @@ def _close(
 def outcomes_from(connection: Connection, ranker: str, seq: int, limit: int = 256) -> list[Outcome]:
     """The next outcomes of a ranker, in order, with the impressions they are about."""
     rows = connection.rows(
-        "SELECT o.seq, o.learn, i.epoch, i.body, o.feedback, i.person, o.viewed FROM outcomes o "
-        "LEFT JOIN impressions i ON i.id = o.impression_id "
-        f"WHERE o.ranker = ? AND o.seq >= ? ORDER BY o.seq LIMIT {limit}",
+        "SELECT seq, learn, impression_id, feedback, viewed FROM outcomes "
+        f"WHERE ranker = ? AND seq >= ? ORDER BY seq LIMIT {limit}",
         ranker,
         seq,
     )
-    return [
-        Outcome(
-            int(seq),
-            bool(learn),
-            int(epoch or 0),
-            None if body is None else bytes(body),
-            msgspec.json.decode(values),
-            person,
-            None if viewed is None else int(viewed),
-        )
-        for seq, learn, epoch, body, values, person, viewed in rows
-    ]
+    lists = by_id(connection, "epoch, body, person", [row[2] for row in rows])
+    found = []
+    for number, learn, own, values, viewed in rows:
+        epoch, body, person = lists.get(own, (0, None, None))
+        told = None if body is None else bytes(body)
+        to = None if viewed is None else int(viewed)
+        found.append(Outcome(int(number), bool(learn), int(epoch), told, msgspec.json.decode(values), person, to))
+    return found
+
+
+def by_id(connection: Connection, columns: str, ids: Sequence[str]) -> dict[str, Row]:
+    """Columns of the lists with these ids, of those that are there.
+
+    Asked for in a statement of its own rather than in a join: a database that has to guess how many lists a join is
+    about may read all of them instead. Of known ids it reads those, each in the partition that it lies in.
+    """
+    rows = connection.rows_in(f"SELECT id, {columns} FROM impressions WHERE id", ids) if ids else []
+    return {row[0]: row[1:] for row in rows}
 
 
 def heads(connection: Connection) -> dict[str, int]:
@@ -292,6 +322,12 @@ def open_counts(connection: Connection) -> Counter[str]:
     return Counter({name: int(count) for name, count in rows})
 
 
+def oldest_open(connection: Connection) -> float | None:
+    """When the oldest impression was made that waits for feedback; None if none does."""
+    row = connection.row(f"SELECT MIN(created) FROM impressions{connection.by(OPEN)} WHERE open = 1")
+    return None if row is None else row[0]
+
+
 def reserve_numbers(connection: Connection, ranker: str, count: int) -> int | None:
     """The first of `count` impression numbers that nobody else will use; None if the ranker has gone."""
     sql = "UPDATE heads SET next_number = next_number + ? WHERE ranker = ? RETURNING next_number"
@@ -312,6 +348,21 @@ def new_id(now: float | None = None) -> str:
     milliseconds = int((time.time() if now is None else now) * 1000) & (2**48 - 1)
     value = milliseconds << 80 | int.from_bytes(_chance(), "big")
     return "".join(ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+def edge(seconds: float) -> str:
+    """What the ids that are made from a moment on begin with, or come after.
+
+    >>> edge(1000.0) <= new_id(1000.0) < edge(1000.001)
+    True
+    """
+    return new_id(max(0.0, seconds))[:TIME]
+
+
+def lately(connection: Connection, now: float) -> str:
+    """The edge from which on lists are recent. It is the same for an hour and stands in the statement itself: so a
+    plan is made once an hour, for the partitions that come after it, and the others are not even locked."""
+    return "" if connection.whole or connection.doubtful else edge(now // 3600 * 3600 - DAY)
 
 
 def _chance() -> bytes:

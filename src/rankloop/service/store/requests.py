@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from rankloop.service.store.database import Connection, marks
+from rankloop.service.store.database import Connection, Row, marks, portions
+from rankloop.service.store.log import lately
 
 PORTION = 256  # names a statement
 
@@ -28,18 +30,28 @@ def shown(connection: Connection, rankers: Iterable[str], names: Sequence[str]) 
     allowed, found = sorted(set(rankers)), dict[str, list[Shown]]()
     if not allowed:
         return found
-    wanted = sorted(set(names))
-    for first in range(0, len(wanted), PORTION):
-        some = wanted[first : first + PORTION]
-        by_request = (
-            f"SELECT request_id, id, ranker, shown, viewed FROM impressions{connection.by('impressions_request')} "
-            f"WHERE ranker IN ({marks(allowed)}) AND request_id IN ({marks(some)})"
-        )
+    for some in portions(sorted(set(names)), PORTION):
         by_id = f"SELECT id, id, ranker, shown, viewed FROM impressions WHERE id IN ({marks(some)})"
-        for row in (*connection.rows(by_request, *allowed, *some), *connection.rows(by_id, *some)):
-            name, own, ranker, items, viewed = row
+        for name, own, ranker, items, viewed in (*_asked(connection, allowed, some), *connection.rows(by_id, *some)):
             if ranker in allowed:
                 ids = [str(item) for item in msgspec.json.decode(items)]
                 one = Shown(own, ranker, frozenset(ids), ids[0], None if viewed is None else int(viewed))
                 found.setdefault(name, []).append(one)
+    return found
+
+
+def _asked(connection: Connection, rankers: Sequence[str], names: Sequence[str]) -> list[Row]:
+    """The lists that were asked for by these names. Most were a moment ago: where the log is cut by time, only names
+    that are not of the last day are looked for in all of it."""
+    found: list[Row] = []
+    for start in dict.fromkeys((lately(connection, time.time()), "")):
+        there = {row[0] for row in found}
+        names = [name for name in names if name not in there]
+        if names:
+            found += connection.rows(
+                f"SELECT request_id, id, ranker, shown, viewed FROM impressions{connection.by('impressions_request')} "
+                f"WHERE id >= '{start}' AND ranker IN ({marks(rankers)}) AND request_id IN ({marks(names)})",
+                *rankers,
+                *names,
+            )
     return found

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from rankloop.service.store.database import Connection
+from rankloop.service.store.database import Connection, marks
 
 
 class Seen(NamedTuple):
@@ -26,16 +27,32 @@ class Seen(NamedTuple):
 def newest(connection: Connection, ranker: str, limit: int) -> list[Seen]:
     """The latest lists of a ranker, the newest first."""
     rows = connection.rows(
-        "SELECT i.id, i.created, i.body, i.answer, i.seen, i.open, o.kind, COALESCE(o.learn, i.learn), i.viewed "
-        "FROM impressions i LEFT JOIN outcomes o ON o.ranker = i.ranker AND o.seq = i.seq "
-        "WHERE i.ranker = ? AND i.erase = 0 ORDER BY i.created DESC, i.id DESC LIMIT ?",
+        "SELECT id, created, body, answer, seen, open, learn, viewed, seq FROM impressions "
+        "WHERE ranker = ? AND erase = 0 ORDER BY created DESC, id DESC LIMIT ?",
         ranker,
         limit,
     )
-    return [
-        Seen(i, at, bytes(body), bytes(answer), seen and msgspec.json.decode(seen), bool(opened), kind, bool(learn), to)
-        for i, at, body, answer, seen, opened, kind, learn, to in rows
-    ]
+    closed = [(int(row[8]), row[0]) for row in rows if row[8] is not None]
+    outcomes = _outcomes(connection, ranker, closed) if closed else {}
+    found = []
+    for own, at, body, answer, seen, opened, learn, to, _ in rows:
+        kind, learned = outcomes.get(own, (None, learn))
+        told = seen and msgspec.json.decode(seen)
+        found.append(Seen(own, at, bytes(body), bytes(answer), told, bool(opened), kind, bool(learned), to))
+    return found
+
+
+def _outcomes(connection: Connection, ranker: str, closed: Sequence[tuple[int, str]]) -> dict[str, tuple[str, int]]:
+    """(kind, learn) of the outcomes of lists: asked for by number, and where they lie."""
+    seqs, ids = zip(*closed, strict=True)
+    rows = connection.rows(
+        "SELECT impression_id, kind, learn FROM outcomes "
+        f"WHERE ranker = ? AND seq IN ({marks(seqs)}) AND impression_id IN ({marks(ids)})",
+        ranker,
+        *seqs,
+        *ids,
+    )
+    return {own: (kind, learn) for own, kind, learn in rows}
 
 
 def latest_bodies(connection: Connection, ranker: str, epoch: int, limit: int) -> list[bytes]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rankloop.service.errors import StoreUnavailable
-from rankloop.service.store.database import Connection, Contended, Database, Retryable, Row
+from rankloop.service.store.database import Appended, Connection, Contended, Database, Retryable, Row
 
 T = TypeVar("T")
 NAP = 0.0003  # seconds between tries for the write lock
@@ -51,6 +51,9 @@ class SQLiteConnection(Connection):
 
     def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> int:
         return self._raw.executemany(sql, parameters).rowcount
+
+    def append(self, what: Appended, values: Sequence[Sequence[Any]]) -> int:
+        return self._raw.executemany(what.sql, values).rowcount
 
     @contextmanager
     def transaction(self, durable: bool = True, wait: bool = True) -> Iterator[None]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from rankloop.service.store import admin, notices
+from rankloop.service.store import admin, log, notices
 from rankloop.service.store.database import Connection, Row
 from rankloop.service.wire.experiments import Evidence, ExperimentRequest, Notification, Verdict
 
@@ -216,15 +216,24 @@ def _changed(before: bytes, after: bytes) -> str:
 
 def seen_from(connection: Connection, ranker: str, number: int, seq: int, until: int, limit: int) -> list[Seen]:
     """The lists of an experiment among outcomes seq … until-1, in order."""
-    rows = connection.rows(
-        "SELECT o.seq, i.credit, o.feedback, o.created FROM outcomes o JOIN impressions i ON i.id = o.impression_id "
-        f"WHERE o.ranker = ? AND o.seq >= ? AND o.seq < ? AND i.experiment = ? ORDER BY o.seq LIMIT {limit}",
-        ranker,
-        seq,
-        until,
-        number,
-    )
-    return [Seen(int(seq), _decode_floats(credit), _decode_floats(values), when) for seq, credit, values, when in rows]
+    found: list[Seen] = []
+    while len(found) < limit:
+        rows = connection.rows(
+            "SELECT seq, feedback, created, impression_id FROM outcomes "
+            f"WHERE ranker = ? AND seq >= ? AND seq < ? ORDER BY seq LIMIT {limit}",
+            ranker,
+            seq,
+            until,
+        )
+        lists = log.by_id(connection, "experiment, credit", [row[3] for row in rows])
+        for at, values, when, own in rows:
+            experiment, credit = lists.get(own, (None, None))
+            if experiment == number and len(found) < limit:
+                found.append(Seen(int(at), _decode_floats(credit), _decode_floats(values), when))
+        if len(rows) < limit:
+            break
+        seq = int(rows[-1][0]) + 1
+    return found
 
 
 def save_tally(connection: Connection, before: Trial, tally: Tally, seq: int) -> bool:

@@ -1,0 +1,119 @@
+"""The web application, with the six places where rankloop comes in; the sixth is in page/search.js."""
+
+from __future__ import annotations
+
+from itertools import islice
+from math import log1p
+from pathlib import Path
+from typing import Any
+
+from litestar import Litestar, MediaType, get
+from litestar.config.allowed_hosts import AllowedHostsConfig
+from litestar.datastructures import ResponseHeader
+from litestar.exceptions import NotFoundException
+from litestar.params import FromQuery
+from litestar.static_files import create_static_files_router
+
+from rankloop.client import Client, ServiceUnavailable
+from rankloop.search.index import Index, Item, split
+
+CANDIDATES, SHOWN, PAGE = 50, 10, Path(__file__).parent / "page"
+# 1. What lists are ranked by. A plain name is sent with each request: only the engine knows how well a text matches.
+#    The others are declared: the service makes them from its catalogue, and from what was clicked so far.
+SENT = ("name match", "summary match", "body match", "imported by")
+DECLARED: tuple[dict[str, Any], ...] = (
+    {"name": "kind", "kind": "category", "of": "item.kind", "values": ["module", "class", "function", "method"]},
+    {"name": "documentation", "kind": "field", "of": "item.words", "log": True},
+    {"name": "length", "kind": "field", "of": "item.lines", "log": True},
+    {"name": "parameters", "kind": "field", "of": "item.parameters", "log": True},
+    {"name": "depth", "kind": "field", "of": "item.depth"},
+    {"name": "private", "kind": "field", "of": "item.private"},
+    {"name": "clicks today", "kind": "count", "by": "item", "window": "1d"},
+    {"name": "clicks per look", "kind": "rate", "by": "item", "window": "all"},
+)
+
+
+class Search:
+    """The engine with a ranker behind it, which begins as the engine's own order; clicks may overturn it."""
+
+    def __init__(self, index: Index, client: Client, ranker: str, seed: int = 0) -> None:
+        self.index, self.client, self.ranker, self.read = index, client, ranker, (0, 0)
+        self.catalogue = client.catalogue("python")
+        spec = {"catalogue": "python", "features": [*SENT, *DECLARED], "k": SHOWN, "exposure": "full", "seed": seed}
+        # Of a list that no browser has shown nothing is learned; one that nobody closes is closed after ten minutes.
+        client.put_ranker(ranker, spec, silence="ignore", window_seconds=600.0)
+        # 2. Proof: one list in five is mixed with the engine's own order, and counted is whose items are clicked.
+        if not any(one.kind == "experiment" for one in client.experiments(ranker)):
+            client.start_experiment(ranker, "base", share=0.2, note="is it better than the engine's own order?")
+
+    def know(self, new: list[Item], gone: list[str]) -> None:
+        """3. Items go to the catalogue once, when they are indexed; a request then only names them."""
+        self.catalogue.delete(gone)
+        self.catalogue.put(new)
+
+    def find(self, query: str) -> dict[str, Any]:
+        """The list to show, beside the engine's own."""
+        query = " ".join(split(query).lower().split())  # what the engine takes for the same is learned of as one
+        hits = self.index.search(query, CANDIDATES)
+        engine = {
+            name: {"name": name, "kind": kind, "summary": summary, "was": place}
+            for place, (name, kind, summary, *_) in enumerate(hits, 1)
+        }
+        own = list(islice(engine.values(), SHOWN))
+        matches = [(*hit[3:], log1p(self.index.imported_by.get(hit[0].partition(".")[0], 0))) for hit in hits]
+        columns = dict(zip(SENT, zip(*matches, strict=True), strict=False))
+        try:  # 4. Candidates in the engine's order, with what only it knows of them; a token for the browser's clicks.
+            options: dict[str, Any] = {"query": query, "token": True, "explain": True}
+            answer = self.client.rank(self.ranker, ids=list(engine), features=columns, **options) if hits else None
+        except ServiceUnavailable:  # whatever happens to rankloop, people get a list
+            answer = None
+        if answer is None:
+            return {"query": query, "engine": own, "learned": own}
+        learned = [  # 5. Why: what each feature adds to a score. The page tells what lifts an item above the others.
+            engine[str(item.id)] | {"why": {name: part.contribution for name, part in (item.features or {}).items()}}
+            for item in answer.items
+        ]
+        said = {"token": answer.token, "impression": answer.impression_id, "instead": answer.reason}
+        return {"query": query, "engine": own, "learned": learned, "mixed": answer.experiment is not None, **said}
+
+    def state(self) -> dict[str, Any]:
+        """How far it has come: files read, lists learned from, and how the comparison stands."""
+        status, trials = self.client.ranker(self.ranker), self.client.experiments(self.ranker)
+        trial = next(one for one in trials if one.kind == "experiment")
+        return {
+            "read": self.read,
+            "learned": status.learned,
+            "ready": status.ready,
+            "trial": trial,
+            "name": self.ranker,
+        }
+
+
+def application(search: Search, hosts: list[str], service: str) -> Litestar:
+    """The page and what it asks for, under these names only: no other site's page is to read this machine's source."""
+    ours = f"script-src 'self' {service}; connect-src 'self' {service}"
+    policy = f"default-src 'none'; style-src 'self'; img-src data:; {ours}"
+    options: dict[str, Any] = {"openapi_config": None, "logging_config": None}
+
+    @get("/", media_type=MediaType.HTML, sync_to_thread=False)
+    def home() -> str:
+        return (PAGE / "search.html").read_text("utf-8").replace("$service", service)
+
+    @get("/search", sync_to_thread=True)
+    def find(q: FromQuery[str]) -> dict[str, Any]:
+        return search.find(q)
+
+    @get("/state", sync_to_thread=True)
+    def state() -> dict[str, Any]:
+        return search.state()
+
+    @get("/entry", sync_to_thread=True)
+    def entry(name: FromQuery[str]) -> dict[str, Any]:
+        if (found := search.index.show(name)) is None:
+            raise NotFoundException(f"there is no {name!r} in the index; search again, it may have been removed")
+        source = Path(found[0]).read_text("utf-8", "replace").splitlines()[found[1] - 1 : found[1] + 79]
+        return {"name": name, "file": found[0], "line": found[1], "text": found[2].strip(), "source": "\n".join(source)}
+
+    routes: list[Any] = [home, find, state, entry, create_static_files_router("/page", [PAGE])]
+    header = ResponseHeader(name="content-security-policy", value=policy)
+    return Litestar(routes, allowed_hosts=AllowedHostsConfig(hosts), response_headers=[header], **options)

@@ -1,0 +1,117 @@
+"""The page of `rankloop search` in a real browser: search, click, see it move."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankloop.client import Client
+from rankloop.search.run import Site
+from tests.page.shown import Looker
+from tests.search.library import library
+from tests.service.running import wait_for
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Its page and its service, as `rankloop search` runs them, on a thread of this process."""
+    folder = tmp_path_factory.mktemp("site")
+    made = Site(folder / "kept", [library(folder / "lib")], port=0)
+    known: list[str] = []
+    thread = threading.Thread(target=made.run, args=(lambda *urls: known.extend(urls),))
+    thread.start()
+    wait_for(lambda: len(known) == 2, "the page to answer")
+    with Client(known[1]) as client:
+        client.wait_warm("search")
+        wait_for(lambda: client.catalogue("python").info().items.count == 35, "all source to be read")
+    yield known[0], known[1]
+    made.end()
+    thread.join(30)
+    assert made.failures == 0
+
+
+def names(looker: Looker, side: str = "learned") -> list[str]:
+    found: list[str] = looker.page.locator(f"#{side} li").evaluate_all("lines => lines.map(line => line.dataset.name)")
+    return found
+
+
+def line(looker: Looker, name: str) -> Any:
+    return looker.page.locator(f'#learned li[data-name="{name}"]')
+
+
+def search(looker: Looker, query: str) -> None:
+    looker.page.get_by_role("searchbox").fill(query)
+    with looker.page.expect_response(lambda answer: "/search?" in answer.url):
+        looker.page.keyboard.press("Enter")
+    looker.page.locator("#learned li").first.wait_for()
+
+
+def opened(looker: Looker, name: str) -> None:
+    """Open an entry, close it, and wait until the list was asked for anew: what was clicked is learned by then."""
+    line(looker, name).get_by_role("link").click()
+    looker.page.get_by_role("dialog").get_by_text("Source").wait_for()
+    with looker.page.expect_response(lambda answer: "/search?" in answer.url):
+        looker.page.keyboard.press("Escape")
+    wait_for(lambda: looker.page.locator("#said").inner_text() != "", "what has moved to be told")
+
+
+def test_search_click_and_see_it_move(site: tuple[str, str], look: Callable[..., Looker]) -> None:
+    looker = look(site[0])
+    search(looker, "write image")
+    wanted = names(looker, "engine")[5]
+    start = names(looker).index(wanted)
+    for _ in range(10):
+        if wanted not in names(looker):  # tried something else in its place; the next list may have it
+            search(looker, "write image")
+            continue
+        if names(looker).index(wanted) == 0:
+            break
+        opened(looker, wanted)
+    assert names(looker).index(wanted) < start
+    assert names(looker, "engine")[5] == wanted  # the engine's own order stays as it is
+    assert line(looker, wanted).locator(".moved").get_attribute("aria-label") == "up from place 6 of the engine"
+    assert "clicks on this query" in line(looker, wanted).locator(".why").inner_text()
+    with Client(site[1]) as client:
+        assert client.ranker("search").learned >= 1
+        clicked = [item.id for shown in client.impressions("search", 20) for item in shown.items if item.value]
+        assert wanted in clicked
+
+
+def test_all_of_it_can_be_done_with_the_keyboard(site: tuple[str, str], look: Callable[..., Looker]) -> None:
+    looker = look(f"{site[0]}/?q=count+table")
+    looker.page.locator("#learned li").first.wait_for()
+    assert looker.page.get_by_role("searchbox").input_value() == "count table"
+    looker.page.keyboard.press("ArrowDown")
+    looker.page.keyboard.press("ArrowDown")
+    second = names(looker)[1]
+    assert looker.page.evaluate("document.activeElement.closest('li').dataset.name") == second
+    looker.page.keyboard.press("Enter")
+    looker.page.get_by_role("heading", name=second, exact=True).wait_for()
+    looker.page.keyboard.press("Escape")
+    looker.page.keyboard.press("/")
+    assert looker.page.evaluate("document.activeElement.id") == "box"
+    looker.sees("Too early to say" if "Too" in looker.page.locator("#proof").inner_text() else "One list in five")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read_and_fits_a_phone(site: tuple[str, str], look: Callable[..., Looker], scheme: str) -> None:
+    looker = look(f"{site[0]}/?q=sort", width=360, color_scheme=scheme)
+    looker.page.locator("#learned li").first.wait_for()
+    looker.page.locator("#proof", has_text=" ").wait_for()
+    assert looker.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    pale = looker.page.evaluate((Path(__file__).parent / "contrast.js").read_text("utf-8"))
+    assert pale == []
+    asked = {url.split()[1].split("/")[2] for url in looker.asked}
+    assert asked <= {site[0].split("/")[2], site[1].split("/")[2]}  # nothing from elsewhere
+
+
+def test_what_is_not_there_is_said(site: tuple[str, str], look: Callable[..., Looker]) -> None:
+    looker = look(site[0])
+    looker.page.get_by_role("searchbox").fill("<b>zebra</b>")
+    looker.page.keyboard.press("Enter")
+    looker.sees("Nothing found for “b zebra b”.")
+    assert not looker.page.locator("#lists").is_visible()

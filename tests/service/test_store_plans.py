@@ -1,0 +1,315 @@
+"""How PostgreSQL does what the store asks of its log: with an index, and in the partitions that are meant, no others.
+
+Every function of the store that reads or writes impressions, events or outcomes is called on a log of many partitions,
+what it says to the database is written down, and each statement is then explained as it runs. `docs/postgresql.md`
+has the same list.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rankloop.service.store import (
+    counting,
+    forgetting,
+    graves,
+    lineage,
+    log,
+    partitions,
+    past,
+    requests,
+    settled,
+    trials,
+    troubles,
+)
+from rankloop.service.store import shown as latest
+from rankloop.service.store.database import Appended, Connection, Row
+from rankloop.service.store.log import NewEvent, NewImpression, edge, new_id
+from rankloop.service.store.past import PastList
+from rankloop.service.store.writer import Writer
+from rankloop.service.wire.calls import FeedbackEvent
+from tests.service.conftest import Postgres
+from tests.service.stores import KINDS, Store
+
+DAY = 86400.0
+DAYS, LISTS = 12, 3000  # partitions of the past, lists in each
+SMALL = 64  # rows: a table of so few is read as a whole, and rightly so
+DOCS = Path(__file__).parents[2] / "docs" / "postgresql.md"
+ONE, LATELY, ALL = 1, 5, 99  # partitions that may be read; lately: the last day's, those made ahead, and the rest
+
+
+class Said(NamedTuple):
+    """A statement and the parameters that it was first run with."""
+
+    sql: str
+    parameters: tuple[Any, ...]
+
+
+class Recorder(Connection):
+    """A connection that remembers what is said to it."""
+
+    lock_rows, whole = " FOR UPDATE", False
+
+    def __init__(self, real: Connection) -> None:
+        self._real = real
+        self.said: list[Said] = []
+
+    def run(self, sql: str, *parameters: Any) -> int:
+        self.said.append(Said(sql, parameters))
+        return self._real.run(sql, *parameters)
+
+    def rows(self, sql: str, *parameters: Any) -> list[Row]:
+        self.said.append(Said(sql, parameters))
+        return self._real.rows(sql, *parameters)
+
+    def many(self, sql: str, parameters: Sequence[Sequence[Any]]) -> int:
+        self.said.append(Said(sql, tuple(parameters[0])))
+        return self._real.many(sql, parameters)
+
+    def append(self, what: Appended, values: Sequence[Sequence[Any]]) -> int:
+        self.said.append(Said(what.sql, tuple(values[0])))
+        return self._real.append(what, values)
+
+    def transaction(self, durable: bool = True, wait: bool = True) -> Any:
+        return self._real.transaction(durable, wait)
+
+    def close(self) -> None:
+        self._real.close()
+
+
+class Filled:
+    """A log of many partitions, all closed and learned but for a few lists of today."""
+
+    def __init__(self, url: str) -> None:
+        self.store = store = Store(url)
+        self.now = store.now = time.time()
+        store.ranker("shop")
+        store.ranker("other")
+        first = partitions.moment(store.see(partitions.listed)[0].start)
+        real = store.database.connect(hurried=False)
+        with real.transaction():
+            for day in range(DAYS, 0, -1):
+                start = first - day * DAY
+                partitions._make_from(real, start, start + DAY)
+                self._fill(real, start, (DAYS - day) * LISTS)
+            self._fill(real, first, DAYS * LISTS)
+            real.run("UPDATE heads SET next_seq = ?", (DAYS + 1) * LISTS)
+            real.run("UPDATE snapshots SET seq = ?", (DAYS + 1) * LISTS - 100)
+        partitions.make_ahead(real, self.now, 24)
+        real.run("ANALYZE impressions, events, outcomes")
+        self.connection = Recorder(real)
+        self.ids = [row[0] for row in real.rows("SELECT id FROM impressions ORDER BY id")]
+        self.open = [store.show(new_id(self.now), window=1.0 if i < 5 else 1e6, person="ann") for i in range(10)]
+
+    def _fill(self, real: Connection, start: float, seq: int) -> None:
+        own = "? || lpad(to_hex(i), 16, '0')"
+        columns = "id, ranker, epoch, number, created, closes, person, request_id, digest, learn, body, answer, shown, "
+        real.run(
+            f"INSERT INTO impressions ({columns}seen, open, seq) SELECT {own}, 'shop', 1, i, ? + i, ? + i, "
+            f"'p' || mod(i, 500), 'r' || ? || i, '', 1, 'body', ?, '[1,2]', '[1,0]', 0, ? + i "
+            f"FROM generate_series(0, {LISTS - 1}) i",
+            edge(start),
+            start,
+            start,
+            str(seq),
+            b"a" * 400,
+            seq,
+        )
+        real.run(
+            f"INSERT INTO events SELECT 'e' || ? || i, {own}, ?, 'accepted', ? FROM generate_series(0, {LISTS - 1}) i",
+            str(seq),
+            edge(start),
+            start,
+            b"a" * 200,
+        )
+        real.run(
+            "INSERT INTO outcomes (ranker, seq, impression_id, kind, learn, feedback, created) "
+            f"SELECT 'shop', ? + i, {own}, 'final', 1, '[1,0]', ? FROM generate_series(0, {LISTS - 1}) i",
+            seq,
+            edge(start),
+            start,
+        )
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Whatever happens in here has not."""
+        try:
+            with self.connection.transaction():
+                yield
+                raise _Undone
+        except _Undone:
+            pass
+
+    def plan(self, one: Said) -> dict[str, Any]:
+        """How it is run, with what it took."""
+        with self.undone():
+            sql = f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {one.sql}"
+            ((told,),) = self.connection._real.rows(sql, *one.parameters)
+        found: dict[str, Any] = told[0]["Plan"]
+        return found
+
+
+class _Undone(Exception):
+    pass
+
+
+@pytest.fixture(scope="module")
+def filled(postgres: Postgres) -> Iterator[Filled]:
+    made = Filled(postgres.database())
+    yield made
+    made.connection.close()
+    made.store.close()
+
+
+class Direct:
+    """A writer that does things in the transaction under way."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def do(self, work: Callable[[Connection], Any], timeout: float = 0.0) -> Any:  # noqa: ARG002
+        return work(self._connection)
+
+
+def impression(filled: Filled, number: int, **fields: Any) -> NewImpression:
+    return filled.store.new(new_id(filled.now), created=filled.now, request_id=f"new{number}", **fields)
+
+
+def event(own: str, name: str) -> NewEvent:
+    return NewEvent(FeedbackEvent(name, own, [1], final=True), b"{}")
+
+
+def _report(f: Filled, own: str) -> Any:
+    return log.add_events(f.connection, [event(own, "fresh")], f.now, KINDS)
+
+
+def _discard(f: Filled) -> Any:
+    log.discard_impressions(f.connection, f.open[:1])
+    return f.open
+
+
+def _erase(f: Filled) -> Any:
+    writer: Writer = Direct(f.connection)  # type: ignore[assignment]
+    return forgetting.erase_user(writer, "p7")
+
+
+def _import(f: Filled) -> Any:
+    epoch = f.store.row("shop").epoch
+    return past.add(f.connection, "shop", epoch, [PastList("k", None, [1, 2], [1.0, 0.0], b"body")], f.now)
+
+
+def _sweep_old(f: Filled) -> Any:
+    return [forgetting.sweep(f.connection, f.now - 5 * DAY, 50)]
+
+
+def _bury(f: Filled) -> Any:
+    graves.bury(f.connection, "shop", f.now)
+    return graves.clear(f.connection, 50)
+
+
+def _covered(f: Filled) -> Any:
+    return partitions.covered(f.connection, partitions.listed(f.connection)[0])
+
+
+OLD = 3 * LISTS + 7  # a list of some days ago
+CALLS: dict[str, tuple[int, Callable[[Filled], Any]]] = {
+    "a list": (LATELY, lambda f: log.add_impressions(f.connection, [impression(f, 1)])),
+    "a list asked for again": (
+        ALL,
+        lambda f: log.add_impressions(f.connection, [impression(f, 2), impression(f, 2), impression(f, 3)]),
+    ),
+    "an answer given up on": (ONE, _discard),
+    "an event": (LATELY, lambda f: _report(f, f.open[0])),
+    "an event on an old list": (LATELY, lambda f: _report(f, f.ids[OLD])),
+    "windows that end": (ALL, lambda f: log.close_windows(f.connection, "shop", f.now + 60, KINDS)),
+    "whose windows end": (ALL, lambda f: log.due(f.connection, f.now + 60)),
+    "open lists": (ALL, lambda f: log.open_counts(f.connection)),
+    "oldest open list": (ALL, lambda f: log.oldest_open(f.connection)),
+    "settled lists": (ALL, lambda f: settled.rows(f.connection, "shop", LISTS, LISTS + 64)),
+    "settled since": (ALL, lambda f: settled.first_at(f.connection, "shop", DAYS * LISTS, f.now - 5 * DAY)),
+    "what is to be learned": (ALL, lambda f: log.outcomes_from(f.connection, "shop", DAYS * LISTS + 2900)),
+    "what is to be counted": (ALL, lambda f: counting.noted_from(f.connection, "shop", DAYS * LISTS + 2900, 256)),
+    "an experiment's lists": (
+        ALL,
+        lambda f: [trials.seen_from(f.connection, "shop", 1, DAYS * LISTS, (DAYS + 1) * LISTS, 256)],
+    ),
+    "lists by request": (LATELY, lambda f: requests.shown(f.connection, ["shop"], [f"r{DAYS * LISTS}7"])),
+    "lists by an old request": (ALL, lambda f: requests.shown(f.connection, ["shop"], [f"r{3 * LISTS}7"])),
+    "the latest lists": (ALL, lambda f: latest.newest(f.connection, "shop", 20)),
+    "the latest bodies": (ALL, lambda f: latest.latest_bodies(f.connection, "shop", 1, 20)),
+    "bodies since": (ALL, lambda f: latest.newest_bodies(f.connection, "shop", 1, f.now - 30 * DAY, 8)),
+    "lists of another system": (ALL, _import),
+    "a user forgotten": (ALL, _erase),
+    "what is old": (ALL, _sweep_old),
+    "whether a partition may go": (ONE, _covered),
+    "strays": (ALL, lambda f: [forgetting.sweep_strays(f.connection)]),
+    "what a ranker leaves": (ALL, _bury),
+    "an outcome passed over": (
+        ALL,
+        lambda f: [troubles.note(f.connection, f.store.row("shop"), "learn", OLD, "hung", f.now, 3)],
+    ),
+    "outcomes that are left": (ALL, lambda f: lineage.logged(f.connection, "shop", OLD, OLD + 50)),
+}
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Those that were run."""
+    if plan.get("Actual Loops"):
+        yield plan
+        for one in plan.get("Plans", ()):
+            yield from nodes(one)
+
+
+def read(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in nodes(plan) if "Scan" in one["Node Type"] and "Relation Name" in one]
+
+
+def whole(one: dict[str, Any], sizes: dict[str, int]) -> bool:
+    """Whether a large table was read from its beginning to its end."""
+    return one["Node Type"] == "Seq Scan" and sizes.get(one["Relation Name"], 0) > SMALL
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_query_is_answered_by_an_index_of_the_partitions_it_is_about(filled: Filled, name: str) -> None:
+    most, call = CALLS[name]
+    filled.connection.said.clear()
+    with filled.undone():
+        assert call(filled)
+    said = [one for one in filled.connection.said if re.search(r"impressions|events|outcomes", one.sql)]
+    said = [one for one in said if "pg_inherits" not in one.sql]
+    assert said
+    rows = filled.connection._real.rows
+    sizes = {table: int(count) for table, count in rows("SELECT relname, reltuples::bigint FROM pg_class")}
+    for one in said:
+        plan = filled.plan(one)
+        scans = read(plan)
+        assert not [scan["Relation Name"] for scan in scans if whole(scan, sizes)], f"{one.sql}: {plan}"
+        for table in partitions.KEYS:
+            leaves = {scan["Relation Name"] for scan in scans if scan["Relation Name"].startswith(f"{table}_")}
+            assert len(leaves) <= most, f"{one.sql} reads {sorted(leaves)}"
+
+
+def test_by_its_id_a_list_is_found_in_one_partition(filled: Filled) -> None:
+    """Whatever is done with a known list: read, locked, changed, closed, deleted with its events and its outcome."""
+    own, now = filled.ids[OLD], filled.now
+    said = filled.connection.said
+    said.clear()
+    with filled.undone():
+        log.add_events(filled.connection, [event(filled.open[0], "fresh")], now, KINDS)
+        forgetting._delete(filled.connection, [own])
+    by_id = [one for one in said if re.search(r"\b(impression_)?id( IN \(| = )\?", one.sql)]
+    assert len(by_id) >= 5
+    for one in by_id:
+        assert len({scan["Relation Name"] for scan in read(filled.plan(one))}) == 1, one.sql
+
+
+def test_the_list_of_plans_is_in_the_docs() -> None:
+    text = DOCS.read_text("utf-8")
+    assert [name for name in CALLS if f"| {name} |" not in text] == []
