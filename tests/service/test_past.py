@@ -14,7 +14,7 @@ from rankloop import codec, registry
 from rankloop.cli import main
 from rankloop.cluster import ClusterError, Lost, connect
 from rankloop.errors import InvalidParameter, UnknownName
-from rankloop.service.archive import exporting, files, manifest
+from rankloop.service.archive import columns, exporting, files, manifest
 from rankloop.service.archive.exporting import export_log
 from rankloop.service.learning import archiving
 from rankloop.service.learning.archiving import Archive
@@ -24,6 +24,8 @@ from rankloop.service.offline.estimates import Findings, Pages, figures, find
 from rankloop.service.offline.past import past_of
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.offline.spread import try_out_on
+from rankloop.service.process import Process
+from rankloop.service.settings import Settings
 from tests.service.app_fixtures import Clock, Service, names, teach
 
 LISTS = 1500
@@ -45,6 +47,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logs]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(past_store, "PER_DAY", 400)
         patch.setattr(exporting, "FILE_ROWS", 256)
+        patch.setattr(columns, "MOST", 256)
         yield Logs(tmp_path_factory.mktemp("past"))
 
 
@@ -176,12 +179,11 @@ def test_the_command_reads_files(logs: Logs, capsys: pytest.CaptureFixture[str])
 def test_nothing_is_deleted_by_age_that_is_not_archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk, then a list that is still open, then all settled: only what is in the files goes."""
     clock, folder = Clock(), tmp_path / "archive"
-    with Service(tmp_path / "shop.db", clock, snapshot_seconds=0.05, retention_days=1.0) as service:
+    process = Process(Settings(store=str(tmp_path / "shop.db"), retention_days=1.0, archive=str(folder)), clock)
+    with Service(tmp_path / "shop.db", clock, snapshot_seconds=0.05, retention_days=0.0) as service:
         service.ready().put("shop", features=names(3), window_seconds=30 * 86400.0)
         teach(service, "shop", 6)
-        process = service.engine.process
-        settings = process.settings
-        monkeypatch.setattr(process, "settings", type(settings)(**{**vars(settings), "archive": str(folder)}))
+        process.open()
         archive = Archive(process)
         opened = service.rank("shop", [{"id": "a", "features": dict.fromkeys(names(3), 0.5)}])
         clock.ahead = 3 * 86400.0
@@ -217,3 +219,4 @@ def test_nothing_is_deleted_by_age_that_is_not_archived(tmp_path: Path, monkeypa
         assert kept() == 0
         assert [one.end for one in files.files_of(folder, "shop")] == [6, 7]
         assert np.isfinite(archive.complete)
+        process.close()
