@@ -18,6 +18,7 @@ import threading
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -193,15 +194,32 @@ def serving(name: str, store: str) -> Any:
     return running(name, command, ROOT, "/readyz")
 
 
+def busy(url: str) -> dict[int, int]:
+    """Nanoseconds of a core that each process of the database has had, which no one else's load changes."""
+    with psycopg.connect(url) as raw:
+        rows = raw.execute("SELECT pid FROM pg_stat_activity WHERE datname = current_database()").fetchall()
+    found = {}
+    for (pid,) in rows:
+        with suppress(OSError):  # it may have ended
+            found[pid] = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+    return found
+
+
 def measure(server: Server, rate: float, seconds: float, turns: int) -> list[dict[str, Any]]:
     """Both stores in turns."""
     found: dict[str, list[LoadReport]] = {"vacant": [], "filled": []}
+    cores: dict[str, list[float]] = {"vacant": [], "filled": []}
     with serving("empty", server.url("vacant")) as empty, serving("full", server.url("filled")) as full:
         for one in (empty, full):
             load(one.url, rate, 5)
         for _ in range(turns):
             for name, one in (("vacant", empty), ("filled", full)):
-                found[name].append(load(one.url, rate, seconds))
+                before = busy(server.url(name))
+                report = load(one.url, rate, seconds)
+                after = busy(server.url(name))
+                spent = sum(after[pid] - before.get(pid, 0) for pid in after)
+                cores[name].append(spent / 1e6 / (rate * seconds))
+                found[name].append(report)
     return [
         {"store": name, "lists in it": _lists(server.url(name)), "GB": round(_gigabytes(server.url(name)), 1)}
         | {
@@ -209,6 +227,7 @@ def measure(server: Server, rate: float, seconds: float, turns: int) -> list[dic
             for what in ("rank", "feedback")
             for which in ("p50", "p99")
         }
+        | {"database's ms of a core a list": median(cores[name])}
         | {"errors": sum(sum(report.errors.values()) for report in reports)}
         for name, reports in found.items()
     ]

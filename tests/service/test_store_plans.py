@@ -25,6 +25,7 @@ from rankloop.service.store import (
     partitions,
     past,
     requests,
+    settled,
     trials,
     troubles,
 )
@@ -230,6 +231,9 @@ CALLS: dict[str, tuple[int, Callable[[Filled], Any]]] = {
     "windows that end": (ALL, lambda f: log.close_windows(f.connection, "shop", f.now + 60, KINDS)),
     "whose windows end": (ALL, lambda f: log.due(f.connection, f.now + 60)),
     "open lists": (ALL, lambda f: log.open_counts(f.connection)),
+    "oldest open list": (ALL, lambda f: log.oldest_open(f.connection)),
+    "settled lists": (ALL, lambda f: settled.rows(f.connection, "shop", LISTS, LISTS + 64)),
+    "settled since": (ALL, lambda f: settled.first_at(f.connection, "shop", DAYS * LISTS, f.now - 5 * DAY)),
     "what is to be learned": (ALL, lambda f: log.outcomes_from(f.connection, "shop", DAYS * LISTS + 2900)),
     "what is to be counted": (ALL, lambda f: counting.noted_from(f.connection, "shop", DAYS * LISTS + 2900, 256)),
     "an experiment's lists": (

@@ -245,9 +245,10 @@ def make_plan(load: Load, constants: Constants) -> Plan:
     if busiest > free:
         warnings.append(
             f"the busiest ranker has {outcomes * load.share:,.0f} outcomes a second, and one core learns "
-            f"{one * free:,.0f} with the headroom asked: its lag grows without end. Learn in batches, split it into "
-            f"{math.ceil(busiest / free)} rankers (by market, by device), take a lighter learner, or report clicks on "
+            f"{one * free:,.0f} with the headroom asked; over {one:,.0f} its lag grows without end. Learn in batches, "
+            f"split it into {math.ceil(busiest / free)} rankers (by market, by device), report on "
             f"{min(free / busiest, 1):.0%} of its lists"
+            + "".join(f", or take {name}" for name in _lighter(load, constants)[:1])
         )
     line(
         "learning processes",
@@ -325,6 +326,18 @@ def make_plan(load: Load, constants: Constants) -> Plan:
         event=f"{store.event.text(1)} bytes",
     )
     return Plan(load, constants.machine, tuple(lines), tuple(warnings))
+
+
+def _lighter(load: Load, constants: Constants) -> list[str]:
+    """Learners that would keep up, those of the same kind (`pairrank?batch=64`) first."""
+    store, busiest = constants.store(load.store), load.requests * outcomes_per_list(load) * load.share
+    enough = [
+        name
+        for name, one in constants.learners.items()
+        if busiest * (store.fold_event.at(load.size) + one.learn.at(load.size)) <= 1 - load.headroom
+    ]
+    kind = load.learner.partition("?")[0]
+    return sorted(enough, key=lambda name: name.partition("?")[0] != kind)
 
 
 def _only_one(load: Load, machines: int, warnings: list[str]) -> None:

@@ -8,6 +8,7 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -54,7 +55,9 @@ class Settings:
     catalogue_lines: int = _setting(10_000, "items, users or ids of a catalogue, a call")
     counter_keys: int = _setting(100_000, "items, brands, users, … that a window of a ranker's counters remembers")
     snapshot_seconds: float = _setting(5.0, "how often what was learned is saved, with no other process waiting for it")
-    refresh_seconds: float = _setting(1.0, "the same where other processes rank from it, and how often those look")
+    refresh_seconds: float = _setting(
+        1.0, "how far other machines may be behind what is learned; how often they look, untold"
+    )
     version_seconds: float = _setting(3600.0, "how often a version is kept by itself, if anything was learned")
     keep_versions: int = _setting(24, "how many of those are kept; versions made on request stay")
     lease_seconds: float = _setting(3.0, "a learning process silent for so long is replaced")
@@ -62,6 +65,7 @@ class Settings:
     learn_in: str = _setting("process", "process: learning has a process of its own; thread: it has none")
     watchdog_seconds: float = _setting(15.0, "a process whose loop stands still for so long is replaced; 0: never")
     retention_days: float = _setting(30.0, "impressions and events older than this are deleted; 0 keeps them for ever")
+    archive: str = _setting("", "a folder; what is settled is exported there before it is deleted by age")
     durability: str = _setting("feedback", "what is on the disk before it is answered: feedback, or everything")
     feedback_timeout_ms: float = _setting(4000.0, "feedback that the store has not taken after this gets a 503")
     audit_days: float = _setting(365.0, "what the audit list keeps of who changed what; 0 keeps it for ever")
@@ -100,6 +104,8 @@ class Settings:
         ):
             if getattr(self, name) <= 0:
                 raise InvalidParameter(f"setting {name} is {getattr(self, name)}; it must be above 0")
+        if self.archive and find_spec("pyarrow") is None:
+            raise InvalidParameter("setting archive needs pyarrow; pip install 'rankloop[archive]', or leave it empty")
         if self.durability not in DURABILITIES:
             raise InvalidParameter(f"setting durability is {self.durability!r}; give {' or '.join(DURABILITIES)}")
         strange = sorted(listed(self.adapters).difference(ADAPTERS))

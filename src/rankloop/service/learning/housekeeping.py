@@ -9,8 +9,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rankloop import codec
+from rankloop.service.learning.archiving import Archive
 from rankloop.service.learning.fold import Fold
 from rankloop.service.learning.leases import Leases
+from rankloop.service.learning.loading import learnable
 from rankloop.service.learning.retention import sweep
 from rankloop.service.learning.upgrading import Upgrading
 from rankloop.service.learning.windows import close_windows
@@ -41,6 +43,7 @@ class Housekeeping:
         self._upgrading = Upgrading(learning.process)
         self._turn = threading.Lock()
         self._thread = Repeating("housekeeping", TICK, self._tick, learning.process.database)
+        self.archive = Archive(learning.process) if learning.process.settings.archive else None
         self._alarms: dict[str, int] = {}  # ranker -> changes of users that were told of
         self._watched: dict[str, int] = {}  # ranker -> outcomes learned when its lag was last told
         self._quiet = 0  # where the turn of those with nothing new to learn is
@@ -51,10 +54,14 @@ class Housekeeping:
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+        if self.archive:
+            self.archive.start()
 
     def stop(self) -> None:
         """End after the round under way."""
         self._thread.stop()
+        if self.archive:
+            self.archive.stop()
 
     def _tick(self) -> None:
         if close_windows(self.process, self.learning.folds):
@@ -74,10 +81,10 @@ class Housekeeping:
 
     def _cycle(self) -> None:
         process, learning = self.process, self.learning
-        known = learning.sync()
+        known = learnable(process, learning.unable)
         self.leases.look_around(process.database.read(admin.workers))
         turn = self.leases.turn(known, learning.watch.silent())
-        learning.hold(turn.mine, turn.fresh, turn.loads)
+        learning.hold(turn.mine, turn.fresh, turn.loads, known)
         learning.saving.peers = self.leases.strangers
         for name in turn.spare:
             self._give_back(name)
@@ -98,7 +105,7 @@ class Housekeeping:
             self._tell_of_drift()
         if now - self._swept > SWEEP_EVERY:
             self._swept = now
-            sweep(process, lambda: self._thread.stopping)
+            sweep(process, lambda: self._thread.stopping, self.archive)
 
     def _give_back(self, name: str) -> None:
         """Another process has less to do. What is learned is saved before it takes the lease, so that it goes on from

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
+from rankloop.service.learning.archiving import Archive
 from rankloop.service.process import Process
 from rankloop.service.store import audit, catalogue, counting, forgetting, graves, partitions, series
 from rankloop.service.store.batches import in_batches
 
 
-def sweep(process: Process, stopping: Callable[[], bool] = lambda: False) -> None:
-    """Delete what is past retention or to be erased, as far as snapshots cover it, and what nobody owns any more."""
+def sweep(process: Process, stopping: Callable[[], bool] = lambda: False, archive: Archive | None = None) -> None:
+    """Delete what is past retention or to be erased, as far as snapshots cover it, and what nobody owns any more. With
+    an archive, nothing goes by its age that is not exported."""
     days = process.settings.retention_days
-    before = process.clock() - days * 86400 if days else None
+    until = inf if archive is None else archive.complete
+    before = min(process.clock() - days * 86400, until) if days else None
     for work in (
         lambda c, limit: forgetting.sweep(c, before, limit),
         graves.clear,
@@ -24,4 +28,5 @@ def sweep(process: Process, stopping: Callable[[], bool] = lambda: False) -> Non
     process.writer.do(lambda c: counting.sweep(c, process.clock()))
     if process.settings.audit_days:
         process.writer.do(lambda c: audit.sweep(c, process.clock() - process.settings.audit_days * 86400))
-    partitions.tend(process.database, process.clock(), days)  # last: who may not make tables still deletes rows
+    # Last: who may not make tables still deletes rows.
+    partitions.tend(process.database, process.clock(), days, until)

@@ -62,7 +62,7 @@ class Saving:
     watch
         Knows who is in a learner's code: a learner may hang in `state`.
     copied
-        Called when a fold has been copied and may be learned on.
+        Called when a fold has been copied and may be learned on, or has been saved and may be again.
     """
 
     def __init__(self, process: Process, watch: Watch, copied: Callable[[], None]) -> None:
@@ -314,6 +314,7 @@ class Saving:
         fold.last_snapshot = time.monotonic()
         fold.saving = False
         self._over()
+        self._copied()  # somebody may have asked for a newer one meanwhile
 
     def _over(self) -> None:
         with self._some:

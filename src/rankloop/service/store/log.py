@@ -185,7 +185,8 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
                 finals.append(impression)
     if fresh:
         fresh.sort()
-        if connection.append(EVENTS, fresh) < len(fresh):  # another process has just stored one of them: look again
+        connection.doubtful = connection.append(EVENTS, fresh) < len(fresh)
+        if connection.doubtful:  # another process was quicker, or the id was used for a list of long ago: look again
             raise Contended("the same event was stored by another process")
     changed = [one for one in impressions.values() if one.changed and one.open]
     if changed:
@@ -319,6 +320,12 @@ def open_counts(connection: Connection) -> Counter[str]:
     sql = f"SELECT ranker, COUNT(*) FROM impressions{connection.by(OPEN)} WHERE open = 1 GROUP BY ranker"
     rows = connection.rows(sql)
     return Counter({name: int(count) for name, count in rows})
+
+
+def oldest_open(connection: Connection) -> float | None:
+    """When the oldest impression was made that waits for feedback; None if none does."""
+    row = connection.row(f"SELECT MIN(created) FROM impressions{connection.by(OPEN)} WHERE open = 1")
+    return None if row is None else row[0]
 
 
 def reserve_numbers(connection: Connection, ranker: str, count: int) -> int | None:

@@ -138,13 +138,14 @@ def _make_from(connection: Connection, start: float, end: float) -> None:
     make(connection, name, f"FOR VALUES FROM ('{edge(start)}') TO ('{edge(end)}')")
 
 
-def tend(database: Database, now: float, retention_days: float) -> int:
-    """Make the partitions that will be needed, drop those that are past retention; how many were dropped."""
+def tend(database: Database, now: float, retention_days: float, until: float = math.inf) -> int:
+    """Make the partitions that will be needed, drop those that are past retention; how many were dropped. What was made
+    after `until` stays whatever its age: it is not archived yet."""
     if isinstance(database, SQLite):
         return 0
     connection = database.connect(hurried=False)
     try:
-        dropped = drop_old(connection, now - retention_days * 86400) if retention_days else 0
+        dropped = drop_old(connection, min(now - retention_days * 86400, until)) if retention_days else 0
         make_ahead(connection, now, hours(retention_days))
         return dropped
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from rankloop.service.store.database import Connection
+from rankloop.service.store.log import by_id
 
 
 class Settled(NamedTuple):
@@ -27,10 +28,7 @@ class Settled(NamedTuple):
     body: bytes
 
 
-_COLUMNS = (
-    "o.seq, o.learn, o.kind, o.feedback, o.viewed, o.created, i.id, i.epoch, i.number, i.created, i.person, "
-    "i.request_id, i.experiment, i.credit, i.body"
-)
+_LIST = "id, epoch, number, created, person, request_id, experiment, credit, body, erase"
 
 
 def rows(connection: Connection, ranker: str, first: int, end: int) -> list[Any]:
@@ -40,10 +38,17 @@ def rows(connection: Connection, ranker: str, first: int, end: int) -> list[Any]
     for whoever makes a copy.
     """
     sql = (
-        f"SELECT {_COLUMNS} FROM outcomes o JOIN impressions i ON i.id = o.impression_id "
-        "WHERE o.ranker = ? AND o.seq >= ? AND o.seq < ? AND i.erase = 0 ORDER BY o.seq"
+        "SELECT seq, learn, kind, feedback, viewed, created, impression_id FROM outcomes "
+        "WHERE ranker = ? AND seq >= ? AND seq < ? ORDER BY seq"
     )
-    return connection.rows(sql, ranker, first, end)
+    outcomes = connection.rows(sql, ranker, first, end)
+    lists = by_id(connection, _LIST, [row[6] for row in outcomes])
+    found = []
+    for row in outcomes:
+        shown = lists.get(row[6])
+        if shown is not None and not shown[9]:
+            found.append(row[:6] + shown[:9])
+    return found
 
 
 def first_at(connection: Connection, ranker: str, head: int, moment: float) -> int:

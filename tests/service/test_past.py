@@ -1,0 +1,219 @@
+"""The past from a store and from files, read as a whole, in parts and by workers: always the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks import past_store
+
+from rankloop import codec, registry
+from rankloop.cli import main
+from rankloop.cluster import ClusterError, Lost, connect
+from rankloop.errors import InvalidParameter, UnknownName
+from rankloop.service.archive import exporting, files, manifest
+from rankloop.service.archive.exporting import export_log
+from rankloop.service.learning import archiving
+from rankloop.service.learning.archiving import Archive
+from rankloop.service.learning.retention import sweep
+from rankloop.service.offline.challengers import Walk, planned, try_out
+from rankloop.service.offline.estimates import Findings, Pages, figures, find
+from rankloop.service.offline.past import past_of
+from rankloop.service.offline.replay import open_store, rebuild
+from rankloop.service.offline.spread import try_out_on
+from tests.service.app_fixtures import Clock, Service, names, teach
+
+LISTS = 1500
+
+
+class Logs:
+    """A store, and its log in files of a few days."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store, self.log, self.saved = folder / "store.db", folder / "log", folder / "saved.rankloop"
+        past_store.fill(str(self.store), LISTS, users=60)
+        with open_store(str(self.store)) as database:
+            export_log(database, self.log, ["shop"])
+            registry.save(rebuild(database, "shop", at=300).learner, self.saved)
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logs]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(past_store, "PER_DAY", 400)
+        patch.setattr(exporting, "FILE_ROWS", 256)
+        yield Logs(tmp_path_factory.mktemp("past"))
+
+
+def walked(source: Any, challengers: Sequence[str], **terms: Any) -> tuple[Walk, str]:
+    """The plan, and what is found in one process."""
+    walk = planned(source, "shop", challengers, **terms)
+    return walk, said(find(try_out(walk)))
+
+
+def said(found: Findings) -> str:
+    """All of it, to the last bit."""
+    return repr([found, [value.hex() for value in found.examination.tolist()]])
+
+
+class Inline:
+    """A cluster of nobody: what comes back, the last first."""
+
+    def map(self, function: Callable[..., Any], items: Sequence[Any], names: Sequence[str], on_note: Any) -> Any:
+        assert len(names) == len(items)
+        for i in reversed(range(len(items))):
+            yield i, function(items[i], lambda note, i=i: on_note(i, note))
+
+
+def test_estimates_have_the_same_bits_from_a_store_from_files_and_in_parts(logs: Logs) -> None:
+    """Users known, a saved learner among the challengers, and only a part of the log."""
+    assert len(files.files_of(logs.log, "shop")) >= 6
+    for challengers in ([], ["pdgd", "greedy", str(logs.saved)]):
+        for terms in ({}, {"since": 130, "at": 1111, "gain": "dcg", "clip": 2.0, "shows": "best"}):
+            walk, told = walked(logs.log, challengers, **terms)
+            with open_store(str(logs.store)) as database:
+                assert walked(database, challengers, **terms)[1] == told
+            progress: list[tuple[int, int]] = []
+            inline: Any = Inline()
+            tally, idle = try_out_on(inline, walk, lambda n, of, seen=progress: seen.append((n, of)))
+            assert said(figures(tally, idle)) == told
+            assert progress[-1][0] == progress[-1][1]
+
+
+def test_estimates_from_sums_are_those_of_lists_in_memory(logs: Logs) -> None:
+    """Kept lists are summed at once, others as they come; a model's forecasts need the first."""
+    walk, told = walked(logs.log, ["pdgd"])
+    assert said(find(try_out(walk, keep=True))) == told
+    pages = Pages()
+    modelled = find(try_out(walk, pages, keep=True), pages, model="pbm")
+    plain = find(try_out(walk))
+    for one, other in zip(modelled.policies, plain.policies, strict=True):
+        assert one.by_list["ips"] == other.by_list["ips"]
+        assert one.by_position["dr"].value == pytest.approx(other.by_position["ips"].value)
+    by_pairs = find(try_out(walk), lambda: pages, examination="pairs")
+    assert by_pairs.source == "pairs"
+    assert by_pairs.examination == pytest.approx(past_store.looked(5), rel=0.5)
+
+
+def test_figures_lie_near_what_the_users_do(logs: Logs) -> None:
+    found = find(try_out(planned(logs.log, "shop", [])))
+    assert found.examination == pytest.approx(past_store.looked(5), rel=0.25)
+    assert (found.lists, found.drawn, found.whole, found.source) == (LISTS, LISTS, LISTS, "swaps")
+    base = found.policies[1]
+    assert abs(base.by_list["snips"].value - base.value.value) < 4 * base.by_list["snips"].error
+
+
+def test_a_saved_learner_stays_as_it_is(logs: Logs) -> None:
+    before = logs.saved.read_bytes()
+    tries = try_out(planned(logs.log, "shop", [str(logs.saved)]))
+    assert codec.dumps(tries.challengers[0].learner.state()) == codec.dumps(registry.load(logs.saved).state())
+    assert tries.idle() == []
+    assert logs.saved.read_bytes() == before
+
+
+def test_files_rebuild_the_bits_of_the_store(logs: Logs) -> None:
+    with open_store(str(logs.store)) as database:
+        for at in (0, 1, 255, 256, 777, None):
+            one, other = rebuild(database, "shop", at=at), rebuild(logs.log, "shop", at=at)
+            assert codec.dumps(one.learner.state()) == codec.dumps(other.learner.state())
+            assert (one.seq, one.learned) == (other.seq, other.learned)
+        outcomes = list(past_of(database).outcomes("shop", 250, 260))
+    for mine, theirs in zip(past_of(logs.log).outcomes("shop", 250, 260), outcomes, strict=True):
+        assert codec.dump_impression(mine.body) == theirs.body  # type: ignore[arg-type]
+        assert mine._replace(body=None) == theirs._replace(body=None)
+
+
+def test_two_real_workers_say_the_same(logs: Logs) -> None:
+    walk, told = walked(logs.log, ["pdgd", "greedy"])
+    with connect("local:2") as cluster:
+        tally, idle = try_out_on(cluster, walk)
+    assert said(figures(tally, idle)) == told
+
+
+def test_what_cannot_be_is_said_before_anything_is_read(logs: Logs, tmp_path: Path) -> None:
+    inline: Any = Inline()
+    with open_store(str(logs.store)) as database, pytest.raises(InvalidParameter, match="workers read files"):
+        try_out_on(inline, planned(database, "shop", []))
+    with pytest.raises(InvalidParameter, match="there is no exported log in"):
+        past_of(tmp_path)
+    with pytest.raises(UnknownName, match="'shop'"):
+        planned(logs.log, "shoop", [])
+    (tmp_path / "ranker=shop").mkdir()
+    with pytest.raises(InvalidParameter, match="has not come to its end"):
+        planned(tmp_path, "shop", [])
+
+    class Dying(Inline):
+        def map(self, *_: Any) -> Any:
+            yield 0, Lost("it died")
+
+    dying: Any = Dying()
+    with pytest.raises(ClusterError, match="it died"):
+        try_out_on(dying, planned(logs.log, "shop", []))
+
+
+def test_the_command_reads_files(logs: Logs, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*arguments: str) -> tuple[object, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(["replay", "shop", *arguments])
+        told = capsys.readouterr()
+        return stop.value.code, told.out + told.err
+
+    code, told = run("--log", str(logs.log))
+    assert (code, "1,500 outcomes from fresh at 0 to 1,500" in told) == (0, True)
+    code, told = run("--log", str(logs.log), "--try", "pdgd", "--json")
+    assert (code, '"lists": 1500' in told) == (0, True)
+    assert "give one of them" in run("--log", str(logs.log), "--store", "x.db")[1]
+    assert "--on is for --log" in run("--try", "pdgd", "--on", "local:2")[1]
+    assert "on is 'local:0'" in run("--log", str(logs.log), "--try", "pdgd", "--on", "local:0")[1]
+
+
+# -- archive before deleting ---------------------------------------------------------------------------------------
+
+
+def test_nothing_is_deleted_by_age_that_is_not_archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, then a list that is still open, then all settled: only what is in the files goes."""
+    clock, folder = Clock(), tmp_path / "archive"
+    with Service(tmp_path / "shop.db", clock, snapshot_seconds=0.05, retention_days=1.0) as service:
+        service.ready().put("shop", features=names(3), window_seconds=30 * 86400.0)
+        teach(service, "shop", 6)
+        process = service.engine.process
+        settings = process.settings
+        monkeypatch.setattr(process, "settings", type(settings)(**{**vars(settings), "archive": str(folder)}))
+        archive = Archive(process)
+        opened = service.rank("shop", [{"id": "a", "features": dict.fromkeys(names(3), 0.5)}])
+        clock.ahead = 3 * 86400.0
+
+        def kept() -> int:
+            sweep(process, archive=archive)
+            return int(process.database.read(lambda c: c.rows("SELECT COUNT(*) FROM outcomes"))[0][0])
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(files.os, "fsync", full)
+            archive._look()
+        assert archive.complete == float("-inf")
+        assert kept() == 6
+        archive._look()  # too soon after the failure
+        assert archive.complete == float("-inf")
+        clock.ahead += archiving.AGAIN + 1
+        archive._look()
+        assert [one.end for one in files.files_of(folder, "shop")] == [6]
+        told = manifest.load(folder, "shop")
+        assert told is not None
+        assert told.outcomes == 6
+        first = process.database.read(lambda c: c.rows("SELECT MIN(created) FROM impressions WHERE open = 1"))[0][0]
+        assert archive.complete == pytest.approx(first)  # what is open may yet be settled, and must then be exported
+        assert kept() == 0
+        assert service.report(opened, ["a"]) == "accepted"
+        service.settle("shop")
+        assert kept() == 1  # settled after the export
+        clock.ahead += archiving.EVERY + 1
+        archive._look()
+        assert kept() == 0
+        assert [one.end for one in files.files_of(folder, "shop")] == [6, 7]
+        assert np.isfinite(archive.complete)
