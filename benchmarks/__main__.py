@@ -1,4 +1,5 @@
-"""`python -m benchmarks [learners] [evaluation] [data] [worlds] [clicks] [bandits] [topk] [neural] [parsing] [capacity]`: tables.
+"""Tables: `python -m benchmarks [learners] [evaluation] [data] [worlds] [clicks] [bandits] [topk] [neural] [parsing]
+[capacity]`.
 
 Without a name, all.
 
