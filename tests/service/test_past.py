@@ -83,7 +83,7 @@ def test_estimates_have_the_same_bits_from_a_store_from_files_and_in_parts(logs:
                 assert walked(database, challengers, **terms)[1] == told
             progress.clear()
             inline: Any = Inline()
-            tally, idle = try_out_on(inline, walk, lambda *seen: progress.append(seen)  # noqa: B023)
+            tally, idle = try_out_on(inline, walk, lambda *seen: progress.append(seen))  # noqa: B023
             assert said(figures(tally, idle)) == told
             assert progress[-1][0] == progress[-1][1]
 
