@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from benchmarks.__main__ import print_rows
 from rankloop.capacity.constants import load
 from rankloop.capacity.figures import over_time
-from rankloop.capacity.plan import Load, make_plan
+from rankloop.capacity.load import Load
+from rankloop.capacity.plan import make_plan
 from rankloop.capacity.simulation import Fleet, Second, Story, fleet_of, simulate, times_of
 from rankloop.lab.figures.learning import save_as
 

@@ -36,7 +36,9 @@ def test_sums_are_exact_in_any_order(values: list[float], seed: int) -> None:
     half.add(cells[order[:middle]], np.array(values)[order[:middle]])
     rest.add(cells[order[middle:]], np.array(values)[order[middle:]])
     half.merge(rest)
-    true = [sum(Fraction(v) for v, cell in zip(values, cells, strict=True) if cell == c) for c in range(3)]
+    true = [
+        sum((Fraction(v) for v, cell in zip(values, cells, strict=True) if cell == c), Fraction(0)) for c in range(3)
+    ]
     if max(map(abs, true)) >= 2**1023:
         return  # as Python's own floats, it overflows there
     assert whole.values().tolist() == half.values().tolist() == [float(one) for one in true]
@@ -63,8 +65,9 @@ def gathered(parts: list[slice], log: tuple[Array, ...], clip: float) -> tuple[P
         if found is None:
             found = sums, units, whole
         else:
-            for mine, other in zip(found, (sums, units, whole), strict=True):
-                mine.merge(other)  # type: ignore[arg-type]
+            found[0].merge(sums)
+            found[1].merge(units)
+            found[2].merge(whole)
     assert found is not None
     return found
 

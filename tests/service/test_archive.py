@@ -12,6 +12,7 @@ import textwrap
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +50,7 @@ def shop(store: Store) -> Store:
     return store
 
 
-def exported(store: Store, folder: Path, **bounds: float) -> Exported:
+def exported(store: Store, folder: Path, **bounds: Any) -> Exported:
     (found,) = export_log(store.database, folder, ["shop"], **bounds)
     return found
 

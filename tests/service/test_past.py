@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from rankloop import codec, registry
 from rankloop.cli import main
 from rankloop.cluster import ClusterError, Lost, connect
 from rankloop.errors import InvalidParameter, UnknownName
-from rankloop.service.archive import exporting, files, manifest
+from rankloop.service.archive import columns, exporting, files, manifest
 from rankloop.service.archive.exporting import export_log
 from rankloop.service.learning import archiving
 from rankloop.service.learning.archiving import Archive
@@ -24,6 +25,8 @@ from rankloop.service.offline.estimates import Findings, Pages, figures, find
 from rankloop.service.offline.past import past_of
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.offline.spread import try_out_on
+from rankloop.service.process import Process
+from rankloop.service.settings import Settings
 from tests.service.app_fixtures import Clock, Service, names, teach
 
 LISTS = 1500
@@ -45,6 +48,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logs]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(past_store, "PER_DAY", 400)
         patch.setattr(exporting, "FILE_ROWS", 256)
+        patch.setattr(columns, "MOST", 256)
         yield Logs(tmp_path_factory.mktemp("past"))
 
 
@@ -72,13 +76,14 @@ def test_estimates_have_the_same_bits_from_a_store_from_files_and_in_parts(logs:
     """Users known, a saved learner among the challengers, and only a part of the log."""
     assert len(files.files_of(logs.log, "shop")) >= 6
     for challengers in ([], ["pdgd", "greedy", str(logs.saved)]):
+        progress: list[tuple[int, int]] = []
         for terms in ({}, {"since": 130, "at": 1111, "gain": "dcg", "clip": 2.0, "shows": "best"}):
             walk, told = walked(logs.log, challengers, **terms)
             with open_store(str(logs.store)) as database:
                 assert walked(database, challengers, **terms)[1] == told
-            progress: list[tuple[int, int]] = []
+            progress.clear()
             inline: Any = Inline()
-            tally, idle = try_out_on(inline, walk, lambda n, of, seen=progress: seen.append((n, of)))
+            tally, idle = try_out_on(inline, walk, lambda *seen: progress.append(seen))  # noqa: B023
             assert said(figures(tally, idle)) == told
             assert progress[-1][0] == progress[-1][1]
 
@@ -176,12 +181,11 @@ def test_the_command_reads_files(logs: Logs, capsys: pytest.CaptureFixture[str])
 def test_nothing_is_deleted_by_age_that_is_not_archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk, then a list that is still open, then all settled: only what is in the files goes."""
     clock, folder = Clock(), tmp_path / "archive"
-    with Service(tmp_path / "shop.db", clock, snapshot_seconds=0.05, retention_days=1.0) as service:
+    process = Process(Settings(store=str(tmp_path / "shop.db"), retention_days=1.0, archive=str(folder)), clock)
+    with Service(tmp_path / "shop.db", clock, snapshot_seconds=0.05, retention_days=0.0) as service:
         service.ready().put("shop", features=names(3), window_seconds=30 * 86400.0)
         teach(service, "shop", 6)
-        process = service.engine.process
-        settings = process.settings
-        monkeypatch.setattr(process, "settings", type(settings)(**{**vars(settings), "archive": str(folder)}))
+        process.open()
         archive = Archive(process)
         opened = service.rank("shop", [{"id": "a", "features": dict.fromkeys(names(3), 0.5)}])
         clock.ahead = 3 * 86400.0
@@ -194,7 +198,7 @@ def test_nothing_is_deleted_by_age_that_is_not_archived(tmp_path: Path, monkeypa
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(files.os, "fsync", full)
+            patch.setattr(os, "fsync", full)
             archive._look()
         assert archive.complete == float("-inf")
         assert kept() == 6
@@ -217,3 +221,4 @@ def test_nothing_is_deleted_by_age_that_is_not_archived(tmp_path: Path, monkeypa
         assert kept() == 0
         assert [one.end for one in files.files_of(folder, "shop")] == [6, 7]
         assert np.isfinite(archive.complete)
+        process.close()
