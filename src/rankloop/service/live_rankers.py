@@ -156,8 +156,9 @@ class LiveRankers(dict[str, LiveRanker]):
         """Snapshots of rankers that another machine learns, as far as they are ahead of what is known here; of some, or
         of all. What is large is loaded less often: the time in between is put to better use."""
         process = self._process
+        parts: dict[str, tuple[int, int]] = {}
         if names is None:
-            newest = process.database.read(admin.snapshot_seqs)
+            newest, parts = process.database.read(lambda c: (admin.snapshot_seqs(c), published.newest_parts(c)))
         else:
             found = [(name, process.database.read(lambda c, n=name: admin.place(c, n))) for name in names]  # type: ignore[misc]
             newest = {name: place for name, place in found if place is not None}
@@ -173,6 +174,8 @@ class LiveRankers(dict[str, LiveRanker]):
                 if self._load_newer(live, generation) > LARGE:
                     self._rest[name] = time.monotonic() + SHARE * (time.monotonic() - began)
                 self._take_parts(live)
+        for name, (generation, seq) in parts.items():
+            self.follow(Word("part", name, generation, seq=seq))
 
     def put_off(self) -> list[str]:
         """Rankers of which there is a snapshot that was not loaded when it came, and may be now."""

@@ -40,6 +40,12 @@ def parts_from(connection: Connection, name: str, generation: int, learned: int)
     return [Part(int(g), int(seq), int(base), bytes(state)) for g, seq, base, state in rows]
 
 
+def newest_parts(connection: Connection) -> dict[str, tuple[int, int]]:
+    """(generation, seq) of the newest part of each ranker that has some."""
+    rows = connection.rows("SELECT ranker, generation, MAX(seq) FROM published_parts GROUP BY ranker, generation")
+    return {name: (int(generation), int(seq)) for name, generation, seq in sorted(rows)}
+
+
 def drop_covered(connection: Connection, name: str, generation: int, seq: int) -> None:
     """Delete the parts of up to so many outcomes, and of generations before this one."""
     sql = "DELETE FROM published_parts WHERE ranker = ? AND (generation < ? OR (generation = ? AND seq <= ?))"
