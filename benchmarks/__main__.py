@@ -1,4 +1,4 @@
-"""`python -m benchmarks [learners] [evaluation] [data] [worlds] [clicks] [bandits] [topk] [neural] [parsing]`: tables.
+"""`python -m benchmarks [learners] [evaluation] [data] [worlds] [clicks] [bandits] [topk] [neural] [parsing] [capacity]`: tables.
 
 Without a name, all.
 
@@ -21,6 +21,7 @@ from benchmarks import (
     bench_evaluation,
     bench_learners,
     bench_worlds,
+    capacity,
     click_models,
     neural,
     parsing,
@@ -29,6 +30,7 @@ from benchmarks import (
 
 BENCHES = {"learners": bench_learners, "evaluation": bench_evaluation, "data": bench_data, "worlds": bench_worlds}
 BENCHES |= {"clicks": click_models, "bandits": bandits, "topk": topk, "neural": neural, "parsing": parsing}
+BENCHES |= {"capacity": capacity}  # last: it wants the machine to itself, and writes what `rankloop plan` reads
 
 
 def machine() -> str:

@@ -1,9 +1,9 @@
 """A sweep on local processes and on a Dask cluster of real ones: `python -m benchmarks.cluster [--workers 2] …`.
 
-Ten learners on two data sets, with ten seeds 200 runs: in local processes; on `dask worker` processes; on those with one
-of them killed (-9) every so often. The table says how long each took, how many runs began twice, whether the Parquet
-file is the one of local processes byte for byte (without the columns that say how long runs took), and how many of the
-learners' names Dask's dashboard had. Both roads compute the same, so what differs in time is what the road costs.
+Ten learners on two data sets, with ten seeds 200 runs: in local processes; on `dask worker` processes; on those with
+one of them killed (-9) every so often. The table says how long each took, how many runs began twice, whether the
+Parquet file is the one of local processes byte for byte (without the columns that say how long runs took), and how many
+of the learners' names Dask's dashboard had. Both roads compute the same: what differs in time is what the road costs.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def _rows(trials: Sequence[Trial], folder: Path, workers: int, every: int) -> li
     local = _digest(folder / "local.parquet")
     rows: list[dict[str, Any]] = [{"on": f"{workers} local processes", "seconds": seconds, "Parquet": local}]
     with dask_processes(folder, workers=workers) as started, connect(started.address) as cluster:
-        cluster._client.wait_for_workers(workers, timeout=120)
+        while len(cluster.threads()) < workers:
+            time.sleep(0.1)
         for name, kills in ((f"{workers} Dask workers", 0), ("the same, killed in turn", every)):
             watch, out = Watch(cluster, kills), folder / f"{kills}.parquet"
             seconds = _timed(trials, out, workers, watch)

@@ -20,6 +20,7 @@ class Processes:
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self.folder, self._started = folder, list[subprocess.Popen[bytes]]()
+        self.workers: list[subprocess.Popen[bytes]] = []
         self._about = folder / "scheduler.json"
         self._settings = settings
         self.scheduler = self._start("scheduler", "--port", "0", "--dashboard-address", "127.0.0.1:0")
@@ -36,7 +37,9 @@ class Processes:
         """`dask worker` with one thread for each process, unless options say otherwise."""
         options = options if "--nthreads" in options else (*options, "--nthreads", "1")
         folder = ("--local-directory", str(self.folder / "space"))
-        return self._start("worker", "--no-dashboard", *folder, *options, python_path=python_path, **environment)
+        started = self._start("worker", "--no-dashboard", *folder, *options, python_path=python_path, **environment)
+        self.workers.append(started)
+        return started
 
     def _start(
         self, kind: str, *options: str, python_path: str | None = None, **environment: str

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import sys
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -153,15 +154,25 @@ def test_a_worker_that_came_later_is_looked_at_too(processes: Processes, monkeyp
             list(on.map(squared, [1], ["late"]))
 
 
-def test_an_item_that_kills_every_worker_is_lost_and_the_others_are_not(tmp_path: Path) -> None:
+def test_an_item_that_kills_every_worker_is_lost_and_the_others_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     once = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
     with dask_processes(tmp_path, workers=1, **once) as started, connect(started.address) as on:
         found = dict(on.map(deadly, [0, 1, 2], ["deadly"] * 3))
         lost = found.pop(1)
         assert isinstance(lost, Lost)
-        assert re.match(r"1 workers? died with it, the last at tcp://127.0.0.1:\d+; memory", lost.reason)
+        assert re.match(r"1 worker died with it, the last at tcp://127.0.0.1:\d+; memory", lost.reason)
         assert found == {0: 0, 2: 4}
-        work = on.map(slow, [30.0], ["slow"], lambda _i, _note: started.scheduler.kill())
+        for worker in started.workers:  # the nanny first, who would start another
+            worker.kill()
+        _until(lambda: not on.threads())
+        monkeypatch.setattr(cluster, "PATIENCE", 0.5)
+        with pytest.raises(ClusterError, match=r"tcp://\S+ has had no workers for 0 seconds; start some"):
+            next(on.map(slow, [30.0], ["slow"]))
+        monkeypatch.undo()
+        work = on.map(slow, [30.0], ["slow"])
+        threading.Timer(0.5, started.scheduler.kill).start()
         with pytest.raises(ClusterError, match=r"connection to the Dask scheduler of tcp://\S+ broke"):
             next(work)
 

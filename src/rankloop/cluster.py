@@ -84,8 +84,8 @@ def connect(on: str) -> Iterator[Cluster]:
         return
     with for_workers():
         processes = distributed.LocalCluster(  # type: ignore[no-untyped-call]
-            n_workers=int(local[1]), threads_per_worker=1, dashboard_address="127.0.0.1:0"
-        )
+            n_workers=int(local[1]), threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0"
+        )  # no limit of memory, as for any process: a share of it each would end runs that fit
     with processes, distributed.Client(processes, set_as_default=False) as client:  # type: ignore[no-untyped-call]
         yield _checked(client, on)
 
@@ -194,9 +194,8 @@ class Cluster:
             return future.result()
         except KilledWorker as error:
             times = error.allowed_failures + 1
-            return Lost(
-                f"{times} workers died with it, the last at {error.last_worker.address}; memory may have run out"
-            )
+            died = f"{times} worker{'s' * (times > 1)} died with it, the last at {error.last_worker.address}"
+            return Lost(f"{died}; memory may have run out")
         except ModuleNotFoundError as error:  # a worker that came later
             raise ClusterError(f"a worker of {self.on} cannot import {error.name}; install the same on all") from error
         finally:

@@ -138,8 +138,8 @@ class InParts(Protocol):
         """All that can have changed by learning from lists of the last so many different queries. Changes nothing."""
 
     def take(self, part: Mapping[str, Array]) -> None:
-        """Put a `part` of another learner with the same parameters in: a copy that was like it before ranks as it does
-        from now on, bit for bit. The copy is to rank with, not to learn with."""
+        """Put a `part` of another learner with the same parameters in: a copy that was like it before, or at any time
+        since, ranks as it does from now on, bit for bit. The copy is to rank with, not to learn with."""
 
 
 def takes_sparse(learner: object) -> bool:

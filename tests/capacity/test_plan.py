@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from rankloop.capacity import constants as files
+from rankloop.capacity.load import Load
 from rankloop.capacity.machine import throughput
-from rankloop.capacity.plan import Load, make_plan
+from rankloop.capacity.plan import make_plan
 from rankloop.errors import InvalidInput, InvalidParameter, UnknownName
 from tests.capacity.made_up import constants, store
 
@@ -49,11 +50,28 @@ def test_learning_that_outgrows_a_core_is_said_with_what_to_do() -> None:
     (warning,) = (text for text in plan.warnings if "lag" in text)
     assert "batches" in warning
     assert "4 rankers" in warning
-    assert not make_plan(replace(LOAD, requests=10_000, rankers=20), constants()).warnings[1:]
+    even = make_plan(replace(LOAD, requests=10_000, rankers=20), constants())
+    assert not [text for text in even.warnings if "lag" in text]
+
+
+def test_events_that_take_turns_are_said_and_can_go_apart() -> None:
+    """500 events a second and 2 ms each: one is always under way. Three processes take turns, lists behind them."""
+    assert make_plan(LOAD, constants()).value("an event waits for its turn") == pytest.approx(3 * 2e-3)
+    quiet = make_plan(replace(LOAD, requests=500), constants())
+    assert quiet.value("an event waits for its turn") == pytest.approx(2e-3 / (1 - 0.5))
+    many = replace(LOAD, requests=20_000, rankers=100, cores=64)
+    (warning,) = make_plan(many, constants()).warnings
+    assert "60 processes take feedback" in warning
+    assert "120 ms a round" in warning
+    apart = make_plan(replace(many, feedback_apart=True), constants())
+    assert apart.warnings == ()
+    assert apart.value("ranking processes") == 40
+    assert apart.value("processes that take feedback") == 20
 
 
 def test_a_database_that_is_too_small_is_said() -> None:
-    (warning,) = make_plan(replace(LOAD, requests=10_000, rankers=100), constants()).warnings
+    load = replace(LOAD, requests=10_000, rankers=100, feedback_apart=True)
+    (warning,) = make_plan(load, constants()).warnings
     assert warning.startswith("the database needs 6.0 cores and its machine has 4")
 
 

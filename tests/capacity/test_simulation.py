@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rankloop.capacity.plan import Load, make_plan
+from rankloop.capacity.load import Load
+from rankloop.capacity.plan import make_plan
 from rankloop.capacity.simulation import Fleet, Story, Times, fleet_of, simulate, times_of
 from rankloop.errors import InvalidParameter
 from tests.capacity.made_up import constants
@@ -71,6 +72,18 @@ def test_events_of_one_ranker_wait_for_each_other() -> None:
     one = simulate(replace(LOAD, rankers=1, clicks_per_list=1.0), many, slow, Story(seconds=4))
     spread = simulate(replace(LOAD, rankers=500, clicks_per_list=1.0), many, slow, Story(seconds=4))
     assert one[-1].p99 > 1.5 * spread[-1].p99
+
+
+def test_lists_do_not_wait_for_events_that_go_elsewhere() -> None:
+    slow = replace(TIMES, event_trip=8e-3)
+    load, many = replace(LOAD, rankers=1, clicks_per_list=1.0), replace(FLEET, machines=12, database_cores=4)
+    together = simulate(load, many, slow, Story(seconds=4))
+    apart = simulate(load, replace(many, feedback=2), slow, Story(seconds=4))
+    assert apart[-1].p99 < together[-1].p99 / 2
+    assert sum(one.asked - one.answered for one in apart) == apart[-1].waiting
+    lost = simulate(load, replace(many, feedback=2), slow, Story(seconds=10, lose=0.5, at=3))
+    assert lost[-1].waiting < 50
+    assert lost[-1].lag < 200
 
 
 def test_a_lost_learner_is_taken_over() -> None:

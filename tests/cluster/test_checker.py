@@ -8,7 +8,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +26,8 @@ from tests.cluster.hosts import KEY
 from tests.cluster.spaces import ROOT
 from tests.service.running import PATIENCE, Service, wait_for
 
+ENOUGH = 400  # lines of the record: some repeated requests and events are among them
+
 
 class Run(NamedTuple):
     """A record and a store that fit."""
@@ -37,7 +38,7 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A service on a file, and users for two seconds."""
+    """A service on a file, and users until they were told some hundred things."""
     folder = tmp_path_factory.mktemp("checked")
     store = folder / "store.db"
     service = Service(folder / "service.log", store=store, snapshot_seconds=0.1, store_timeout_ms=PATIENCE * 1e3)
@@ -50,7 +51,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
             assert users.stdin is not None
             users.stdin.write(b"load\n")
             users.stdin.flush()
-            time.sleep(2.0)
+            told = Path(terms.record)
+            wait_for(lambda: told.exists() and told.read_text().count("\n") > ENOUGH, "the users to be answered")
             said, _ = users.communicate(b"finish\n", PATIENCE)
         assert json.loads(said) == {"left": 0}
         wait_for(lambda: service.status("shop")["open_impressions"] == 0, "the last windows to close")

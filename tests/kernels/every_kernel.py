@@ -185,6 +185,7 @@ def results() -> Results:
         "some_rows_times": pairwise.some_rows_times(rows, frozen(matrix), positions([1, 5])).ravel().tolist(),
         "named": pairwise.named(pairs, 9).tolist(),
         "subtract_products": subtracted.ravel().tolist(),
+        "ascending": preferences.ascending(clicks, positions([4, 1, 0, 3]), -1.0).tolist(),
         "that_count": preferences.that_count(pairs, frozen([0.5, 0.0, 1.0]), 0.3)[1].tolist(),
         "debiased": plackett_luce.debiased(
             frozen(scores[:k]), 0.5, 0.3, frozen(np.eye(k)), clicks, pairs, frozen(weights[:3])

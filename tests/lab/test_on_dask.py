@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,7 +37,8 @@ DATA = ("synthetic:mq2008?queries=40&vali=5&test=5", "synthetic:mq2007?queries=3
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     with dask_processes(tmp_path_factory.mktemp("dask"), workers=2) as started:
         with connect(started.address) as cluster:
-            cluster._client.wait_for_workers(2, timeout=60)
+            while len(cluster.threads()) < 2:
+                time.sleep(0.05)
         yield started
 
 

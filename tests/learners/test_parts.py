@@ -84,3 +84,26 @@ def test_a_copy_that_was_loaded_follows(name: str) -> None:
         again = asked(rng)
         again = Candidates(f"q{q}", again.items, again.features)
         same(learner.rank(again, 4, np.random.default_rng(q)), copy.rank(again, 4, np.random.default_rng(q)))
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+@pytest.mark.parametrize("known", [40, 47, 60])
+def test_a_copy_that_knows_some_of_a_part_takes_it(name: str, known: int) -> None:
+    """Who has loaded a snapshot of the middle of a part, on another machine, follows from there."""
+    rng = np.random.default_rng(known)
+    learner, copy = made(name), made(name)
+    assert isinstance(learner, InParts)
+    assert isinstance(copy, InParts)
+    changed: set[str] = set()
+    for t in range(61):
+        if t == known:
+            copy.load(learner.state())
+        shown = learner.rank(asked(rng), 5, np.random.default_rng(t))
+        learner.learn(shown, answered(learner, shown, rng), np.random.default_rng(t))
+        if t >= 40:
+            changed.add(shown.query)
+    copy.take(learner.part(len(changed)))
+    for q in range(8):
+        again = asked(rng)
+        again = Candidates(f"q{q}", again.items, again.features)
+        same(learner.rank(again, 4, np.random.default_rng(q)), copy.rank(again, 4, np.random.default_rng(q)))

@@ -217,3 +217,30 @@ def test_a_page_asks_as_seldom_as_the_benchmark_says_and_not_at_all_unseen(servi
     before = len(looker.asked)
     looker.page.wait_for_timeout(4500)
     assert len(looker.asked) == before
+
+
+def test_one_sentence_says_what_each_ranker_is_doing(service: Served, look: Callable[..., Looker]) -> None:
+    careful = {"learner": "bubblerank", "parameters": {"horizon": 2}, "features": []}
+    request = {"query": "hats", "ids": ["a", "b", "c"]}
+    for name, changes in (("slow", careful), ("new", {})):
+        service.ask("PUT", f"/v1/rankers/{name}", {"exposure": "full", "features": ["f"], **changes})
+        wait_for(lambda name=name: service.status(name)["ready"], f"the kernels of {name}")  # type: ignore[misc]
+    answer = service.ask("POST", "/v1/rankers/slow/rank", request).json
+    event = {"event_id": "1", "impression_id": answer["impression_id"], "clicks": ["a"], "final": True}
+    service.ask("POST", "/v1/feedback", event)
+    wait_for(lambda: service.status("slow")["learned"] == 1, "the click to be learned")
+
+    looker = look(at(service, "slow"))
+    nav = looker.page.get_by_role("navigation", name="Rankers")
+    said = {
+        "old": "Shows your order to everyone; it never learns.",
+        "new": "Shows your order, and waits for the first clicks.",
+        "slow": "Slow and safe: exchanges two neighbours after 12 clicks or more that agree, for each query anew",
+        "shop": re.compile("^Shows what it has learned(; tries something else in|; hardly tries|[.])"),
+    }
+    for name, words in said.items():
+        line = nav.get_by_role("listitem").filter(has=looker.page.get_by_role("link", name=re.compile(f"^{name}")))
+        line.get_by_text(words).wait_for()
+    looker.page.locator(".head .doing", has_text="Slow and safe").wait_for()
+    for name in ("slow", "new"):
+        service.ask("DELETE", f"/v1/rankers/{name}")

@@ -1,4 +1,4 @@
-"""What one machine learns or changes reaches the others by a word, however many rankers there are that nobody told of."""
+"""What one machine learns or changes reaches the others by a word, however many rankers nobody told of."""
 
 from __future__ import annotations
 
@@ -141,6 +141,7 @@ def test_an_idle_process_asks_nothing_of_rankers_that_nobody_told_of(
 def test_a_large_state_is_followed_by_its_parts(url: str, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader loads no second snapshot in this test, and yet ranks as the one that learns."""
     monkeypatch.setattr("rankloop.service.learning.saving.LARGE", 100)
+    monkeypatch.setattr("rankloop.service.live_rankers.LARGE", 100)
     monkeypatch.setattr("rankloop.service.live_rankers.SHARE", 1e9)
     one = machines("here/1")
     rankers.put(one, "shop", Spec(**{**SPEC, "learner": "hybrid", "parameters": {"max_queries": 12}}))
@@ -174,7 +175,7 @@ def test_a_large_state_is_followed_by_its_parts(url: str, machines: Machines, mo
     wait_for(lambda: set(kept()) <= {41}, "parts that two snapshots have to be dropped")
 
 
-def test_what_takes_long_to_load_is_loaded_less_often(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_long_to_load_is_loaded_less_often(machines: Machines) -> None:
     one = machines("here/1")
     rankers.put(one, "shop", Spec(**SPEC))
     two = machines("there/2", learn=False)

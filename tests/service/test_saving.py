@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rankloop.service.learning.fold import Fold
@@ -23,9 +22,11 @@ from tests.service.app_fixtures import Service, items, names, teach, until
 from tests.service.conftest import Postgres
 from tests.service.running import Load, wait_for
 from tests.service.running import Service as Running
-from tests.service.stores import Store, shop, store  # noqa: F401
+from tests.service.stores import Store, shop, store
 from tests.service.test_lease import holders, learned, services
 from tests.service.truths import check_log, check_state, read
+
+__all__ = ["shop", "store"]
 
 LARGE, PART = 4096, 1024
 
@@ -66,15 +67,6 @@ def written(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[int]]:
     return found
 
 
-def teach_wide(service: Service, name: str, width: int, rounds: int) -> None:
-    """Lists of items with so many features, and a click each; all of it is learned when this returns."""
-    for number in range(rounds):
-        rows = np.random.default_rng(number).random((4, width)).tolist()
-        answer = service.rank(name, [{"id": f"i{i}", "features": row} for i, row in enumerate(rows)])
-        service.report(answer, ["i1"])
-    service.settle(name)
-
-
 def fold_of(service: Service, name: str = "shop") -> Fold:
     assert service.engine.learning is not None
     return service.engine.learning.folds[name]
@@ -85,7 +77,7 @@ def test_no_transaction_writes_more_than_a_part(tmp_path: Path, written: dict[in
     """A snapshot, and a version of it, of 60 times the size of a part: nobody waits for more than one part."""
     with Service(tmp_path / "a.db", version_seconds=0.0, snapshot_seconds=3600) as one:
         one.ready().put("shop", learner="pairrank", features=names(90), exposure="full")
-        teach_wide(one, "shop", 90, 5)
+        teach(one, "shop", 5, width=90)
         written.clear()
         assert one.engine.learning is not None
         one.engine.learning.save(fold_of(one))
@@ -95,9 +87,9 @@ def test_no_transaction_writes_more_than_a_part(tmp_path: Path, written: dict[in
         assert sum(size == PART for size in sizes) >= 60
         assert max(sizes) < PART + 2048  # what else is written of a ranker, of beats and of the version's row
         # The version is the same bytes, kept by its number of parts: they stay when the snapshot moves on.
-        (version,) = one.versions("shop")
+        version = one.versions("shop")[0]
         for _ in range(2):
-            teach_wide(one, "shop", 90, 3)
+            teach(one, "shop", 3, width=90)
             one.engine.learning.save(fold_of(one))
         kept = one.engine.database.read(lambda c: admin.version_state(c, "shop", version["version"]))
         assert kept == (5, state)
@@ -143,7 +135,7 @@ def test_small_ones_are_saved_between_the_parts_of_a_large_one(tmp_path: Path, m
         one.ready()
         for name, width in (("large", 60), ("small", 3)):
             one.put(name, learner="pairrank", features=names(width), exposure="full")
-            teach_wide(one, name, width, 3)
+            teach(one, name, 3, width=width)
         learning = one.engine.learning
         assert learning is not None
         saved: list[str] = []
@@ -176,12 +168,16 @@ def test_who_has_lost_the_lease_saves_nothing(tmp_path: Path) -> None:
         learning.housekeeping.stop()
         learning.heartbeat.stop()  # it stands still, and then goes on as if nothing had been
         engine.writer.do(lambda c: c.run("UPDATE leases SET holder = 'another', beat = beat + 1"))
-        fold, before = fold_of(one), engine.database.read(lambda c: admin.place(c, "shop"))
-        assert before is not None
-        assert before[1] < fold.learned
+
+        def stored() -> tuple[object, object]:
+            return engine.database.read(lambda c: (admin.place(c, "shop"), admin.versions(c, "shop")))
+
+        fold, before = fold_of(one), stored()
+        one.report(one.rank("shop", items(3)), ["i1"])
+        one.settle("shop")
+        assert fold.snapshot_seq < fold.learned
         learning.save(fold)
-        assert engine.database.read(lambda c: admin.place(c, "shop")) == before
-        assert engine.database.read(lambda c: admin.versions(c, "shop")) == []
+        assert stored() == before
         assert not fold.held  # it has noticed
         learning.housekeeping.cycle()
         assert learning.folds == {}
@@ -212,7 +208,7 @@ def test_a_fold_of_before_is_loaded_anew_when_the_lease_comes_back(tmp_path: Pat
         until(lambda: fold_of(one).learned == 9, "learning to go on from the snapshot")
 
 
-def test_an_outcome_that_another_has_learned_is_not_taken_for_one_that_hung(shop: Store) -> None:  # noqa: F811
+def test_an_outcome_that_another_has_learned_is_not_taken_for_one_that_hung(shop: Store) -> None:
     """A process that stood still in the middle of `learn` believes that the learner hung."""
     row = shop.row()
     for number in range(3):

@@ -84,7 +84,7 @@ def test_a_request_id_twice_in_one_commit(shop: Store) -> None:
 
 
 def test_many_lists_are_stored_together_even_if_one_is_there(shop: Store) -> None:
-    """Many go to PostgreSQL by COPY, all or none; what is in the way of one must not keep the others out."""
+    """Many go to PostgreSQL in one statement; what is in the way of one must not keep the others out."""
     asked = shop.show("asked", request_id="r")
     news = [shop.new(f"many{i}", person="ann" if i else None, viewed=i or None) for i in range(40)]
     again = shop.new("again", request_id="r", created=shop.now + 200_000.0)  # longer ago than is looked for first

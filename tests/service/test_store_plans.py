@@ -253,7 +253,9 @@ CALLS: dict[str, tuple[int, Callable[[Filled], Any]]] = {
     "what a ranker leaves": (ALL, _bury),
     "an outcome passed over": (
         ALL,
-        lambda f: [troubles.note(f.connection, f.store.row("shop"), "learn", OLD, "hung", f.now, 3)],
+        lambda f: [
+            troubles.note(f.connection, f.store.row("shop"), "learn", (DAYS + 1) * LISTS - 50, "hung", f.now, 3, "me")
+        ],
     ),
     "outcomes that are left": (ALL, lambda f: lineage.logged(f.connection, "shop", OLD, OLD + 50)),
 }

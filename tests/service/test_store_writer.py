@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from rankloop.service.store.database import Connection, Retryable, open_database
 from rankloop.service.store.log import Stored
 from rankloop.service.store.sqlite import READ_SECONDS, SQLiteConnection
 from rankloop.service.wire.calls import Receipt
+from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE
 from tests.service.stores import KINDS, Store, T, as_new, ev, shop, statuses, store
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rankloop.capacity.constants import Constants
-from rankloop.capacity.plan import Load, costs, outcomes_per_list
+from rankloop.capacity.load import Load
+from rankloop.capacity.plan import costs, outcomes_per_list
 from rankloop.errors import InvalidParameter
 
 

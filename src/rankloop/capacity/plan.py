@@ -13,107 +13,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rankloop.capacity.constants import Constants
-from rankloop.capacity.curves import Size
-from rankloop.errors import InvalidParameter
+from rankloop.capacity.load import Load
 
 DAY = 86_400.0
-STORES = ("sqlite", "postgresql")
-BOUNDS: dict[str, tuple[float, float]] = {
-    "requests": (0.001, 1e7),
-    "candidates": (1, 10_000),
-    "features": (1, 4096),
-    "shown": (1, 1000),
-    "clicks_per_list": (0, 1000),
-    "retention_days": (0.01, 3660),
-    "average": (0.001, 1),
-    "headroom": (0, 0.95),
-    "cores": (1, 1024),
-    "rankers": (1, 1_000_000),
-    "hottest": (0, 1),
-    "survive": (0, 1000),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Load:
-    """What is asked of a service.
-
-    Parameters
-    ----------
-    requests
-        Lists a second, at the busiest time.
-    candidates
-        Of a list.
-    features
-        Of a candidate.
-    shown
-        How many of a list are shown, and stored.
-    learner
-        A name that the constants know; those that come with rankloop know the usual ones.
-    store
-        sqlite or postgresql.
-    clicks_per_list
-        Events reported a list. A list with an event has an outcome, which is learned.
-    retention_days
-        How long lists and events are kept.
-    average
-        What a day's mean rate is of that of the busiest time.
-    headroom
-        Share of what it has that a process or a core leaves free at the busiest time.
-    cores
-        Of a machine that ranks, of one that learns, and of the database's.
-    rankers
-        How many there are.
-    hottest
-        Share of the requests that the busiest of them gets; 0: all get the same.
-    survive
-        Machines that may be lost while the rest still carries the load.
-    """
-
-    requests: float = 100.0
-    candidates: int = 100
-    features: int = 136
-    shown: int = 10
-    learner: str = "pairrank"
-    store: str = "postgresql"
-    clicks_per_list: float = 0.3
-    retention_days: float = 30.0
-    average: float = 1.0
-    headroom: float = 0.3
-    cores: int = 8
-    rankers: int = 1
-    hottest: float = 0.0
-    survive: int = 1
-
-    def __post_init__(self) -> None:
-        for name, (low, high) in BOUNDS.items():
-            value = getattr(self, name)
-            if not (isinstance(value, int | float) and low <= value <= high):
-                raise InvalidParameter(f"{name} is {value}; give a number from {low:g} to {high:g}")
-        if self.store not in STORES:
-            raise InvalidParameter(f"store is {self.store!r}; give {' or '.join(STORES)}")
-        if self.shown > self.candidates:
-            raise InvalidParameter(
-                f"shown is {self.shown}, more than the {self.candidates} candidates there are; give fewer"
-            )
-        if self.rankers == 1 and 0 < self.hottest < 1:
-            raise InvalidParameter(
-                f"hottest is {self.hottest}, but there is one ranker, which gets all; give --rankers"
-            )
-        if 0 < self.hottest < 1 / self.rankers:
-            raise InvalidParameter(
-                f"hottest is {self.hottest}, but the busiest of {self.rankers} rankers gets at least 1/{self.rankers}"
-            )
-
-    @property
-    def size(self) -> Size:
-        """Of a list."""
-        return Size(self.candidates, self.features, self.shown)
-
-    @property
-    def share(self) -> float:
-        """Of requests that the busiest ranker gets."""
-        return self.hottest or 1 / self.rankers
+LONG = 0.05  # seconds that lists may wait for events before it is worth a warning
 
 
 @dataclass(frozen=True)
@@ -192,17 +95,35 @@ def make_plan(load: Load, constants: Constants) -> Plan:
         return value
 
     # Ranking
+    apart = load.feedback_apart
     most = line(
         "lists a second that one process can rank",
-        1 / cost.hold,
+        1 / (cost.list_hold if apart else cost.hold),
         "/s",
-        "1 / (hold_list + rank + clicks_per_list hold_event)",
+        "1 / (hold_list + rank)" if apart else "1 / (hold_list + rank + clicks_per_list hold_event)",
         hold_list=f"{store.hold_list.text()} µs",
         hold_event=f"{store.hold_event.text()} µs",
         rank=f"{learner.rank.text()} µs ({load.learner})",
     )
     ranking = max(math.ceil(per_second / (most * free)), 1)
     line("ranking processes", ranking, "", "requests / (lists a second of one x (1 - headroom)), rounded up")
+    reporting = ranking
+    if apart:
+        reporting = max(math.ceil(events * cost.event_hold / free), 1)
+        line("processes that take feedback", reporting, "", "events hold_event / (1 - headroom), rounded up")
+    turn = line(
+        "an event waits for its turn",
+        _turn(events, reporting, store.event_trip),
+        "s",
+        "processes that take feedback x event_trip where events x event_trip is above 1: their outcomes are numbered "
+        "in one order, and a number is held until it is on the disk",
+        event_trip=f"{1e3 * store.event_trip:.2g} ms",
+    )
+    if turn > LONG and not apart:
+        warnings.append(
+            f"{ranking} processes take feedback, one after the other: {1e3 * turn:.0f} ms a round, for which the lists "
+            "of each wait, too. Let the balancer send /v1/feedback to processes of their own (--feedback-apart)"
+        )
     cores = line(
         "cores that rank",
         per_second * cost.ranking / (store.usable * free),
@@ -212,7 +133,7 @@ def make_plan(load: Load, constants: Constants) -> Plan:
         ranking_event=f"{store.ranking_event.text()} µs",
         usable=f"{store.usable:.2f}",
     )
-    machines = max(math.ceil(max(cores, ranking) / load.cores), 1)
+    machines = max(math.ceil(max(cores, ranking + (reporting if apart else 0)) / load.cores), 1)
     if load.store == "sqlite":
         _only_one(load, machines, warnings)
     else:
@@ -245,9 +166,10 @@ def make_plan(load: Load, constants: Constants) -> Plan:
     if busiest > free:
         warnings.append(
             f"the busiest ranker has {outcomes * load.share:,.0f} outcomes a second, and one core learns "
-            f"{one * free:,.0f} with the headroom asked: its lag grows without end. Learn in batches, split it into "
-            f"{math.ceil(busiest / free)} rankers (by market, by device), take a lighter learner, or report clicks on "
+            f"{one * free:,.0f} with the headroom asked; over {one:,.0f} its lag grows without end. Learn in batches, "
+            f"split it into {math.ceil(busiest / free)} rankers (by market, by device), report on "
             f"{min(free / busiest, 1):.0%} of its lists"
+            + "".join(f", or take {name}" for name in _lighter(load, constants)[:1])
         )
     line(
         "learning processes",
@@ -325,6 +247,28 @@ def make_plan(load: Load, constants: Constants) -> Plan:
         event=f"{store.event.text(1)} bytes",
     )
     return Plan(load, constants.machine, tuple(lines), tuple(warnings))
+
+
+def _turn(events: float, processes: int, trip: float) -> float:
+    """Seconds until it is a commit's turn to number its outcomes, its own trip included.
+
+    Few events queue as in front of any server. As soon as there are more than one a trip, every process always has
+    some, and each waits for all the others; what gathers meanwhile goes in one commit.
+    """
+    load = events * trip
+    return trip * (processes if load >= 1 else min(processes, 1 / (1 - load)))
+
+
+def _lighter(load: Load, constants: Constants) -> list[str]:
+    """Learners that would keep up, those of the same kind (`pairrank?batch=64`) first."""
+    store, busiest = constants.store(load.store), load.requests * outcomes_per_list(load) * load.share
+    enough = [
+        name
+        for name, one in constants.learners.items()
+        if busiest * (store.fold_event.at(load.size) + one.learn.at(load.size)) <= 1 - load.headroom
+    ]
+    kind = load.learner.partition("?")[0]
+    return sorted(enough, key=lambda name: name.partition("?")[0] != kind)
 
 
 def _only_one(load: Load, machines: int, warnings: list[str]) -> None:

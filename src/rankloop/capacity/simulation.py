@@ -18,7 +18,8 @@ import numpy as np
 
 from rankloop.capacity.constants import Constants
 from rankloop.capacity.events import Clock, Lock, Station
-from rankloop.capacity.plan import Load, Plan, costs
+from rankloop.capacity.load import Load
+from rankloop.capacity.plan import Plan, costs
 from rankloop.errors import InvalidParameter
 from rankloop.streams import Streams
 
@@ -32,17 +33,23 @@ DRAWN = 1 << 16  # numbers at a time
 
 @dataclass(frozen=True)
 class Fleet:
-    """Machines that rank, processes on each, processes that learn (spread over the machines), cores of the database."""
+    """Machines that rank, processes on each, processes that learn, cores of the database.
+
+    `feedback`: processes that take nothing but events; 0: those that rank take them. They and those that learn are
+    spread over the machines.
+    """
 
     machines: int
     processes: int
     learners: int
     database_cores: int
+    feedback: int = 0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not 1 <= value <= 10_000:
-                raise InvalidParameter(f"{name} is {value}; a fleet has 1 to 10,000")
+            least = 0 if name == "feedback" else 1
+            if not least <= value <= 10_000:
+                raise InvalidParameter(f"{name} is {value}; a fleet has {least} to 10,000")
 
 
 @dataclass(frozen=True)
@@ -208,7 +215,9 @@ class _Running:
         self.clock, self.times, self.load, self.story, self.fleet = Clock(), times, load, story, fleet
         self.database = Station(self.clock, fleet.database_cores)
         self.processes = [_Process(self) for _ in range(fleet.machines * fleet.processes)]
+        self.reporters = [_Process(self) for _ in range(fleet.feedback)]
         self.known = list(self.processes)  # those the balancer sends to
+        self.known_for_events = list(self.reporters) or self.known
         self.heads = [Lock() for _ in range(load.rankers)]
         self.learners = [Station(self.clock, 1) for _ in range(fleet.learners)]
         self.took: list[float] = []
@@ -256,7 +265,7 @@ class _Running:
 
     def report(self, ranker: int) -> None:
         """An event comes to some process."""
-        process = self.known[int(self.draw() * len(self.known))]
+        process = self.known_for_events[int(self.draw() * len(self.known_for_events))]
         if process.alive:
             process.report(ranker)
         else:
@@ -272,7 +281,8 @@ class _Running:
     def lose(self) -> None:
         """A share of the machines is gone, with what was on them."""
         gone = math.ceil(self.story.lose * self.fleet.machines)
-        for process in self.processes[: gone * self.fleet.processes]:
+        reporters = self.reporters[: math.ceil(self.story.lose * len(self.reporters))]
+        for process in [*self.processes[: gone * self.fleet.processes], *reporters]:
             process.alive = False
             process.loop.open = False
             for one in process.lists:
@@ -287,6 +297,7 @@ class _Running:
 
     def _notice(self) -> None:
         self.known = [process for process in self.processes if process.alive]
+        self.known_for_events = [process for process in self.reporters if process.alive] or self.known
 
 
 def _nothing() -> None:
@@ -349,4 +360,5 @@ def fleet_of(plan: Plan) -> Fleet:
         processes=int(plan.value("ranking processes a machine")),
         learners=int(plan.value("learning processes")),
         database_cores=math.ceil(plan.value("cores of the database")) if load.store == "postgresql" else load.cores,
+        feedback=int(plan.value("processes that take feedback")) if load.feedback_apart else 0,
     )

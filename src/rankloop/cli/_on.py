@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def cluster(on: str) -> Iterator[Cluster | None]:
+def cluster(on: str | None) -> Iterator[Cluster | None]:
     """The cluster that `--on` names, None where it names none; tells where to watch it."""
     if not on:
         yield None

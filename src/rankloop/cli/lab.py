@@ -68,7 +68,7 @@ class Setting:
     """Store every run in this .parquet file when it ends; the same command goes on with what is there."""
     processes: int = 1
     """Runs at the same time, in processes of this machine."""
-    on: str = ""
+    on: str | None = None
     """Address of a Dask scheduler (`tcp://10.0.0.5:8786`) whose workers carry out the runs, or `local:4`; --processes does not count then."""  # noqa: E501
 
     def trials(self, learner: str, params: dict[str, Any]) -> list[Trial]:
@@ -288,7 +288,7 @@ def _plus_minus(value: float | None, error: float | None, measure: str) -> str:
     return plus_minus(value, error, DIGITS.get(measure, 4))
 
 
-def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2, on: str = "") -> None:
+def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2, on: str | None = None) -> None:
     """Carry out the runs written down in a TOML file; interrupted, it goes on where it stopped.
 
     Parameters

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from rankloop.capacity.plan import Load
+from rankloop.capacity.load import Load
 from rankloop.cli import _out
 from rankloop.errors import InvalidParameter
 
@@ -124,7 +124,7 @@ def measure(
     learners
         Names to measure beside the usual ones, separated by commas.
     turns
-        How often each run is repeated; medians count.
+        How often each run is repeated; the quickest counts.
     seconds
         How long a run takes.
     """
@@ -215,6 +215,7 @@ def simulate(
         processes or says.processes,
         learning or says.learners,
         database_cores or says.database_cores,
+        says.feedback,
     )
     story = Story(seconds, ((0.0, 1.0), (at, surge)) if surge != 1 else ((0.0, 1.0),), lose, at, seed)
     with _out.progress_bars() as bars:
@@ -270,6 +271,8 @@ def _amount(value: float, unit: str) -> str:
             if value >= size:
                 return f"{value / size:.3g} {prefix}{unit.removeprefix('bytes')}"
         return f"{value:.0f} {unit}"
+    if unit == "s":
+        return f"{1e3 * value:.2g} ms" if value < 1 else f"{value:.3g} s"
     text = f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2g}"
     return f"{text} {unit}".strip() if not unit.startswith("/") else f"{text}{unit}"
 

@@ -35,7 +35,7 @@ def reproduce(
     data: Annotated[list[str] | None, Parameter(negative=())] = None,
     out: Path | None = None,
     processes: int = 2,
-    on: str = "",
+    on: str | None = None,
     observability: bool = False,
 ) -> None:
     """Repeat a paper's experiments and say, claim by claim, what was seen: seen, undecided, not seen, not tested.

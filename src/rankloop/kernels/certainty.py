@@ -280,7 +280,8 @@ def swap_shares(predecessors: Array, above: Array, order: Array) -> Array:
     """(k, k) the same from how many are certainly above each (n,) and whom each of `order` is above (k, n)."""
     k, n = above.shape
     waiting = np.zeros((k + 1, n), np.int64)  # before each position: certain predecessors not placed yet; -1: placed
-    waiting[0] = predecessors
+    for j in range(n):  # an assignment of rows takes numba seconds to compile
+        waiting[0, j] = predecessors[j]
     free = np.zeros(k, np.int64)
     for p in range(k):
         for j in range(n):

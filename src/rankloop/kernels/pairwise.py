@@ -132,11 +132,12 @@ def onepass(theta: Array, inverse: Array, features: Array, pairs: Array, weights
     A = np.eye(k)
     C = np.zeros((k, k))  # H⁻¹ now = H⁻¹ at the start - Zᵀ C Z
     move = np.zeros(k)  # θ now = θ at the start + Zᵀ move
+    g, along = np.empty(k), np.empty(k)
     gained = 0.0
     for m in range(pairs.shape[0]):
         a, b, weight = pairs[m, 0], pairs[m, 1], weights[m]
-        g = G[:, a] - G[:, b]
-        along = A[:, a] - A[:, b]
+        for i in range(k):
+            g[i], along[i] = G[i, a] - G[i, b], A[i, a] - A[i, b]
         square = max(g[a] - g[b], 0.0)
         margin = scores[a] - scores[b]
         p = sigmoid(margin)
@@ -163,7 +164,12 @@ def named(pairs: Array, k: int) -> Array:
     there = np.zeros(k, np.bool_)
     for m in range(pairs.shape[0]):
         there[pairs[m, 0]] = there[pairs[m, 1]] = True
-    return np.flatnonzero(there)
+    found, count = np.empty(k, np.int64), 0
+    for i in range(k):
+        if there[i]:
+            found[count] = i
+            count += 1
+    return found[:count]
 
 
 @jit

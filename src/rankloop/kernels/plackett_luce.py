@@ -114,8 +114,13 @@ def debiased(
 ) -> Array:
     """(m,) `propensity_weights` with `doubt` times the Plackett-Luce share of each pair for its doubtful weight, times
     by how much the `better` (m,) was: one call in place of many small ones."""
-    doubtful = doubt * swap_shares(scores, rest, pairs)
-    return propensity_weights(shares, doubtful, clicks, pairs) * better
+    doubtful = swap_shares(scores, rest, pairs)
+    for m in range(doubtful.size):
+        doubtful[m] *= doubt
+    weights = propensity_weights(shares, doubtful, clicks, pairs)
+    for m in range(weights.size):
+        weights[m] *= better[m]
+    return weights
 
 
 @jit

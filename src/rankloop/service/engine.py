@@ -137,7 +137,7 @@ class Engine(Process):
     def wake_learner(self, names: Iterable[str]) -> None:
         """There is something to learn of these rankers, or to save; whoever learns on this machine tells others."""
         if self.learning is not None:
-            self.learning.wake.set()
+            self.learning.tell()
         elif self.inbox is not None:
             self.inbox.wake()
         else:

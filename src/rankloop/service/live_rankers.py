@@ -29,7 +29,7 @@ from rankloop.telling import InParts
 
 LARGE = 2**20  # bytes of a state that are put in by a thread: a thousand requests need not wait for it
 LOAD_SECONDS = 5.0  # that a learner may take to load a state
-SHARE = 20  # loading snapshots of a ranker may take at most one part in so many of the time
+SHARE = 20  # loading large snapshots of a ranker may take at most one part in so many of the time
 logger = logging.getLogger("rankloop")
 
 
@@ -154,7 +154,7 @@ class LiveRankers(dict[str, LiveRanker]):
 
     def newer(self, names: Iterable[str] | None = None) -> None:
         """Snapshots of rankers that another machine learns, as far as they are ahead of what is known here; of some, or
-        of all. What takes long to load is loaded less often: the time in between is put to better use."""
+        of all. What is large is loaded less often: the time in between is put to better use."""
         process = self._process
         if names is None:
             newest = process.database.read(admin.snapshot_seqs)
@@ -170,8 +170,8 @@ class LiveRankers(dict[str, LiveRanker]):
             else:
                 self._later.pop(name, None)
                 began = time.monotonic()
-                self._load_newer(live, generation)
-                self._rest[name] = time.monotonic() + SHARE * (time.monotonic() - began)
+                if self._load_newer(live, generation) > LARGE:
+                    self._rest[name] = time.monotonic() + SHARE * (time.monotonic() - began)
                 self._take_parts(live)
 
     def put_off(self) -> list[str]:
@@ -179,16 +179,18 @@ class LiveRankers(dict[str, LiveRanker]):
         now = time.monotonic()
         return [name for name, since in list(self._later.items()) if since <= now]
 
-    def _load_newer(self, live: LiveRanker, generation: int) -> None:
+    def _load_newer(self, live: LiveRanker, generation: int) -> int:
+        """Load its snapshot; how many bytes that is."""
         name = live.row.name
         found = self._process.database.read(lambda connection: admin.snapshot(connection, name))
         if found is None or found.generation != generation:
-            return
+            return 0
         model, broken = self._model(live.row, found)
         if model is None:
             logger.warning("ranker %s: its new snapshot cannot be used: %s", name, broken)
         elif live.model is None or live.model.learned < model.learned:
             live.model = model
+        return len(found.state)
 
     def _take_parts(self, live: LiveRanker) -> None:
         """Follow a large state by what has changed in it, as far as that leads on from what is known here."""

@@ -55,7 +55,9 @@ class Settings:
     catalogue_lines: int = _setting(10_000, "items, users or ids of a catalogue, a call")
     counter_keys: int = _setting(100_000, "items, brands, users, … that a window of a ranker's counters remembers")
     snapshot_seconds: float = _setting(5.0, "how often what was learned is saved, with no other process waiting for it")
-    refresh_seconds: float = _setting(1.0, "the same where other processes rank from it, and how often those look")
+    refresh_seconds: float = _setting(
+        1.0, "how far other machines may be behind what is learned; how often they look, untold"
+    )
     version_seconds: float = _setting(3600.0, "how often a version is kept by itself, if anything was learned")
     keep_versions: int = _setting(24, "how many of those are kept; versions made on request stay")
     lease_seconds: float = _setting(3.0, "a learning process silent for so long is replaced")

@@ -12,6 +12,7 @@ from rankloop import codec
 from rankloop.service.learning.archiving import Archive
 from rankloop.service.learning.fold import Fold
 from rankloop.service.learning.leases import Leases
+from rankloop.service.learning.loading import learnable
 from rankloop.service.learning.retention import sweep
 from rankloop.service.learning.upgrading import Upgrading
 from rankloop.service.learning.windows import close_windows
@@ -80,10 +81,10 @@ class Housekeeping:
 
     def _cycle(self) -> None:
         process, learning = self.process, self.learning
-        known = learning.sync()
+        known = learnable(process, learning.unable)
         self.leases.look_around(process.database.read(admin.workers))
         turn = self.leases.turn(known, learning.watch.silent())
-        learning.hold(turn.mine, turn.fresh, turn.loads)
+        learning.hold(turn.mine, turn.fresh, turn.loads, known)
         learning.saving.peers = self.leases.strangers
         for name in turn.spare:
             self._give_back(name)

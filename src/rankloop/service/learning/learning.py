@@ -63,7 +63,8 @@ class Learning:
         self.housekeeping = Housekeeping(self)
         self.notices = Notices(process, self.folds)
         self._loading = threading.RLock()
-        self._heads: dict[str, int] = {}  # outcomes of each ranker, of all machines, when they were last looked at
+        self._told = False  # whether someone of this machine has added to the log since the last look at it
+        self._heads: dict[str, int] = {}  # outcomes of each ranker when others were last told
         self._warming = warming or WarmUp(self.folds)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rankloop-learning", daemon=True)
@@ -93,6 +94,11 @@ class Learning:
         except (RankloopError, TimeoutError) as error:
             logger.warning("leases could not be given back: %s", error)
 
+    def tell(self) -> None:
+        """There is something new in the log, from this machine; perhaps for another one to learn."""
+        self._told = True
+        self.wake.set()
+
     def hear(self, word: Word) -> None:
         """What a process of another machine has said."""
         if word.what == "changed":
@@ -100,16 +106,15 @@ class Learning:
         elif word.what == "outcomes" and word.ranker in self.folds:
             self.wake.set()
 
-    def sync(self) -> dict[str, int]:
-        """Load the folds of rankers that are this process's to learn, new or changed in the store, and drop the others;
-        revisions of all that it can learn."""
+    def sync(self, known: Mapping[str, int] | None = None) -> None:
+        """Load the folds of rankers that are this process's to learn, new or changed in the store, and drop the others.
+        `known` are the revisions of all that it can learn, if they were just read."""
         with self._loading:
-            known = learnable(self.process, self.unable)
+            known = learnable(self.process, self.unable) if known is None else known
             wanted = {name: revision for name, revision in known.items() if name in self.mine}
             load_folds(self.process, self.folds, self.watch, wanted, self.unable)
-            return known
 
-    def hold(self, mine: set[str], fresh: set[str], loads: Mapping[str, float]) -> None:
+    def hold(self, mine: set[str], fresh: set[str], loads: Mapping[str, float], known: Mapping[str, int]) -> None:
         """These leases are this process's now. A fold that is left of one that it had before, or that the store has
         refused to save, is of no use: another process may have learned further, and the log before that be gone."""
         with self._loading:
@@ -119,20 +124,20 @@ class Learning:
                     fold.held = False
                     del self.folds[name]
             before = set(self.folds)
-            self.sync()
+            self.sync(known)
             for name in set(self.folds).difference(before):
                 self.folds[name].work.begin(loads.get(name, 0.0))
                 logger.info("ranker %s: this process learns", name)
-            self.wake.set()
+                self.wake.set()
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while not self._stopping.is_set():
-            told = self.wake.wait(NET if self.process.hears else POLL)
-            if told:
+            if self.wake.wait(NET if self.process.hears else POLL):
                 time.sleep(GATHER)
             self.wake.clear()
+            told, self._told = self._told, False
             self.catch_up(told)
         self.catch_up()
         for fold in list(self.folds.values()):
@@ -152,7 +157,7 @@ class Learning:
             for name, head in heads.items():
                 if name not in self.folds and (head > self._heads.get(name, 0) or name in wanted):
                     self.process.say(Word("outcomes", name))
-        self._heads = heads
+            self._heads = heads
         for fold in [fold for fold in list(self.folds.values()) if fold.held and not fold.copying]:
             if not fold.warm and self._warming.begin(fold) is not None:
                 continue  # its kernels are on their way: the others are learned meanwhile, and it does not seem to hang
@@ -274,8 +279,10 @@ class Learning:
 
     def save(self, fold: Fold, patience: float = 30.0) -> None:
         """Keep a snapshot of what is learned until now, before this returns."""
-        self.saving.order(fold, asked=True)
-        self.saving.settle(patience)
+        for _ in range(2):  # one that is under way may be of before
+            if fold.learned > fold.snapshot_seq:
+                self.saving.order(fold, asked=True)
+                self.saving.settle(patience)
 
     def _due(self, fold: Fold) -> bool:
         settings = self.process.settings

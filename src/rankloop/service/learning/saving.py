@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import heapq
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -38,7 +37,6 @@ SOME = 4  # parts that are deleted at a time
 SHORTEST = 0.002  # seconds of a pause between parts
 BUDGET = 16 * 2**20  # bytes a second that are saved without anybody having asked for it
 TRIES = 5  # of a part, while the store does not take it
-NICE = 10  # how much others come before this thread, where threads have a priority of their own
 logger = logging.getLogger("rankloop")
 
 
@@ -62,7 +60,7 @@ class Saving:
     watch
         Knows who is in a learner's code: a learner may hang in `state`.
     copied
-        Called when a fold has been copied and may be learned on.
+        Called when a fold has been copied and may be learned on, or has been saved and may be again.
     """
 
     def __init__(self, process: Process, watch: Watch, copied: Callable[[], None]) -> None:
@@ -121,8 +119,7 @@ class Saving:
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        with suppress(OSError, AttributeError):  # elsewhere it has the priority of all
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+        # Pauses, and no lower priority: whoever is put aside while it has the interpreter keeps all others from it.
         while True:
             with self._some:
                 self._some.wait_for(lambda: self._orders or self._stopping)
@@ -314,6 +311,7 @@ class Saving:
         fold.last_snapshot = time.monotonic()
         fold.saving = False
         self._over()
+        self._copied()  # somebody may have asked for a newer one meanwhile
 
     def _over(self) -> None:
         with self._some:

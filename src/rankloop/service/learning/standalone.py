@@ -54,7 +54,7 @@ def run(settings: Settings, ends: Sequence[socket.socket], slate: Slate, beat: C
     _remember(process, learning, slate)
     slate.worker = process.worker
     learning.start()
-    outbox.serve(learning.wake.set, learning.housekeeping.cycle, learning.publish_all)
+    outbox.serve(learning.tell, learning.housekeeping.cycle, learning.publish_all)
     if process.signals is not None:
         process.signals.start(process.worker, [NEWS, LOG], learning.hear, learning.housekeeping.hasten)
     learning.publish_all()

@@ -166,16 +166,14 @@ def _movement(connection: Connection, row: admin.Ranker, model: models.Model) ->
 
 
 def _curves(connection: Connection, name: str, first: int, end: int) -> Curves:
-    sql = (
-        "SELECT o.seq, o.feedback, i.answer FROM outcomes o JOIN impressions i ON i.id = o.impression_id "
-        f"WHERE o.ranker = ? AND o.seq >= ? ORDER BY o.seq LIMIT {BATCH}"
-    )
+    sql = f"SELECT seq, feedback, impression_id FROM outcomes WHERE ranker = ? AND seq >= ? ORDER BY seq LIMIT {BATCH}"
     answers = msgspec.json.Decoder(RankAnswer)
     figures: list[list[float]] = []  # clicks, reciprocal rank, explored, positions with a score, fallback
     shown, clicked = np.zeros(1000), np.zeros(1000)
     at = first
     while rows := [one for one in connection.rows(sql, name, at) if one[0] < end]:
-        for _, feedback, answer in rows:
+        lists = log.by_id(connection, "answer", [one[2] for one in rows])
+        for _, feedback, answer in ((*one[:2], lists[one[2]][0]) for one in rows if one[2] in lists):
             values = np.array(msgspec.json.decode(feedback)) > 0
             told = answers.decode(answer)
             items = told.items

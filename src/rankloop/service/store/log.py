@@ -185,7 +185,8 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
                 finals.append(impression)
     if fresh:
         fresh.sort()
-        if connection.append(EVENTS, fresh) < len(fresh):  # another process has just stored one of them: look again
+        connection.doubtful = connection.append(EVENTS, fresh) < len(fresh)
+        if connection.doubtful:  # another process was quicker, or the id was used for a list of long ago: look again
             raise Contended("the same event was stored by another process")
     changed = [one for one in impressions.values() if one.changed and one.open]
     if changed:

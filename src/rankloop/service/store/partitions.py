@@ -34,8 +34,9 @@ PARTS = 30  # into which the time of retention is cut: lists go at most a thirti
 LONGEST = 720  # hours of a partition; those of a store that keeps all for ever
 AHEAD = 6  # hours for which there must be a partition, at least
 HOUR = 3600
-LOCK_MS = 150  # for which everyone else may have to wait behind a change of tables that waits itself
-TRIES, PAUSE = 5, 0.1
+WAITS = (100, 200, 400, 800)  # ms for which everyone else may wait behind a drop that waits itself, try by try
+WAIT = 150  # ms, of whoever can try for long
+PAUSE = 0.1  # seconds between tries
 _BOUNDS = re.compile(r"FROM \((MINVALUE|'\w+')\) TO \('(\w+)'\)")
 
 _INDEXES = {
@@ -199,18 +200,16 @@ def drop_old(connection: Connection, before: float) -> int:
 
 
 def _drop(connection: Connection, one: Partition) -> bool:
-    for attempt in range(1, TRIES + 1):
+    for wait in WAITS:
         try:
-            with alone(connection, "ACCESS EXCLUSIVE"):
+            with alone(connection, "ACCESS EXCLUSIVE", wait):
                 if not covered(connection, one):  # looked at once more, now that nobody else writes
                     return False
                 connection.run(f"DROP TABLE {', '.join(one.table(table) for table in KEYS)}")
                 return True
         except Retryable:
-            if attempt == TRIES:
-                raise
             time.sleep(PAUSE)
-    raise AssertionError("unreachable")
+    raise Retryable("the log is in use")
 
 
 def covered(connection: Connection, one: Partition) -> bool:
@@ -242,10 +241,11 @@ def _past(connection: Connection, before: float) -> list[Partition]:
 
 
 @contextmanager
-def alone(connection: Connection, mode: str) -> Iterator[None]:
+def alone(connection: Connection, mode: str, wait: int = WAIT) -> Iterator[None]:
     """A transaction that holds the tables of the log in a mode in which others cannot change or, `ACCESS EXCLUSIVE`,
-    use them. `Retryable` if that would mean to wait: others wait behind whoever waits, and they answer requests."""
+    use them. `Retryable` if that would mean to wait for more than so many ms: others wait behind whoever waits, and
+    they answer requests."""
     with connection.transaction():
-        connection.run(f"SET LOCAL lock_timeout = {LOCK_MS}")
+        connection.run(f"SET LOCAL lock_timeout = {wait}")
         connection.run(f"LOCK TABLE ONLY {', ONLY '.join(KEYS)} IN {mode} MODE")
         yield

@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any, TypeVar
 
 from rankloop.errors import InvalidParameter
@@ -23,7 +24,6 @@ LOCK_SECONDS = 2.0  # how long a statement waits for a row that someone else has
 READ_SECONDS = 10.0  # a hurried reader's transaction; longer than a large snapshot takes, shorter than patience
 IDLE_SECONDS = 5.0  # for which a process may stand still inside a transaction; others wait for its locks
 WRITE_SECONDS = 30.0  # a transaction that writes; whoever waits for it has given up long before
-COPIED = 8  # rows from which on COPY is quicker than inserts
 TURN, TURNS = 7267, 4096  # a number that no one else uses for advisory locks; how many there are of them
 # What the driver and the system do about a server that is gone; what the URL says comes before it.
 PATIENCE: dict[str, Any] = {
@@ -105,21 +105,12 @@ class PostgresConnection(Connection):
         return changed
 
     def append(self, what: Appended, values: Sequence[Sequence[Any]]) -> int:
-        if len(values) < COPIED:
-            return self.many(what.sql, values)
-        # COPY takes a quarter of the time of as many inserts, but all or nothing: what is in the way is rare, since it
-        # was looked for, and then the inserts say which it is.
-        self._raw.execute("SAVEPOINT copied")
-        try:
-            with self._raw.cursor() as cursor:
-                with cursor.copy(f"COPY {what.table} ({', '.join(what.columns)}) FROM STDIN (FORMAT BINARY)") as copy:
-                    copy.set_types(list(what.columns.values()))
-                    for row in values:
-                        copy.write_row(row)
-                return int(cursor.rowcount)
-        except self._errors.errors.UniqueViolation:
-            self._raw.execute("ROLLBACK TO SAVEPOINT copied")
-            return self.many(what.sql, values)
+        if len(values) == 1:
+            return self.run(what.sql, *values[0])
+        # One prepared statement with a column each as an array: a third of the time of as many inserts, and a message
+        # that is sent as a whole. COPY takes a little less, but who is stopped in the middle of it keeps his locks.
+        columns = [list(column) for column in zip(*values, strict=True)]
+        return int(self._raw.execute(_by_columns(what.table, tuple(what.columns.items())), columns).rowcount)
 
     def take_turns(self, names: Iterable[str]) -> None:
         # In this order, so that two never wait for each other in a ring; of so many numbers that the server, which has
@@ -253,6 +244,13 @@ def _set_limits(raw: Any, seconds: float | None) -> None:
         "idle_in_transaction_session_timeout": IDLE_SECONDS if seconds else 0,
     }
     raw.execute("; ".join(f"SET {name} = {int(value * 1000)}" for name, value in limits.items()))
+
+
+@cache
+def _by_columns(table: str, columns: tuple[tuple[str, str], ...]) -> Any:
+    """A statement that appends the rows of so many arrays, in their order, as binary parameters."""
+    names, arrays = ", ".join(name for name, _ in columns), ", ".join(f"%b::{kind}[]" for _, kind in columns)
+    return f"INSERT INTO {table} ({names}) SELECT * FROM unnest({arrays}) ON CONFLICT DO NOTHING"
 
 
 def _translated(sql: str) -> Any:

@@ -201,8 +201,10 @@ function stateOf(one) {
   return ["good", "learning"];
 }
 
+const doing = (one) => doingWords(one, state.series.get(one.name)?.points);
+
 function drawNav(chosen) {
-  const summary = state.rankers.map((one) => [one.name, one.spec.learner, one.spec.exposure, stateOf(one), state.series.get(one.name)?.points]);
+  const summary = state.rankers.map((one) => [one.name, one.spec.learner, one.spec.exposure, stateOf(one), doing(one), state.series.get(one.name)?.points]);
   renew($$("rankers"), [summary, chosen?.name], () => [h("h2", { class: "unseen" }, "Rankers"), h("ul", {}, state.rankers.map((one) => {
     const [kind, word] = stateOf(one);
     const series = state.series.get(one.name);
@@ -210,7 +212,8 @@ function drawNav(chosen) {
     return h("li", {}, h("a", { href: `#/${encodeURIComponent(one.name)}`, "aria-current": one === chosen ? "page" : null },
       h("span", { class: "who" }, h("i", { class: `swatch back-${colour(one.name)}` }), h("b", {}, one.name)),
       series && sparkline(series.points, field, colour(one.name), beginning(series), series.now),
-      h("span", { class: "what" }, h("span", { class: `state ${kind}` }, word), ` · ${one.spec.learner} · ${one.spec.exposure}`)));
+      h("span", { class: "what" }, h("span", { class: `state ${kind}` }, word), ` · ${one.spec.learner} · ${one.spec.exposure}`)),
+      h("p", { class: "doing" }, doing(one)));
   }))]);
 }
 
@@ -225,14 +228,14 @@ function build(chosen) {
     return h("section", { class: wide ? "card wide" : "card", "aria-label": title }, h("header", {}, h("h2", {}, title)),
       help && h("p", { class: "help" }, help), view.parts[name]);
   };
-  const head = { title: h("h1", {}, chosen.name), text: h("p", { class: "lead" }), moved: h("p", { class: "help moved" }),
+  const head = { title: h("h1", {}, chosen.name), doing: h("p", { class: "doing" }), text: h("p", { class: "lead" }), moved: h("p", { class: "help moved" }),
     more: h("div", { class: "help more" }), controls: h("div", { class: "controls" }), demoted: h("div", {}), warming: h("div", {}) };
   view.head = head;
   const lists = part("lists", "Latest lists", "What was shown, what was tried in it and why. Stands still while you point at it.", true);
   lists.addEventListener("pointerenter", () => { state.held = true; });
   lists.addEventListener("pointerleave", () => { state.held = false; });
   $$("main").replaceChildren(
-    h("div", { class: "head" }, h("div", {}, head.title, head.text, head.moved, head.more), head.controls), head.warming, head.demoted,
+    h("div", { class: "head" }, h("div", {}, head.title, head.doing, head.text, head.moved, head.more), head.controls), head.warming, head.demoted,
     h("h2", { class: "unseen" }, "Curves"), h("div", { class: "charts" }, view.charts.map((chart) => chart.element)),
     h("div", { class: "pair" }, part("positions", "Clicks by position", "Share of lists in which the position was clicked."),
       part("weights", "Weights", "What a feature adds to the score, and how sure the ranker is. Pale: it might as well be 0.")),
@@ -248,6 +251,7 @@ function drawRanker(chosen) {
   const learned = FIXED.includes(chosen.spec.learner) ? "never learns" : `${serves} · ${learnedWords(chosen)}`;
   const lead = `${chosen.spec.learner} · ${learned} · ${many(chosen.open_impressions, "list")} open`;
   if (head.text.textContent !== lead) head.text.textContent = lead;
+  if (head.doing.textContent !== doing(chosen)) head.doing.textContent = doing(chosen);
   const moved = FIXED.includes(chosen.spec.learner) || !state.movement ? "" : movementWords(state.movement);
   if (head.moved.textContent !== moved) head.moved.textContent = moved;
   const more = [originWords(chosen), fallbackWords(chosen.fallbacks), catalogueWords(state.catalogue)].filter(Boolean);

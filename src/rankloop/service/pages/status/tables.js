@@ -70,6 +70,39 @@ function versionTable(status, versions, now, act) {
   return h("div", { class: "scroll versions" }, h("table", { class: "plain" }, h("thead", {}, head), h("tbody", {}, live, rows)));
 }
 
+// One sentence for those who know nothing of learners: what a ranker does at this moment, and what it waits for.
+function doingWords(one, points) {
+  const { learner, exposure } = one.spec;
+  if (learner === "base") return "Shows your order to everyone; it never learns.";
+  if (learner === "random") return "Shows items in any order; it never learns.";
+  if (!one.ready) return "Shows your order until its code is compiled.";
+  if (one.trouble) return "Shows your order, because something is wrong with what it knows.";
+  if (one.demoted) return "Shows your order, because users preferred it; learns on behind it.";
+  const shows = exposure === "shadow" ? "Shows your order" : one.serving === "live" ? "Shows what it has learned" : `Shows ${one.serving}, as promoted`;
+  if (!one.learning) return `${shows}; learning is paused.`;
+  if (one.learner_process === null) return `${shows}; no process learns at present.`;
+  if (!one.learned) return "Shows your order, and waits for the first clicks.";
+  if (one.lag > 100) return `${shows}; ${many(one.lag, "list")} wait to be learned.`;
+  if (exposure === "shadow" || one.serving !== "live") return `${shows}, and learns behind it.`;
+  const last = (name) => points?.findLast((point) => point[name] !== undefined && point[name] !== null)?.[name];
+  const rough = (value) => `${Math.round(100 * value)}\u00a0%`;
+  const tried = last("explored"), unsure = last("uncertain");
+  if (learner === "bubblerank") return bubbleWords(one, unsure === undefined ? "" : `; ${rough(unsure)} of neighbours are on trial`);
+  const bounded = exposure === "bounded" ? `, at most ${many(one.spec.displacement, "place")} from your order` : "";
+  if (tried === undefined) return `${shows}${bounded}.`;
+  const doubt = unsure === undefined ? "" : `, unsure of ${rough(unsure)} of pairs`;
+  return tried < 0.05 ? `${shows}${bounded}; hardly tries anything by now${doubt}.` : `${shows}${bounded}; tries something else in ${rough(tried)} of places${doubt}.`;
+}
+
+// What BubbleRank waits for. Of n clicks that fell on one of two neighbours the better must lead by more than
+// √(n · 4 log(1/δ)), so by all of them while n is small; δ is delta, or horizon^-4. Without either it grows with time.
+function bubbleWords(one, trial) {
+  const { delta, horizon } = one.spec.parameters;
+  const bar = delta ? 4 * Math.log(1 / delta) : horizon ? 16 * Math.log(horizon) : null;
+  const wins = bar === null ? "many clicks that agree" : `${Math.floor(bar) + 1} clicks or more that agree`;
+  return `Slow and safe: exchanges two neighbours after ${wins}, for each query anew${trial}.`;
+}
+
 // What it has learned from: `learned` counts on over resets and rollbacks, `knows` is what is in it.
 function learnedWords({ learned, knows, origin }) {
   const words = `learned from ${many(knows ?? learned, "list")}`;

@@ -1,0 +1,85 @@
+"""Draws the figures of docs/scaling.md and prints what they show: `python -m benchmarks.capacity_figures`.
+
+Stories of 10,000 requests a second, told by the simulation with the constants that ship: the fleet of the plan with
+more and more coming, one ranker that gets 80 %, a third of the machines lost, with and without machines to spare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.__main__ import print_rows
+from rankloop.capacity.constants import load
+from rankloop.capacity.figures import over_time
+from rankloop.capacity.load import Load
+from rankloop.capacity.plan import make_plan
+from rankloop.capacity.simulation import Fleet, Second, Story, fleet_of, simulate, times_of
+from rankloop.lab.figures.learning import save_as
+
+FIGURES = Path(__file__).parents[1] / "docs" / "figures"
+ASKED = Load(requests=10_000, candidates=100, features=136, rankers=20, cores=16)
+LENGTH = 30.0
+
+
+class Told(NamedTuple):
+    """A story by its name, and what was seen."""
+
+    name: str
+    title: str
+    fleet: Fleet
+    story: Story
+    seconds: list[Second]
+
+
+def stories() -> Iterator[Told]:
+    """One after the other; a minute each."""
+    constants = load()
+    plan = make_plan(ASKED, constants)
+    planned = fleet_of(plan)
+    times = times_of(ASKED, constants)
+    more = tuple((float(second), 1 + 0.25 * step) for step, second in enumerate(range(0, 30, 5)))
+    lost = Story(LENGTH, lose=1 / 3, at=10.0)
+    spare = fleet_of(make_plan(replace(ASKED, survive=planned.machines // 2 + 1), constants))
+    hot = replace(ASKED, hottest=0.8)
+    told: list[tuple[str, str, Load, Fleet, Story]] = [
+        ("more", "10,000 requests a second, then a quarter more every 5 s", ASKED, planned, Story(LENGTH, rate=more)),
+        ("hot", "one of 20 rankers gets 80 % of 10,000 requests a second", hot, planned, Story(LENGTH)),
+        ("lost", "a third of the machines is lost at second 10, one was to spare", ASKED, planned, lost),
+        ("spare", "the same with half as many again", ASKED, spare, lost),
+    ]
+    for name, title, asked, fleet, story in told:
+        yield Told(name, title, fleet, story, simulate(asked, fleet, times, story))
+
+
+def _row(one: Told, second: Second) -> dict[str, Any]:
+    return {
+        "story": one.name,
+        "machines x processes": f"{one.fleet.machines} x {one.fleet.processes}",
+        "second": round(second.at),
+        "asked/s": second.asked,
+        "p50 ms": round(1e3 * second.p50, 1),
+        "p99 ms": round(1e3 * second.p99, 1),
+        "under way": second.waiting,
+        "rankers": f"{second.ranking:.0%}",
+        "database": f"{second.database:.0%}",
+        "lag": second.lag,
+        "retried": second.retried,
+    }
+
+
+def main() -> None:
+    """Simulate, draw, print."""
+    rows: list[dict[str, Any]] = []
+    for one in stories():
+        moments = [one.story.at] if one.story.lose else [begin for begin, _ in one.story.rate[1:]]
+        save_as(over_time(one.seconds, one.title, moments), FIGURES / f"scaling-{one.name}.svg")
+        rows.extend(_row(one, second) for second in one.seconds[4::5])
+    print(f"Constants of {load().machine}, measured {load().measured}\n")
+    print_rows(rows)
+
+
+if __name__ == "__main__":
+    main()
