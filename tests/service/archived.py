@@ -52,4 +52,4 @@ def settle(store: Store, numbers: Sequence[int], seconds: float = 60.0, **fields
 def learned_bodies(store: Store, ranker: str = "shop") -> list[bytes]:
     """What the store has of settled lists."""
     found = store.see(log.outcomes_from, ranker, 0, 10**6)
-    return [one.body for one in found if one.body is not None]
+    return [one.body for one in found if isinstance(one.body, bytes)]

@@ -49,8 +49,8 @@ def shop(store: Store) -> Store:
     return store
 
 
-def exported(store: Store, folder: Path, **bounds: float) -> Exported:
-    (found,) = export_log(store.database, folder, ["shop"], **bounds)
+def exported(store: Store, folder: Path, since: float | None = None, until: float | None = None) -> Exported:
+    (found,) = export_log(store.database, folder, ["shop"], since, until)
     return found
 
 

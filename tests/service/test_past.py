@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def test_estimates_have_the_same_bits_from_a_store_from_files_and_in_parts(logs:
                 assert walked(database, challengers, **terms)[1] == told
             progress: list[tuple[int, int]] = []
             inline: Any = Inline()
-            tally, idle = try_out_on(inline, walk, lambda n, of, seen=progress: seen.append((n, of)))
+            tally, idle = try_out_on(inline, walk, lambda *told: progress.append(told))  # noqa: B023
             assert said(figures(tally, idle)) == told
             assert progress[-1][0] == progress[-1][1]
 
@@ -196,7 +197,7 @@ def test_nothing_is_deleted_by_age_that_is_not_archived(tmp_path: Path, monkeypa
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(files.os, "fsync", full)
+            patch.setattr(os, "fsync", full)
             archive._look()
         assert archive.complete == float("-inf")
         assert kept() == 6

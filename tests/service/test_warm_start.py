@@ -20,8 +20,9 @@ from rankloop.errors import DataError
 from rankloop.logged import Reading, parse_line
 from rankloop.service.engine import Engine
 from rankloop.service.errors import Conflict
-from rankloop.service.offline.challengers import try_out
-from rankloop.service.offline.replay import open_store, outcomes, rebuild
+from rankloop.service.offline.challengers import planned, try_out
+from rankloop.service.offline.past import past_of
+from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.operations import warm_start
 from rankloop.service.settings import Settings
 from tests.logged.logs import lists, write_json_lines
@@ -173,10 +174,10 @@ def test_propensities_reach_estimates_and_change_nothing_that_is_learned(tmp_pat
             service.settle(name)
         assert service.state("with") == service.state("without")
     with open_store(str(tmp_path / "store.db")) as database:
-        tries = try_out(database, "with", ["random"])
-        assert (tries.drawn, tries.whole) == (30, 30)
-        assert not tries.wins.any()  # what chance could have swapped is not known of a list that another drew
-        assert try_out(database, "without", ["random"]).drawn == 0
+        tally = try_out(planned(database, "with", ["random"])).tally()
+        assert (tally.drawn, tally.whole) == (30, 30)
+        assert not tally.wins.any()  # what chance could have swapped is not known of a list that another drew
+        assert try_out(planned(database, "without", ["random"])).tally().drawn == 0
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -236,7 +237,7 @@ def test_killed_it_goes_on_and_learns_nothing_twice(tmp_path: Path) -> None:
     with open_store(store) as database:
 
         def count() -> int:
-            return sum(1 for _ in outcomes(database, "shop", 0, 10_000))
+            return sum(1 for _ in past_of(database).outcomes("shop", 0, 10_000))
 
         end = time.monotonic() + 60
         while count() < 256 and time.monotonic() < end and first.poll() is None:
