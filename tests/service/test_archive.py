@@ -12,7 +12,6 @@ import textwrap
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,8 +49,8 @@ def shop(store: Store) -> Store:
     return store
 
 
-def exported(store: Store, folder: Path, **bounds: Any) -> Exported:
-    (found,) = export_log(store.database, folder, ["shop"], **bounds)
+def exported(store: Store, folder: Path, since: float | None = None, until: float | None = None) -> Exported:
+    (found,) = export_log(store.database, folder, ["shop"], since, until)
     return found
 
 

@@ -76,14 +76,13 @@ def test_estimates_have_the_same_bits_from_a_store_from_files_and_in_parts(logs:
     """Users known, a saved learner among the challengers, and only a part of the log."""
     assert len(files.files_of(logs.log, "shop")) >= 6
     for challengers in ([], ["pdgd", "greedy", str(logs.saved)]):
-        progress: list[tuple[int, int]] = []
         for terms in ({}, {"since": 130, "at": 1111, "gain": "dcg", "clip": 2.0, "shows": "best"}):
             walk, told = walked(logs.log, challengers, **terms)
             with open_store(str(logs.store)) as database:
                 assert walked(database, challengers, **terms)[1] == told
-            progress.clear()
+            progress: list[tuple[int, int]] = []
             inline: Any = Inline()
-            tally, idle = try_out_on(inline, walk, lambda *seen: progress.append(seen))  # noqa: B023
+            tally, idle = try_out_on(inline, walk, lambda *told: progress.append(told))  # noqa: B023
             assert said(figures(tally, idle)) == told
             assert progress[-1][0] == progress[-1][1]
 

@@ -21,10 +21,10 @@ from rankloop.logged import Reading, parse_line
 from rankloop.service.engine import Engine
 from rankloop.service.errors import Conflict
 from rankloop.service.offline.challengers import planned, try_out
+from rankloop.service.offline.past import past_of
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.operations import warm_start
 from rankloop.service.settings import Settings
-from rankloop.service.store.log import outcomes_from
 from tests.logged.logs import lists, write_json_lines
 from tests.service.app_fixtures import Body, Service, fine, names, refused, teach
 
@@ -237,7 +237,7 @@ def test_killed_it_goes_on_and_learns_nothing_twice(tmp_path: Path) -> None:
     with open_store(store) as database:
 
         def count() -> int:
-            return len(database.read(lambda c: outcomes_from(c, "shop", 0, 10_000)))
+            return sum(1 for _ in past_of(database).outcomes("shop", 0, 10_000))
 
         end = time.monotonic() + 60
         while count() < 256 and time.monotonic() < end and first.poll() is None:
