@@ -1,7 +1,6 @@
-"""Tables: `python -m benchmarks [learners] [evaluation] [data] [worlds] [clicks] [bandits] [topk] [neural] [parsing]
-[capacity]`.
+"""`python -m benchmarks [learners] [evaluation] [data] [worlds] [clicks] [bandits] [topk] [neural] …`: tables.
 
-Without a name, all.
+Without a name, all; the last is `capacity`, which writes what `rankloop plan` reads.
 
 `python -m benchmarks weekly --help` tells of the one that takes options, and hours: it is not among all.
 """

@@ -19,8 +19,6 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from benchmarks.__main__ import print_rows
-from benchmarks.wrk import store_at
 from rankloop.capacity.constants import SHIPPED, Constants
 from rankloop.capacity.curves import Curve
 from rankloop.capacity.measure.campaign import LEARNERS, Effort, measured
@@ -59,6 +57,8 @@ def run() -> list[dict[str, Any]]:
 
 
 def _measured(stores: tuple[str, ...], effort: Effort, out: Path, raw: str | None) -> Constants:
+    from benchmarks.wrk import store_at  # which imports the table of benches, in which this one stands
+
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rankloop-capacity-")))
         places = [stack.enter_context(store_at("capacity", name == "postgresql", folder)) for name in stores]
@@ -71,6 +71,8 @@ def _measured(stores: tuple[str, ...], effort: Effort, out: Path, raw: str | Non
 
 def main() -> None:
     """Parse, measure, print."""
+    from benchmarks.__main__ import print_rows
+
     parser = ArgumentParser("python -m benchmarks.capacity", description=__doc__)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.5, help="a run")

@@ -1,11 +1,13 @@
 """Draws the figures of docs/scaling.md and prints what they show: `python -m benchmarks.capacity_figures`.
 
 Stories of 10,000 requests a second, told by the simulation with the constants that ship: the fleet of the plan with
-more and more coming, one ranker that gets 80 %, a third of the machines lost, with and without machines to spare.
+more and more coming, where processes that rank take feedback and where it goes apart; one ranker that gets 80 %; a
+third of the machines lost, with one machine to spare and with as many as that.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +22,9 @@ from rankloop.capacity.simulation import Fleet, Second, Story, fleet_of, simulat
 from rankloop.lab.figures.learning import save_as
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
-ASKED = Load(requests=10_000, candidates=100, features=136, rankers=20, cores=16)
-LENGTH = 30.0
+TOGETHER = Load(requests=10_000, candidates=100, features=136, rankers=20)
+ASKED = replace(TOGETHER, feedback_apart=True)
+LENGTH, AT = 20.0, 6.0
 
 
 class Told(NamedTuple):
@@ -37,21 +40,26 @@ class Told(NamedTuple):
 def stories() -> Iterator[Told]:
     """One after the other; a minute each."""
     constants = load()
-    plan = make_plan(ASKED, constants)
-    planned = fleet_of(plan)
-    times = times_of(ASKED, constants)
-    more = tuple((float(second), 1 + 0.25 * step) for step, second in enumerate(range(0, 30, 5)))
-    lost = Story(LENGTH, lose=1 / 3, at=10.0)
-    spare = fleet_of(make_plan(replace(ASKED, survive=planned.machines // 2 + 1), constants))
-    hot = replace(ASKED, hottest=0.8)
+    planned, together = (fleet_of(make_plan(one, constants)) for one in (ASKED, TOGETHER))
+    third = math.ceil(planned.machines / 3)
+    spare = fleet_of(make_plan(replace(ASKED, survive=ASKED.survive + third), constants))
+    more = Story(LENGTH, rate=tuple((4.0 * step, 1 + 0.25 * step) for step in range(5)))
+    lost, hot = Story(LENGTH, lose=1 / 3, at=AT), replace(ASKED, hottest=0.8)
     told: list[tuple[str, str, Load, Fleet, Story]] = [
-        ("more", "10,000 requests a second, then a quarter more every 5 s", ASKED, planned, Story(LENGTH, rate=more)),
+        (
+            "together",
+            "10,000 a second and a quarter more every 4 s; all processes take feedback",
+            TOGETHER,
+            together,
+            more,
+        ),
+        ("more", "the same, feedback goes to processes of its own", ASKED, planned, more),
         ("hot", "one of 20 rankers gets 80 % of 10,000 requests a second", hot, planned, Story(LENGTH)),
-        ("lost", "a third of the machines is lost at second 10, one was to spare", ASKED, planned, lost),
-        ("spare", "the same with half as many again", ASKED, spare, lost),
+        ("lost", f"a third of the machines is lost at second {AT:g}; one was to spare", ASKED, planned, lost),
+        ("spare", f"the same with {third} more to spare", ASKED, spare, lost),
     ]
     for name, title, asked, fleet, story in told:
-        yield Told(name, title, fleet, story, simulate(asked, fleet, times, story))
+        yield Told(name, title, fleet, story, simulate(asked, fleet, times_of(asked, constants), story))
 
 
 def _row(one: Told, second: Second) -> dict[str, Any]:
@@ -76,7 +84,7 @@ def main() -> None:
     for one in stories():
         moments = [one.story.at] if one.story.lose else [begin for begin, _ in one.story.rate[1:]]
         save_as(over_time(one.seconds, one.title, moments), FIGURES / f"scaling-{one.name}.svg")
-        rows.extend(_row(one, second) for second in one.seconds[4::5])
+        rows.extend(_row(one, second) for second in one.seconds[1::3])
     print(f"Constants of {load().machine}, measured {load().measured}\n")
     print_rows(rows)
 
