@@ -4,9 +4,9 @@
     python -m benchmarks.search start [--path FOLDER]
 
 `quality`: NDCG@10, by the people's hidden taste and on queries that nobody ever typed, of the engine's own order and of
-what the service shows (its trials included), and what the interleaved lists say. Seeds 0 and 1 were
-looked at before, and nothing was tuned. `start`: seconds from the command to its page, its first result and its first list by the ranker, with nothing
-indexed and then again; kernels are compiled anew with RANKLOOP_KERNELS set to an empty folder.
+what the service shows (its trials included), and what the interleaved lists say. Seeds 0 and 1 were looked at before,
+and nothing was tuned. `start`: seconds from the command to its page, its first result and its first list by the ranker,
+with nothing indexed and then again; kernels are compiled anew with RANKLOOP_KERNELS set to an empty folder.
 """
 
 from __future__ import annotations
