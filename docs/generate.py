@@ -34,6 +34,7 @@ COMMANDS = (
     "replay",
     "inspect",
     "export",
+    "export-log",
     "learners",
     "simulate",
     "compare",
