@@ -42,7 +42,8 @@ def pages() -> list[str]:
 
 def lines(text: str) -> list[str]:
     """The commands of a block that is one command a line, without what is said behind them."""
-    return [shlex.join(words) for line in text.splitlines() if (words := shlex.split(line, comments=True))]
+    given = [line.removeprefix("$ ") for line in text.splitlines()]
+    return [shlex.join(words) for line in given if (words := shlex.split(line, comments=True))]
 
 
 def environment(**more: str) -> dict[str, str]:

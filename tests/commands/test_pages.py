@@ -26,6 +26,7 @@ from tests.clicks.truths import truth
 from tests.commands.pages import BLOCK, ROOT, URL, begin_and_end, blocks, carry_out, lines, pages, plain, said_by
 from tests.logged.logs import lists, rows_of, write_json_lines, write_parquet, write_tsv
 from tests.logged.test_engines import EVENTS, RESPONSES
+from tests.search.library import library
 from tests.service.conftest import start_service
 from tests.service.running import Service, free_port, wait_for
 from tests.service.scripted import Said, Server
@@ -36,9 +37,10 @@ ELSEWHERE = {  # page -> the test that runs it
     "README.md": "tests/service/test_readme.py",
     "docs/tutorial.md": "tests/service/test_tutorial.py",
 }
-OF_THE_LAB = ("docs/interleaving.md", "docs/lab.md")
+OF_THE_LAB = ("docs/interleaving.md", "docs/lab.md", "docs/scaling.md")
 SMALL = {"--rounds": "40", "--seeds": "1", "--processes": "1"}
-LONG = re.compile(r"rankloop (reproduce|sweep|clicks fit)")  # minutes each: whether they can be said is tried here
+# Minutes each, or a cluster (tests/lab/test_on_dask.py has a real one): whether they can be said is tried here.
+LONG = re.compile(r"rankloop (reproduce|sweep|clicks fit)|.* --on (tcp|local):")
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +94,7 @@ def run_page(page: str, folder: Path, service: Service | None = None, **others: 
 
 
 def test_every_page_with_commands_is_run() -> None:
-    run = {*ELSEWHERE, *OF_THE_LAB, *SERVED, "docs/in-the-shell.md", "docs/click-models.md"}
+    run = {*ELSEWHERE, *OF_THE_LAB, *SERVED, "docs/in-the-shell.md", "docs/click-models.md", "docs/search.md"}
     assert set(pages()) == run, "a page with commands that nobody runs, or a test of a page without: add a scene"
     for page, test in ELSEWHERE.items():
         assert Path(page).name in (ROOT / test).read_text("utf-8")
@@ -145,7 +147,10 @@ def test_of_the_lab(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     lab_folder(tmp_path)
     for block in blocks(page):
         for line in lines(block.text):
-            (can_be_said if LONG.match(line) else said_by)(small(line))
+            if line.startswith("rankloop "):
+                (can_be_said if LONG.match(line) else said_by)(small(line))
+            else:
+                assert line.startswith(("pip install", "dask scheduler", "dask worker")), line
 
 
 def test_click_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +180,15 @@ def test_in_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_ser
                 (can_be_said if LONG.match(line) else said_by)(words)
 
 
+def test_search(tmp_path: Path) -> None:
+    """Of a small library, since all that is installed here is a minute's reading."""
+    where = ["--path", str(library(tmp_path / "lib")), "--no-browser", "--port"]
+    for block in blocks("docs/search.md"):
+        for line in lines(block.text):
+            words = [*shlex.split(line), *where, str(free_port())]
+            begin_and_end(shlex.join(words), tmp_path, "http://127.0.0.1:", RANKLOOP_CACHE=str(tmp_path / "cache"))
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("page", [*OF_THE_LAB, "docs/in-the-shell.md"])
 def test_as_printed(page: str, tmp_path: Path) -> None:
@@ -182,7 +196,7 @@ def test_as_printed(page: str, tmp_path: Path) -> None:
     lab_folder(tmp_path)
     for block in blocks(page):
         for line in lines(block.text):
-            if not re.match(r"rankloop (demo|serve|search|load|replay|inspect)", line) and "MSLR" not in line:
+            if not re.match(r"(?!rankloop)|rankloop (demo|serve|load|replay|inspect)|.*(MSLR|--on tcp)", line):
                 carry_out(line, tmp_path)
 
 
@@ -272,7 +286,7 @@ def of_the_service(folder: Path, start: Start, engine: Server) -> None:  # noqa:
 
 def of_replay(folder: Path, start: Start, engine: Server) -> None:  # noqa: ARG001
     taught(start(store=folder / "rankloop.db"))
-    run_page("docs/replay.md", folder)
+    run_page("docs/replay.md", folder, **{"/srv/log": str(folder / "log"), "local:4": "local:1"})
 
 
 def of_ubi(folder: Path, start: Start, engine: Server) -> None:  # noqa: ARG001

@@ -22,7 +22,7 @@ def test_every_setting_goes_through_the_environment_and_back() -> None:
     """That is how worker processes learn of them."""
     other: dict[str, Any] = {"store": "x.db", "host": "::1", "keys": f"{TOKEN}:rank+admin", "learn": False}
     other |= {"hosts": "box", "origins": "http://box", "learn_in": "thread", "durability": "everything"}
-    other |= {"adapters": "ubi"}
+    other |= {"adapters": "ubi", "archive": "log"}
     other |= {"log_format": "json", "webhook": "http://box/hook", "webhook_secret": "between us"}
     for entry in fields(Settings):
         if entry.name not in other:
