@@ -94,7 +94,7 @@ def test_no_transaction_writes_more_than_a_part(tmp_path: Path, written: dict[in
         kept = one.engine.database.read(lambda c: admin.version_state(c, "shop", version["version"]))
         assert kept == (5, state)
         seqs = read(str(tmp_path / "a.db"), "SELECT DISTINCT seq FROM snapshot_parts ORDER BY seq")
-        assert seqs[0] == (5,)
+        assert (5,) in seqs
         assert one.act("shop", "rollback", version=version["version"])["origin"]["how"] == "rollback"
         until(lambda: one.snapshot("shop") == state, "the version to be what is learned")
 
