@@ -144,7 +144,7 @@ def test_large_lists_come_in_small_portions(shop: Store, folder: Path, monkeypat
     """A portion is bounded in bytes, a file in rows; the files are the same log."""
     monkeypatch.setattr(columns, "PORTION_BYTES", 10_000)
     monkeypatch.setattr(exporting, "FILE_ROWS", 60)
-    settle(shop, range(250))
+    settle(shop, range(400))
     exported(shop, folder)
     found = files.files_of(folder, "shop")
     assert len(found) > 2
