@@ -94,8 +94,6 @@ def _rows(trials: Sequence[Trial], folder: Path, workers: int, every: int) -> li
     local = _digest(folder / "local.parquet")
     rows: list[dict[str, Any]] = [{"on": f"{workers} local processes", "seconds": seconds, "Parquet": local}]
     with dask_processes(folder, workers=workers) as started, connect(started.address) as cluster:
-        while len(cluster.threads()) < workers:
-            time.sleep(0.1)
         for name, kills in ((f"{workers} Dask workers", 0), ("the same, killed in turn", every)):
             watch, out = Watch(cluster, kills), folder / f"{kills}.parquet"
             seconds = _timed(trials, out, workers, watch)

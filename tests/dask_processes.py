@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +54,17 @@ class Processes:
         self._started.append(started)
         return started
 
+    def wait_for(self, workers: int, seconds: float = 120.0) -> None:
+        """Until the scheduler has so many workers; a busy machine takes its time to start them."""
+        deadline = time.monotonic() + seconds
+        while True:
+            with urllib.request.urlopen(f"{self.dashboard}/json/counts.json", timeout=30) as answer:
+                if json.load(answer)["workers"] >= workers:
+                    return
+            if time.monotonic() > deadline:
+                raise AssertionError(f"fewer than {workers} workers came; their output is in {self.folder}")
+            time.sleep(0.05)
+
     def stop(self) -> None:
         """End all of them, at once: a worker whose nanny is killed ends itself."""
         for process in self._started:
@@ -68,6 +80,7 @@ def dask_processes(folder: Path, workers: int = 0, **settings: str) -> Iterator[
     try:
         if workers:
             processes.worker("--nworkers", str(workers))
+            processes.wait_for(workers)
         yield processes
     finally:
         processes.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -132,7 +132,7 @@ def test_workers_that_could_give_other_bits_are_refused_by_name(processes: Proce
     elsewhere = os.pathsep.join([str(other), *(part for part in sys.path if part.endswith("site-packages"))])
     strange = processes.worker("--name", "strange", python_path=elsewhere)
     bare = processes.worker("--name", "bare", "--no-nanny", "--nthreads", "2")
-    _until(lambda: json.loads(opened(f"{processes.dashboard}/json/counts.json"))["workers"] == 4)
+    processes.wait_for(4)
     with pytest.raises(ClusterError) as refused, connect(processes.address):
         pass
     for process in (strange, bare):
@@ -154,11 +154,19 @@ def test_a_worker_that_came_later_is_looked_at_too(processes: Processes, monkeyp
             list(on.map(squared, [1], ["late"]))
 
 
-def test_an_item_that_kills_every_worker_is_lost_and_the_others_are_not(
+def test_without_workers_with_a_deadly_item_and_without_a_scheduler_it_says_what_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     once = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
-    with dask_processes(tmp_path, workers=1, **once) as started, connect(started.address) as on:
+    with ExitStack() as stack:
+        started = stack.enter_context(dask_processes(tmp_path, 0, **once))
+        monkeypatch.setattr(cluster, "_COME", 0.5)
+        with pytest.raises(ClusterError, match="has no workers; start some"), connect(started.address):
+            pass
+        monkeypatch.undo()
+        started.worker()
+        started.wait_for(1)
+        on = stack.enter_context(connect(started.address))
         found = dict(on.map(deadly, [0, 1, 2], ["deadly"] * 3))
         lost = found.pop(1)
         assert isinstance(lost, Lost)
@@ -177,7 +185,7 @@ def test_an_item_that_kills_every_worker_is_lost_and_the_others_are_not(
             next(work)
 
 
-def test_what_cannot_be_opened_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_opened_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("local:0", "local", "10.0.0.5:8786", "tcp://", "http://10.0.0.5:80", ""):
         with pytest.raises(InvalidParameter, match="must be the address of a Dask scheduler"), connect(wrong):
             pass
@@ -185,14 +193,6 @@ def test_what_cannot_be_opened_says_why(tmp_path: Path, monkeypatch: pytest.Monk
     with (
         pytest.raises(ClusterError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"),
         connect("tcp://127.0.0.1:9"),
-    ):
-        pass
-    monkeypatch.undo()
-    monkeypatch.setattr(cluster, "_COME", 0.5)
-    with (
-        dask_processes(tmp_path) as started,
-        pytest.raises(ClusterError, match="has no workers; start some"),
-        connect(started.address),
     ):
         pass
     monkeypatch.setitem(sys.modules, "distributed", None)

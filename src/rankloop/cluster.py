@@ -68,9 +68,8 @@ def connect(on: str) -> Iterator[Cluster]:
         import distributed
     except ImportError:
         raise MissingExtra(f"--on {on}", "dask.distributed", "cluster") from None
-    logging.getLogger("distributed.client").setLevel(
-        logging.CRITICAL
-    )  # of a connection that breaks it writes pages, where an error here says it
+    # of a connection that breaks, it would write pages before the error that says so here
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     if not local:
         try:
             client = distributed.Client(on, timeout=_ANSWER, set_as_default=False)  # type: ignore[no-untyped-call]
@@ -83,9 +82,10 @@ def connect(on: str) -> Iterator[Cluster]:
             yield _checked(client, on)
         return
     with for_workers():
+        # no limit of memory, as for any process: with a share of it each, runs would end that have room
         processes = distributed.LocalCluster(  # type: ignore[no-untyped-call]
             n_workers=int(local[1]), threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0"
-        )  # no limit of memory, as for any process: a share of it each would end runs that fit
+        )
     with processes, distributed.Client(processes, set_as_default=False) as client:  # type: ignore[no-untyped-call]
         yield _checked(client, on)
 
@@ -186,12 +186,12 @@ class Cluster:
                 self._client.cancel(list(out.values()), force=True)
 
     def _result(self, future: Any) -> Any:
-        from distributed import KilledWorker
+        from distributed import CancelledError, KilledWorker
 
-        if future.cancelled():
-            raise self._gone()
         try:
             return future.result()
+        except CancelledError as error:  # this process did not: its connection to the scheduler is lost
+            raise self._gone() from error
         except KilledWorker as error:
             times = error.allowed_failures + 1
             died = f"{times} worker{'s' * (times > 1)} died with it, the last at {error.last_worker.address}"

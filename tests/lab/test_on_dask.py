@@ -6,7 +6,6 @@ import io
 import json
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,9 +35,6 @@ DATA = ("synthetic:mq2008?queries=40&vali=5&test=5", "synthetic:mq2007?queries=3
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     with dask_processes(tmp_path_factory.mktemp("dask"), workers=2) as started:
-        with connect(started.address) as cluster:
-            while len(cluster.threads()) < 2:
-                time.sleep(0.05)
         yield started
 
 
