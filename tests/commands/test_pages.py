@@ -286,7 +286,7 @@ def of_the_service(folder: Path, start: Start, engine: Server) -> None:  # noqa:
 
 def of_replay(folder: Path, start: Start, engine: Server) -> None:  # noqa: ARG001
     taught(start(store=folder / "rankloop.db"))
-    run_page("docs/replay.md", folder, **{"/srv/log": str(folder / "log"), "local:4": "local:1"})
+    run_page("docs/replay.md", folder, None, **{"/srv/log": str(folder / "log"), "local:4": "local:1"})
 
 
 def of_ubi(folder: Path, start: Start, engine: Server) -> None:  # noqa: ARG001
