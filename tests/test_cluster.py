@@ -79,7 +79,7 @@ def test_results_and_notes_come_back_and_the_dashboard_calls_work_by_its_name(pr
         assert notes
         work = on.map(slow, [1.0, 1.0], ["offline-ranknet", "pdgd(rate=1e-3)"], lambda i, note: notes.append((i, note)))
         next(work)
-        # as Prometheus reads them, and as a browser does: the page of each task
+        # as Prometheus reads them
         shown = set(re.findall(r'task_prefix_name="([^"]*)"', opened(f"{processes.dashboard}/metrics")))
         assert {"offline-ranknet", "pdgd(rate=1e\N{MINUS SIGN}3)"} <= shown
         work.close()
