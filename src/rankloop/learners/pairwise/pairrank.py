@@ -247,15 +247,12 @@ class PairRank:
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Turn the clicks into pairs and take them in."""
-        self._teach(impression, feedback, rng)
-        if self.batch > 1:
-            _batches.count(self)
-
-    def _teach(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         clicks = checked_values(self, impression, feedback)
         seen = -1 if feedback.seen is None else seen_of(impression, feedback)
         pairs = preferences.click_pairs(clicks, self.plus_one, seen, PAIR_RULES[self.pairs], rng.random(clicks.size))
         if len(pairs) == 0:
+            if self.batch > 1:
+                _batches.count(self)
             return
         features = self._rows(impression)
         weights = pair_weights(impression, clicks, pairs, self.debias)
@@ -264,6 +261,8 @@ class PairRank:
             tempering = min(1.0, 2.0 / preferences.examined_count(clicks, self.plus_one, seen))
         pairs, weights = preferences.that_count(pairs, weights, tempering)
         if len(pairs) == 0:
+            if self.batch > 1:
+                _batches.count(self)
             return
         if self.theta_.size == 0:
             self.theta_, self.inverse_, self.unit_ = self._fresh(features)
@@ -297,6 +296,8 @@ class PairRank:
             self._refit(features[pairs[:, 0]] - features[pairs[:, 1]], shared)
         if self.extended:
             self._extend(impression, features, pairs, weights, tempering)
+        if self.batch > 1:
+            _batches.count(self)
 
     def _refit(self, rows: Array, weights: Array) -> None:
         """The exact minimiser with new pairs, their differences (m, d), among all."""
