@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from rankloop.cli import build
+from rankloop.client import Client
 from rankloop.lab.data.sources import open_split, write_letor
 from tests.adapters.test_metarank import CONFIG
 from tests.clicks.truths import pages as result_pages
@@ -56,16 +57,15 @@ def taught(service: Service, **spec: Any) -> None:
     assert service.ask("PUT", "/v1/rankers/shop", {"exposure": "full", **spec}).status in (200, 201)
     wait_for(lambda: service.status("shop")["ready"], "the kernels of shop")
     rng = np.random.default_rng(0)
-    for t in range(24):
-        rows = rng.random((5, len(names))).tolist()
-        items = [{"id": f"i{i}", "features": row} for i, row in enumerate(rows)]
-        answer = service.ask("POST", "/v1/rankers/shop/rank", {"query": f"q{t % 3}", "candidates": items}).json
-        best = max(answer["items"], key=lambda item: rows[int(item["id"][1:])][0])["id"]
-        event = {"event_id": f"e{t}", "impression_id": answer["impression_id"], "clicks": [best], "final": True}
-        assert service.ask("POST", "/v1/feedback", event).json["counts"] == {"accepted": 1}
-        if t % 8 == 7:
-            wait_for(lambda n=t: service.status("shop")["learned"] == n + 1, "it to be learned")  # type: ignore[misc]
-            assert service.ask("POST", "/v1/rankers/shop/versions", {}).status in (200, 201)
+    with Client(f"http://127.0.0.1:{service.port}", retries=10) as client:
+        for t in range(24):
+            rows = rng.random((5, len(names)))
+            answer = client.rank("shop", ids=[f"i{i}" for i in range(5)], features=rows, query=f"q{t % 3}")
+            best = max(answer.items, key=lambda item: rows[int(str(item.id)[1:])][0]).id
+            assert client.click(answer, [best]).status == "accepted"
+            if t % 8 == 7:
+                wait_for(lambda n=t: service.status("shop")["learned"] == n + 1, "it to be learned")  # type: ignore[misc]
+                client.keep_version("shop")
 
 
 @pytest.fixture
