@@ -2,7 +2,7 @@
 
 A service with 1, 2 and 4 processes that rank on one PostgreSQL (pgserver), the database, the process that learns and
 the one that sends on the same cores; every process has all it can do. Beside what is measured stands what the plan
-says for it. Its constants come from other runs: other sizes of lists, another learner, another number of processes.
+says for it. Its constants come from other runs: other sizes of lists, another learner, one process and cores + 1.
 Turns go round, so that what else the machine does meets all alike; medians count. What others had of the cores
 meanwhile is told, and the plan is for the rest.
 """

@@ -272,7 +272,7 @@ def _amount(value: float, unit: str) -> str:
                 return f"{value / size:.3g} {prefix}{unit.removeprefix('bytes')}"
         return f"{value:.0f} {unit}"
     if unit == "s":
-        return f"{1e3 * value:.2g} ms" if value < 1 else f"{value:.3g} s"
+        return f"{1e3 * value:.3g} ms" if value < 1 else f"{value:.3g} s"
     text = f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2g}"
     return f"{text} {unit}".strip() if not unit.startswith("/") else f"{text}{unit}"
 
