@@ -28,6 +28,7 @@ from rankloop.service.offline.spread import try_out_on
 from rankloop.service.process import Process
 from rankloop.service.settings import Settings
 from tests.service.app_fixtures import Clock, Service, names, teach
+from tests.service.running import wait_for
 
 LISTS = 1500
 
@@ -211,13 +212,13 @@ def test_nothing_is_deleted_by_age_that_is_not_archived(tmp_path: Path, monkeypa
         assert told.outcomes == 6
         first = process.database.read(lambda c: c.rows("SELECT MIN(created) FROM impressions WHERE open = 1"))[0][0]
         assert archive.complete == pytest.approx(first)  # what is open may yet be settled, and must then be exported
-        assert kept() == 0
+        wait_for(lambda: kept() == 0, "a snapshot that covers them")
         assert service.report(opened, ["a"]) == "accepted"
         service.settle("shop")
         assert kept() == 1  # settled after the export
         clock.ahead += archiving.EVERY + 1
         archive._look()
-        assert kept() == 0
+        wait_for(lambda: kept() == 0, "a snapshot that covers it")
         assert [one.end for one in files.files_of(folder, "shop")] == [6, 7]
         assert np.isfinite(archive.complete)
         process.close()
