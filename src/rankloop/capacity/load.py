@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rankloop.capacity.curves import Size
 from rankloop.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from rankloop.capacity.curves import Size
 
 STORES = ("sqlite", "postgresql")
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -102,6 +105,8 @@ class Load:
     @property
     def size(self) -> Size:
         """Of a list."""
+        from rankloop.capacity.curves import Size  # with numpy, for which `rankloop --help` does not wait
+
         return Size(self.candidates, self.features, self.shown)
 
     @property
