@@ -18,6 +18,7 @@ import threading
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -39,6 +40,7 @@ from rankloop.service.wire.rankers import Spec
 
 ALPHABET_BYTES = np.frombuffer(ALPHABET.encode(), np.uint8)
 CHUNK = 200_000  # rows that are made at a time
+AT_ONCE = 2  # days that are filled at a time
 TENTH = 10  # every tenth list was clicked
 SETTINGS = {
     "wal_level": "minimal",
@@ -137,16 +139,21 @@ def fill(server: Server, lists: int, days: int, minutes: float) -> None:
     with connection.transaction():
         admin.add_ranker(connection, "shop", spec, fresh_state(spec), time.time())
         first = partitions.moment(partitions.listed(connection)[0].start)
-    began, done, each = time.monotonic(), 0, lists // days
+    began, each = time.monotonic(), lists // days
+
+    def day(number: int) -> int:
+        if time.monotonic() - began > minutes * 60:
+            return 0
+        with psycopg.connect(server.url("filled"), autocommit=True) as raw:
+            _fill_day(raw, number * each, each, first - (number + 1) * 86400)
+            size = _size(raw) / 2**30
+        passed = (time.monotonic() - began) / 60
+        print(f"day {number + 1} of {days} after {passed:.1f} minutes, {size:.1f} GB", file=sys.stderr, flush=True)
+        return each
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:  # yesterday first: if time runs out, it is the far past that is missing
+        done = sum(pool.map(day, range(days)))
     with psycopg.connect(server.url("filled"), autocommit=True) as raw:
-        for day in range(1, days + 1):  # yesterday first: if time runs out, it is the far past that is missing
-            if time.monotonic() - began > minutes * 60:
-                break
-            start = first - day * 86400
-            _fill_day(raw, done, each, start)
-            done += each
-            rate = done / (time.monotonic() - began)
-            print(f"{done:,} lists, {rate:,.0f} a second, {_size(raw) / 2**30:.1f} GB", file=sys.stderr, flush=True)
         raw.execute("ANALYZE impressions, events, outcomes")
     with connection.transaction():
         closed = done // TENTH + 1

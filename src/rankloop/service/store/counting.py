@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from rankloop.service.store.database import Connection
-from rankloop.service.store.log import by_id, new_id
+from rankloop.service.store.log import by_id, new_id, next_outcomes
 
 KEPT = 86400.0  # seconds that a code to be forgotten is told to those who count, at least
 
@@ -33,15 +33,10 @@ class Saved(NamedTuple):
 
 def noted_from(connection: Connection, ranker: str, seq: int, limit: int) -> list[Noted]:
     """The next outcomes of a ranker, in order. Numbers that are missing were deleted with their lists."""
-    rows = connection.rows(
-        "SELECT seq, created, feedback, viewed, impression_id FROM outcomes "
-        f"WHERE ranker = ? AND seq >= ? ORDER BY seq LIMIT {limit}",
-        ranker,
-        seq,
-    )
-    lists = by_id(connection, "notes", [row[4] for row in rows])
+    rows = next_outcomes(connection, "created, feedback, viewed", ranker, seq, limit)
+    lists = by_id(connection, "notes", [row[1] for row in rows])
     found = []
-    for number, created, values, viewed, own in rows:
+    for number, own, created, values, viewed in rows:
         (notes,) = lists.get(own, (None,))
         told = None if notes is None else bytes(notes)
         found.append(Noted(int(number), created, msgspec.json.decode(values), viewed, told))

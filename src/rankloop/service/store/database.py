@@ -108,8 +108,13 @@ class Connection(ABC):
         """The rows of `sql` IN (values) `tail`, however many values there are; `before` are parameters of `sql`."""
         found: list[Row] = []
         for some in portions(values, PARAMETERS):
-            found += self.rows(f"{sql} IN ({marks(some)}) {tail}", *before, *some)
+            inside, wanted = self.among(some)
+            found += self.rows(f"{sql} {inside} {tail}", *before, *wanted)
         return found
+
+    def among(self, values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+        """What says that a column has one of some values, to be put behind its name, and its parameters."""
+        return f"IN ({marks(values)})", values
 
 
 def marks(values: Iterable[Any]) -> str:

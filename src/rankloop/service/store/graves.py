@@ -7,7 +7,7 @@ from rankloop.service.errors import Conflict
 from rankloop.service.store.database import Connection, marks
 
 # What a ranker leaves beside its lists: table, what tells a ranker's rows apart. States may be large: few at a time.
-_SMALL = (("outcomes", "seq"), ("series", "start"), ("experiments", "id"))
+_SMALL = (("series", "start"), ("experiments", "id"))
 _LARGE = (("versions", "version"), ("origins", "generation"), ("snapshots", "seq"), ("snapshot_parts", "part"))
 
 
@@ -36,6 +36,12 @@ def clear(connection: Connection, limit: int, name: str | None = None) -> int:
         connection.run(f"DELETE FROM events WHERE impression_id IN ({marks(ids)})", *ids)
         connection.run(f"DELETE FROM impressions WHERE id IN ({marks(ids)})", *ids)
         return len(ids)
+    sql = f"SELECT seq, impression_id FROM outcomes WHERE ranker = ? ORDER BY seq LIMIT {limit}"
+    if outcomes := connection.rows(sql, name):
+        at, seqs = connection.among([seq for seq, _ in outcomes])
+        about, lists = connection.among([own for _, own in outcomes])
+        sql = f"DELETE FROM outcomes WHERE ranker = ? AND seq {at} AND impression_id {about}"
+        return connection.run(sql, name, *seqs, *lists)
     for tables, most in ((_SMALL, limit), (_LARGE, 1)):
         for table, key in tables:
             some = f"(SELECT {key} FROM {table} WHERE ranker = ? LIMIT {most})"

@@ -162,7 +162,8 @@ OPEN = "impressions_open"  # the index of those that wait
 def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kinds: dict[str, str]) -> Receipts:
     """Join events to their impressions; `kinds` says for each learner whether it takes clicks or grades."""
     ids = sorted({one.event.impression_id for one in new})
-    rows = connection.rows_in(f"{_SELECT} WHERE id", ids, f"ORDER BY id{connection.lock_rows}")
+    which, bounds = where_id(connection, ids, now)
+    rows = connection.rows_in(f"{_SELECT} WHERE {which}", ids, f"ORDER BY id{connection.lock_rows}", *bounds)
     impressions = {row[0]: OpenImpression(row) for row in rows}
     rankers = _rankers(connection, {one.ranker for one in impressions.values()}, kinds)
     # An event is known for as long as its list is kept; that its id was used for another list, for a day at least.
@@ -272,20 +273,31 @@ def _close(
 
 def outcomes_from(connection: Connection, ranker: str, seq: int, limit: int = 256) -> list[Outcome]:
     """The next outcomes of a ranker, in order, with the impressions they are about."""
-    rows = connection.rows(
-        "SELECT seq, learn, impression_id, feedback, viewed FROM outcomes "
-        f"WHERE ranker = ? AND seq >= ? ORDER BY seq LIMIT {limit}",
-        ranker,
-        seq,
-    )
-    lists = by_id(connection, "epoch, body, person", [row[2] for row in rows])
+    rows = next_outcomes(connection, "learn, feedback, viewed", ranker, seq, limit)
+    lists = by_id(connection, "epoch, body, person", [row[1] for row in rows])
     found = []
-    for number, learn, own, values, viewed in rows:
+    for number, own, learn, values, viewed in rows:
         epoch, body, person = lists.get(own, (0, None, None))
         told = None if body is None else bytes(body)
         to = None if viewed is None else int(viewed)
         found.append(Outcome(int(number), bool(learn), int(epoch), told, msgspec.json.decode(values), person, to))
     return found
+
+
+def next_outcomes(connection: Connection, columns: str, ranker: str, seq: int, limit: int) -> list[Row]:
+    """(seq, impression_id, columns) of the next outcomes of a ranker, in order.
+
+    Their numbers have no gaps but where lists were deleted. So if all that there can be are among recent lists, the
+    partitions of others need not be asked.
+    """
+    select = f"SELECT seq, impression_id, {columns} FROM outcomes WHERE"
+    tail = f"ranker = ? AND seq >= ? ORDER BY seq LIMIT {limit}"
+    if start := lately(connection, time.time()):
+        head = connection.row("SELECT next_seq FROM heads WHERE ranker = ?", ranker)
+        rows = connection.rows(f"{select} impression_id >= '{start}' AND {tail}", ranker, seq)
+        if head is not None and len(rows) >= min(limit, head[0] - seq) and (not rows or rows[-1][0] < seq + len(rows)):
+            return rows
+    return connection.rows(f"{select} {tail}", ranker, seq)
 
 
 def by_id(connection: Connection, columns: str, ids: Sequence[str]) -> dict[str, Row]:
@@ -294,8 +306,21 @@ def by_id(connection: Connection, columns: str, ids: Sequence[str]) -> dict[str,
     Asked for in a statement of its own rather than in a join: a database that has to guess how many lists a join is
     about may read all of them instead. Of known ids it reads those, each in the partition that it lies in.
     """
-    rows = connection.rows_in(f"SELECT id, {columns} FROM impressions WHERE id", ids) if ids else []
+    if not ids:
+        return {}
+    which, bounds = where_id(connection, ids, time.time())
+    rows = connection.rows_in(f"SELECT id, {columns} FROM impressions WHERE {which}", ids, "", *bounds)
     return {row[0]: row[1:] for row in rows}
+
+
+def where_id(connection: Connection, ids: Sequence[str], now: float) -> tuple[str, Sequence[str]]:
+    """What `rows_in` is asked for to find lists in the partitions where they are, with its parameters: in those of the
+    last day, or between the first and the last of them."""
+    start = lately(connection, now)
+    if not start or not ids:
+        return "id", ()
+    first, last = min(ids), max(ids)
+    return (f"id >= '{start}' AND id", ()) if first >= start else ("id >= ? AND id <= ? AND id", (first, last))
 
 
 def heads(connection: Connection) -> dict[str, int]:

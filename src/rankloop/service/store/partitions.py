@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -34,8 +34,10 @@ PARTS = 30  # into which the time of retention is cut: lists go at most a thirti
 LONGEST = 720  # hours of a partition; those of a store that keeps all for ever
 AHEAD = 6  # hours for which there must be a partition, at least
 HOUR = 3600
-WAITS = (100, 200, 400, 800)  # ms for which everyone else may wait behind a drop that waits itself, try by try
+WAITS = (50, 50, 100, 100, 200, 200, 400, 800)  # ms for which others may wait behind a drop that waits itself, by try
 WAIT = 150  # ms, of whoever can try for long
+SECOND = 20  # ms for the second and third table: whoever has one of them and waits for the first will not give it up
+TOGETHER = 4  # partitions that are dropped at a time
 PAUSE = 0.1  # seconds between tries
 _BOUNDS = re.compile(r"FROM \((MINVALUE|'\w+')\) TO \('(\w+)'\)")
 
@@ -193,20 +195,22 @@ def drop_old(connection: Connection, before: float) -> int:
     """Drop partitions whose lists were all made `before` that time and whose outcomes snapshots cover; how many."""
     dropped = 0
     with suppress(Retryable):  # somebody reads the whole log: the next time will do
-        for one in _past(connection, before):
-            if covered(connection, one):
-                dropped += _drop(connection, one)
+        old = [one for one in _past(connection, before) if covered(connection, one)]
+        for at in range(0, len(old), TOGETHER):
+            dropped += _drop(connection, old[at : at + TOGETHER])
     return dropped
 
 
-def _drop(connection: Connection, one: Partition) -> bool:
+def _drop(connection: Connection, some: Sequence[Partition]) -> int:
     for wait in WAITS:
         try:
             with alone(connection, "ACCESS EXCLUSIVE", wait):
-                if not covered(connection, one):  # looked at once more, now that nobody else writes
-                    return False
-                connection.run(f"DROP TABLE {', '.join(one.table(table) for table in KEYS)}")
-                return True
+                # Looked at once more, now that nobody else writes.
+                free = [one for one in some if covered(connection, one)]
+                if free:
+                    tables = [one.table(table) for one in free for table in KEYS]
+                    connection.run(f"DROP TABLE {', '.join(tables)}")
+                return len(free)
         except Retryable:
             time.sleep(PAUSE)
     raise Retryable("the log is in use")
@@ -216,13 +220,10 @@ def covered(connection: Connection, one: Partition) -> bool:
     """Whether nothing of a partition is needed any more: replay starts at the snapshots."""
     if connection.rows(f"SELECT 1 FROM {one.table('impressions')} WHERE open = 1 LIMIT 1"):
         return False
-    last = f"SELECT MAX(seq) FROM {one.table('outcomes')} WHERE ranker = ?"
-    sql = "SELECT r.name, COALESCE(s.seq, 0) FROM rankers r LEFT JOIN snapshots s ON s.ranker = r.name"
-    for name, seq in connection.rows(sql):
-        found = connection.row(last, name)
-        if found is not None and found[0] is not None and found[0] >= seq:
-            return False
-    return True
+    last = f"(SELECT MAX(o.seq) FROM {one.table('outcomes')} o WHERE o.ranker = r.name)"  # one look at the index each
+    kept = "SELECT 1 FROM rankers r LEFT JOIN snapshots s ON s.ranker = r.name"
+    kept = f"{kept} WHERE {last} >= COALESCE(s.seq, 0) LIMIT 1"
+    return not connection.rows(kept)
 
 
 def by_row(connection: Connection, before: float) -> list[str]:
@@ -244,8 +245,12 @@ def _past(connection: Connection, before: float) -> list[Partition]:
 def alone(connection: Connection, mode: str, wait: int = WAIT) -> Iterator[None]:
     """A transaction that holds the tables of the log in a mode in which others cannot change or, `ACCESS EXCLUSIVE`,
     use them. `Retryable` if that would mean to wait for more than so many ms: others wait behind whoever waits, and
-    they answer requests."""
+    they answer requests.
+
+    Those who add an event go from `impressions` on to the others, those who learn the other way. So, with the first
+    table locked, somebody may hold the last and wait for the first: then it is let go at once."""
+    first, *others = KEYS
     with connection.transaction():
-        connection.run(f"SET LOCAL lock_timeout = {wait}")
-        connection.run(f"LOCK TABLE ONLY {', ONLY '.join(KEYS)} IN {mode} MODE")
+        connection.run(f"SET LOCAL lock_timeout = {wait}; LOCK TABLE ONLY {first} IN {mode} MODE")
+        connection.run(f"SET LOCAL lock_timeout = {SECOND}; LOCK TABLE ONLY {', ONLY '.join(others)} IN {mode} MODE")
         yield

@@ -104,6 +104,9 @@ class PostgresConnection(Connection):
             changed += int(cursor.rowcount)
         return changed
 
+    def among(self, values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+        return "= ANY(?)", [list(values)]  # the same statement for any number of values, so that its plan is kept
+
     def append(self, what: Appended, values: Sequence[Sequence[Any]]) -> int:
         if len(values) == 1:
             return self.run(what.sql, *values[0])
@@ -237,13 +240,18 @@ class Postgres(Database):
 
 def _set_limits(raw: Any, seconds: float | None) -> None:
     """What the server does about a statement that takes too long, so that it does not go on with what was given up, and
-    about a client that is silent within a transaction. Without `seconds`: nothing but not to wait for locks."""
+    about a client that is silent within a transaction. Without `seconds`: nothing but not to wait for locks.
+
+    And plans that do not depend on the values they are asked about: they are made once, not at each call (for thirty
+    partitions that takes longer than to run them), and a ranker that is newer than the database's statistics is not
+    taken for one that has no lists, of which it would then read all instead of looking for one by its request."""
     limits = {
         "lock_timeout": LOCK_SECONDS,
         "statement_timeout": seconds or 0,
         "idle_in_transaction_session_timeout": IDLE_SECONDS if seconds else 0,
     }
-    raw.execute("; ".join(f"SET {name} = {int(value * 1000)}" for name, value in limits.items()))
+    settings = [f"SET {name} = {int(value * 1000)}" for name, value in limits.items()]
+    raw.execute("; ".join([*settings, "SET plan_cache_mode = force_generic_plan"]))
 
 
 @cache

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rankloop.service.store.database import Connection, marks, portions
+from rankloop.service.store.database import Connection, portions
 from rankloop.service.wire.calls import FeedbackEvent
 
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ def asked(connection: Connection, new: Sequence[NewImpression], start: str) -> d
         return {}
     if any((one.created + EDGE) % 3600 < 2 * EDGE for one in named):
         connection.take_turns(f"{one.ranker}/{one.request_id}" for one in named)
-    names, rankers = sorted({one.request_id or "" for one in named}), sorted({one.ranker for one in named})
+    of, rankers = connection.among(sorted({one.ranker for one in named}))
+    called, names = connection.among(sorted({one.request_id or "" for one in named}))
     rows = connection.rows(
         "SELECT ranker, request_id, id, answer, digest FROM impressions "
-        f"WHERE id >= '{start}' AND ranker IN ({marks(rankers)}) AND request_id IN ({marks(names)})",
+        f"WHERE id >= '{start}' AND ranker {of} AND request_id {called}",
         *rankers,
         *names,
     )
@@ -60,7 +61,9 @@ def known(connection: Connection, events: Sequence[FeedbackEvent], start: str) -
     old = [event for event in events if event.impression_id < start]
     for some in portions(sorted({event.impression_id for event in old}), PORTION):
         late = sorted({event.event_id for event in old})
-        rows += connection.rows_in(f"{select} impression_id IN ({marks(some)}) AND event_id", late, "", *some)
+        inside, lists = connection.among(some)
+        where = f"impression_id >= ? AND impression_id <= ? AND impression_id {inside}"  # so where they lie, only
+        rows += connection.rows_in(f"{select} {where} AND event_id", late, "", some[0], some[-1], *lists)
     found: dict[str, set[str]] = {}
     for event_id, impression_id in rows:
         found.setdefault(event_id, set()).add(impression_id)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankloop.service.store.database import Connection, Row, marks, portions
-from rankloop.service.store.log import lately
+from rankloop.service.store.database import Connection, Row, portions
+from rankloop.service.store.log import lately, where_id
 
 PORTION = 256  # names a statement
 
@@ -31,8 +31,10 @@ def shown(connection: Connection, rankers: Iterable[str], names: Sequence[str]) 
     if not allowed:
         return found
     for some in portions(sorted(set(names)), PORTION):
-        by_id = f"SELECT id, id, ranker, shown, viewed FROM impressions WHERE id IN ({marks(some)})"
-        for name, own, ranker, items, viewed in (*_asked(connection, allowed, some), *connection.rows(by_id, *some)):
+        which, bounds = where_id(connection, some, time.time())
+        select = f"SELECT id, id, ranker, shown, viewed FROM impressions WHERE {which}"
+        by_id = connection.rows_in(select, some, "", *bounds)
+        for name, own, ranker, items, viewed in (*_asked(connection, allowed, some), *by_id):
             if ranker in allowed:
                 ids = [str(item) for item in msgspec.json.decode(items)]
                 one = Shown(own, ranker, frozenset(ids), ids[0], None if viewed is None else int(viewed))
@@ -48,10 +50,12 @@ def _asked(connection: Connection, rankers: Sequence[str], names: Sequence[str])
         there = {row[0] for row in found}
         names = [name for name in names if name not in there]
         if names:
-            found += connection.rows(
+            inside, of = connection.among(rankers)
+            found += connection.rows_in(
                 f"SELECT request_id, id, ranker, shown, viewed FROM impressions{connection.by('impressions_request')} "
-                f"WHERE id >= '{start}' AND ranker IN ({marks(rankers)}) AND request_id IN ({marks(names)})",
-                *rankers,
-                *names,
+                f"WHERE id >= '{start}' AND ranker {inside} AND request_id",
+                names,
+                "",
+                *of,
             )
     return found

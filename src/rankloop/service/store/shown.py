@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankloop.service.store.database import Connection, marks
+from rankloop.service.store.database import Connection
+
+AMONG = 8  # times as many lists are looked at for those that count: after a reset the whole log would be, for none
 
 
 class Seen(NamedTuple):
@@ -44,10 +46,10 @@ def newest(connection: Connection, ranker: str, limit: int) -> list[Seen]:
 
 def _outcomes(connection: Connection, ranker: str, closed: Sequence[tuple[int, str]]) -> dict[str, tuple[str, int]]:
     """(kind, learn) of the outcomes of lists: asked for by number, and where they lie."""
-    seqs, ids = zip(*closed, strict=True)
+    at, seqs = connection.among([seq for seq, _ in closed])
+    about, ids = connection.among([own for _, own in closed])
     rows = connection.rows(
-        "SELECT impression_id, kind, learn FROM outcomes "
-        f"WHERE ranker = ? AND seq IN ({marks(seqs)}) AND impression_id IN ({marks(ids)})",
+        f"SELECT impression_id, kind, learn FROM outcomes WHERE ranker = ? AND seq {at} AND impression_id {about}",
         ranker,
         *seqs,
         *ids,
@@ -57,19 +59,18 @@ def _outcomes(connection: Connection, ranker: str, closed: Sequence[tuple[int, s
 
 def latest_bodies(connection: Connection, ranker: str, epoch: int, limit: int) -> list[bytes]:
     """The latest lists of a ranker as it is since its last reset, whoever made them, the newest first."""
-    sql = (
-        "SELECT body FROM impressions WHERE ranker = ? AND epoch = ? AND erase = 0 "
-        "ORDER BY created DESC, id DESC LIMIT ?"
-    )
-    return [bytes(body) for (body,) in connection.rows(sql, ranker, epoch, limit)]
+    order = "ORDER BY created DESC, id DESC LIMIT"
+    newest = f"SELECT id, created, body, epoch, erase FROM impressions WHERE ranker = ? {order} ?"
+    sql = f"SELECT body FROM ({newest}) AS newest WHERE epoch = ? AND erase = 0 {order} ?"
+    return [bytes(body) for (body,) in connection.rows(sql, ranker, limit * AMONG, epoch, limit)]
 
 
 def newest_bodies(
     connection: Connection, ranker: str, epoch: int, since: float, limit: int
 ) -> list[tuple[float, bytes]]:
     """(when, what) of the latest lists that the learner made after `since`."""
-    sql = (
-        "SELECT created, body FROM impressions WHERE ranker = ? AND created > ? AND epoch = ? AND learn = 1 "
-        f"ORDER BY created DESC LIMIT {limit}"
-    )
-    return [(created, bytes(body)) for created, body in connection.rows(sql, ranker, since, epoch)]
+    order = "ORDER BY created DESC LIMIT"
+    newest = f"SELECT created, body, epoch, learn FROM impressions WHERE ranker = ? AND created > ? {order} ?"
+    sql = f"SELECT created, body FROM ({newest}) AS newest WHERE epoch = ? AND learn = 1 {order} ?"
+    rows = connection.rows(sql, ranker, since, limit * AMONG, epoch, limit)
+    return [(created, bytes(body)) for created, body in rows]

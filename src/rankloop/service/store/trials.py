@@ -218,19 +218,13 @@ def seen_from(connection: Connection, ranker: str, number: int, seq: int, until:
     """The lists of an experiment among outcomes seq … until-1, in order."""
     found: list[Seen] = []
     while len(found) < limit:
-        rows = connection.rows(
-            "SELECT seq, feedback, created, impression_id FROM outcomes "
-            f"WHERE ranker = ? AND seq >= ? AND seq < ? ORDER BY seq LIMIT {limit}",
-            ranker,
-            seq,
-            until,
-        )
-        lists = log.by_id(connection, "experiment, credit", [row[3] for row in rows])
-        for at, values, when, own in rows:
+        rows = log.next_outcomes(connection, "feedback, created", ranker, seq, limit)
+        lists = log.by_id(connection, "experiment, credit", [row[1] for row in rows])
+        for at, own, values, when in rows:
             experiment, credit = lists.get(own, (None, None))
-            if experiment == number and len(found) < limit:
+            if experiment == number and at < until and len(found) < limit:
                 found.append(Seen(int(at), _decode_floats(credit), _decode_floats(values), when))
-        if len(rows) < limit:
+        if len(rows) < limit or rows[-1][0] >= until - 1:
             break
         seq = int(rows[-1][0]) + 1
     return found
