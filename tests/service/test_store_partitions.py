@@ -10,10 +10,11 @@ import pytest
 
 from rankloop.service.store import admin, forgetting, log, partitions
 from rankloop.service.store.batches import in_batches
+from rankloop.service.store.database import Connection
 from rankloop.service.store.log import edge, new_id
 from rankloop.service.store.partitions import HOUR, listed, moment
 from tests.service.conftest import Postgres
-from tests.service.running import PATIENCE
+from tests.service.running import PATIENCE, wait_for
 from tests.service.stores import Store, ev, statuses
 
 DAY = 86400.0
@@ -252,6 +253,32 @@ def test_retention_waits_for_nobody_who_reads_the_whole_log(shop: Store) -> None
         over.set()
         thread.join()
     assert partitions.tend(shop.database, shop.now, 2.0) == old
+
+
+def test_retention_and_those_who_learn_do_not_wait_for_each_other(shop: Store) -> None:
+    """Learning reads outcomes, then their lists; a drop locks lists, then outcomes. Whoever is between the two would
+    wait for the drop, and the drop for him."""
+    make_past(shop, 1)
+    cover(shop, 1)
+    shop.now = moment(parts(shop)[0].start) + 10 * DAY
+    waited: list[float] = []
+    reading = threading.Event()
+
+    def read(connection: Connection) -> None:
+        connection.rows("SELECT seq FROM outcomes")
+        reading.set()
+        wait_for(lambda: any(lock for (lock,) in shop.rows(locked)), "the drop to lock the lists")
+        began = time.perf_counter()
+        connection.rows("SELECT id FROM impressions")
+        waited.append(time.perf_counter() - began)
+
+    locked = "SELECT granted FROM pg_locks WHERE relation = 'impressions'::regclass AND mode = 'AccessExclusiveLock'"
+    thread = threading.Thread(target=lambda: shop.database.read(read))
+    thread.start()
+    assert reading.wait(PATIENCE)
+    assert partitions.tend(shop.database, shop.now, 2.0) > 0
+    thread.join()
+    assert len(waited) == 1
 
 
 def test_users_are_forgotten_whatever_partition_they_are_in(shop: Store) -> None:

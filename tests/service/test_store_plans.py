@@ -326,6 +326,37 @@ def test_by_its_id_a_list_is_found_in_one_partition(filled: Filled) -> None:
         assert len(leaves) == 1 or ("id >= '" in one.sql and len(leaves) <= LATELY), one.sql
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c: latest.latest_bodies(c, "shop", 99, 20),
+        lambda c: latest.newest_bodies(c, "shop", 99, 0.0, 8),
+    ],
+    ids=["latest_bodies", "newest_bodies"],
+)
+def test_after_a_reset_the_log_of_before_is_not_read(filled: Filled, call: Callable[[Connection], Any]) -> None:
+    """No list is of the new epoch yet; to find none must not mean to look at all."""
+    filled.connection.said.clear()
+    assert call(filled.connection) == []
+    (one,) = filled.connection.said
+    rows = sum(scan["Actual Rows"] for scan in read(filled.plan(one)))
+    assert 0 < rows < 200 + 2 * DAYS < LISTS
+
+
+def test_what_is_to_be_learned_is_found_across_old_and_recent_lists(filled: Filled) -> None:
+    """Whether it is all among recent lists is told by the numbers; where one is missing, all partitions are asked."""
+    head = (DAYS + 1) * LISTS
+    with filled.undone():
+        numbers = [one.seq for one in log.outcomes_from(filled.connection, "shop", DAYS * LISTS - 100)]
+        assert numbers == list(range(DAYS * LISTS - 100, DAYS * LISTS + 156))
+        real = filled.connection._real
+        real.run("UPDATE outcomes SET impression_id = ? WHERE ranker = 'shop' AND seq = ?", filled.ids[5], head - 10)
+        real.run("DELETE FROM outcomes WHERE ranker = 'shop' AND seq = ?", head - 5)
+        numbers = [one.seq for one in log.outcomes_from(filled.connection, "shop", head - 20)]
+        assert numbers == [*range(head - 20, head - 5), *range(head - 4, head)]
+        assert log.outcomes_from(filled.connection, "shop", head) == []
+
+
 def test_the_list_of_plans_is_in_the_docs() -> None:
     text = DOCS.read_text("utf-8")
     assert [name for name in CALLS if f"| {name} |" not in text] == []

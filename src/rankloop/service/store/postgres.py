@@ -35,6 +35,12 @@ PATIENCE: dict[str, Any] = {
     "keepalives_count": 3,
     "application_name": "rankloop",
 }
+# Plans that do not depend on the values they are asked about: they are made once, not at each call (for thirty
+# partitions that takes longer than to run them); and a ranker that is newer than the statistics is not taken for one
+# without lists, of which all would then be read to find one by its request. By an index wherever there is one: a plan
+# that was made while a partition was empty would read it from its beginning for as long as the plan is kept. Nothing
+# here runs for so long that compiling it first would pay.
+PLANS = ("SET plan_cache_mode = force_generic_plan", "SET enable_seqscan = off", "SET jit = off")
 
 
 class Watch:
@@ -97,6 +103,8 @@ class PostgresConnection(Connection):
         # one keeps its locks until it goes on. The server waits for the rest, and none of its time-outs counts there.
         if not parameters:
             return 0
+        if len(parameters) == 1:
+            return self.run(sql, *parameters[0])  # prepared, which takes half of the server's time
         cursor = self._errors.ClientCursor(self._raw)
         cursor.execute("; ".join(cursor.mogrify(_translated(sql), row) for row in parameters))
         changed = int(cursor.rowcount)
@@ -188,7 +196,7 @@ class Postgres(Database):
         self._seconds = READ_SECONDS if hurried else None
         self._pool = psycopg_pool.ConnectionPool(
             kwargs={**self._terms, "autocommit": True},
-            configure=lambda raw: _set_limits(raw, self._seconds),
+            configure=lambda raw: _set_terms(raw, self._seconds),
             min_size=0,
             max_size=READERS,
             timeout=POOL_SECONDS,
@@ -203,7 +211,7 @@ class Postgres(Database):
         try:
             raw = self._driver.connect(**self._terms, autocommit=True)
             with self._watch.over(raw.fileno(), seconds):
-                _set_limits(raw, seconds)
+                _set_terms(raw, seconds)
                 if raw.execute("SHOW synchronous_commit").fetchone() == ("off",):
                     raw.execute("SET synchronous_commit = on")  # what was acknowledged is on the disk, whatever is set
         except self._driver.OperationalError as error:
@@ -238,20 +246,17 @@ class Postgres(Database):
         self._watch.look()
 
 
-def _set_limits(raw: Any, seconds: float | None) -> None:
+def _set_terms(raw: Any, seconds: float | None) -> None:
     """What the server does about a statement that takes too long, so that it does not go on with what was given up, and
-    about a client that is silent within a transaction. Without `seconds`: nothing but not to wait for locks.
-
-    And plans that do not depend on the values they are asked about: they are made once, not at each call (for thirty
-    partitions that takes longer than to run them), and a ranker that is newer than the database's statistics is not
-    taken for one that has no lists, of which it would then read all instead of looking for one by its request."""
+    about a client that is silent within a transaction (without `seconds`: nothing but not to wait for locks); and how
+    it plans."""
     limits = {
         "lock_timeout": LOCK_SECONDS,
         "statement_timeout": seconds or 0,
         "idle_in_transaction_session_timeout": IDLE_SECONDS if seconds else 0,
     }
     settings = [f"SET {name} = {int(value * 1000)}" for name, value in limits.items()]
-    raw.execute("; ".join([*settings, "SET plan_cache_mode = force_generic_plan"]))
+    raw.execute("; ".join([*settings, *PLANS]))
 
 
 @cache
