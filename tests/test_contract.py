@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from rankloop import checks
+from rankloop.checks.world import some_candidates
+from rankloop.errors import InvalidInput
 from rankloop.registry import LEARNERS, make
 
 CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
@@ -67,3 +69,9 @@ CASES = [
 @pytest.mark.parametrize(("name", "parameters", "check"), CASES)
 def test_contract(name: str, parameters: dict[str, Any], check: checks.Check) -> None:
     check(lambda: make(name, **parameters))
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_seed_where_a_generator_belongs_is_told(name: str) -> None:
+    with pytest.raises(InvalidInput, match=r"rng is 0; give a numpy.random.Generator, such as"):
+        make(name).rank(some_candidates(0), 2, 0)  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ class BatchRank:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """Batch by batch: the least shown of its items, in random order."""
-        k = cut(candidates, k)
+        k = cut(candidates, k, rng)
         codes = codes_of(candidates.items[: self.max_items])
         homes, spans, shows, stamps, _ = self._seats(candidates.query, codes, k)
         order = np.arange(codes.size)

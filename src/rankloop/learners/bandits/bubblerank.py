@@ -108,7 +108,7 @@ class BubbleRank:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The base list, with some neighbours exchanged."""
-        k = cut(candidates, k)
+        k = cut(candidates, k, rng)
         base = self._base(candidates, k)
         flags = np.zeros(k, np.int64)
         coins = rng.random(kernels.tosses(base.numbers.size, k))

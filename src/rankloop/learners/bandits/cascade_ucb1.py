@@ -84,6 +84,7 @@ class CascadeUCB1:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The k highest upper bounds."""
+        k = cut(candidates, k, rng)
         bounds = self._bounds(candidates)
         order = self._order(candidates, k, bounds, rng.random(bounds.size) * (self.ties == "random"))
         return drawn(candidates, order, self._chance(candidates, bounds, order))

@@ -111,7 +111,8 @@ class SquareCB:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """A list drawn by inverse gaps, position by position."""
-        uniforms = rng.random(cut(candidates, k))
+        k = cut(candidates, k, rng)
+        uniforms = rng.random(k)
         order, chance = gap_weighting.drawn_order(self.score(candidates), uniforms, self._gamma(), self.epsilon)
         return drawn(candidates, order, chance)
 

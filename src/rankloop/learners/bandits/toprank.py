@@ -78,7 +78,7 @@ class TopRank:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """Block by block, each in random order."""
-        k = cut(candidates, k)
+        k = cut(candidates, k, rng)
         codes = codes_of(candidates.items[: self.max_items])
         _, block, _ = self._blocks(candidates.query, codes)
         order = np.arange(codes.size)

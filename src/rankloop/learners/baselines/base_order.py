@@ -21,9 +21,10 @@ class BaseOrder(RandomOrder):
     array(['a', 'b'], dtype='<U1')
     """
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The first k as they came."""
-        return drawn(candidates, np.arange(cut(candidates, k)), 0.0)
+        k = cut(candidates, k, rng)
+        return drawn(candidates, np.arange(k), 0.0)
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:  # noqa: ARG002
         """One list is certain, no other ever comes."""

@@ -31,8 +31,9 @@ class RandomOrder:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """A uniformly random prefix of a permutation."""
+        k = cut(candidates, k, rng)
         keys = rng.random(candidates.n)
-        order = top_k(keys, keys, cut(candidates, k))
+        order = top_k(keys, keys, k)
         return drawn(candidates, order, self.log_propensity(candidates, order))
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:

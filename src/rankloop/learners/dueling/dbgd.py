@@ -12,6 +12,7 @@ from rankloop.kernels import dueling
 from rankloop.kernels.click_loop import Rounds, dbgd_rounds
 from rankloop.learner import (
     checked_values,
+    cut,
     load_state,
     require_choice,
     require_flag,
@@ -90,6 +91,7 @@ class DBGD:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """A list mixed from the ranker and a random change of it."""
+        k = cut(candidates, k, rng)
         theta = _duel.weights_of(self.theta_, candidates)
         directions = dueling.unit_rows(rng.standard_normal((1, theta.size)))
         return _duel.duel(candidates, k, theta, directions, self.delta, self.mixing, rng)

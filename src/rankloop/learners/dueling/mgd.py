@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from rankloop.kernels import dueling
-from rankloop.learner import require_whole
+from rankloop.learner import cut, require_whole
 from rankloop.learners.dueling import _duel
 from rankloop.learners.dueling.dbgd import DBGD
 from rankloop.types import Candidates, Impression
@@ -57,6 +57,7 @@ class MGD(DBGD):
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """A list mixed from the ranker and random changes of it."""
+        k = cut(candidates, k, rng)
         theta = _duel.weights_of(self.theta_, candidates)
         directions = dueling.unit_rows(rng.standard_normal((self.candidates, theta.size)))
         return _duel.duel(candidates, k, theta, directions, self.delta, self.mixing, rng)

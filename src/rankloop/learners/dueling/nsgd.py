@@ -12,7 +12,7 @@ from rankloop.errors import InvalidInput
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import expected_clicks
 from rankloop.kernels.products import row_products
-from rankloop.learner import load_state, require_whole, state_of
+from rankloop.learner import cut, load_state, require_whole, state_of
 from rankloop.learners.dueling import _duel
 from rankloop.learners.dueling.mgd import MGD
 from rankloop.types import Array, Candidates, Feedback, Impression
@@ -72,6 +72,7 @@ class NSGD(MGD):
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """A list mixed from the ranker and the changes of it that have not failed and matter most here."""
+        k = cut(candidates, k, rng)
         theta = _duel.weights_of(self.theta_, candidates)
         tried = dueling.unit_rows(rng.standard_normal((2 * (self.candidates + 1), theta.size)))
         if self.worst and len(self.bad_):

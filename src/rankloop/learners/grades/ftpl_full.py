@@ -79,6 +79,7 @@ class FTPLFull:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The perturbed leader's list."""
+        k = cut(candidates, k, rng)
         slot, numbers = self._places(candidates)
         sums, weights = self.queries_.of(slot)
         order = ftpl.follow(
@@ -87,7 +88,7 @@ class FTPLFull:
             weights,
             self.queries_.rounds(slot),
             rng.random(candidates.n),
-            cut(candidates, k),
+            k,
             self.rule(),
         )
         return show(candidates, order)

@@ -68,8 +68,9 @@ class ListNetFull:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The k highest scores, ties at random."""
+        k = cut(candidates, k, rng)
         rows = rows_of(candidates, self.theta_.size)
-        order, scores = topk.listnet_display(rows, self.theta_, rng.random(candidates.n), cut(candidates, k))
+        order, scores = topk.listnet_display(rows, self.theta_, rng.random(candidates.n), k)
         return show(candidates, order, {"scores": scores})
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:

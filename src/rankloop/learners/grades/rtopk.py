@@ -134,8 +134,9 @@ class RTopK:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The k highest scores, or a random list."""
+        k = cut(candidates, k, rng)
         rows, numbers = rows_of(candidates, self.theta_.size), rng.random(2 * candidates.n + 1)
-        order, *memo = topk.display(rows, self.theta_, self.rounds_[0], numbers, cut(candidates, k), self.rule())
+        order, *memo = topk.display(rows, self.theta_, self.rounds_[0], numbers, k, self.rule())
         return self._shown(candidates, order, *memo)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:

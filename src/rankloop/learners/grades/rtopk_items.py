@@ -122,9 +122,10 @@ class RTopKItems:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The perturbed leader's list, or one with unexplored items on top."""
+        k = cut(candidates, k, rng)
         slot, numbers = self._places(candidates)
         board, coins = ftpl.Board(*self.queries_.of(slot)), rng.random(2 * candidates.n + 1)
-        order, explored, length = ftpl.arrange(board, numbers, coins, cut(candidates, k), self.rule())
+        order, explored, length = ftpl.arrange(board, numbers, coins, k, self.rule())
         return _shown(candidates, order, int(board.block[0]), length, explored)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:

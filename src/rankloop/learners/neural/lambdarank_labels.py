@@ -9,7 +9,7 @@ import numpy as np
 
 from rankloop.errors import InvalidInput
 from rankloop.kernels.listwise import label_pulls
-from rankloop.learner import checked_values, require_number, require_whole, show
+from rankloop.learner import checked_values, cut, require_number, require_whole, show
 from rankloop.learners.neural._adam import AdamRanker, Training
 from rankloop.learners.neural._neural import MOST, Shapes
 from rankloop.types import Array, Candidates, Feedback, Impression
@@ -114,8 +114,9 @@ class LambdaRankLabels(AdamRanker):
             self._fit(kept, rounds, rng)
         self.queries_, self.counts_, self.offsets_, self.rows_, self.grades_ = kept
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """What it knows to be best."""
+        k = cut(candidates, k, rng)
         return show(candidates, self.best(candidates, k))
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002

@@ -74,7 +74,8 @@ class NeuralDBGD(NeuralRanker):
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """A list mixed from the network and a random change of it."""
-        k, rows, source = cut(candidates, k), self._rows(candidates), int(rng.integers(2**53))
+        k = cut(candidates, k, rng)
+        rows, source = self._rows(candidates), int(rng.integers(2**53))
         weights, frozen = self._begun(rows.shape[1])
         network = self._networks(rows.shape[1])[0]
         changed = weights[0] + self.delta * _direction(source, weights.shape[1])

@@ -75,8 +75,9 @@ class NeuralPDGD(NeuralRanker):
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The first k of a Plackett-Luce ranking."""
+        k = cut(candidates, k, rng)
         scores = self._scores(candidates)[0]
-        order = plackett_luce.sample(scores, rng.random(scores.size), cut(candidates, k))
+        order = plackett_luce.sample(scores, rng.random(scores.size), k)
         memo = _notes(scores, order)
         return drawn(candidates, order, plackett_luce.log_probability(memo["scores"], memo["rest"][0]), memo)
 

@@ -175,7 +175,8 @@ class OLRankNet(LinedRanker):
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The first k of a random order that respects every certain pair."""
-        k, known, n = cut(candidates, k), self._known(candidates), candidates.n
+        k = cut(candidates, k, rng)
+        known, n = self._known(candidates), candidates.n
         mean = known.scores.mean(0)
         if self.explore == "none":
             order = top_k(mean, rng.random(n), k)

@@ -47,7 +47,8 @@ class EpsilonGreedy(Greedy):
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The best left, or now and then any."""
-        scores, k = self.score(candidates), cut(candidates, k)
+        k = cut(candidates, k, rng)
+        scores = self.score(candidates)
         ties, coins = rng.random(scores.size), rng.random((2, k))
         order = epsilon_greedy_order(scores, ties, coins, self.epsilon, k)
         return drawn(candidates, order, epsilon_greedy_log_probability(scores, order, self.epsilon))

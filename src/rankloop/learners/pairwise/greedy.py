@@ -112,8 +112,9 @@ class Greedy:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The k highest scores, ties at random."""
+        k = cut(candidates, k, rng)
         scores = self.score(candidates)
-        order = top_k(scores, rng.random(scores.size), cut(candidates, k))
+        order = top_k(scores, rng.random(scores.size), k)
         return drawn(candidates, order, epsilon_greedy_log_probability(scores, order, 0.0))
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:

@@ -61,9 +61,10 @@ class OfflineRankNet:
         found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
         self.theta_ = np.ascontiguousarray(found.x)
 
-    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:  # noqa: ARG002
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """What it knows to be best."""
-        return drawn(candidates, best_of(self.theta_, candidates, cut(candidates, k)), 0.0)
+        k = cut(candidates, k, rng)
+        return drawn(candidates, best_of(self.theta_, candidates, k), 0.0)
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """One list is certain, no other ever comes."""

@@ -193,7 +193,8 @@ class PairRank:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The first k of a random order that respects every certain pair (or block)."""
-        k, doubt = cut(candidates, k), self._doubt(candidates)
+        k = cut(candidates, k, rng)
+        doubt = self._doubt(candidates)
         order, chance, shares = doubt.draw(k, rng, self.explore == "random")
         return drawn(candidates, order, chance, notes(doubt.scores, order, self.debias, shares))
 

@@ -95,7 +95,8 @@ class PDGD:
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The first k of a Plackett-Luce ranking."""
-        features, theta, k = self._rows(candidates), self.theta_, cut(candidates, k)
+        k = cut(candidates, k, rng)
+        features, theta = self._rows(candidates), self.theta_
         if self.start == "base":
             theta = theta if theta.size else base_weights(features.shape[1], BASE)
             listed = plackett_luce.draw_from_base(features, theta, rng.random(len(features)), k)
