@@ -3,21 +3,24 @@
 Its conditional contextual bandit (`--ccb_explore_adf`) fills the positions of a list one after the other, and is told
 for each whether what stood there was clicked, with the probability that it was drawn with: what its documentation gives
 for lists. It needs the package `vowpalwabbit`, which rankloop does not install. `python -m benchmarks weekly --learners
-vowpal …` puts it in the tables of benchmarks/weekly_table.py.
+vowpal …` puts it in the tables of benchmarks/weekly_table.py; `python -m benchmarks.vowpal` tells what a list costs.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from benchmarks.__main__ import machine, print_rows
 from rankloop.errors import InvalidInput
-from rankloop.learner import checked_order, checked_values, cut, require_choice, require_number, rows_of, show
+from rankloop.learner import Learner, checked_order, checked_values, cut, require_choice, require_number, rows_of, show
+from rankloop.registry import make
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 EXPLORATIONS = ("epsilon", "squarecb", "softmax", "bag")
@@ -147,3 +150,38 @@ def _saved(workspace: Any) -> bytes:
         path = Path(folder) / "model.vw"
         workspace.save(str(path))
         return path.read_bytes()
+
+
+def cost(learner: Learner, candidates: int, features: int, lists: int = 300) -> tuple[float, float]:
+    """Milliseconds of a core that it takes to rank a list, ten of it shown, and to learn from a click on it."""
+    rng, spent = np.random.default_rng(0), np.zeros(2)
+    for at in range(-50, lists):  # the first ones compile, and are not counted
+        made = Candidates(f"q{at % 50}", np.arange(candidates), rng.random((candidates, features)))
+        began = time.process_time()
+        shown = learner.rank(made, 10, rng)
+        ranked = time.process_time()
+        learner.learn(shown, Feedback.clicked(shown, [shown.items[at % 3]]), rng)
+        spent += (at >= 0) * np.array([ranked - began, time.process_time() - ranked])
+    ranking, learning = (spent / lists * 1e3).tolist()
+    return ranking, learning
+
+
+def main() -> None:
+    """What a list costs, beside rankloop's own: `python -m benchmarks.vowpal`."""
+    made: dict[str, Callable[[], Learner]] = {
+        "hybrid?start=base": lambda: make("hybrid", start="base"),
+        "squarecb": lambda: make("squarecb"),
+        "Vowpal Wabbit, squarecb": lambda: VowpalWabbit("squarecb", 100.0, 0.1),
+    }
+    rows = []
+    for size in ((20, 20), (100, 136)):
+        for name, learner in made.items():
+            ranking, learning = cost(learner(), *size)
+            told = {"rank, ms of a core": f"{ranking:.3f}", "learn": f"{learning:.3f}"}
+            rows.append({"candidates x features": f"{size[0]} x {size[1]}", "learner": name, **told})
+    print(f"Machine: {machine()}\n")
+    print_rows(rows)
+
+
+if __name__ == "__main__":
+    main()
