@@ -35,7 +35,7 @@ from rankloop.service.operations.rankers import complete
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.store import admin, partitions, schema
 from rankloop.service.store.database import open_database
-from rankloop.service.store.log import ALPHABET, edge
+from rankloop.service.store.times import ALPHABET, edge
 from rankloop.service.wire.rankers import Spec
 
 ALPHABET_BYTES = np.frombuffer(ALPHABET.encode(), np.uint8)

@@ -66,13 +66,21 @@ def test_parameters_may_follow_the_name(capsys: pytest.CaptureFixture[str]) -> N
     assert printed_json(capsys, "check", "base")["ok"]
 
 
-def test_ctrl_c_says_what_is_kept(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("command", "goes_on"),
+    [("sweep few.toml", True), ("compare pdgd --out a.parquet", True), ("compare pdgd", False), ("replay shop", False)],
+)
+def test_ctrl_c_says_whether_the_same_command_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, goes_on: bool
+) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rankloop.cli._out.print_table", interrupted)
-    assert run("learners") == 130
-    assert "what was finished is kept" in capsys.readouterr().err
+    monkeypatch.setattr("rankloop.cli.build", lambda: interrupted)
+    assert run(*command.split()) == 130
+    said = capsys.readouterr().err
+    assert "rankloop: stopped" in said
+    assert ("what was finished is kept, and the same command goes on" in said) == goes_on
 
 
 def test_several_seeds_give_means_and_standard_errors(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,6 +46,14 @@ def test_what_is_taken_up_is_rate_times_work() -> None:
     assert database == pytest.approx(500 * 1.5 * 0.2e-3, rel=0.05)
 
 
+def test_several_clicks_a_list_are_as_many_events_and_one_outcome() -> None:
+    load = replace(LOAD, requests=200, clicks_per_list=2.5)
+    seconds = simulate(load, replace(FLEET, learners=1), replace(TIMES, outcome=4e-3), Story(seconds=20))[5:]
+    database = sum(one.database for one in seconds) / len(seconds)
+    assert database == pytest.approx(200 * 3.5 * 0.2e-3, rel=0.05)
+    assert seconds[-1].lag < 50  # 250 outcomes a second can be learned, of 200; not 500
+
+
 def test_a_rate_above_what_processes_can_piles_up() -> None:
     story = Story(seconds=8, rate=((0.0, 1.0), (4.0, 6.0)))
     seconds = simulate(LOAD, FLEET, TIMES, story)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.server
 import json
 import os
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rankloop.doctor import Finding, installation, machine, storage
+from rankloop.doctor import Finding, examine, installation, machine, storage
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.settings import Settings
 from rankloop.service.store import Writer, admin, keys, open_database, schema
@@ -207,6 +208,23 @@ def test_a_file_system_of_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_slow_disk(tmp_path: Path) -> None:
     assert [only(machine.sync_time(seconds)).state for seconds in (0.2, 0.001)] == ["warning", "fine"]
     assert states(machine.syncing(tmp_path), "fsync")
+
+
+def test_a_disk_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    found = only(machine.syncing(tmp_path))
+    assert (found.name, found.state) == ("fsync", "trouble")
+    assert "No space left" in found.text
+
+
+def test_options_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANKLOOP_PORT", raising=False)
+    found = [one for one in examine(port=70_000) if one.name == "options"]
+    assert [one.state for one in found] == ["trouble"]
+    assert "70000" in found[0].text.replace(",", "")
 
 
 def test_little_memory_and_few_files() -> None:

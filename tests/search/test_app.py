@@ -91,6 +91,12 @@ def test_without_the_service_there_is_the_engines_order(search: Search) -> None:
     assert "token" not in found
 
 
+def test_a_pasted_page_gets_a_list(search: Search) -> None:
+    found = search.find("sort records " * 60)
+    assert found["learned"]
+    assert found["impression"]
+
+
 def test_nothing_is_asked_for_nothing(search: Search) -> None:
     assert search.find("zebra") == {"query": "zebra", "engine": [], "learned": []}
 

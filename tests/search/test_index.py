@@ -97,6 +97,12 @@ def test_what_cannot_be_parsed_has_no_entries_and_stops_nobody(tmp_path: Path, s
     assert updated(index, tmp_path)[0] == ["good"]
 
 
+def test_a_link_to_nowhere_stops_nobody(root: Path, tmp_path: Path) -> None:
+    (root / "gone.py").symlink_to(tmp_path / "nowhere.py")
+    assert not any("gone" in source[1] for source in sources([root]))
+    assert list(sources([root]))
+
+
 def test_nothing_is_imported_or_run(tmp_path: Path) -> None:
     write(tmp_path, {"dangerous": f"'''A trap.'''\nopen({str(tmp_path / 'sprung')!r}, 'w')\nraise SystemExit\n"})
     index = Index(tmp_path / "index.db")

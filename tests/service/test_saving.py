@@ -37,6 +37,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is large."""
     monkeypatch.setattr("rankloop.service.learning.saving.LARGE", LARGE)
     monkeypatch.setattr("rankloop.service.learning.saving.PART", PART)
+    monkeypatch.setattr("rankloop.service.learning.saving.TRIES", 100)  # the disk of a busy machine may stall
 
 
 @pytest.fixture
@@ -99,6 +100,22 @@ def test_no_transaction_writes_more_than_a_part(tmp_path: Path, written: dict[in
         assert (5,) in seqs
         assert one.act("shop", "rollback", version=version["version"])["origin"]["how"] == "rollback"
         until(lambda: one.snapshot("shop") == state, "the version to be what is learned")
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_no_version_is_kept_of_parts_that_another_has_dropped(tmp_path: Path) -> None:
+    """A process that was stopped between the two, for longer than its lease: another has saved since."""
+    with Service(tmp_path / "a.db", version_seconds=0.0, snapshot_seconds=3600) as one:
+        one.ready().put("shop", learner="pairrank", features=names(90), exposure="full")
+        teach(one, "shop", 5, width=90)
+        assert one.engine.learning is not None
+        one.engine.learning.save(fold_of(one))
+        kept = len(one.versions("shop"))
+        one.engine.writer.do(lambda c: c.run("UPDATE snapshots SET seq = seq + 1"))
+        fold, saving = fold_of(one), one.engine.learning.saving
+        fold.version_seq = 0
+        saving._version(fold, 5, 61)
+        assert len(one.versions("shop")) == kept
 
 
 def test_other_rankers_learn_while_one_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

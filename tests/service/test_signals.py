@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -110,6 +113,41 @@ def test_what_is_not_a_word_of_this_release_is_passed_over(ends: list[End]) -> N
     two.signals.say(Word("changed", "shop"))
     wait_for(lambda: len(one.heard) > 1, "a word")
     assert one.heard == [Word("saved", "shop", 1, 2), Word("changed", "shop")]
+
+
+def test_nothing_is_written_to_a_descriptor_that_is_somebody_else_s(url: str) -> None:
+    """What learning says while a process ends may come after its pipe was closed, and the numbers are used again."""
+    end = End(url, "me")
+    signals = end.signals
+    end.close()
+    pairs = [socket.socketpair() for _ in range(8)]
+    signals.say(Word("saved", "shop"))
+    signals.stop()
+    sockets = [one for pair in pairs for one in pair]
+    for one in sockets:
+        one.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            one.recv(10)
+    for one in sockets:
+        one.close()
+
+
+def test_a_process_of_many_connections_hears(url: str) -> None:
+    """Its newest descriptor is beyond 1,023."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limit[1]), limit[1]))
+    pipes = [os.pipe() for _ in range(520)]
+    ends = [End(url, name) for name in ("one", "other")]
+    try:
+        ends[0].signals.say(Word("saved", "shop"))
+        wait_for(lambda: ends[1].heard, "the word")
+    finally:
+        for end in ends:
+            end.close()
+        for pipe in pipes:
+            for descriptor in pipe:
+                os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
 
 
 def test_sqlite_passes_nothing_on(tmp_path: Any) -> None:

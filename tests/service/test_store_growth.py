@@ -31,6 +31,7 @@ from rankloop.service.store import (
     trials,
 )
 from rankloop.service.store.database import Connection
+from rankloop.service.store.log import new_id
 from rankloop.service.store.sqlite import SQLiteConnection
 from rankloop.service.wire.calls import FeedbackEvent
 from rankloop.service.wire.rankers import Spec
@@ -45,7 +46,7 @@ KINDS = {"pairrank": "clicks"}
 
 def impression(number: int, ranker: str, now: float, window: float) -> NewImpression:
     return NewImpression(
-        id=log.new_id(now),
+        id=new_id(now),
         ranker=ranker,
         epoch=1,
         number=number,

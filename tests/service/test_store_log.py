@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.store import Outcome, admin, log, schema
+from rankloop.service.store import Outcome, admin, graves, log, schema
 from rankloop.service.store.database import open_database
 from rankloop.service.store.log import Closing, Stored
 from rankloop.service.wire.calls import FeedbackEvent
@@ -115,6 +115,26 @@ def test_a_list_nobody_waits_for_is_taken_back(shop: Store) -> None:
     shop.send(ev("e", reported, ["a"]))
     shop.do(log.discard_impressions, [reported, lost])
     assert {row[0] for row in shop.rows("SELECT id FROM impressions")} == {kept, reported}
+
+
+def test_a_list_that_was_asked_for_by_name_stays_for_whoever_asks_again(shop: Store) -> None:
+    """Another process may have answered with it meanwhile; of one that nobody ever saw nothing is learned."""
+    lost, answered = shop.show(request_id="r1"), shop.show(request_id="r2")
+    shop.do(log.discard_impressions, [lost, answered])
+    again = shop.writer.impression(shop.new("other", request_id="r2")).future.result(PATIENCE)
+    assert (again.answer, again.fresh) == (f"answer of {answered}".encode(), False)
+    assert statuses(shop.send(ev("e", answered, ["b"], final=True))) == ["accepted"]
+    shop.now += 10_000.0
+    while shop.close_windows():
+        pass
+    assert [one.body for one in shop.outcomes()] == [f"body of {answered}".encode()]
+
+
+def test_windows_of_a_ranker_that_was_deleted_meanwhile_are_nobody_s(shop: Store) -> None:
+    name = shop.show()
+    shop.send(ev("e", name, ["a"]))
+    shop.do(graves.bury, "shop", shop.now)
+    assert shop.do(log.close_windows, "shop", shop.now + 10_000.0, KINDS) == []
 
 
 # -- events --------------------------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ import pytest
 from rankloop.service.store import admin, forgetting, log, partitions
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection
-from rankloop.service.store.log import edge, new_id
+from rankloop.service.store.log import new_id
 from rankloop.service.store.partitions import HOUR, listed, moment
+from rankloop.service.store.times import edge, where_id
 from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE, wait_for
 from tests.service.stores import Store, ev, statuses
@@ -279,6 +280,37 @@ def test_retention_and_those_who_learn_do_not_wait_for_each_other(shop: Store) -
     assert partitions.tend(shop.database, shop.now, 2.0) > 0
     thread.join()
     assert len(waited) == 1
+
+
+def test_after_a_long_pause_partitions_are_made_again(shop: Store) -> None:
+    """All there were are past retention: they go, and the log goes on in new ones."""
+    shop.now += 400 * DAY
+    assert retired(shop, 2.0) > 0
+    assert any(one.start and moment(one.start) > shop.now for one in parts(shop) if one.end)
+    shop.alone(partitions.drop_old, shop.now + 400 * DAY)
+    assert [one.name for one in parts(shop)] == ["rest"]
+    assert shop.alone(partitions.make_ahead, shop.now, 24) > 0
+    later = shop.now + 2 * HOUR
+    assert home(shop, shop.show(new_id(later), created=later)) != "impressions_rest"
+
+
+def test_in_a_partition_longer_than_the_retention_what_is_old_goes_row_by_row(shop: Store) -> None:
+    """It was made when lists were kept for ever; what is past retention must not stay for another month."""
+    first = moment(parts(shop)[0].start)
+    shop.alone(partitions._make_from, first - 30 * DAY, first)
+    gone, kept = closed(shop, first - 20 * DAY, "e1"), closed(shop, first - DAY, "e2")
+    cover(shop, 2)
+    shop.now = time.time()
+    retired(shop, 10.0)
+    assert {row[0] for row in shop.rows("SELECT id FROM impressions")} == {kept}, gone
+
+
+def test_ids_that_are_none_of_ours_do_not_bound_a_search(shop: Store) -> None:
+    """A language may sort them before all others."""
+    own, old = new_id(shop.now), new_id(shop.now - 5 * DAY)
+    assert shop.see(where_id, [own], shop.now)[0].startswith("id >= '")
+    assert shop.see(where_id, [own, old], shop.now) == ("id >= ? AND id <= ? AND id", (old, own))
+    assert shop.see(where_id, [own, old, "_x"], shop.now) == ("id", ())
 
 
 def test_users_are_forgotten_whatever_partition_they_are_in(shop: Store) -> None:

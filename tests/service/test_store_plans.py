@@ -33,8 +33,9 @@ from rankloop.service.store import (
 )
 from rankloop.service.store import shown as latest
 from rankloop.service.store.database import Appended, Connection, Row
-from rankloop.service.store.log import NewEvent, NewImpression, edge, new_id
+from rankloop.service.store.log import NewEvent, NewImpression, new_id
 from rankloop.service.store.past import PastList
+from rankloop.service.store.times import edge
 from rankloop.service.store.writer import Writer
 from rankloop.service.wire.calls import FeedbackEvent
 from tests.service.conftest import Postgres
@@ -57,7 +58,7 @@ class Said(NamedTuple):
 class Recorder(Connection):
     """A connection that remembers what is said to it."""
 
-    lock_rows, whole = " FOR UPDATE", False
+    lock_rows, whole, by_time = " FOR UPDATE", False, True
 
     def __init__(self, real: Connection) -> None:
         self._real = real

@@ -6,18 +6,21 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rankloop.service.learning.upgrading import Upgrading
 from rankloop.service.store import admin, forgetting, log, partitions, reshaping, schema
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection, open_database
 from rankloop.service.store.log import new_id
 from rankloop.service.store.migrations import MIGRATIONS, SETTLED
+from rankloop.service.store.times import edge, lately
 from rankloop.service.wire.rankers import Spec
 from tests.service.conftest import Postgres
-from tests.service.running import PATIENCE
+from tests.service.running import PATIENCE, wait_for
 from tests.service.stores import KINDS, Store, as_new, ev, statuses
 
 DAY = 86400.0
@@ -165,9 +168,10 @@ def test_a_log_that_is_there_becomes_the_first_partition(grown: Store) -> None:
     before = contents(grown)
     assert len(before[0]) == 300
     assert grown.see(partitions.listed) == []
+    assert grown.see(lately, grown.now) == ""  # ids may be sorted by the rules of a language
     (first, name) = (before[0][0][0], before[1][0][0])
     assert reshaping.reshape(grown.database, grown.now)
-    assert not reshaping.reshape(grown.database, grown.now)  # it is
+    assert reshaping.reshape(grown.database, grown.now)  # it is
     assert contents(grown) == before
     found = grown.see(partitions.listed)
     assert [one.name for one in found] == ["legacy", "rest"]
@@ -245,6 +249,32 @@ def test_what_fails_on_the_way_leaves_the_log_as_it_was(grown: Store, monkeypatc
         reshaping.reshape(grown.database, grown.now)
     assert grown.see(partitions.listed) == []
     grown.show(new_id(grown.now + 30 * DAY))  # no check is left that a later day would fail
+
+
+def test_whoever_dies_on_the_way_leaves_it_to_others(grown: Store) -> None:
+    """His check stays, and for as long as the server does not notice, so does his lock: then it is asked for again."""
+    dead = grown.database.connect(hurried=False)
+    reshaping._check(dead, edge(grown.now + 2 * DAY))
+    dead.rows("SELECT pg_advisory_lock(?)", reshaping.LOCK)
+    assert not reshaping.reshape(grown.database, grown.now)
+    upgrading = Upgrading(SimpleNamespace(database=grown.database, clock=lambda: grown.now))  # type: ignore[arg-type]
+    upgrading._settled = True
+    upgrading._reshape()
+    assert not upgrading._settled
+    dead.close()
+    wait_for(lambda: reshaping.reshape(grown.database, grown.now), "the lock to be free")
+    grown.alone(partitions.make_ahead, grown.now, 24)
+    grown.show(new_id(grown.now + 30 * DAY))
+
+
+def test_a_new_release_starts_on_an_empty_store_that_is_partitioned(postgres: Postgres) -> None:
+    store = Store(postgres.database())
+    before = store.see(partitions.listed)
+    store.do(lambda c: c.run("DELETE FROM migrations WHERE id = ?", len(MIGRATIONS) - 1))
+    store.do(lambda c: c.run("DELETE FROM workers"))
+    schema.migrate(store.database)
+    assert store.see(partitions.listed) == before
+    store.close()
 
 
 def test_a_log_with_ids_of_another_time_stays_one_table(grown: Store) -> None:

@@ -122,10 +122,17 @@ def times_of(load: Load, constants: Constants) -> Times:
 class _List:
     """A request on its way."""
 
-    __slots__ = ("came", "clicked", "ranker")
+    __slots__ = ("came", "clicks", "ranker")
 
-    def __init__(self, came: float, ranker: int, clicked: bool) -> None:
-        self.came, self.ranker, self.clicked = came, ranker, clicked
+    def __init__(self, came: float, ranker: int, clicks: int) -> None:
+        self.came, self.ranker, self.clicks = came, ranker, clicks
+
+
+class _Event(NamedTuple):
+    """A click on its way."""
+
+    ranker: int
+    settles: bool  # one of a list does, and is learned from
 
 
 class _Process:
@@ -135,7 +142,7 @@ class _Process:
         self._fleet, self.alive = fleet, True
         self.loop = Station(fleet.clock, 1)
         self.lists: dict[_List, None] = {}  # all that would be lost with it
-        self.events: list[int] = []
+        self.events: list[_Event] = []
         self._ready: list[_List] = []
         self._writing = False
 
@@ -143,18 +150,18 @@ class _Process:
         self.lists[one] = None
         self.loop.take(self._fleet.times.list_hold * self._fleet.varied(), self._ranked, one)
 
-    def report(self, ranker: int) -> None:
-        self.loop.take(self._fleet.times.event_hold * self._fleet.varied(), self._reported, ranker)
+    def report(self, event: _Event) -> None:
+        self.loop.take(self._fleet.times.event_hold * self._fleet.varied(), self._reported, event)
 
     def _ranked(self, one: _List) -> None:
         self._ready.append(one)
         self._write_lists()
 
-    def _reported(self, ranker: int) -> None:
+    def _reported(self, event: _Event) -> None:
         if not self.alive:
-            self._fleet.clock.after(PATIENCE, self._fleet.report, ranker)
+            self._fleet.clock.after(PATIENCE, self._fleet.report, event)
             return
-        self.events.append(ranker)
+        self.events.append(event)
         self._write_lists()
 
     def _write_lists(self) -> None:
@@ -183,9 +190,9 @@ class _Process:
             self._write_lists()
             return
         batch, self.events = self.events[:BATCH], self.events[BATCH:]
-        self._numbered(sorted(set(batch)), 0, batch)
+        self._numbered(sorted({event.ranker for event in batch}), 0, batch)
 
-    def _numbered(self, rankers: list[int], have: int, batch: list[int]) -> None:
+    def _numbered(self, rankers: list[int], have: int, batch: list[_Event]) -> None:
         """Take the next number of each ranker in turn, and keep it from others until the commit."""
         if have < len(rankers):
             self._fleet.heads[rankers[have]].take(self._numbered, rankers, have + 1, batch)
@@ -195,15 +202,15 @@ class _Process:
         wait = fleet.times.event_trip * fleet.varied()
         fleet.clock.after(wait, fleet.database.take, work, self._events_stored, rankers, batch)
 
-    def _events_stored(self, rankers: list[int], batch: list[int]) -> None:
+    def _events_stored(self, rankers: list[int], batch: list[_Event]) -> None:
         fleet = self._fleet
         for ranker in rankers:
             fleet.heads[ranker].give()
-        for ranker in batch:
-            if self.alive:
-                fleet.learn(ranker)
-            else:  # its connection was cut with it, and the caller sends it again
-                fleet.clock.after(PATIENCE, fleet.report, ranker)
+        for event in batch:
+            if not self.alive:  # its connection was cut with it, and the caller sends it again
+                fleet.clock.after(PATIENCE, fleet.report, event)
+            elif event.settles:
+                fleet.learn(event.ranker)
         self._writing = False
         self._write_lists()
 
@@ -245,7 +252,8 @@ class _Running:
         ranker = 0 if hot else 1 + int(self.draw() * (self.load.rankers - 1))
         self.asked += 1
         self.under_way += 1
-        self.ask(_List(self.clock.now, ranker, self.draw() < self.load.clicks_per_list))
+        whole, rest = divmod(self.load.clicks_per_list, 1.0)
+        self.ask(_List(self.clock.now, ranker, int(whole) + (self.draw() < rest)))
 
     def ask(self, one: _List) -> None:
         """Send it to a process; from one that is gone it comes back."""
@@ -260,17 +268,17 @@ class _Running:
         """A list is stored, and its caller has it; some click, a moment later."""
         self.under_way -= 1
         self.took.append(self.clock.now - one.came)
-        if one.clicked:
-            self.clock.after(-math.log(1 - self.draw()), self.report, one.ranker)
+        for number in range(one.clicks):
+            self.clock.after(-math.log(1 - self.draw()), self.report, _Event(one.ranker, number == 0))
 
-    def report(self, ranker: int) -> None:
+    def report(self, event: _Event) -> None:
         """An event comes to some process."""
         process = self.known_for_events[int(self.draw() * len(self.known_for_events))]
         if process.alive:
-            process.report(ranker)
+            process.report(event)
         else:
             self.retried += 1
-            self.clock.after(RETRY, self.report, ranker)
+            self.clock.after(RETRY, self.report, event)
 
     def learn(self, ranker: int) -> None:
         """By the process that has the ranker: the busiest has one to itself where there is more than one."""
@@ -288,8 +296,8 @@ class _Running:
             for one in process.lists:
                 self.retried += 1
                 self.clock.after(PATIENCE, self.ask, one)
-            for ranker in process.events:
-                self.clock.after(PATIENCE, self.report, ranker)
+            for event in process.events:
+                self.clock.after(PATIENCE, self.report, event)
         self.clock.after(NOTICED, self._notice)
         for learner in self.learners[: math.ceil(self.story.lose * len(self.learners))]:
             learner.open = False

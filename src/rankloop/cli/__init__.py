@@ -76,6 +76,10 @@ def build() -> App:
     return app
 
 
+RESUMED = (["sweep"], ["reproduce"], ["warm"], ["export-log"])  # commands that, broken off, go on where they were
+RESUMED_WITH_OUT = (["compare"], ["simulate"])
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `rankloop` command."""
     try:
@@ -83,13 +87,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (CycloptsError, RankloopError) as error:
         fail(str(error))
     except KeyboardInterrupt:
-        print("rankloop: stopped; what was finished is kept, and the same command goes on", file=sys.stderr)
+        said = list(sys.argv[1:] if arguments is None else arguments)
+        resumes = said[:1] in RESUMED or (said[:1] in RESUMED_WITH_OUT and "--out" in said)
+        more = "; what was finished is kept, and the same command goes on" if resumes else ""
+        print(f"rankloop: stopped{more}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output (head, a pager) went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
-        fail(f"{error.filename or 'a file'}: {error.strerror}; check the path and its rights")
+        fail(f"{error.filename or 'a file'}: {error.strerror or error}; check the path and its rights")
 
 
 def fail(message: str) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -20,6 +22,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+
+from rankloop.errors import InvalidParameter
 
 BARS = "▁▂▃▄▅▆▇█"
 people = Console(stderr=True)
@@ -43,6 +47,16 @@ def print_table(
     for row in rows:
         table.add_row(*map(escape, row))  # "pdgd [k=5]" is a label, not markup
     wide().print(table)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a place for a result before the work that leads to it, not after."""
+    if path.is_dir():
+        raise InvalidParameter(f"{path} is a folder; give the name of a file")
+    if not path.absolute().parent.is_dir():
+        raise InvalidParameter(f"{path}: there is no folder {path.absolute().parent}; make it, or name another file")
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise InvalidParameter(f"{path} may not be written; check its rights, or name another file")
 
 
 def wide() -> Console:

@@ -136,6 +136,7 @@ def measure(
     strange = [one for one in store if one != "sqlite" and not one.startswith(("postgresql://", "postgres://"))]
     if strange:
         raise InvalidParameter(f"store is {strange[0]!r}; give sqlite or a postgresql:// URL")
+    _out.check_writable(out)
     _out.say_when_compiling()
     with tempfile.TemporaryDirectory(prefix="rankloop-plan-") as folder, _out.progress_bars() as bars:
         stores = [str(Path(folder, "plan.db")) if one == "sqlite" else one for one in store or ("sqlite",)]

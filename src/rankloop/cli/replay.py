@@ -126,6 +126,10 @@ def replay(
         raise InvalidParameter("--log is read in the place of --store; give one of them")
     if on is not None and (log is None or not challenger or model is not None):
         raise InvalidParameter("--on is for --log with --try and without --model: workers read files and send sums")
+    if out is not None:
+        _out.check_writable(out)
+    if on is not None:  # workers may stand in another folder
+        challenger = [str(Path(one).resolve()) if Path(one).is_file() else one for one in challenger or []]
     _out.say_when_compiling()
     opened = open_store(from_environment(store=store).store) if log is None else nullcontext(log)
     with opened as source:

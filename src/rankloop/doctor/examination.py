@@ -35,7 +35,12 @@ def _service(
     yield from machine.settings(environment)
     try:
         chosen = from_environment(environment, store=store, host=host, port=port)
-    except InvalidParameter:  # told above, if it is the environment's
+    except InvalidParameter as error:
+        if store is not None or host is not None or port is not None:  # what the environment has is told above
+            text, _, remedy = str(error).partition("; ")
+            yield Finding(
+                "options", "trouble", text, remedy or "give --store, --host and --port as `rankloop serve` has"
+            )
         return
     yield from machine.port(chosen)
     yield from storage.store(chosen)

@@ -91,13 +91,18 @@ def room(free: int, where: Path) -> Iterator[Finding]:
 def syncing(folder: Path, times: int = 10) -> Iterator[Finding]:
     """How long the disk takes to say that it has something: each feedback waits for that."""
     took = []
-    with tempfile.TemporaryFile(dir=folder) as file:
-        for _ in range(times):
-            file.write(b"x" * 4096)
-            file.flush()
-            began = time.perf_counter()
-            os.fsync(file.fileno())
-            took.append(time.perf_counter() - began)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            for _ in range(times):
+                file.write(b"x" * 4096)
+                file.flush()
+                began = time.perf_counter()
+                os.fsync(file.fileno())
+                took.append(time.perf_counter() - began)
+    except OSError as error:
+        remedy = "make room there, or give this user the right to write: feedback is refused until then"
+        yield Finding("fsync", "trouble", f"nothing can be written to {folder}: {error.strerror or error}", remedy)
+        return
     yield from sync_time(sorted(took)[times // 2])
 
 

@@ -14,7 +14,7 @@ from litestar.exceptions import NotFoundException
 from litestar.params import FromQuery
 from litestar.static_files import create_static_files_router
 
-from rankloop.client import Client, ServiceUnavailable
+from rankloop.client import Client, ServiceError
 from rankloop.search.index import Index, Item, split
 
 CANDIDATES, SHOWN, PAGE = 50, 10, Path(__file__).parent / "page"
@@ -53,7 +53,7 @@ class Search:
 
     def find(self, query: str) -> dict[str, Any]:
         """The list to show, beside the engine's own."""
-        query = " ".join(split(query).lower().split())  # what the engine takes for the same is learned of as one
+        query = " ".join(split(query).lower().split())[:512]  # what the engine takes for the same is one for learning
         hits = self.index.search(query, CANDIDATES)
         engine = {
             name: {"name": name, "kind": kind, "summary": summary, "was": place}
@@ -65,7 +65,7 @@ class Search:
         try:  # 4. Candidates in the engine's order, with what only it knows of them; a token for the browser's clicks.
             options: dict[str, Any] = {"query": query, "token": True, "explain": True}
             answer = self.client.rank(self.ranker, ids=list(engine), features=columns, **options) if hits else None
-        except ServiceUnavailable:  # whatever happens to rankloop, people get a list
+        except ServiceError:  # whatever happens to rankloop, people get a list
             answer = None
         if answer is None:
             return {"query": query, "engine": own, "learned": own}

@@ -13,6 +13,7 @@ import sysconfig
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -64,8 +65,9 @@ def sources(roots: list[Path]) -> Iterator[Source]:
             package = Path(folder).relative_to(root).parts
             for file in sorted(name for name in files if name.endswith(".py") and name[:-3].isidentifier()):
                 module = package if file == "__init__.py" and package else (*package, file[:-3])
-                known = Path(folder, file).stat()
-                yield str(Path(folder, file)), ".".join(module), f"{known.st_mtime_ns} {known.st_size}"
+                with suppress(OSError):  # a link to nowhere, or removed just now
+                    known = Path(folder, file).stat()
+                    yield str(Path(folder, file)), ".".join(module), f"{known.st_mtime_ns} {known.st_size}"
 
 
 def read(source: Source) -> Read:

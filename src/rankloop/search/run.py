@@ -91,7 +91,7 @@ class Site:
             if self.rate and any(one.name == SIMULATED for one in client.rankers()):
                 client.delete_ranker(SIMULATED)  # the same seed is to be the same show
             ranker = SIMULATED if self.rate else OWN
-            search = Search(Index(self.folder / "index.db"), client, ranker, self.seed)
+            search = Search(Index(self.folder / "index.db"), client, ranker, self.seed if self.rate else 0)
             app = application(search, [page.removeprefix("http://") for page in pages], address(inner))
             self._server = server = uvicorn.Server(uvicorn.Config(app, **quiet()))
             work = (search, engine, end, lambda: opened(self.url, address(inner)))

@@ -17,7 +17,7 @@ import msgspec
 
 from rankloop.service.errors import BadToken
 from rankloop.service.store.keys import Secret
-from rankloop.service.store.log import ALPHABET
+from rankloop.service.store.times import ALPHABET
 
 _DIGITS = str.maketrans(ALPHABET, "0123456789abcdefghijklmnopqrstuv")  # as Python reads numbers to the base of 32
 SETTLED = 10.0  # seconds until a new secret signs: by then every process has read it (they look every second)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +15,9 @@ import numpy as np
 from rankloop.errors import RankloopError
 from rankloop.service.archive import manifest
 from rankloop.service.archive.columns import chunks
-from rankloop.service.archive.files import Writer, clear, files_of, lacking, lock, ranker_folder
+from rankloop.service.archive.files import Writer, clear, files_of, lacking, last_list, lock, put_aside, ranker_folder
 from rankloop.service.archive.schema import table_of
+from rankloop.service.errors import StoreUnavailable
 from rankloop.service.store import settled
 from rankloop.service.store.database import Database
 from rankloop.types import Array
@@ -24,6 +27,7 @@ FILE_BYTES = 256 * 2**20  # … and bytes
 DAY = 86_400
 SLACK = 3600  # seconds that clocks of several machines may differ by without a day being torn into pieces
 Progress = Callable[[int, int], None]  # outcomes looked at, and of how many
+logger = logging.getLogger("rankloop")
 
 
 class FolderInUse(RankloopError):
@@ -65,22 +69,28 @@ def export_ranker(
     since: float | None = None,
     until: float | None = None,
     on_progress: Progress | None = None,
+    aside: bool = False,
 ) -> Exported:
     """Add what is settled and lacking to a ranker's files; for whoever holds the folder's lock.
 
-    `since` and `until` (Unix times) bound it to what was settled between them.
+    `since` and `until` (Unix times) bound it to what was settled between them. `aside`: files of another log under the
+    same name are put aside, and this one begins anew; else they are a reason to refuse.
     """
     place = database.read(lambda c: manifest.look(c, name))
     if place is None:
         raise RankloopError(f"ranker {name!r} was deleted meanwhile; what was exported of it stays")
     before = manifest.load(folder, name)
-    if before is not None and before.created != place.row.created:
-        made = datetime.fromtimestamp(before.created, UTC)
-        raise RankloopError(
-            f"{ranker_folder(folder, name)} has the log of another ranker called {name!r}, made {made:%Y-%m-%d %H:%M} "
-            "UTC and deleted since; move that folder elsewhere, or export into another one"
-        )
+    reason = _other(database, folder, place, before)
+    if reason is not None:
+        if not aside:
+            raise RankloopError(
+                f"{ranker_folder(folder, name)} {reason}; move that folder elsewhere, or export into another one"
+            )
+        logger.warning("%s %s; it is now %s", ranker_folder(folder, name), reason, put_aside(folder, name))
+        before = None
     clear(folder, name)
+    if before is None:
+        manifest.write(database, folder, place, 0)  # so that files never lie there without saying whose they are
     first = 0 if since is None else database.read(lambda c: settled.first_at(c, name, place.head, since))
     end = place.head if until is None else database.read(lambda c: settled.first_at(c, name, place.head, until))
     wanted = list(lacking(files_of(folder, name), first, end))
@@ -94,6 +104,29 @@ def export_ranker(
         done += stop - start
     manifest.write(database, folder, place, max(end, before.outcomes if before else 0))
     return Exported(name, rows, files, size, end)
+
+
+def _other(database: Database, folder: Path, place: manifest.Place, before: manifest.Manifest | None) -> str | None:
+    """Why the files that are there are not of this ranker's log; None if they are. A ranker that was made again has
+    another time of making; a store that was restored from a copy has the same, and other outcomes by the same numbers.
+    """
+    name = place.row.name
+    if before is not None and before.created != place.row.created:
+        made = datetime.fromtimestamp(before.created, UTC)
+        return f"has the log of another ranker called {name!r}, made {made:%Y-%m-%d %H:%M} UTC and deleted since"
+    known = files_of(folder, name)
+    if not known:
+        return None
+    ahead = f"goes up to outcome {known[-1].end:,}, and the store up to {place.head:,}"
+    last = last_list(known[-1]) if known[-1].end <= place.head else None
+    if last is not None:
+        stored = database.read(lambda c: settled.list_of(c, name, last[0]))
+        if stored is None or stored == last[1]:
+            return None
+        ahead = f"has another list at outcome {last[0]:,} than the store"
+    elif known[-1].end <= place.head:
+        return None  # a file of nothing: all its lists had been deleted
+    return f"is not of this store's past ({ahead}), as after a copy was restored"
 
 
 def _files(database: Database, folder: Path, name: str, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
@@ -130,14 +163,24 @@ def export_log(
     since: float | None = None,
     until: float | None = None,
     on_progress: Callable[[str, int, int], None] | None = None,
+    aside: bool = False,
 ) -> list[Exported]:
-    """Export rankers one after the other; refuses a folder that another process is exporting to."""
+    """Export rankers one after the other; refuses a folder that another process is exporting to. What is wrong with one
+    keeps no other from being exported, and is told in the end."""
+    found, wrong = [], []
     with lock(folder) as mine:
         if not mine:
             raise FolderInUse(f"another process is exporting to {folder}; wait for it, or take another folder")
-        return [
-            export_ranker(
-                database, folder, name, since, until, on_progress and (lambda n, of, who=name: on_progress(who, n, of))
-            )
-            for name in names
-        ]
+        for name in names:
+            told = None if on_progress is None else partial(on_progress, name)
+            try:
+                found.append(export_ranker(database, folder, name, since, until, told, aside))
+            except StoreUnavailable:
+                raise
+            except RankloopError as error:
+                if len(names) == 1:
+                    raise
+                wrong.append(f"{name}: {error}")
+    if wrong:
+        raise RankloopError(" | ".join(wrong))
+    return found

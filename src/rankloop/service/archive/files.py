@@ -16,6 +16,7 @@ import itertools
 import os
 import re
 import secrets
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,6 +125,7 @@ class Writer:
             compression_level=1,
             use_dictionary=DICTIONARIES,
             write_statistics=["seq", "shown_at", "settled_at"],
+            write_page_checksum=True,  # after retention these files may be the only copy
         )
 
     def add(self, table: Any) -> None:
@@ -172,13 +174,45 @@ def sync(folder: Path) -> None:
 def opened(one: LogFile) -> Any:
     """A file to read; what is not Parquet, or not ours, is named."""
     try:
-        file = pq.ParquetFile(one.path)
+        file = pq.ParquetFile(one.path, page_checksum_verification=True)
+    except (FileNotFoundError, PermissionError) as error:
+        raise CodecError(f"{one.path}: {error.strerror}; workers must see the folder under the same path") from None
     except (OSError, pa.ArrowException) as error:
-        raise CodecError(
-            f"{one.path}: cannot be read ({error}); delete it and export again, or restore it from a copy"
-        ) from None
+        raise _damaged(one, error) from None
     check(file.schema_arrow, one.path)
     return file
+
+
+def read_group(one: LogFile, file: Any, group: int, columns: list[str]) -> Any:
+    """Some columns of a row group; their checksums are compared."""
+    try:
+        return file.read_row_group(group, columns=columns)
+    except (OSError, pa.ArrowException) as error:
+        raise _damaged(one, error) from None
+
+
+def _damaged(one: LogFile, error: Exception) -> CodecError:
+    remedy = "restore it from a copy; if its lists are in the store yet, move it elsewhere and export again"
+    return CodecError(f"{one.path}: cannot be read ({' '.join(str(error).split())}); {remedy}")
+
+
+def last_list(one: LogFile) -> tuple[int, str] | None:
+    """(outcome, impression_id) of the last list in a file; None if there is none."""
+    with opened(one) as file:
+        for group in reversed(range(file.num_row_groups)):
+            table = read_group(one, file, group, ["seq", "impression_id"])
+            if len(table):
+                return int(table["seq"][-1].as_py()), str(table["impression_id"][-1].as_py())
+    return None
+
+
+def put_aside(folder: Path, ranker: str) -> Path:
+    """Give a ranker's folder another name, under which it is nobody's; that name."""
+    own = ranker_folder(folder, ranker)
+    other = own.with_name(f"aside-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(2)}-{own.name}")
+    own.rename(other)
+    sync(folder)
+    return other
 
 
 def existing(folder: Path) -> Path:

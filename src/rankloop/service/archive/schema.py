@@ -6,6 +6,7 @@ Stable: a column never changes its name, type or meaning. Others may be added at
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,6 +85,9 @@ def check(schema: Any, path: object) -> None:
         raise DataError(
             f"{path}: schema {int(told)}, but this release reads up to {VERSION}; take the release that wrote it"
         )
+    lacks = [one.name for one in COLUMNS if one.name not in schema.names]
+    if lacks:
+        raise DataError(f"{path}: has no column {', '.join(lacks)}: it is damaged; restore it from a copy")
 
 
 # -- to Arrow ------------------------------------------------------------------------------------------------------
@@ -211,6 +215,17 @@ def _scattered(n: int, parts: list[tuple[Array, Any]], empty: int) -> Array:
 # -- and back ------------------------------------------------------------------------------------------------------
 
 
+def _alike(codes: Array, texts: list[str], widths: Array) -> Iterator[tuple[str, int | None, Array]]:
+    """(layout, width of sparse rows, which lists): as many zeros may be left out of rows of two widths."""
+    for code, text in enumerate(texts):
+        rows = np.flatnonzero(codes == code)
+        if f'"features/{SPARSE_PARTS[0]}"' not in text:
+            yield text, None, rows
+            continue
+        for width in np.unique(widths[rows]).tolist():
+            yield text, int(width), rows[widths[rows] == width]
+
+
 def chunk_from(table: Any) -> Chunk:
     """The chunk that a table (at least one row) was made of; times to the microsecond, all else bit for bit. Columns
     that were not read are None or 0."""
@@ -223,10 +238,8 @@ def chunk_from(table: Any) -> Chunk:
     order, features = _Ragged(columns["order"]), _Ragged(columns["features"])
     begins, places = _Ragged(columns["feature_rows"]), _Ragged(columns["feature_columns"])
     memos, feedback = _Bytes(columns["memo"]), _Ragged(columns["feedback"])
-    for code, text in enumerate(texts):
-        rows = np.flatnonzero(codes == code)
-        sparse = f'"features/{SPARSE_PARTS[0]}"' in text
-        layout = layout_of(text, int(widths[rows[0]]) if sparse else None, "an exported list")
+    for text, width, rows in _alike(codes, texts, widths):
+        layout = layout_of(text, width, "an exported list")
         arrays = {}
         parts = {
             "order": order.of,

@@ -55,5 +55,6 @@ class Archive:
         # Before the export looks how far the log goes: a list that is open now, or comes later, may not be in it.
         first = database.read(log.oldest_open)
         safe = min(self.process.clock() - SLACK, float("inf") if first is None else first)
-        export_log(database, self.folder, [one.name for one in database.read(admin.rankers)])
+        # A ranker that was deleted and made again, or a store that was restored from a copy, must not end it for ever.
+        export_log(database, self.folder, [one.name for one in database.read(admin.rankers)], aside=True)
         self.complete = max(self.complete, safe)

@@ -43,29 +43,41 @@ class Housekeeping:
         self._upgrading = Upgrading(learning.process)
         self._turn = threading.Lock()
         self._thread = Repeating("housekeeping", TICK, self._tick, learning.process.database)
+        self._sweeping = Repeating("sweeping", SWEEP_EVERY, self._sweep, learning.process.database)
         self.archive = Archive(learning.process) if learning.process.settings.archive else None
         self._alarms: dict[str, int] = {}  # ranker -> changes of users that were told of
         self._watched: dict[str, int] = {}  # ranker -> outcomes learned when its lag was last told
         self._quiet = 0  # where the turn of those with nothing new to learn is
         self._looked: dict[str, float] = {}  # ranker -> when the newest list was made that the learner was asked about
-        self._last = self._swept = self._remembered = time.monotonic()
+        self._last = self._remembered = time.monotonic()
         self._counted = float("-inf")  # at once: what is told of the store must not be missing at first
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+        self._sweeping.start()
         if self.archive:
             self.archive.start()
 
     def stop(self) -> None:
         """End after the round under way."""
         self._thread.stop()
+        self._sweeping.stop()
         if self.archive:
             self.archive.stop()
 
+    def _sweep(self) -> None:
+        """What a large ranker leaves takes hours to delete; windows close and leases are kept meanwhile."""
+        sweep(self.process, lambda: self._sweeping.stopping, self.archive)
+
     def _tick(self) -> None:
-        if close_windows(self.process, self.learning.folds):
-            self.learning.wake.set()
+        try:
+            if close_windows(self.process, self.learning.folds):
+                self.learning.wake.set()
+        finally:  # whatever was wrong with a list: leases must be kept, and what was deleted be noticed
+            self._round()
+
+    def _round(self) -> None:
         if time.monotonic() - self._last >= self.process.settings.beat_seconds:
             self._last = time.monotonic()
             self.cycle()
@@ -103,9 +115,6 @@ class Housekeeping:
             self._upgrading.look()
             self._count()
             self._tell_of_drift()
-        if now - self._swept > SWEEP_EVERY:
-            self._swept = now
-            sweep(process, lambda: self._thread.stopping, self.archive)
 
     def _give_back(self, name: str) -> None:
         """Another process has less to do. What is learned is saved before it takes the lease, so that it goes on from

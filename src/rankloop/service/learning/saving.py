@@ -282,9 +282,9 @@ class Saving:
         now = self._process.clock()
 
         def keep(connection: Connection) -> None:
+            if admin.place(connection, name, keep=True) != (generation, learned):
+                return  # it was replaced just now, and its parts with it; the next will do
             saved = None if parts else admin.snapshot(connection, name)
-            if saved is not None and (saved.generation, saved.seq) != (generation, learned):
-                return  # it was replaced just now; the next will do
             state = b"" if saved is None else saved.state
             admin.keep_version(connection, name, learned, state, "kept by the clock", now, True, generation, parts)
             admin.drop_old_versions(connection, name, settings.keep_versions)

@@ -41,7 +41,9 @@ class Upgrading:
 
     def _reshape(self) -> None:
         try:
-            reshaping.reshape(self._process.database, self._process.clock())
+            if not reshaping.reshape(self._process.database, self._process.clock()):
+                self._not_before = time.monotonic() + AGAIN  # whoever is at it may die of it
+                self._settled = False
         except reshaping.CannotPartition as error:
             logger.warning("%s", error)
         except Exception as error:  # a store that is away, a disk that is full: whatever it was, nothing is half done

@@ -27,7 +27,7 @@ class ExportedPast:
     """A folder of `rankloop export-log`."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = files.existing(folder)
+        self._folder = files.existing(folder).resolve()  # workers of a cluster may stand elsewhere
         self._manifests: dict[str, manifest.Manifest] = {}
 
     def ranker(self, name: str) -> admin.Ranker:
@@ -83,7 +83,7 @@ def chunks_in(one: LogFile, first: int, end: int) -> Iterator[Chunk]:
             seen = file.metadata.row_group(group).column(place).statistics
             if seen is not None and seen.has_min_max and (seen.min >= end or seen.max < first):
                 continue
-            table: Any = file.read_row_group(group, columns=NEEDED)
+            table: Any = files.read_group(one, file, group, NEEDED)
             if one.first < first or one.end > end:
                 seq = table["seq"]
                 table = table.filter(pc.and_(pc.greater_equal(seq, first), pc.less(seq, end)))

@@ -126,9 +126,11 @@ def snapshot(connection: Connection, name: str) -> Snapshot | None:
     return Snapshot(int(seq), int(generation), bytes(state))
 
 
-def place(connection: Connection, name: str) -> tuple[int, int] | None:
-    """(generation, seq) of one ranker's snapshot, without the bytes."""
-    row = connection.row("SELECT generation, seq FROM snapshots WHERE ranker = ?", name)
+def place(connection: Connection, name: str, keep: bool = False) -> tuple[int, int] | None:
+    """(generation, seq) of one ranker's snapshot, without the bytes; with `keep` nobody replaces it before the end of
+    the transaction."""
+    lock = connection.lock_rows if keep else ""
+    row = connection.row(f"SELECT generation, seq FROM snapshots WHERE ranker = ?{lock}", name)
     return None if row is None else (int(row[0]), int(row[1]))
 
 

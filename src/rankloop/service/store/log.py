@@ -18,16 +18,14 @@ import msgspec
 from rankloop.service.store import repeats
 from rankloop.service.store.database import Appended, Connection, Contended, Row, marks
 from rankloop.service.store.joining import JoinedRanker, OpenImpression, judged
+from rankloop.service.store.times import ALPHABET, lately, where_id
 from rankloop.service.wire.calls import FeedbackEvent, Receipt
 from rankloop.service.wire.rankers import Spec
 from rankloop.types import Impression
 
 _encode = msgspec.json.encode
-DAY = 86400.0  # seconds for which what was here before is looked for in all partitions
 CHANCE = 10  # bytes an id
 AT_ONCE = 256  # ids; a call to the system for each would hand the interpreter to another thread
-TIME = 10  # letters of an id that are its time
-ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 _ready: list[bytes] = []  # chance of the system's own that no id has used yet; `pop` is atomic
 os.register_at_fork(after_in_child=_ready.clear)
 
@@ -151,8 +149,12 @@ def _earlier(connection: Connection, one: NewImpression) -> Stored:
 
 
 def discard_impressions(connection: Connection, ids: Sequence[str]) -> None:
-    """Take back impressions whose answer was given up on: nobody has seen them."""
-    connection.run(f"DELETE FROM impressions WHERE open = 1 AND seen IS NULL AND id IN ({marks(ids)})", *ids)
+    """Take back impressions whose answer was given up on: nobody has seen them. One that was asked for by a name may
+    have been found by that meanwhile, and answered with by another process: it stays, as one that never came into view,
+    until somebody says that it did."""
+    where = f"open = 1 AND seen IS NULL AND viewed IS NULL AND id IN ({marks(ids)})"
+    connection.run(f"DELETE FROM impressions WHERE request_id IS NULL AND {where}", *ids)
+    connection.run(f"UPDATE impressions SET viewed = 0 WHERE request_id IS NOT NULL AND {where}", *ids)
 
 
 _SELECT = f"SELECT {OpenImpression.COLUMNS} FROM impressions"
@@ -208,6 +210,8 @@ def close_windows(
     if not impressions:
         return []
     rankers = _rankers(connection, {ranker}, kinds)
+    if ranker not in rankers:
+        return []  # deleted just now, and so will its lists be
     ending, silent = [], []
     for one in impressions:
         known = rankers.get(one.ranker)
@@ -313,16 +317,6 @@ def by_id(connection: Connection, columns: str, ids: Sequence[str]) -> dict[str,
     return {row[0]: row[1:] for row in rows}
 
 
-def where_id(connection: Connection, ids: Sequence[str], now: float) -> tuple[str, Sequence[str]]:
-    """What `rows_in` is asked for to find lists in the partitions where they are, with its parameters: in those of the
-    last day, or between the first and the last of them."""
-    start = lately(connection, now)
-    if not start or not ids:
-        return "id", ()
-    first, last = min(ids), max(ids)
-    return (f"id >= '{start}' AND id", ()) if first >= start else ("id >= ? AND id <= ? AND id", (first, last))
-
-
 def heads(connection: Connection) -> dict[str, int]:
     """How many outcomes each ranker has."""
     return {name: int(seq) for name, seq in connection.rows("SELECT ranker, next_seq FROM heads")}
@@ -360,9 +354,6 @@ def reserve_numbers(connection: Connection, ranker: str, count: int) -> int | No
     return None if row is None else int(row[0]) - count
 
 
-# -- ids -----------------------------------------------------------------------------------------------------------
-
-
 def new_id(now: float | None = None) -> str:
     """An impression's id, 26 letters and digits: 48 bits of milliseconds, so that inserts go to the end of an index; 80
     bits of chance, as keys are made of: whoever may report on his own list must not find out the ids of others.
@@ -373,21 +364,6 @@ def new_id(now: float | None = None) -> str:
     milliseconds = int((time.time() if now is None else now) * 1000) & (2**48 - 1)
     value = milliseconds << 80 | int.from_bytes(_chance(), "big")
     return "".join(ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))
-
-
-def edge(seconds: float) -> str:
-    """What the ids that are made from a moment on begin with, or come after.
-
-    >>> edge(1000.0) <= new_id(1000.0) < edge(1000.001)
-    True
-    """
-    return new_id(max(0.0, seconds))[:TIME]
-
-
-def lately(connection: Connection, now: float) -> str:
-    """The edge from which on lists are recent. It is the same for an hour and stands in the statement itself: so a
-    plan is made once an hour, for the partitions that come after it, and the others are not even locked."""
-    return "" if connection.whole or connection.doubtful else edge(now // 3600 * 3600 - DAY)
 
 
 def _chance() -> bytes:

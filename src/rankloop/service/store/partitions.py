@@ -17,6 +17,7 @@ its pages are reused in place.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import time
@@ -24,9 +25,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from rankloop.service.errors import StoreUnavailable
 from rankloop.service.store.database import Connection, Database, Retryable
-from rankloop.service.store.log import ALPHABET, edge
 from rankloop.service.store.sqlite import SQLite
+from rankloop.service.store.times import ALPHABET, edge
 
 KEYS = {"impressions": "id", "events": "impression_id", "outcomes": "impression_id"}
 REST, LEGACY = "rest", "legacy"
@@ -39,6 +41,8 @@ WAIT = 150  # ms, of whoever can try for long
 SECOND = 20  # ms for the second and third table: whoever has one of them and waits for the first will not give it up
 TOGETHER = 4  # partitions that are dropped at a time
 PAUSE = 0.1  # seconds between tries
+LONGEST_SCAN = 1500  # ms for which everyone may wait while a partition is attached
+logger = logging.getLogger("rankloop")
 _BOUNDS = re.compile(r"FROM \((MINVALUE|'\w+')\) TO \('(\w+)'\)")
 
 _INDEXES = {
@@ -148,9 +152,8 @@ def tend(database: Database, now: float, retention_days: float, until: float = m
         return 0
     connection = database.connect(hurried=False)
     try:
-        dropped = drop_old(connection, min(now - retention_days * 86400, until)) if retention_days else 0
         make_ahead(connection, now, hours(retention_days))
-        return dropped
+        return drop_old(connection, min(now - retention_days * 86400, until)) if retention_days else 0
     finally:
         connection.close()
 
@@ -158,15 +161,20 @@ def tend(database: Database, now: float, retention_days: float, until: float = m
 def make_ahead(connection: Connection, now: float, length: int) -> int:
     """Make partitions of `length` hours until there are enough for a while; how many were made."""
     made = 0
-    with suppress(Retryable):  # somebody changes the tables, or reads the rest: the next time will do
+    try:
         while _make_next(connection, now, length):
             made += 1
+    except Retryable:  # somebody changes the tables, or reads the rest: the next time will do
+        pass
+    except StoreUnavailable as error:
+        logger.warning("no partition could be made, so lists go to the tables of the rest: %s", error)
     return made
 
 
 def _last(connection: Connection) -> float:
-    """When the partitions there are end; never, where there are none to go on from."""
-    return max((moment(one.end) for one in listed(connection) if one.end), default=math.inf)
+    """When the partitions there are end; never, where the log is one table."""
+    found = listed(connection)
+    return max((moment(one.end) for one in found if one.end), default=0.0 if found else math.inf)
 
 
 def _make_next(connection: Connection, now: float, length: int) -> bool:
@@ -174,6 +182,8 @@ def _make_next(connection: Connection, now: float, length: int) -> bool:
     if _last(connection) >= enough:
         return False
     with alone(connection, "SHARE UPDATE EXCLUSIVE"):
+        # The server looks through all of the rest for rows of the new one, and keeps others from it meanwhile.
+        connection.run(f"SET LOCAL statement_timeout = {LONGEST_SCAN}")
         last = _last(connection)
         if last >= enough:  # another process was quicker
             return False
@@ -228,12 +238,15 @@ def covered(connection: Connection, one: Partition) -> bool:
 
 def by_row(connection: Connection, before: float) -> list[str]:
     """The tables of impressions in which what was made `before` that time is deleted row by row: those that go as a
-    whole are left to that, unless something in them must stay."""
+    whole are left to that, unless something in them must stay, or they are so long that what is in them would stay for
+    much longer than it should: they were made under a longer retention."""
     found = [] if connection.whole else listed(connection)
     if not found:
         return ["impressions"]
     rows = [one for one in _past(connection, before) if not covered(connection, one)]
+    late = before + 2 * HOUR * hours((time.time() - before) / 86400)
     kept = [one for one in found if one.name in (REST, LEGACY)]
+    kept += [one for one in found if one.end and one.start < edge(before) and one.end > edge(late)]
     return [one.table("impressions") for one in dict.fromkeys((*kept, *rows))]
 
 

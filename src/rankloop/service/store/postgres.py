@@ -40,6 +40,7 @@ PATIENCE: dict[str, Any] = {
 # without lists, of which all would then be read to find one by its request. By an index wherever there is one: a plan
 # that was made while a partition was empty would read it from its beginning for as long as the plan is kept. Nothing
 # here runs for so long that compiling it first would pay.
+LOOK_AGAIN = 30.0  # seconds after which it is asked again whether the log is partitioned by now
 PLANS = ("SET plan_cache_mode = force_generic_plan", "SET enable_seqscan = off", "SET jit = off")
 
 
@@ -90,6 +91,16 @@ class PostgresConnection(Connection):
         import psycopg  # only those who use PostgreSQL need it
 
         self._errors, self._raw, self._watch, self._seconds = psycopg, raw, watch, seconds
+        self._by_time, self._looked = False, float("-inf")
+
+    @property
+    def by_time(self) -> bool:  # type: ignore[override]
+        # A log that could not be partitioned, or is not yet, may be sorted by the rules of a language.
+        if not self._by_time and time.monotonic() - self._looked > LOOK_AGAIN:
+            self._looked = time.monotonic()
+            sql = "SELECT 1 FROM pg_class WHERE oid = to_regclass('impressions') AND relkind = 'p'"
+            self._by_time = bool(self.rows(sql))
+        return self._by_time
 
     def run(self, sql: str, *parameters: Any) -> int:
         return int(self._raw.execute(_translated(sql), parameters).rowcount)

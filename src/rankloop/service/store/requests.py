@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from rankloop.service.store.database import Connection, Row, portions
-from rankloop.service.store.log import lately, where_id
+from rankloop.service.store.times import lately, where_id
 
 PORTION = 256  # names a statement
 

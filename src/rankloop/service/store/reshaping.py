@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 from rankloop.errors import RankloopError
 from rankloop.service.store.database import Connection, Database, Retryable
-from rankloop.service.store.log import ALPHABET, edge
 from rankloop.service.store.partitions import KEYS, LEGACY, REST, alone, listed, make
 from rankloop.service.store.sqlite import SQLite
+from rankloop.service.store.times import ALPHABET, edge
 
 DAYS = 2  # at least, until the edge: longer than the check of a log takes, short enough that partitions begin soon
 TRIES, PAUSE = 200, 0.5  # for the moment in which nobody uses the tables
@@ -31,22 +31,30 @@ class CannotPartition(RankloopError):
 
 
 def reshape(database: Database, now: float) -> bool:
-    """Partition the log; False if it is, or someone else is at it. It may take minutes, and disturbs nobody."""
+    """Partition the log, if it is not; False if someone else is at it. It may take minutes, and disturbs nobody.
+
+    Whoever is killed on the way leaves a check behind that lists of days from now would fail: so it is asked for again
+    until the log is partitioned, or the check has gone."""
     if isinstance(database, SQLite):
-        return False
+        return True
     connection = database.connect(hurried=False)
     try:
-        if listed(connection) or not connection.rows("SELECT 1 WHERE pg_try_advisory_lock(?)", LOCK):
-            return False
-        _require_order(connection)
-        end = edge((now // 86400 + 1 + DAYS) * 86400)
-        _require_before(connection, end)
-        logger.info("the log is being partitioned by time; lists and feedback go on meanwhile")
+        if listed(connection):
+            return True
+        if not connection.rows("SELECT 1 WHERE pg_try_advisory_lock(?)", LOCK):
+            return False  # or the server has not noticed yet that it is gone
+        if listed(connection):
+            return True
         try:
+            _require_order(connection)
+            end = edge((now // 86400 + 1 + DAYS) * 86400)
+            _require_before(connection, end)
+            logger.info("the log is being partitioned by time; lists and feedback go on meanwhile")
             _prepare(connection, end)
             _patiently(lambda: _switch(connection, end))
         except BaseException:
-            _patiently(lambda: _uncheck(connection))
+            if connection.rows("SELECT 1 FROM pg_constraint WHERE conname = ?", CHECK):
+                _patiently(lambda: _uncheck(connection))
             raise
         logger.info("the log is partitioned by time")
         return True

@@ -8,7 +8,7 @@ from rankloop.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.store.database import Connection, Database, Retryable
 from rankloop.service.store.migrations import MIGRATIONS, SETTLED
-from rankloop.service.store.partitions import lay_out
+from rankloop.service.store.partitions import lay_out, listed
 from rankloop.service.store.sqlite import SQLiteConnection
 
 __all__ = ["MIGRATIONS", "Beside", "NewerStore", "contract", "migrate", "require_current", "steps"]
@@ -132,7 +132,7 @@ def _migrate(connection: Connection) -> int:
     settled = max(settled, min(SETTLED, len(MIGRATIONS)))
     if settled < len(MIGRATIONS) and connection.row("SELECT 1 FROM workers LIMIT 1") is None:
         _settle(connection, settled)
-        if not embedded and connection.row("SELECT 1 FROM impressions LIMIT 1") is None:
+        if not embedded and not listed(connection) and connection.row("SELECT 1 FROM impressions LIMIT 1") is None:
             lay_out(connection, time.time())
     return max(0, len(MIGRATIONS) - added)
 

@@ -69,6 +69,12 @@ def first_at(connection: Connection, ranker: str, head: int, moment: float) -> i
     return low
 
 
+def list_of(connection: Connection, ranker: str, seq: int) -> str | None:
+    """The id of the list that an outcome is about; None if it is not there."""
+    row = connection.row("SELECT impression_id FROM outcomes WHERE ranker = ? AND seq = ?", ranker, seq)
+    return None if row is None else str(row[0])
+
+
 def origin_places(connection: Connection, ranker: str) -> list[tuple[int, int, int]]:
     """(generation, epoch, seq) of where each generation began, without its state, the oldest first."""
     sql = "SELECT generation, epoch, seq FROM origins WHERE ranker = ? ORDER BY generation"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-import select
+import selectors
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -99,8 +99,9 @@ class Signals:
         self._poke()
 
     def _poke(self) -> None:
-        with suppress(OSError):  # full: it is awake
-            os.write(self._wake, b"x")
+        with self._lock, suppress(OSError):  # full: it is awake
+            if self._wake >= 0:  # closed, the number may be somebody else's by now
+                os.write(self._wake, b"x")
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
@@ -118,8 +119,10 @@ class Signals:
             self._answered = float("-inf")
             if not self._stopping:
                 time.sleep(AGAIN)
-        for end in (self._woken, self._wake):
-            os.close(end)
+        with self._lock:
+            for end in (self._woken, self._wake):
+                os.close(end)
+            self._woken = self._wake = -1
 
     def _listen(self) -> None:
         raw = self._connect()
@@ -141,7 +144,10 @@ class Signals:
 
     def _turn(self, raw: Any, store: str) -> None:
         """Wait for a word from either side."""
-        ready = select.select([raw.fileno(), self._woken], [], [], ASK_EVERY)[0]
+        with selectors.DefaultSelector() as either:  # `select` knows no descriptor above 1,023
+            for descriptor in (raw.fileno(), self._woken):
+                either.register(descriptor, selectors.EVENT_READ)
+            ready = {key.fd for key, _ in either.select(ASK_EVERY)}
         if raw.fileno() in ready:
             raw.pgconn.consume_input()
             while note := raw.pgconn.notifies():
