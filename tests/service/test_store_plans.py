@@ -79,6 +79,12 @@ class Recorder(Connection):
     def among(self, values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
         return self._real.among(values)
 
+    def by_request(self, columns: str, pairs: Sequence[tuple[str, str]], start: str) -> list[Row]:
+        return type(self._real).by_request(self, columns, pairs, start)  # type: ignore[arg-type]
+
+    def by_event(self, ids: Sequence[str], start: str) -> list[Row]:
+        return type(self._real).by_event(self, ids, start)
+
     def append(self, what: Appended, values: Sequence[Sequence[Any]]) -> int:
         self.said.append(Said(what.sql, tuple(values[0])))
         return self._real.append(what, values)

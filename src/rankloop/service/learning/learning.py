@@ -33,6 +33,7 @@ NET = 1.0  # seconds between them where that is said, and may get lost
 PORTION = 256  # outcomes that are read at a time
 SNAPSHOT_EVENTS = 2000  # a snapshot is due after so many outcomes, whatever the clock says
 SHARE = 20  # a snapshot may take at most one part in so many of the time, publishing as much
+WITHIN = 3  # saves within the time that others may be behind
 logger = logging.getLogger("rankloop")
 
 
@@ -267,7 +268,7 @@ class Learning:
 
     def _send_part(self, fold: Fold) -> None:
         """Let those who rank on other machines follow a large state without its snapshots."""
-        now, often = time.monotonic(), self.process.settings.refresh_seconds / 2
+        now, often = time.monotonic(), self.process.settings.refresh_seconds / WITHIN
         if not self.saving.peers or now - fold.last_part < max(often, SHARE * fold.part_cost) or not self.saving.free:
             return
         began = time.perf_counter()
@@ -286,8 +287,8 @@ class Learning:
 
     def _due(self, fold: Fold) -> bool:
         settings = self.process.settings
-        # Half of what others may be behind: the rest is for writing it, saying so and reading it.
-        every = settings.refresh_seconds / 2 if self.saving.peers else settings.snapshot_seconds
+        # A third of what others may be behind: the rest is for noticing, writing it, saying so and reading it.
+        every = settings.refresh_seconds / WITHIN if self.saving.peers else settings.snapshot_seconds
         waited = time.monotonic() - fold.last_snapshot
         if waited < SHARE * fold.snapshot_cost or fold.saving or not self.saving.free:
             return False

@@ -115,6 +115,22 @@ class Connection(ABC):
             found += self.rows(f"{sql} {inside} {tail}", *before, *wanted)
         return found
 
+    def by_request(self, columns: str, pairs: Sequence[tuple[str, str]], start: str) -> list[Row]:
+        """Columns of the lists from `start` on that were asked for with these (ranker, request_id)."""
+        names: dict[str, list[str]] = {}
+        for ranker, name in pairs:
+            names.setdefault(ranker, []).append(name)
+        sql = f"SELECT {columns} FROM impressions{self.by('impressions_request')} WHERE id >= '{start}' AND ranker = ?"
+        return [
+            row for ranker, some in names.items() for row in self.rows_in(f"{sql} AND request_id", some, "", ranker)
+        ]
+
+    def by_event(self, ids: Sequence[str], start: str) -> list[Row]:
+        """(event_id, impression_id) of the events of these ids about lists from `start` on."""
+        return self.rows_in(
+            f"SELECT event_id, impression_id FROM events WHERE impression_id >= '{start}' AND event_id", ids
+        )
+
     def among(self, values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
         """What says that a column has one of some values, to be put behind its name, and its parameters."""
         return f"IN ({marks(values)})", values

@@ -31,7 +31,7 @@ def sweep(connection: Connection, before: float | None, limit: int = 500) -> int
     sql = f"SELECT i.id FROM impressions i WHERE i.erase = 1 AND {_COVERED} LIMIT {limit}"
     ids = [row[0] for row in connection.rows(sql)]
     if before is not None:
-        old = "i.ranker IN (SELECT name FROM rankers) AND i.created < ?"
+        old = "i.ranker IN (SELECT name FROM rankers) AND i.created < ? AND i.erase >= 0"
         for table in by_row(connection, before):
             if len(ids) < limit:
                 sql = f"SELECT i.id FROM {table} i WHERE {old} AND {_COVERED} LIMIT {limit - len(ids)}"

@@ -30,7 +30,7 @@ def clear(connection: Connection, limit: int, name: str | None = None) -> int:
         return 0
     name = grave[0]
     # In order, which is that of an index: else what was deleted before is read over again with every batch.
-    sql = f"SELECT id FROM impressions WHERE ranker = ? ORDER BY created LIMIT {limit}"
+    sql = f"SELECT id FROM impressions WHERE ranker = ? AND erase >= 0 ORDER BY created LIMIT {limit}"
     ids = [row[0] for row in connection.rows(sql, name)]
     if ids:
         connection.run(f"DELETE FROM events WHERE impression_id IN ({marks(ids)})", *ids)

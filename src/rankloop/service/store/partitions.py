@@ -52,7 +52,9 @@ _INDEXES = {
         "CREATE INDEX {leaf}_open ON {leaf} (closes, ranker) WHERE open = 1",
         "CREATE INDEX {leaf}_person ON {leaf} (person) WHERE person IS NOT NULL",
         "CREATE INDEX {leaf}_erase ON {leaf} (id) WHERE erase = 1",
-        "CREATE INDEX {leaf}_latest ON {leaf} (ranker, created)",
+        # Of all lists, and so only for those who say `erase >= 0`: a plan that was made while there were few would
+        # else take this one to look for a request among all lists of a ranker.
+        "CREATE INDEX {leaf}_latest ON {leaf} (ranker, created) WHERE erase >= 0",
     ),
     "events": (
         "ALTER TABLE {leaf} ADD PRIMARY KEY (event_id)",

@@ -123,6 +123,18 @@ class PostgresConnection(Connection):
             changed += int(cursor.rowcount)
         return changed
 
+    def by_request(self, columns: str, pairs: Sequence[tuple[str, str]], start: str) -> list[Row]:
+        # Pair by pair, by the index of both; OFFSET 0 keeps it from becoming a join. For one, or `ANY`, all lists of a
+        # ranker would be read, if it was planned while there were few.
+        rankers, names = zip(*pairs, strict=True)
+        asked = "unnest(?::text[], ?::text[]) AS asked (r, q)"
+        one = f"SELECT {columns} FROM impressions WHERE id >= '{start}' AND ranker = r AND request_id = q OFFSET 0"
+        return self.rows(f"SELECT i.* FROM {asked} CROSS JOIN LATERAL ({one}) i", list(rankers), list(names))
+
+    def by_event(self, ids: Sequence[str], start: str) -> list[Row]:
+        one = f"SELECT event_id, impression_id FROM events WHERE impression_id >= '{start}' AND event_id = e OFFSET 0"
+        return self.rows(f"SELECT i.* FROM unnest(?::text[]) AS told (e) CROSS JOIN LATERAL ({one}) i", list(ids))
+
     def among(self, values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
         return "= ANY(?)", [list(values)]  # the same statement for any number of values, so that its plan is kept
 

@@ -28,14 +28,8 @@ def asked(connection: Connection, new: Sequence[NewImpression], start: str) -> d
         return {}
     if any((one.created + EDGE) % 3600 < 2 * EDGE for one in named):
         connection.take_turns(f"{one.ranker}/{one.request_id}" for one in named)
-    of, rankers = connection.among(sorted({one.ranker for one in named}))
-    called, names = connection.among(sorted({one.request_id or "" for one in named}))
-    rows = connection.rows(
-        "SELECT ranker, request_id, id, answer, digest FROM impressions "
-        f"WHERE id >= '{start}' AND ranker {of} AND request_id {called}",
-        *rankers,
-        *names,
-    )
+    pairs = sorted({(one.ranker, one.request_id or "") for one in named})
+    rows = connection.by_request("ranker, request_id, id, answer, digest", pairs, start)
     found = {(ranker, name): (own, bytes(answer), bytes(digest)) for ranker, name, own, answer, digest in rows}
     before = {}
     for one in named:
@@ -57,7 +51,7 @@ def known(connection: Connection, events: Sequence[FeedbackEvent], start: str) -
     older ones among those that the events are about."""
     ids = sorted({event.event_id for event in events})
     select = "SELECT event_id, impression_id FROM events WHERE"
-    rows = connection.rows_in(f"{select} impression_id >= '{start}' AND event_id", ids)
+    rows = connection.by_event(ids, start)
     old = [event for event in events if event.impression_id < start]
     for some in portions(sorted({event.impression_id for event in old}), PORTION):
         late = sorted({event.event_id for event in old})

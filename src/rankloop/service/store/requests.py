@@ -50,12 +50,6 @@ def _asked(connection: Connection, rankers: Sequence[str], names: Sequence[str])
         there = {row[0] for row in found}
         names = [name for name in names if name not in there]
         if names:
-            inside, of = connection.among(rankers)
-            found += connection.rows_in(
-                f"SELECT request_id, id, ranker, shown, viewed FROM impressions{connection.by('impressions_request')} "
-                f"WHERE id >= '{start}' AND ranker {inside} AND request_id",
-                names,
-                "",
-                *of,
-            )
+            pairs = [(ranker, name) for ranker in rankers for name in names]
+            found += connection.by_request("request_id, id, ranker, shown, viewed", pairs, start)
     return found

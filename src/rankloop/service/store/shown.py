@@ -60,7 +60,7 @@ def _outcomes(connection: Connection, ranker: str, closed: Sequence[tuple[int, s
 def latest_bodies(connection: Connection, ranker: str, epoch: int, limit: int) -> list[bytes]:
     """The latest lists of a ranker as it is since its last reset, whoever made them, the newest first."""
     order = "ORDER BY created DESC, id DESC LIMIT"
-    newest = f"SELECT id, created, body, epoch, erase FROM impressions WHERE ranker = ? {order} ?"
+    newest = f"SELECT id, created, body, epoch, erase FROM impressions WHERE ranker = ? AND erase >= 0 {order} ?"
     sql = f"SELECT body FROM ({newest}) AS newest WHERE epoch = ? AND erase = 0 {order} ?"
     return [bytes(body) for (body,) in connection.rows(sql, ranker, limit * AMONG, epoch, limit)]
 
@@ -70,7 +70,8 @@ def newest_bodies(
 ) -> list[tuple[float, bytes]]:
     """(when, what) of the latest lists that the learner made after `since`."""
     order = "ORDER BY created DESC LIMIT"
-    newest = f"SELECT created, body, epoch, learn FROM impressions WHERE ranker = ? AND created > ? {order} ?"
+    recent = "ranker = ? AND erase >= 0 AND created > ?"
+    newest = f"SELECT created, body, epoch, learn FROM impressions WHERE {recent} {order} ?"
     sql = f"SELECT created, body FROM ({newest}) AS newest WHERE epoch = ? AND learn = 1 {order} ?"
     rows = connection.rows(sql, ranker, since, limit * AMONG, epoch, limit)
     return [(created, bytes(body)) for created, body in rows]
