@@ -80,7 +80,7 @@ class Recorder(Connection):
         return self._real.among(values)
 
     def by_request(self, columns: str, pairs: Sequence[tuple[str, str]], start: str) -> list[Row]:
-        return type(self._real).by_request(self, columns, pairs, start)  # type: ignore[arg-type]
+        return type(self._real).by_request(self, columns, pairs, start)
 
     def by_event(self, ids: Sequence[str], start: str) -> list[Row]:
         return type(self._real).by_event(self, ids, start)
