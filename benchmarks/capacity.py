@@ -14,15 +14,16 @@ import sys
 import tempfile
 from argparse import ArgumentParser
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from rankloop.capacity.constants import SHIPPED, Constants
+from rankloop.capacity.constants import SHIPPED, Constants, load
 from rankloop.capacity.curves import Curve
-from rankloop.capacity.measure.campaign import LEARNERS, Effort, measured
-from rankloop.capacity.measure.runs import as_rows
+from rankloop.capacity.measure.campaign import CARRIER, LEARNERS, Effort, constants_of, measured
+from rankloop.capacity.measure.runs import Run, as_rows
 
 
 def rows(constants: Constants) -> list[dict[str, Any]]:
@@ -69,6 +70,23 @@ def _measured(stores: tuple[str, ...], effort: Effort, out: Path, raw: str | Non
     return constants
 
 
+def fitted_again(raw: Path, out: Path, turns: int) -> Constants:
+    """Curves through runs that were kept (`--runs`), for who changes how they are fitted; learners as they are."""
+    before, runs = load(out), [Run(**row) for row in json.loads(raw.read_text())]
+    each = len(runs) // len(before.stores)
+    middle = turns + (each - turns) // 2
+    stores = {
+        name: constants_of(
+            runs[at : at + turns], runs[at + turns : at + middle], runs[at + middle : at + each],
+            before.learners[CARRIER], before.cores,
+        )
+        for at, name in zip(range(0, len(runs), each), before.stores, strict=True)
+    }  # fmt: skip
+    found = replace(before, stores=stores)
+    found.save(out)
+    return found
+
+
 def main() -> None:
     """Parse, measure, print."""
     from benchmarks.__main__ import print_rows
@@ -79,9 +97,13 @@ def main() -> None:
     parser.add_argument("--out", default=str(SHIPPED))
     parser.add_argument("--runs", help="a JSON file for what the curves were fitted to")
     parser.add_argument("--stores", nargs="+", choices=("sqlite", "postgresql"), default=["sqlite", "postgresql"])
+    parser.add_argument("--again", action="store_true", help="measure nothing: fit anew to what --runs has kept")
     options = parser.parse_args()
     effort = Effort(options.turns, options.seconds)
-    constants = _measured(tuple(options.stores), effort, Path(options.out), options.runs)
+    if options.again:
+        constants = fitted_again(Path(options.runs), Path(options.out), options.turns)
+    else:
+        constants = _measured(tuple(options.stores), effort, Path(options.out), options.runs)
     print(f"Machine: {constants.machine}, the sender on the same machine\n")
     print_rows(rows(constants))
 

@@ -1,7 +1,8 @@
-"""Takes the screenshots of docs/page.md: `python docs/screenshots.py [--seconds 230] [--to FOLDER]`.
+"""Takes the screenshots of docs/page.md: `python docs/screenshots.py [--seconds 230] [--to FOLDER] [--site site]`.
 
 Starts `rankloop demo`, waits until tastes have changed and were followed, and looks at the page with Chromium: light,
-dark, narrow, and the latest lists from near. Needs Chromium and playwright (extra `dev`).
+dark, narrow, and the latest lists from near. With `--site`, the folder that `make docs` has built, it looks at that
+instead. Needs Chromium and playwright (extra `dev`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from argparse import ArgumentParser
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +55,26 @@ def shoot(browser: Any, url: str, to: Path, name: str, width: int, height: int, 
     shrink(path)
 
 
+def shoot_site(browser: Any, folder: Path, to: Path) -> None:
+    """The first page of the documentation: light, dark, narrow."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for name, width, height, options in (
+        ("light", 1280, 900, {}),
+        ("dark", 1280, 900, {"color_scheme": "dark"}),
+        ("narrow", 390, 844, {"device_scale_factor": 1.5}),
+    ):
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_port}/index.html")
+        page.wait_for_load_state("networkidle")
+        page.screenshot(path=to / f"site-{name}.png")
+        context.close()
+        shrink(to / f"site-{name}.png")
+    server.shutdown()
+
+
 def shrink(path: Path) -> None:
     """Few colours are enough for a page, and a quarter of the bytes."""
     from PIL import Image
@@ -64,10 +88,17 @@ def main() -> None:
     parser = ArgumentParser("python docs/screenshots.py", description=__doc__)
     parser.add_argument("--seconds", type=float, default=230.0, help="of demo before the pictures are taken")
     parser.add_argument("--to", type=Path, default=FIGURES)
+    parser.add_argument("--site", type=Path, help="what `make docs` has built, in the place of the demo")
     options = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         raise SystemExit("no Chromium on this machine: apt-get install chromium")
+    if options.site is not None:
+        with sync_playwright() as engine:
+            browser = engine.chromium.launch(executable_path=chromium, args=FLAGS)
+            shoot_site(browser, options.site, options.to)
+            browser.close()
+        return
     process, url = demo()
     try:
         time.sleep(options.seconds)

@@ -226,7 +226,7 @@ def memo_of(impression: Impression, name: str, *shape: int) -> Array:
 
 def cut(candidates: Candidates, k: int, rng: np.random.Generator | None = None) -> int:
     """How many positions to fill: k, or all candidates where there are fewer. Whoever draws them gives his `rng`."""
-    if rng is not None and not isinstance(rng, np.random.Generator):
+    if rng is not None and not hasattr(rng, "random"):  # a seed, mostly
         raise InvalidInput(f"rng is {rng!r}; give a numpy.random.Generator, such as numpy.random.default_rng(0)")
     if (type(k) is not int and (not isinstance(k, int | np.integer) or isinstance(k, bool))) or k < 1:
         raise InvalidInput(f"k is {k!r}; it must be a whole number, and at least one position must be shown")

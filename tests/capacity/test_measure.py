@@ -80,7 +80,7 @@ def test_curves_are_those_that_runs_were_made_from() -> None:
     )
     carrier = constants().learner("pairrank")
     spare, busy = ([_run(size, workers, share, truth) for size, share in _asked()] for workers in (1, 3))
-    found = constants_of(_run(Size(20, 20), 1, 1.0, truth), spare, busy, carrier, cores=2)
+    found = constants_of([_run(Size(20, 20), 1, 1.0, truth)], spare, busy, carrier, cores=2)
     unseen = Size(100, 136)
     for name in ("hold_list", "hold_event", "ranking_list", "ranking_event", "database_list", "fold_event", "request"):
         assert getattr(found, name).at(unseen) == pytest.approx(getattr(truth, name).at(unseen), rel=1e-3), name

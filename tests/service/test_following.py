@@ -155,7 +155,7 @@ def test_a_large_state_is_followed_by_its_parts(url: str, machines: Machines, mo
     fold.snapshot_cost = 1e9  # no second one by itself
     for count in (6, 15, 40):
         use(one, count - learned(one))
-        wait_for(lambda: learned(two) == count, f"{count} outcomes by parts")  # noqa: B023
+        wait_for(lambda: learned(one) == learned(two) == count, f"{count} outcomes by parts")  # noqa: B023
         ours, theirs = (model_of(engine.rankers["shop"]).learner for engine in (one, two))
         ours_part, theirs_part = ours.part(12), theirs.part(12)  # type: ignore[attr-defined]
         assert ours_part.keys() == theirs_part.keys()

@@ -154,9 +154,12 @@ def test_small_ones_are_saved_between_the_parts_of_a_large_one(tmp_path: Path, m
         one.ready()
         for name, width in (("large", 60), ("small", 3)):
             one.put(name, learner="pairrank", features=names(width), exposure="full")
-            teach(one, name, 3, width=width)
+            teach(one, name, 1, width=width)
         learning = one.engine.learning
         assert learning is not None
+        for name, width in (("large", 60), ("small", 3)):
+            learning.save(fold_of(one, name))  # what is learned first is saved at once, by the service's own thread
+            teach(one, name, 2, width=width)
         saved: list[str] = []
         done = Saving._done
 

@@ -124,7 +124,7 @@ def measure(
     learners
         Names to measure beside the usual ones, separated by commas.
     turns
-        How often each run is repeated; the quickest counts.
+        How often each run is repeated; medians count.
     seconds
         How long a run takes.
     """

@@ -41,9 +41,9 @@ LEARNERS = (
 )
 FULL, PARTS = ("1", "n", "n d"), ("1", "k d")
 RANK, LEARN, STATE = ("1", "n", "n d", "n d d"), ("1", "k d", "d d", "k d d"), ("1", "d", "d d")
-TIMES, COUNTS = (
-    ("ranking", "learning", "database", "sender"),
-    ("feedback", "commits", "wal", "rows", "stored", "received"),
+MEASURED = (
+    *("rate", "ranking", "learning", "database", "sender"),
+    *("feedback", "commits", "wal", "rows", "stored", "received"),
 )
 OnStep = Callable[[str], None]
 
@@ -104,7 +104,7 @@ def _store(store: str, carrier: LearnerConstants, effort: Effort, runs: list[Run
     with serving(store, cores + 1) as bench:
         busy = _runs(bench, effort, on_step)
     runs.extend([*single, *spare, *busy])
-    return constants_of(min(single, key=lambda run: run.p50), spare, busy, carrier, cores)
+    return constants_of(single, spare, busy, carrier, cores)
 
 
 def _runs(bench: Bench, effort: Effort, on_step: OnStep) -> list[Run]:
@@ -126,25 +126,26 @@ def _runs(bench: Bench, effort: Effort, on_step: OnStep) -> list[Run]:
     return found
 
 
-def quickest(runs: Sequence[Run]) -> list[Run]:
-    """One run of each kind: of its times the least, as whatever disturbs a run only adds to them; medians of counts."""
+def typical(runs: Sequence[Run]) -> list[Run]:
+    """One run of each kind, with the medians of all that was measured: on a machine that others use, too, a core is not
+    always as quick, and a plan is for the days as they are."""
     kinds: dict[tuple[Size, bool], list[Run]] = {}
     for run in runs:
         kinds.setdefault((size_of(run), run.events > 0), []).append(run)
     found = []
     for same in kinds.values():
-        least = {name: min(getattr(run, name) for run in same) for name in TIMES}
-        counts = {name: median(getattr(run, name) for run in same) for name in COUNTS}
-        found.append(replace(same[0], rate=max(run.rate for run in same), **least, **counts))
+        middle = {name: median(getattr(run, name) for run in same) for name in MEASURED}
+        found.append(replace(same[0], **middle))
     return found
 
 
 def constants_of(
-    single: Run, spare: list[Run], busy: list[Run], carrier: LearnerConstants, cores: int
+    one_caller: list[Run], spare: list[Run], busy: list[Run], carrier: LearnerConstants, cores: int
 ) -> StoreConstants:
     """Curves through runs."""
+    single = sorted(one_caller, key=lambda run: run.p50)[len(one_caller) // 2]
     taken = [used_by(run) / max(cores - run.others, 0.5) for run in busy]
-    spare, busy = quickest(spare), quickest(busy)
+    spare, busy = typical(spare), typical(busy)
 
     def rank(run: Run) -> float:
         return carrier.rank.at(size_of(run))
