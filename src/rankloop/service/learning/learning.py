@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from rankloop.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
@@ -197,6 +198,8 @@ class Learning:
             logger.warning("ranker %s: learning waits for the store: %s", fold.row.name, error)
         except Exception:
             logger.exception("ranker %s: learning stopped at outcome %d", fold.row.name, fold.learned)
+            with suppress(Exception):
+                self.publish(fold)  # what was learned before it counts
 
     def _count(self, fold: Fold, head: int, force: bool = False) -> None:
         """Count what mixed lists came to, also of a ranker that fails to learn."""
