@@ -49,9 +49,7 @@ class Connection(ABC):
 
     lock_rows: str = ""  # what SELECT needs behind it to lock the rows it reads until the transaction ends
     whole: bool = True  # whether the log is one table, and what is unique in it is so for ever
-    by_time: bool = (
-        False  # whether the log is cut by time, and so ids are compared in the order in which they were made
-    )
+    by_time: bool = False  # whether the log is cut by time; then ids are compared in the order they were made in
     doubtful: bool = False  # something was in the way that was not found where it was looked for: look everywhere
 
     def by(self, index: str) -> str:  # noqa: ARG002

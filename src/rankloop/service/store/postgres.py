@@ -40,8 +40,8 @@ PATIENCE: dict[str, Any] = {
 # without lists, of which all would then be read to find one by its request. By an index wherever there is one: a plan
 # that was made while a partition was empty would read it from its beginning for as long as the plan is kept. Nothing
 # here runs for so long that compiling it first would pay.
-LOOK_AGAIN = 30.0  # seconds after which it is asked again whether the log is partitioned by now
 PLANS = ("SET plan_cache_mode = force_generic_plan", "SET enable_seqscan = off", "SET jit = off")
+LOOK_AGAIN = 30.0  # seconds after which it is asked again whether the log is partitioned by now
 
 
 class Watch:
@@ -80,6 +80,13 @@ class Watch:
                     other.shutdown(socket.SHUT_RDWR)
 
 
+class Shape:
+    """What all connections of a database know of its tables."""
+
+    by_time = False  # once it is, it stays so
+    looked = float("-inf")  # monotonic
+
+
 class PostgresConnection(Connection):
     """psycopg 3; statements are prepared by the driver, transactions said by hand: BEGIN and its terms are one trip."""
 
@@ -87,20 +94,21 @@ class PostgresConnection(Connection):
     whole = False
     _begin = "BEGIN"
 
-    def __init__(self, raw: Any, watch: Watch, seconds: float | None) -> None:
+    def __init__(self, raw: Any, watch: Watch, seconds: float | None, shape: Shape) -> None:
         import psycopg  # only those who use PostgreSQL need it
 
         self._errors, self._raw, self._watch, self._seconds = psycopg, raw, watch, seconds
-        self._by_time, self._looked = False, float("-inf")
+        self._shape = shape
 
     @property
     def by_time(self) -> bool:  # type: ignore[override]
         # A log that could not be partitioned, or is not yet, may be sorted by the rules of a language.
-        if not self._by_time and time.monotonic() - self._looked > LOOK_AGAIN:
-            self._looked = time.monotonic()
+        shape = self._shape
+        if not shape.by_time and time.monotonic() - shape.looked > LOOK_AGAIN:
+            shape.looked = time.monotonic()
             sql = "SELECT 1 FROM pg_class WHERE oid = to_regclass('impressions') AND relkind = 'p'"
-            self._by_time = bool(self.rows(sql))
-        return self._by_time
+            shape.by_time = bool(self.rows(sql))
+        return shape.by_time
 
     def run(self, sql: str, *parameters: Any) -> int:
         return int(self._raw.execute(_translated(sql), parameters).rowcount)
@@ -215,7 +223,7 @@ class Postgres(Database):
                 "store is no postgresql:// URL that can be read; in its password write / as %2F, @ as %40, : as %3A"
             ) from None
         self._driver = psycopg
-        self._watch = Watch()
+        self._watch, self._shape = Watch(), Shape()
         self._seconds = READ_SECONDS if hurried else None
         self._pool = psycopg_pool.ConnectionPool(
             kwargs={**self._terms, "autocommit": True},
@@ -239,7 +247,7 @@ class Postgres(Database):
                     raw.execute("SET synchronous_commit = on")  # what was acknowledged is on the disk, whatever is set
         except self._driver.OperationalError as error:
             raise Retryable(_first_line(error)) from None
-        return PostgresConnection(raw, self._watch, seconds)
+        return PostgresConnection(raw, self._watch, seconds, self._shape)
 
     def read(self, query: Callable[[Connection], T]) -> T:
         # After a restart every connection of the pool is dead, and each is found out only by asking it.
@@ -251,7 +259,7 @@ class Postgres(Database):
                     if self._pool.closed:
                         self._pool.open()
                 with self._pool.connection() as raw:
-                    connection = PostgresReader(raw, self._watch, self._seconds)
+                    connection = PostgresReader(raw, self._watch, self._seconds, self._shape)
                     with connection.transaction():
                         return query(connection)
             except (Retryable, self._driver.OperationalError) as error:  # of the pool: none can be had, or it is closed
