@@ -23,9 +23,8 @@ from rankloop.service.offline.past import past_of
 from rankloop.service.offline.replay import LogCut, open_store, rebuild
 from rankloop.service.store import open_database, schema
 from rankloop.service.store.database import Connection, Database
-from tests.service.app_fixtures import Service, fine, items, names, teach
-
-PARAMETERS = {"pairs": "matched"}  # learning draws random numbers
+from tests.service.app_fixtures import Service, items, names, teach
+from tests.service.eventful import Shop, same_bits
 
 
 def change(url: str, work: Callable[[Connection], Any]) -> None:
@@ -33,49 +32,6 @@ def change(url: str, work: Callable[[Connection], Any]) -> None:
     with connection.transaction():
         work(connection)
     connection.close()
-
-
-def same_bits(learner: Any, state: bytes) -> bool:
-    """Whether a learner is in a stored state."""
-    stored, found = codec.loads(state)[0], learner.state()
-    return stored.keys() == found.keys() and all(stored[name].tobytes() == found[name].tobytes() for name in found)
-
-
-class Shop:
-    """A store after an eventful life, and the states the service had on the way."""
-
-    exported: Path | None = None
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.states: dict[int, bytes] = {}  # version -> what was served when it was kept
-        path: Any = url
-        with Service(path, snapshot_seconds=0.2) as service:
-            service.ready().put("shop", features=names(3), exposure="full", parameters=PARAMETERS, seed=5)
-            teach(service, "shop", 8)
-            self.keep(service)
-            teach(service, "shop", 6, seed=20)
-            service.act("shop", "pause")
-            service.report(service.rank("shop", items(5, seed=99)), ["i1"])
-            service.settle("shop")
-            service.act("shop", "resume")
-            teach(service, "shop", 5, seed=40)
-            self.keep(service)
-            service.act("shop", "rollback", version=1)  # keeps v3: what was before
-            self.states[3] = self.states[2]
-            teach(service, "shop", 7, seed=60)
-            self.keep(service)  # v4
-            self.before_reset = service.state("shop")
-            service.act("shop", "reset")  # keeps v5
-            self.states[5] = self.before_reset
-            service.put("shop", features=names(2), exposure="bounded", parameters=PARAMETERS, seed=6)
-            teach(service, "shop", 9, width=2, seed=80)
-            self.keep(service)  # v6
-            teach(service, "shop", 3, width=2, seed=120)
-            self.last = service.state("shop")
-
-    def keep(self, service: Service) -> None:
-        self.states[fine(service.http.post("/v1/rankers/shop/versions"))["version"]] = service.state("shop")
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql", "exported"])
