@@ -37,7 +37,7 @@ from rankloop.service.offline.lists import LOGGED
 from rankloop.service.offline.replay import rebuild
 from rankloop.service.operations.rankers import complete
 from rankloop.service.ranking import model as models
-from rankloop.service.store import NewEvent, NewImpression, admin, log, open_database, schema
+from rankloop.service.store import NewEvent, NewImpression, admin, log, open_database, schema, states
 from rankloop.service.store.database import Database
 from rankloop.service.wire.calls import FeedbackEvent, RankAnswer, RankedItem
 from rankloop.service.wire.rankers import Spec
@@ -119,10 +119,10 @@ def write_store(url: str, lists: int, n: int, d: int, k: int, learner: str) -> D
         if any(start < lists * part <= start + BATCH for part in (0.25, 0.5, 0.75)):
             learned, state = fold.state()
             with connection.transaction():
-                admin.keep_version(connection, "shop", learned, state, "", time.time())
+                states.keep_version(connection, "shop", learned, state, "", time.time())
     learned, state = fold.state()
     with connection.transaction():
-        admin.save_snapshot(connection, "shop", row.generation, learned, state, time.time())
+        states.save_snapshot(connection, "shop", row.generation, learned, state, time.time())
     connection.close()
     return database
 

@@ -14,8 +14,8 @@ import pytest
 
 import rankloop
 from rankloop.client import Client
+from tests.service.asking import ANSWER, RECEIPTS
 from tests.service.scripted import Said, Server, script
-from tests.service.test_client import ANSWER, RECEIPTS
 
 ROOT = Path(__file__).parents[1]
 

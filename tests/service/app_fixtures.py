@@ -21,7 +21,7 @@ from rankloop.service.http.app import create_served
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
 from rankloop.service.settings import Settings
-from rankloop.service.store import admin
+from rankloop.service.store import states
 from rankloop.service.store.log import new_id
 from tests.service.running import PATIENCE
 
@@ -133,7 +133,7 @@ class Service:
 
     def snapshot(self, name: str) -> bytes:
         """What is stored of it."""
-        found = self.engine.database.read(lambda connection: admin.snapshot(connection, name))
+        found = self.engine.database.read(lambda connection: states.snapshot(connection, name))
         self.engine.database.forget()
         assert found is not None
         return found.state

@@ -217,14 +217,14 @@ def test_another_ranker_of_the_name_is_refused(shop: Store, folder: Path) -> Non
 
 def test_states_go_along_once(shop: Store, folder: Path) -> None:
     """Where folds began, versions and the last snapshot; versions that the store has dropped stay."""
-    from rankloop.service.store import admin
+    from rankloop.service.store import states
 
     settle(shop, range(4))
-    shop.do(admin.keep_version, "shop", 2, b"two", "", shop.now)
-    shop.do(admin.save_snapshot, "shop", shop.row().generation, 3, b"three", shop.now)
+    shop.do(states.keep_version, "shop", 2, b"two", "", shop.now)
+    shop.do(states.save_snapshot, "shop", shop.row().generation, 3, b"three", shop.now)
     exported(shop, folder)
     shop.do(lambda c: c.run("DELETE FROM versions"))
-    shop.do(admin.save_snapshot, "shop", shop.row().generation, 4, b"four", shop.now)
+    shop.do(states.save_snapshot, "shop", shop.row().generation, 4, b"four", shop.now)
     exported(shop, folder)
     found = manifest.load(folder, "shop")
     assert found is not None

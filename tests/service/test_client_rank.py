@@ -19,8 +19,8 @@ from rankloop.service.ranking.features import RankCall, Schema
 from rankloop.service.wire.calls import Candidate
 from rankloop.service.wire.rankers import Spec
 from tests.service.app_fixtures import Service, service
+from tests.service.asking import ANSWER, Go, go
 from tests.service.scripted import Said, Server, script
-from tests.service.test_client import ANSWER, Go, go
 
 __all__ = ["go", "service"]  # fixtures
 ROWS = np.array([[0.1, 9.0], [1 / 3, 49.0]])

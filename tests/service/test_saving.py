@@ -16,7 +16,7 @@ import pytest
 
 from rankloop.service.learning.fold import Fold
 from rankloop.service.learning.saving import Saving
-from rankloop.service.store import admin, log, troubles
+from rankloop.service.store import admin, log, states, troubles
 from rankloop.service.store.sqlite import SQLiteConnection
 from tests.service.app_fixtures import Service, items, names, teach, until
 from tests.service.conftest import Postgres
@@ -94,7 +94,7 @@ def test_no_transaction_writes_more_than_a_part(tmp_path: Path, written: dict[in
         for _ in range(2):
             teach(one, "shop", 3, width=90)
             one.engine.learning.save(fold_of(one))
-        kept = one.engine.database.read(lambda c: admin.version_state(c, "shop", version["version"]))
+        kept = one.engine.database.read(lambda c: states.version_state(c, "shop", version["version"]))
         assert kept == (5, state)
         seqs = read(str(tmp_path / "a.db"), "SELECT DISTINCT seq FROM snapshot_parts ORDER BY seq")
         assert (5,) in seqs
@@ -192,7 +192,7 @@ def test_who_has_lost_the_lease_saves_nothing(tmp_path: Path) -> None:
         engine.writer.do(lambda c: c.run("UPDATE leases SET holder = 'another', beat = beat + 1"))
 
         def stored() -> tuple[object, object]:
-            return engine.database.read(lambda c: (admin.place(c, "shop"), admin.versions(c, "shop")))
+            return engine.database.read(lambda c: (states.place(c, "shop"), states.versions(c, "shop")))
 
         fold, before = fold_of(one), stored()
         one.report(one.rank("shop", items(3)), ["i1"])
@@ -219,7 +219,7 @@ def test_a_fold_of_before_is_loaded_anew_when_the_lease_comes_back(tmp_path: Pat
         with old.turn:  # nothing is learned meanwhile
             for _ in range(4):
                 one.report(one.rank("shop", items(3)), ["i1"])
-            engine.writer.do(lambda c: admin.save_snapshot(c, "shop", old.generation, 7, state, 0.0))
+            engine.writer.do(lambda c: states.save_snapshot(c, "shop", old.generation, 7, state, 0.0))
             engine.writer.do(lambda c: c.run("DELETE FROM outcomes WHERE ranker = 'shop' AND seq < 7"))
         for _ in range(2):
             one.report(one.rank("shop", items(3)), ["i1"])
@@ -243,15 +243,15 @@ def test_an_outcome_that_another_has_learned_is_not_taken_for_one_that_hung(shop
         return not shop.outcomes()[seq].learn
 
     assert shop.do(admin.take_lease, "shop", "next", None)
-    assert shop.do(admin.save_snapshot, "shop", row.generation, 2, b"two", shop.now)
+    assert shop.do(states.save_snapshot, "shop", row.generation, 2, b"two", shop.now)
     assert not hung(1, "stood still")  # the one who took over has learned and saved it
     assert shop.see(troubles.texts) == {}
     assert shop.see(admin.leases) == {"shop": ("next", 0)}
     assert hung(2, "stood still")  # it may have been learned, too, but nothing that counts has it
     assert shop.see(admin.leases) == {}
-    assert not shop.do(admin.save_snapshot, "shop", row.generation, 3, b"three", shop.now, 0, "next")
+    assert not shop.do(states.save_snapshot, "shop", row.generation, 3, b"three", shop.now, 0, "next")
     assert shop.do(admin.take_lease, "shop", "next", None)
-    assert shop.do(admin.save_snapshot, "shop", row.generation, 3, b"three", shop.now, 0, "next")
+    assert shop.do(states.save_snapshot, "shop", row.generation, 3, b"three", shop.now, 0, "next")
     assert shop.see(log.heads) == {"shop": 3}
 
 

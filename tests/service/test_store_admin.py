@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from rankloop.service.store import admin, forgetting, keys, log, trials
+from rankloop.service.store import admin, forgetting, keys, log, states, trials
 from rankloop.service.store.keys import StoredKey
 from rankloop.service.wire.experiments import ExperimentRequest
 from rankloop.service.wire.rankers import Spec
@@ -21,17 +21,17 @@ def test_snapshots_only_go_forward(shop: Store) -> None:
     first = shop.row().generation
 
     def save(seq: int, state: bytes, ahead: int = 0, ranker: str = "shop") -> bool:
-        return shop.do(admin.save_snapshot, ranker, first + ahead, seq, state, shop.now)
+        return shop.do(states.save_snapshot, ranker, first + ahead, seq, state, shop.now)
 
-    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(0, first, b"fresh")
+    assert shop.see(states.snapshot, "shop") == states.Snapshot(0, first, b"fresh")
     assert save(5, b"five")
     assert not save(4, b"older")
     assert not save(5, b"again")
     assert not save(9, b"of a generation to come", ahead=1)
     assert not save(9, b"of nobody", ranker="nobody")
-    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(5, first, b"five")
-    assert shop.see(admin.snapshot_seqs) == {"shop": (first, 5)}
-    assert shop.see(admin.snapshot, "nobody") is None
+    assert shop.see(states.snapshot, "shop") == states.Snapshot(5, first, b"five")
+    assert shop.see(states.snapshot_seqs) == {"shop": (first, 5)}
+    assert shop.see(states.snapshot, "nobody") is None
 
 
 def test_a_large_state_is_kept_in_parts(shop: Store) -> None:
@@ -40,21 +40,21 @@ def test_a_large_state_is_kept_in_parts(shop: Store) -> None:
 
     def save(seq: int, *parts: bytes) -> bool:
         for number, part in enumerate(parts):
-            shop.do(admin.save_part, "shop", first, seq, number, part)
-        return shop.do(admin.save_snapshot, "shop", first, seq, b"", shop.now, len(parts))
+            shop.do(states.save_part, "shop", first, seq, number, part)
+        return shop.do(states.save_snapshot, "shop", first, seq, b"", shop.now, len(parts))
 
     assert save(5, b"fi", b"ve")
-    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(5, first, b"five")
-    shop.do(admin.save_part, "shop", first, 9, 0, b"un")
-    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(5, first, b"five")
-    assert shop.do(admin.drop_parts, "shop", 10) == 0
+    assert shop.see(states.snapshot, "shop") == states.Snapshot(5, first, b"five")
+    shop.do(states.save_part, "shop", first, 9, 0, b"un")
+    assert shop.see(states.snapshot, "shop") == states.Snapshot(5, first, b"five")
+    assert shop.do(states.drop_parts, "shop", 10) == 0
     assert save(7, b"se", b"v", b"en")
-    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(7, first, b"seven")
-    assert [shop.do(admin.drop_parts, "shop", 1) for _ in range(3)] == [1, 1, 0]
-    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(7, first, b"seven")
-    shop.do(admin.replace_state, "shop", b"small again", shop.now, reset=False)
-    assert shop.do(admin.drop_parts, "shop", 10) == 4
-    found = shop.see(admin.snapshot, "shop")
+    assert shop.see(states.snapshot, "shop") == states.Snapshot(7, first, b"seven")
+    assert [shop.do(states.drop_parts, "shop", 1) for _ in range(3)] == [1, 1, 0]
+    assert shop.see(states.snapshot, "shop") == states.Snapshot(7, first, b"seven")
+    shop.do(states.replace_state, "shop", b"small again", shop.now, reset=False)
+    assert shop.do(states.drop_parts, "shop", 10) == 4
+    found = shop.see(states.snapshot, "shop")
     assert found is not None
     assert found.state == b"small again"
 
@@ -63,14 +63,14 @@ def test_a_learner_that_was_rolled_back_behind_its_back_saves_nothing(shop: Stor
     for i in range(3):
         shop.send(ev(f"e{i}", shop.show(), ["a"], final=True))
     before = shop.row()
-    assert shop.do(admin.save_snapshot, "shop", before.generation, 3, b"three", shop.now)
-    shop.do(admin.replace_state, "shop", b"older", shop.now, reset=False)
+    assert shop.do(states.save_snapshot, "shop", before.generation, 3, b"three", shop.now)
+    shop.do(states.replace_state, "shop", b"older", shop.now, reset=False)
     after = shop.row()
     assert (after.generation, after.epoch) == (before.generation + 1, before.epoch)
-    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(3, after.generation, b"older")  # goes on at the head
-    assert not shop.do(admin.save_snapshot, "shop", before.generation, 4, b"of the old generation", shop.now)
-    assert shop.do(admin.save_snapshot, "shop", after.generation, 4, b"of the new", shop.now)
-    shop.do(admin.replace_state, "shop", b"fresh", shop.now, reset=True)
+    assert shop.see(states.snapshot, "shop") == states.Snapshot(3, after.generation, b"older")  # goes on at the head
+    assert not shop.do(states.save_snapshot, "shop", before.generation, 4, b"of the old generation", shop.now)
+    assert shop.do(states.save_snapshot, "shop", after.generation, 4, b"of the new", shop.now)
+    shop.do(states.replace_state, "shop", b"fresh", shop.now, reset=True)
     last = shop.row()
     assert (last.generation, last.epoch) == (after.generation + 1, before.epoch + 1)
 
@@ -83,8 +83,8 @@ def test_a_ranker_made_again_is_another(shop: Store) -> None:
     shop.ranker()
     second = shop.row()
     assert second.revision != first.revision
-    assert not shop.do(admin.save_snapshot, "shop", first.generation, 5, b"of the first", shop.now)
-    assert shop.see(admin.snapshot, "shop") == admin.Snapshot(0, second.generation, b"fresh")
+    assert not shop.do(states.save_snapshot, "shop", first.generation, 5, b"of the first", shop.now)
+    assert shop.see(states.snapshot, "shop") == states.Snapshot(0, second.generation, b"fresh")
     assert shop.writer.impression(old).future.result(PATIENCE).fresh
     assert statuses(shop.send(ev("e1", "old", ["a"], final=True))) == ["late"]
     shop.now += 100
@@ -106,18 +106,18 @@ def test_a_list_that_was_made_while_its_ranker_was_deleted_is_swept(shop: Store)
 
 def test_versions_are_kept_and_the_served_one_is_never_dropped(shop: Store) -> None:
     def keep(state: bytes, automatic: bool = False) -> int:
-        return shop.do(admin.keep_version, "shop", len(state), state, "note", shop.now, automatic=automatic)
+        return shop.do(states.keep_version, "shop", len(state), state, "note", shop.now, automatic=automatic)
 
     assert keep(b"by hand") == 1
     assert [keep(b"x" * i, automatic=True) for i in range(1, 7)] == [2, 3, 4, 5, 6, 7]
     shop.do(admin.set_serving, "shop", 3)
-    assert shop.do(admin.drop_old_versions, "shop", 2) == 3
-    assert [version.version for version in shop.see(admin.versions, "shop")] == [7, 6, 3, 1]
-    assert shop.see(admin.version_state, "shop", 3) == (2, b"xx")
-    assert shop.see(admin.version_state, "shop", 2) is None
+    assert shop.do(states.drop_old_versions, "shop", 2) == 3
+    assert [version.version for version in shop.see(states.versions, "shop")] == [7, 6, 3, 1]
+    assert shop.see(states.version_state, "shop", 3) == (2, b"xx")
+    assert shop.see(states.version_state, "shop", 2) is None
     shop.do(admin.set_serving, "shop", None)
-    shop.do(admin.drop_old_versions, "shop", 2)
-    assert [version.version for version in shop.see(admin.versions, "shop")] == [7, 6, 1]
+    shop.do(states.drop_old_versions, "shop", 2)
+    assert [version.version for version in shop.see(states.versions, "shop")] == [7, 6, 1]
     assert keep(b"next") == 8  # a number is never used again
 
 
@@ -189,7 +189,7 @@ def test_the_sweep_deletes_only_what_a_snapshot_covers(shop: Store) -> None:
     before = shop.now - 1
     assert shop.do(forgetting.sweep, None) == 0
     assert shop.do(forgetting.sweep, before) == 0  # old, but no snapshot has them
-    shop.do(admin.save_snapshot, "shop", shop.row().generation, 3, b"three", shop.now)
+    shop.do(states.save_snapshot, "shop", shop.row().generation, 3, b"three", shop.now)
     assert shop.do(forgetting.sweep, before, limit=2) == 2
     assert shop.do(forgetting.sweep, before, limit=2) == 1
     assert shop.do(forgetting.sweep, before, limit=2) == 0
@@ -197,7 +197,7 @@ def test_the_sweep_deletes_only_what_a_snapshot_covers(shop: Store) -> None:
     assert {row[0] for row in shop.rows("SELECT id FROM impressions")} == {names[3], waiting, young}
     assert {row[0] for row in shop.rows("SELECT event_id FROM events")} == {"e3", "young"}
     assert statuses(shop.send(ev("e0", names[0], ["a"]))) == ["orphan"]
-    shop.do(admin.save_snapshot, "shop", shop.row().generation, 5, b"five", shop.now)
+    shop.do(states.save_snapshot, "shop", shop.row().generation, 5, b"five", shop.now)
     assert shop.do(forgetting.sweep, before) == 1
     assert {row[0] for row in shop.rows("SELECT id FROM impressions")} == {waiting, young}  # open, or not old enough
     shop.send(ev("next", shop.show(), ["a"], final=True))
@@ -233,7 +233,7 @@ def test_a_user_is_forgotten(shop: Store) -> None:
             show(user, f"{kind}-{user[:3]}") for kind in ("covered", "pending", "open", "silent")
         )
         shop.send(ev(f"{user}-1", covered, ["a"], final=True), ev(f"{user}-2", waiting, ["b"]))
-        shop.do(admin.save_snapshot, "shop", shop.row().generation, len(shop.outcomes()), b"snapshot", shop.now)
+        shop.do(states.save_snapshot, "shop", shop.row().generation, len(shop.outcomes()), b"snapshot", shop.now)
         shop.send(ev(f"{user}-3", pending, ["a"], final=True), ev(f"{user}-4", pending, ["b"]))
         assert silent
     before = shop.outcomes()
@@ -248,7 +248,7 @@ def test_a_user_is_forgotten(shop: Store) -> None:
     ]
     assert shop.do(forgetting.sweep, None) == 0
     assert [outcome.seq for outcome in shop.outcomes()] == [0, 1, 3]  # what learning still needs is there
-    shop.do(admin.save_snapshot, "shop", shop.row().generation, 4, b"snapshot", shop.now)
+    shop.do(states.save_snapshot, "shop", shop.row().generation, 4, b"snapshot", shop.now)
     assert shop.do(forgetting.sweep, None) == 1
     assert mentions(shop, "bob-4712") == []
     assert statuses(shop.send(ev("late", "open-bob", ["a"]))) == ["orphan"]
@@ -276,7 +276,7 @@ def test_a_deleted_ranker_leaves_nothing(shop: Store) -> None:
         closed, waiting = shop.show(ranker=ranker, person="ann", request_id="r"), shop.show(ranker=ranker)
         shop.send(ev(f"{ranker}-1", closed, ["a"], final=True), ev(f"{ranker}-2", waiting, ["b"]))
         shop.send(ev(f"{ranker}-3", closed, ["b"]))  # late
-        shop.do(admin.keep_version, ranker, 1, b"state", f"of {ranker}", shop.now)
+        shop.do(states.keep_version, ranker, 1, b"state", f"of {ranker}", shop.now)
         shop.do(admin.take_lease, ranker, "worker", None)
         shop.do(trials.begin, shop.row(ranker), "experiment", ExperimentRequest(), shop.now)
     counts = {table: shop.count(table) for table in TABLES}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rankloop.service.errors import Conflict, StoreSlow, StoreUnavailable
-from rankloop.service.store import Writer, admin, log
+from rankloop.service.store import Writer, admin, log, states
 from rankloop.service.store.database import Connection, Retryable
 from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE
@@ -116,8 +116,8 @@ def test_all_that_is_read_at_once_is_of_one_moment(shop: Store) -> None:
 
     def pair(connection: Connection) -> tuple[int, int]:
         row = admin.ranker(connection, "shop")
-        shop.do(admin.replace_state, "shop", b"another", shop.now, reset=True)
-        snapshot = admin.snapshot(connection, "shop")
+        shop.do(states.replace_state, "shop", b"another", shop.now, reset=True)
+        snapshot = states.snapshot(connection, "shop")
         assert row is not None
         assert snapshot is not None
         return row.generation, snapshot.generation

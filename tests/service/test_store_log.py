@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.store import Outcome, admin, graves, log, schema
+from rankloop.service.store import Outcome, admin, graves, log, schema, states
 from rankloop.service.store.database import open_database
 from rankloop.service.store.log import Closing, Stored
 from rankloop.service.wire.calls import FeedbackEvent
@@ -272,7 +272,7 @@ def test_feedback_while_paused_or_to_a_fallback_is_kept_but_not_learned(shop: St
 def test_feedback_to_lists_from_before_a_reset_is_late(shop: Store) -> None:
     old, epoch = shop.show(), shop.row().epoch
     shop.send(ev("e1", old, ["a"]))
-    shop.do(admin.replace_state, "shop", b"fresh", shop.now, reset=True)
+    shop.do(states.replace_state, "shop", b"fresh", shop.now, reset=True)
     (receipt,) = shop.send(ev("e2", old, ["b"], final=True))
     assert receipt.status == "late"
     assert "reset" in (receipt.reason or "")

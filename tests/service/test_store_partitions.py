@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rankloop.service.store import admin, forgetting, log, partitions
+from rankloop.service.store import forgetting, log, partitions, states
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection
 from rankloop.service.store.log import new_id
@@ -190,7 +190,7 @@ def retired(store: Store, days: float) -> int:
 
 
 def cover(store: Store, seq: int) -> None:
-    store.do(admin.save_snapshot, "shop", store.row().generation, seq, b"state", store.now)
+    store.do(states.save_snapshot, "shop", store.row().generation, seq, b"state", store.now)
 
 
 def test_what_is_past_retention_goes_with_its_partition(shop: Store) -> None:

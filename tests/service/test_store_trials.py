@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rankloop.service.store import admin, trials
+from rankloop.service.store import admin, states, trials
 from rankloop.service.store.trials import Tally
 from rankloop.service.wire.experiments import Evidence, ExperimentRequest
 from rankloop.service.wire.rankers import Guardrail, Spec
@@ -131,7 +131,7 @@ def test_promotion_rollback_and_reset_end_it(store: Store) -> None:
     store.do(admin.set_serving, "shop", 4)
     assert store.do(trials.settle, "shop", store.now)
     begin(store)
-    store.do(admin.replace_state, "shop", b"other", store.now, reset=False)
+    store.do(states.replace_state, "shop", b"other", store.now, reset=False)
     assert store.do(trials.settle, "shop", store.now)
     reasons = [one.reason for one in reversed(store.see(trials.trials, "shop"))]
     assert reasons[0] == reasons[1] == "the ranker has changed: the version served"
@@ -221,13 +221,13 @@ def test_deleting_a_ranker_deletes_its_experiments(store: Store) -> None:
 
 def test_a_version_that_is_tried_is_kept(shop: Store) -> None:
     for _ in range(4):
-        shop.do(admin.keep_version, "shop", 0, b"state", "by the clock", shop.now, automatic=True)
+        shop.do(states.keep_version, "shop", 0, b"state", "by the clock", shop.now, automatic=True)
     begin(shop, against=2)
-    shop.do(admin.drop_old_versions, "shop", 1)
-    assert [one.version for one in shop.see(admin.versions, "shop")] == [4, 2]
+    shop.do(states.drop_old_versions, "shop", 1)
+    assert [one.version for one in shop.see(states.versions, "shop")] == [4, 2]
     shop.do(trials.end, "shop", 1, "enough", shop.now)
-    shop.do(admin.drop_old_versions, "shop", 1)
-    assert [one.version for one in shop.see(admin.versions, "shop")] == [4]
+    shop.do(states.drop_old_versions, "shop", 1)
+    assert [one.version for one in shop.see(states.versions, "shop")] == [4]
 
 
 def test_specs_of_an_older_release_load(store: Store) -> None:

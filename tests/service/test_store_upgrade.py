@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rankloop.service.learning.upgrading import Upgrading
-from rankloop.service.store import admin, forgetting, log, partitions, reshaping, schema
+from rankloop.service.store import admin, forgetting, log, partitions, reshaping, schema, states
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection, open_database
 from rankloop.service.store.log import new_id
@@ -193,7 +193,7 @@ def home(store: Store, own: str) -> str:
 
 def test_of_the_first_partition_what_is_old_goes_row_by_row_and_then_all(grown: Store) -> None:
     assert reshaping.reshape(grown.database, grown.now)
-    grown.do(admin.save_snapshot, "shop", grown.row().generation, 200, b"state", grown.now)
+    grown.do(states.save_snapshot, "shop", grown.row().generation, 200, b"state", grown.now)
     grown.close_windows()
     grown.now += 20.0
     while grown.close_windows():
@@ -203,7 +203,7 @@ def test_of_the_first_partition_what_is_old_goes_row_by_row_and_then_all(grown: 
     sum(in_batches(grown.writer, sweep))
     assert {row[0] for row in grown.rows("SELECT id FROM impressions")} == {fresh} | uncovered(grown)
     grown.do(lambda c: c.run("UPDATE impressions SET open = 0"))
-    grown.do(admin.save_snapshot, "shop", grown.row().generation, 10_000, b"state", grown.now)
+    grown.do(states.save_snapshot, "shop", grown.row().generation, 10_000, b"state", grown.now)
     assert partitions.tend(grown.database, grown.now + 40 * DAY, 30.0) == 1
     assert "legacy" not in [one.name for one in grown.see(partitions.listed)]
     assert grown.count("impressions") == 0

@@ -12,7 +12,7 @@ import numpy as np
 from rankloop import codec, registry
 from rankloop.service.learning.fold import Fold
 from rankloop.service.ranking import model as models
-from rankloop.service.store import admin, log, open_database
+from rankloop.service.store import admin, log, open_database, states
 from rankloop.streams import Streams
 from rankloop.types import Array, Feedback
 from tests.service.running import Load
@@ -98,9 +98,9 @@ def check_log(url: str, ranker: str, loads: Sequence[Load]) -> int:
     return int(head)
 
 
-def snapshot_of(url: str, ranker: str) -> admin.Snapshot:
+def snapshot_of(url: str, ranker: str) -> states.Snapshot:
     database = open_database(url)
-    found = database.read(lambda c: admin.snapshot(c, ranker))
+    found = database.read(lambda c: states.snapshot(c, ranker))
     database.close()
     assert found is not None
     return found

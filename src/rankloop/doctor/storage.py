@@ -12,7 +12,7 @@ from rankloop.doctor import machine
 from rankloop.doctor.finding import Finding
 from rankloop.errors import CodecError, InvalidParameter, RankloopError
 from rankloop.service.settings import Settings
-from rankloop.service.store import admin, open_database
+from rankloop.service.store import admin, open_database, states
 from rankloop.service.store.database import Connection, Database, Retryable, without_password
 from rankloop.service.store.migrations import MIGRATIONS
 from rankloop.service.store.schema import steps
@@ -119,7 +119,7 @@ def _rankers(connection: Connection) -> Iterator[Finding]:
         remedy = "mend the learner, then change the ranker (PATCH) or restart: it is tried again"
         yield Finding("rankers", "warning", f"{name} is not learned any more: {text}", remedy)
     for one in admin.rankers(connection):
-        found = admin.snapshot(connection, one.name)
+        found = states.snapshot(connection, one.name)
         try:
             if found is None:
                 raise CodecError("there is none")

@@ -34,7 +34,7 @@ from rankloop.service.ranking.live_ranker import BLOCK, Answered, LiveRanker, Pe
 from rankloop.service.ranking.model import Ranked
 from rankloop.service.ranking.warm_up import WarmUp, freeze
 from rankloop.service.settings import Settings
-from rankloop.service.store import NewEvent, admin, log
+from rankloop.service.store import NewEvent, admin, log, states
 from rankloop.service.store.log import Receipts, Stored
 from rankloop.service.store.signals import Word
 from rankloop.service.store.writer import Write
@@ -374,7 +374,7 @@ class Engine(Process):
         self.wake_learner([name])
         end = time.monotonic() + patience
         while True:
-            found = self.database.read(lambda c: admin.place(c, name))
+            found = self.database.read(lambda c: states.place(c, name))
             if wanted is None or found is None:
                 raise UnknownRanker(f"ranker {name!r} has been deleted")
             if found[1] >= wanted or time.monotonic() > end:
@@ -382,7 +382,7 @@ class Engine(Process):
             time.sleep(0.005)
         if found[1] < wanted:
             logger.warning("ranker %s: only %d of %d outcomes are in what was saved last", name, found[1], wanted)
-        saved = self.database.read(lambda c: admin.snapshot(c, name))
+        saved = self.database.read(lambda c: states.snapshot(c, name))
         if saved is None:
             raise UnknownRanker(f"ranker {name!r} has been deleted")
         return saved.seq, saved.state

@@ -22,7 +22,7 @@ from rankloop.service.ranking.features import Schema
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
 from rankloop.service.ranking.pool import bounded
-from rankloop.service.store import admin, published, trials
+from rankloop.service.store import admin, published, states, trials
 from rankloop.service.store.catalogue import KINDS, Bounds
 from rankloop.service.store.signals import Word
 from rankloop.telling import InParts
@@ -117,7 +117,7 @@ class LiveRankers(dict[str, LiveRanker]):
             if row.serving is None:
                 live.pinned = None
             elif version is not None and (live.pinned is None or live.row.serving != row.serving):
-                pinned = admin.Snapshot(version[0], -1, version[1])
+                pinned = states.Snapshot(version[0], -1, version[1])
                 live.pinned, live.broken = self._model(row, pinned)
             running = mixing.opened(self._process.database, self.trials.get(name), row, found)
             catalogue = None if row.spec.catalogue is None else self.catalogues.want(row.spec.catalogue)
@@ -158,9 +158,9 @@ class LiveRankers(dict[str, LiveRanker]):
         process = self._process
         parts: dict[str, tuple[int, int]] = {}
         if names is None:
-            newest, parts = process.database.read(lambda c: (admin.snapshot_seqs(c), published.newest_parts(c)))
+            newest, parts = process.database.read(lambda c: (states.snapshot_seqs(c), published.newest_parts(c)))
         else:
-            found = [(name, process.database.read(lambda c, n=name: admin.place(c, n))) for name in names]  # type: ignore[misc]
+            found = [(name, process.database.read(lambda c, n=name: states.place(c, n))) for name in names]  # type: ignore[misc]
             newest = {name: place for name, place in found if place is not None}
         for name, (generation, seq) in newest.items():
             live = self.get(name)
@@ -185,7 +185,7 @@ class LiveRankers(dict[str, LiveRanker]):
     def _load_newer(self, live: LiveRanker, generation: int) -> int:
         """Load its snapshot; how many bytes that is."""
         name = live.row.name
-        found = self._process.database.read(lambda connection: admin.snapshot(connection, name))
+        found = self._process.database.read(lambda connection: states.snapshot(connection, name))
         if found is None or found.generation != generation:
             return 0
         model, broken = self._model(live.row, found)
@@ -207,7 +207,7 @@ class LiveRankers(dict[str, LiveRanker]):
             arrays = codec.loads(part.state, f"ranker {name!r}, a part of its state")[0]
             model.take(arrays, part.seq)
 
-    def _model(self, row: admin.Ranker, found: admin.Snapshot) -> tuple[Model | None, str | None]:
+    def _model(self, row: admin.Ranker, found: states.Snapshot) -> tuple[Model | None, str | None]:
         """What ranks, or why there is nothing that could."""
         name = row.name
         key = (name, row.created, found.seq if found.generation < 0 else found.generation)
@@ -298,7 +298,7 @@ class LiveRankers(dict[str, LiveRanker]):
 
 class _Stored(NamedTuple):
     row: admin.Ranker | None
-    snapshot: admin.Snapshot | None
+    snapshot: states.Snapshot | None
     version: tuple[int, bytes] | None
     running: list[trials.Trial]
 
@@ -307,5 +307,5 @@ def _stored(connection: Any, name: str) -> _Stored:
     row = admin.ranker(connection, name)
     if row is None:
         return _Stored(None, None, None, [])
-    version = None if row.serving is None else admin.version_state(connection, name, row.serving)
-    return _Stored(row, admin.snapshot(connection, name), version, trials.running(connection, name))
+    version = None if row.serving is None else states.version_state(connection, name, row.serving)
+    return _Stored(row, states.snapshot(connection, name), version, trials.running(connection, name))

@@ -12,7 +12,7 @@ from rankloop import codec
 from rankloop.errors import RankloopError
 from rankloop.service.archive.files import ranker_folder, sync
 from rankloop.service.archive.schema import VERSION
-from rankloop.service.store import admin, log, settled
+from rankloop.service.store import admin, log, settled, states
 from rankloop.service.store.database import Connection, Database
 from rankloop.service.wire.rankers import Spec
 
@@ -81,32 +81,32 @@ def look(connection: Connection, name: str) -> Place | None:
     if row is None:
         return None
     places = settled.origin_places(connection, name)
-    states = [Kept("origin", f"origin-{g}.rankloop", g, seq, epoch) for g, epoch, seq in places]
-    states += [
+    found = [Kept("origin", f"origin-{g}.rankloop", g, seq, epoch) for g, epoch, seq in places]
+    found += [
         Kept("version", f"v{one.version}.rankloop", one.generation, int(one.seq), version=one.version)
-        for one in reversed(admin.versions(connection, name))
+        for one in reversed(states.versions(connection, name))
     ]
-    found = admin.snapshot_seqs(connection).get(name)
-    if found is not None:
-        states.append(Kept("snapshot", f"snapshot-{found[0]}-{found[1]}.rankloop", *found))
-    return Place(row, log.heads(connection).get(name, 0), states)
+    last = states.snapshot_seqs(connection).get(name)
+    if last is not None:
+        found.append(Kept("snapshot", f"snapshot-{last[0]}-{last[1]}.rankloop", *last))
+    return Place(row, log.heads(connection).get(name, 0), found)
 
 
 def write(database: Database, folder: Path, place: Place, outcomes: int) -> None:
     """Save the states that are not there yet, one at a time, then the manifest; what no manifest names goes."""
     own = ranker_folder(folder, place.row.name)
-    states = own / STATES
-    states.mkdir(parents=True, exist_ok=True)
+    beside = own / STATES
+    beside.mkdir(parents=True, exist_ok=True)
     before = load(folder, place.row.name)
     known = {one.file: one for one in (before.states if before else []) if one.kind != "snapshot"}
     for one in place.states:
-        if not (states / one.file).exists():
+        if not (beside / one.file).exists():
             state = database.read(lambda c, one=one: _state(c, place.row.name, one))  # type: ignore[misc]
             if state is None:  # a newer snapshot has taken its place; versions go, too
                 continue
-            codec.write(states / one.file, state)
+            codec.write(beside / one.file, state)
         known[one.file] = one
-    sync(states)
+    sync(beside)
     row = place.row
     made = Manifest(
         VERSION, row.name, row.created, outcomes, row.epoch, row.generation, row.revision, row.learning, row.serving,
@@ -114,7 +114,7 @@ def write(database: Database, folder: Path, place: Place, outcomes: int) -> None
     )  # fmt: skip
     codec.write(own / NAME, msgspec.json.format(msgspec.json.encode(made), indent=1))
     sync(own)
-    for path in states.glob("snapshot-*.rankloop"):
+    for path in beside.glob("snapshot-*.rankloop"):
         if path.name not in known:
             path.unlink(missing_ok=True)
 
@@ -125,9 +125,9 @@ def _state(connection: Connection, name: str, one: Kept) -> bytes | None:
         return settled.origin_state(connection, name, one.generation)
     if one.kind == "version":
         assert one.version is not None
-        found = admin.version_state(connection, name, one.version)
+        found = states.version_state(connection, name, one.version)
         return None if found is None else found[1]
-    snapshot = admin.snapshot(connection, name)
+    snapshot = states.snapshot(connection, name)
     same = snapshot is not None and (snapshot.generation, snapshot.seq) == (one.generation, one.seq)
     return snapshot.state if snapshot is not None and same else None
 

@@ -14,7 +14,7 @@ from rankloop.service.ranking.exposure import Mix
 from rankloop.service.ranking.in_flight import HANGING, InFlight
 from rankloop.service.ranking.live_ranker import LiveRanker, PendingRanking
 from rankloop.service.ranking.model import Model, load_model
-from rankloop.service.store import admin
+from rankloop.service.store import states
 from rankloop.service.store.admin import Ranker
 from rankloop.service.store.database import Database
 from rankloop.service.store.trials import Trial
@@ -113,7 +113,7 @@ def opened(database: Database, before: Trials | None, row: Ranker, found: Sequen
         version, against = known[one.id].version if one.id in known else None, one.terms.against
         try:
             if version is None and isinstance(against, int):
-                stored = database.read(lambda c, n=against: admin.version_state(c, row.name, n))  # type: ignore[misc]
+                stored = database.read(lambda c, n=against: states.version_state(c, row.name, n))  # type: ignore[misc]
                 if stored is None:
                     raise InvalidInput(f"there is no version {against}")
                 version = load_model(row.spec, -1, stored[0], stored[1], f"{row.name!r}, v{against}")

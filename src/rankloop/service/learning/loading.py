@@ -15,7 +15,7 @@ from rankloop.service.learning.watch import Entry, Watch
 from rankloop.service.process import Process
 from rankloop.service.ranking.model import fixed_part, load_learner
 from rankloop.service.ranking.pool import bounded
-from rankloop.service.store import admin, trials, troubles
+from rankloop.service.store import admin, states, trials, troubles
 from rankloop.service.store.database import Connection
 
 logger = logging.getLogger("rankloop")
@@ -52,7 +52,7 @@ def load_folds(
 
 class _Found(NamedTuple):
     row: admin.Ranker | None
-    snapshot: admin.Snapshot | None
+    snapshot: states.Snapshot | None
     running: list[trials.Trial]
 
 
@@ -93,4 +93,4 @@ def _stored(connection: Connection, name: str) -> _Found:
     row = admin.ranker(connection, name)
     if row is None:
         return _Found(None, None, [])
-    return _Found(row, admin.snapshot(connection, name), trials.running(connection, name))
+    return _Found(row, states.snapshot(connection, name), trials.running(connection, name))

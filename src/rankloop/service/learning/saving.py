@@ -24,7 +24,7 @@ from rankloop.service.learning.fold import Fold, Publication
 from rankloop.service.learning.watch import Watch
 from rankloop.service.process import Process
 from rankloop.service.ranking.model import state_bytes, state_pieces
-from rankloop.service.store import admin, published
+from rankloop.service.store import published, states
 from rankloop.service.store.database import Connection, Retryable
 from rankloop.service.store.signals import Word
 from rankloop.service.store.writer import Write
@@ -174,7 +174,7 @@ class Saving:
         if fold.large:
             parts = self._write_parts(fold, learned, arrays)
             kept = process.writer.do(
-                lambda c: admin.save_snapshot(c, name, generation, learned, b"", now, parts, holder)
+                lambda c: states.save_snapshot(c, name, generation, learned, b"", now, parts, holder)
             )
             # Without waiting: a store that was away for seconds is no reason to save less often when it is back.
             fold.snapshot_cost = copied + self._busy
@@ -182,7 +182,7 @@ class Saving:
             return LARGE
         fold.snapshot_cost = 0.0  # what is small is bounded by the budget; measured, it would be what others took
         state = state_bytes(fold.row.spec, arrays)
-        write = process.writer.run(lambda c: admin.save_snapshot(c, name, generation, learned, state, now, 0, holder))
+        write = process.writer.run(lambda c: states.save_snapshot(c, name, generation, learned, state, now, 0, holder))
         waiting.append((order, learned, len(state), write))
         return len(state)
 
@@ -206,7 +206,7 @@ class Saving:
         for piece in state_pieces(fold.row.spec, arrays, PART):
 
             def keep(connection: Connection, piece: bytes = piece, number: int = number) -> None:
-                admin.save_part(connection, name, generation, learned, number, piece)
+                states.save_part(connection, name, generation, learned, number, piece)
 
             self._apart(keep)
             number += 1
@@ -266,7 +266,7 @@ class Saving:
         name, left = fold.row.name, [1]
 
         def drop(connection: Connection) -> None:
-            left[0] = admin.drop_parts(connection, name, SOME)
+            left[0] = states.drop_parts(connection, name, SOME)
             published.drop_covered(connection, name, fold.generation, before)
 
         while left[0]:
@@ -282,12 +282,12 @@ class Saving:
         now = self._process.clock()
 
         def keep(connection: Connection) -> None:
-            if admin.place(connection, name, keep=True) != (generation, learned):
+            if states.place(connection, name, keep=True) != (generation, learned):
                 return  # it was replaced just now, and its parts with it; the next will do
-            saved = None if parts else admin.snapshot(connection, name)
+            saved = None if parts else states.snapshot(connection, name)
             state = b"" if saved is None else saved.state
-            admin.keep_version(connection, name, learned, state, "kept by the clock", now, True, generation, parts)
-            admin.drop_old_versions(connection, name, settings.keep_versions)
+            states.keep_version(connection, name, learned, state, "kept by the clock", now, True, generation, parts)
+            states.drop_old_versions(connection, name, settings.keep_versions)
 
         self._process.writer.do(keep)
         fold.last_version, fold.version_seq = time.monotonic(), learned

@@ -14,9 +14,10 @@ from rankloop.service.archive.columns import Chunk
 from rankloop.service.archive.files import LogFile
 from rankloop.service.archive.schema import COLUMNS, chunk_from
 from rankloop.service.offline.past import View
-from rankloop.service.store import admin
-from rankloop.service.store.lineage import Kept, Origin
+from rankloop.service.store import admin, states
+from rankloop.service.store.lineage import Origin
 from rankloop.service.store.log import Outcome
+from rankloop.service.store.states import Kept
 
 T = TypeVar("T")
 _UNUSED = {"impression_id", "shown_at", "settled_at", "kind", "number", "request_id", "experiment", "credit"}
@@ -108,9 +109,9 @@ class _ExportedView:
         found = sorted(self._of("version"), key=lambda one: one.version or 0)
         return [Kept(one.version or 0, one.seq, one.generation, self._state(one)) for one in found]
 
-    def snapshot(self) -> admin.Snapshot | None:
+    def snapshot(self) -> states.Snapshot | None:
         return next(
-            (admin.Snapshot(one.seq, one.generation or 0, self._state(one)) for one in self._of("snapshot")), None
+            (states.Snapshot(one.seq, one.generation or 0, self._state(one)) for one in self._of("snapshot")), None
         )
 
     def logged(self, first: int, end: int) -> int:

@@ -11,7 +11,7 @@ from rankloop.service.errors import UnknownVersion
 from rankloop.service.offline.replay import State, spec_of
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.declared import column_names, declarations, is_sparse, listed, width_of
-from rankloop.service.store import admin
+from rankloop.service.store import admin, states
 from rankloop.service.store.database import Connection, Database
 
 Wanted = int | Literal["live"] | None
@@ -46,11 +46,11 @@ def export_ranker(
 def _state(connection: Connection, row: admin.Ranker, version: Wanted) -> State:
     wanted = row.serving if version is None else version
     if wanted is None or wanted == "live":
-        snapshot = admin.snapshot(connection, row.name)
+        snapshot = states.snapshot(connection, row.name)
         assert snapshot is not None  # every ranker has one from the start
         return State(f"live-{snapshot.seq}", snapshot.seq, snapshot.state)
-    found = admin.version_state(connection, row.name, wanted)
+    found = states.version_state(connection, row.name, wanted)
     if found is None:
-        has = ", ".join(str(one.version) for one in admin.versions(connection, row.name)) or "none"
+        has = ", ".join(str(one.version) for one in states.versions(connection, row.name)) or "none"
         raise UnknownVersion(f"ranker {row.name!r} has no version {wanted}; it has {has}")
     return State(f"v{wanted}", *found)

@@ -15,7 +15,7 @@ from rankloop.raw_features import plain_of
 from rankloop.service.offline.past import find_ranker
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.declared import column_names
-from rankloop.service.store import admin, log, shown
+from rankloop.service.store import admin, log, shown, states
 from rankloop.service.store.database import Connection, Database
 from rankloop.service.telemetry import movement
 from rankloop.service.wire.calls import RankAnswer
@@ -133,7 +133,7 @@ def inspect(database: Database, name: str, last: int = 20_000) -> Inspection:
 
 def _read(connection: Connection, row: admin.Ranker, last: int) -> Inspection:
     name = row.name
-    outcomes, snapshot = log.heads(connection).get(name, 0), admin.snapshot(connection, name)
+    outcomes, snapshot = log.heads(connection).get(name, 0), states.snapshot(connection, name)
     assert snapshot is not None  # every ranker has one from the start
     model = models.load_model(row.spec, snapshot.generation, snapshot.seq, snapshot.state, f"the snapshot of {name!r}")
     return Inspection(
@@ -149,7 +149,7 @@ def _read(connection: Connection, row: admin.Ranker, last: int) -> Inspection:
         learner_process=admin.leases(connection).get(name, (None, 0))[0],
         versions=[
             {"version": one.version, "outcomes": one.seq, "created": one.created, "note": one.note}
-            for one in admin.versions(connection, name)
+            for one in states.versions(connection, name)
         ],
         learner=look_inside(model.learner, column_names(row.spec)),
         movement=_movement(connection, row, model),

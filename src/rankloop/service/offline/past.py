@@ -8,10 +8,11 @@ from typing import Any, Protocol, TypeVar
 
 from rankloop.errors import RankloopError, UnknownName
 from rankloop.service.archive.columns import Chunk
-from rankloop.service.store import admin, lineage, log
+from rankloop.service.store import admin, lineage, log, states
 from rankloop.service.store.database import Connection, Database
-from rankloop.service.store.lineage import Kept, Origin
+from rankloop.service.store.lineage import Origin
 from rankloop.service.store.log import Outcome
+from rankloop.service.store.states import Kept
 
 T = TypeVar("T")
 BATCH = 1000  # outcomes read at a time: some ten MB
@@ -29,7 +30,7 @@ class View(Protocol):
     def kept(self) -> list[Kept]:
         """Its versions, the oldest first."""
 
-    def snapshot(self) -> admin.Snapshot | None:
+    def snapshot(self) -> states.Snapshot | None:
         """The last one."""
 
     def logged(self, first: int, end: int) -> int:
@@ -113,10 +114,10 @@ class _StoreView:
         return lineage.origins(self._connection, self._name)
 
     def kept(self) -> list[Kept]:
-        return lineage.kept(self._connection, self._name)
+        return states.kept(self._connection, self._name)
 
-    def snapshot(self) -> admin.Snapshot | None:
-        return admin.snapshot(self._connection, self._name)
+    def snapshot(self) -> states.Snapshot | None:
+        return states.snapshot(self._connection, self._name)
 
     def logged(self, first: int, end: int) -> int:
         return lineage.logged(self._connection, self._name, first, end)

@@ -23,7 +23,18 @@ from rankloop.service.operations._shared import changed, required, unknown
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.declared import declarations, is_sparse, named, width_of
 from rankloop.service.ranking.live_ranker import LiveRanker
-from rankloop.service.store import admin, catalogue, counting, forgetting, graves, lineage, log, trials, troubles
+from rankloop.service.store import (
+    admin,
+    catalogue,
+    counting,
+    forgetting,
+    graves,
+    lineage,
+    log,
+    states,
+    trials,
+    troubles,
+)
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection
 from rankloop.service.tracing import did
@@ -96,8 +107,8 @@ def _wanted(engine: Engine, row: admin.Ranker | None, spec: Spec, acknowledged: 
         return _Wanted(None, spec, state, anew=True, head=0)
     name = row.name
 
-    def read(connection: Connection) -> tuple[Any, admin.Snapshot | None, int]:
-        return trials.demotions(connection), admin.snapshot(connection, name), log.heads(connection).get(name, 0)
+    def read(connection: Connection) -> tuple[Any, states.Snapshot | None, int]:
+        return trials.demotions(connection), states.snapshot(connection, name), log.heads(connection).get(name, 0)
 
     demoted, snapshot, head = engine.database.read(read)
     revisions.require_acknowledged(row, spec, _demotion(row, demoted), acknowledged)
@@ -128,7 +139,7 @@ def _change(engine: Engine, name: str, look: Any, action: str) -> tuple[RankerSt
             admin.change_spec(connection, name, wanted.spec)
             if wanted.anew:
                 came = lineage.Came("changed")
-                admin.replace_state(connection, name, wanted.state, now, reset=True, came=came)
+                states.replace_state(connection, name, wanted.state, now, reset=True, came=came)
         trials.settle(connection, name, now)
         return wanted
 
@@ -255,7 +266,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
     def read(connection: Connection) -> list[RankerStatus]:
         rows = admin.rankers(connection)
         heads, opened = log.heads(connection), log.open_counts(connection)
-        leases, snapshots = admin.leases(connection), admin.snapshot_seqs(connection)
+        leases, snapshots = admin.leases(connection), states.snapshot_seqs(connection)
         demoted, began = trials.demotions(connection), lineage.latest(connection)
         trouble = troubles.texts(connection)
         found = []

@@ -15,7 +15,7 @@ from rankloop.service.operations import revisions
 from rankloop.service.operations._shared import changed, loaded, required
 from rankloop.service.operations.rankers import status
 from rankloop.service.ranking import model as models
-from rankloop.service.store import admin, lineage, log, trials
+from rankloop.service.store import admin, lineage, log, states, trials
 from rankloop.service.store.database import Connection
 from rankloop.service.tracing import did
 from rankloop.service.wire.rankers import Generation, RankerStatus, VersionInfo
@@ -37,7 +37,7 @@ def versions(engine: Engine, name: str) -> list[VersionInfo]:
         row = required(engine, admin.ranker(connection, name), name)
         began = {one.generation: (number, one) for number, one in _numbered(connection, name)}
         found = []
-        for one in admin.versions(connection, name):
+        for one in states.versions(connection, name):
             info = VersionInfo(one.version, one.seq, one.created, one.note, one.version == row.serving)
             if one.generation in began:
                 info.generation, generation = began[one.generation]
@@ -53,7 +53,7 @@ def lineage_of(engine: Engine, name: str) -> list[Generation]:
 
     def read(connection: Connection) -> list[Generation]:
         required(engine, admin.ranker(connection, name), name)
-        kept = admin.versions(connection, name)
+        kept = states.versions(connection, name)
         end, ended = log.heads(connection).get(name, 0), None
         found = []
         for number, one in reversed(_numbered(connection, name)):
@@ -81,7 +81,7 @@ def keep(engine: Engine, name: str, note: str) -> VersionInfo:
     loaded(engine, name)
     learned, state = engine.current(name)
     now = engine.clock()
-    number = engine.writer.do(lambda connection: admin.keep_version(connection, name, learned, state, note, now))
+    number = engine.writer.do(lambda connection: states.keep_version(connection, name, learned, state, note, now))
     did("keep", name, f"v{number} was kept")
     return next(version for version in versions(engine, name) if version.version == number)
 
@@ -103,7 +103,7 @@ def promote(
     def change(connection: Connection, seen: _State) -> str | None:
         now = engine.clock()
         if version is None:
-            number = admin.keep_version(connection, name, seen.learned, seen.now, note or "promoted", now)
+            number = states.keep_version(connection, name, seen.learned, seen.now, note or "promoted", now)
         elif version == "live":
             number = None
         else:
@@ -133,7 +133,7 @@ def rollback(
     def look(row: admin.Ranker | None) -> tuple[_State, int, int | None]:
         row = required(engine, row, name)
         revisions.known(row, name, if_match)
-        kept = engine.database.read(lambda connection: admin.versions(connection, name))
+        kept = engine.database.read(lambda connection: states.versions(connection, name))
         if not kept:
             raise Conflict(f"ranker {name!r} has no versions to go back to; POST /v1/rankers/{name}/versions keeps one")
         number = kept[0].version if version is None else int(version)
@@ -143,13 +143,13 @@ def rollback(
 
     def change(connection: Connection, seen: tuple[_State, int, int | None]) -> tuple[int, int] | None:
         state, number, knows = seen
-        newest = admin.versions(connection, name)[0].version if version is None else number
+        newest = states.versions(connection, name)[0].version if version is None else number
         if newest != number or not _there(connection, name, number):
             return None
         now, told = engine.clock(), note or f"before the rollback to v{number}"
-        kept = admin.keep_version(connection, name, state.learned, state.now, told, now)
+        kept = states.keep_version(connection, name, state.learned, state.now, told, now)
         came = lineage.Came("rollback", number, kept, knows)
-        admin.replace_state(connection, name, state.then, now, reset=False, came=came)
+        states.replace_state(connection, name, state.then, now, reset=False, came=came)
         trials.settle(connection, name, now)
         return number, kept
 
@@ -169,9 +169,9 @@ def reset(engine: Engine, name: str, note: str = "", if_match: str | None = None
 
     def change(connection: Connection, seen: _State) -> int:
         now = engine.clock()
-        kept = admin.keep_version(connection, name, seen.learned, seen.now, note or "before the reset", now)
+        kept = states.keep_version(connection, name, seen.learned, seen.now, note or "before the reset", now)
         came = lineage.Came("reset", None, kept)
-        admin.replace_state(connection, name, seen.then, now, reset=True, came=came)
+        states.replace_state(connection, name, seen.then, now, reset=True, came=came)
         trials.settle(connection, name, now)
         return kept
 
@@ -185,14 +185,14 @@ def reset(engine: Engine, name: str, note: str = "", if_match: str | None = None
 
 
 def _there(connection: Connection, name: str, number: int) -> bool:
-    return any(one.version == number for one in admin.versions(connection, name))
+    return any(one.version == number for one in states.versions(connection, name))
 
 
 def usable(engine: Engine, row: admin.Ranker, number: int) -> bytes:
     """The state of a version, if there is one and it is of this spec: what cannot be loaded must not be stored."""
 
-    def read(connection: Connection) -> tuple[tuple[int, bytes] | None, list[admin.Version]]:
-        return admin.version_state(connection, row.name, number), admin.versions(connection, row.name)
+    def read(connection: Connection) -> tuple[tuple[int, bytes] | None, list[states.Version]]:
+        return states.version_state(connection, row.name, number), states.versions(connection, row.name)
 
     wanted, kept = engine.database.read(read)
     if wanted is None:

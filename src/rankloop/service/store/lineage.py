@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rankloop.service.store.database import Connection
-from rankloop.service.store.published import together
 from rankloop.service.wire.rankers import How
 
 
@@ -16,15 +15,6 @@ class Origin(NamedTuple):
     generation: int
     epoch: int
     seq: int
-    state: bytes
-
-
-class Kept(NamedTuple):
-    """A version with what replay needs of it; `generation` is None if an earlier release kept it."""
-
-    version: int
-    seq: int
-    generation: int | None
     state: bytes
 
 
@@ -91,16 +81,6 @@ def origins(connection: Connection, name: str) -> list[Origin]:
     """Where each generation of a ranker began, the oldest first."""
     sql = "SELECT generation, epoch, seq, state FROM origins WHERE ranker = ? ORDER BY generation"
     return [Origin(int(g), int(e), int(seq), bytes(state)) for g, e, seq, state in connection.rows(sql, name)]
-
-
-def kept(connection: Connection, name: str) -> list[Kept]:
-    """All versions with their states, the oldest first."""
-    sql = "SELECT version, seq, generation, state, parts FROM versions WHERE ranker = ? ORDER BY version"
-    found = []
-    for version, seq, generation, state, parts in connection.rows(sql, name):
-        whole = together(connection, name, generation, seq) if parts else bytes(state)
-        found.append(Kept(int(version), int(seq), None if generation is None else int(generation), whole))
-    return found
 
 
 def logged(connection: Connection, name: str, first: int, end: int) -> int:

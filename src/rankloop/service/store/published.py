@@ -17,12 +17,6 @@ class Part(NamedTuple):
     state: bytes
 
 
-def together(connection: Connection, name: str, generation: int, seq: int) -> bytes:
-    """A state that is kept in `snapshot_parts`."""
-    sql = "SELECT state FROM snapshot_parts WHERE ranker = ? AND generation = ? AND seq = ? ORDER BY part"
-    return b"".join(bytes(part[0]) for part in connection.rows(sql, name, generation, seq))
-
-
 def add_part(connection: Connection, name: str, new: Part, holder: str) -> bool:
     """Add a part for those who rank elsewhere, if `holder` has the ranker's lease."""
     lease = connection.row(f"SELECT holder FROM leases WHERE ranker = ?{connection.lock_rows}", name)
