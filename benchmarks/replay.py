@@ -119,7 +119,8 @@ def write_store(url: str, lists: int, n: int, d: int, k: int, learner: str) -> D
         if any(start < lists * part <= start + BATCH for part in (0.25, 0.5, 0.75)):
             learned, state = fold.state()
             with connection.transaction():
-                states.keep_version(connection, "shop", learned, state, "", time.time())
+                states.save_snapshot(connection, "shop", row.generation, learned, state, time.time())
+                states.keep_version(connection, "shop", "", time.time())
     learned, state = fold.state()
     with connection.transaction():
         states.save_snapshot(connection, "shop", row.generation, learned, state, time.time())

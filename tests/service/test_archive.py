@@ -220,7 +220,8 @@ def test_states_go_along_once(shop: Store, folder: Path) -> None:
     from rankloop.service.store import states
 
     settle(shop, range(4))
-    shop.do(states.keep_version, "shop", 2, b"two", "", shop.now)
+    shop.do(states.save_snapshot, "shop", shop.row().generation, 2, b"two", shop.now)
+    shop.do(states.keep_version, "shop", "", shop.now)
     shop.do(states.save_snapshot, "shop", shop.row().generation, 3, b"three", shop.now)
     exported(shop, folder)
     shop.do(lambda c: c.run("DELETE FROM versions"))

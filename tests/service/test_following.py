@@ -140,7 +140,7 @@ def test_an_idle_process_asks_nothing_of_rankers_that_nobody_told_of(
 
 def test_a_large_state_is_followed_by_its_parts(url: str, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader loads no second snapshot in this test, and yet ranks as the one that learns."""
-    monkeypatch.setattr("rankloop.service.learning.saving.LARGE", 100)
+    monkeypatch.setattr("rankloop.service.store.states.LARGE", 100)
     monkeypatch.setattr("rankloop.service.live_rankers.LARGE", 100)
     monkeypatch.setattr("rankloop.service.live_rankers.SHARE", 1e9)
     one = machines("here/1")

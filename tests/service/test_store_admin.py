@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 
 from rankloop.service.store import admin, forgetting, keys, log, states, trials
 from rankloop.service.store.keys import StoredKey
@@ -105,15 +106,18 @@ def test_a_list_that_was_made_while_its_ranker_was_deleted_is_swept(shop: Store)
 
 
 def test_versions_are_kept_and_the_served_one_is_never_dropped(shop: Store) -> None:
-    def keep(state: bytes, automatic: bool = False) -> int:
-        return shop.do(states.keep_version, "shop", len(state), state, "note", shop.now, automatic=automatic)
+    generation, seqs = shop.row().generation, count(1)
+
+    def keep(state: bytes, automatic: bool = False) -> int | None:
+        assert shop.do(states.save_snapshot, "shop", generation, next(seqs), state, shop.now)
+        return shop.do(states.keep_version, "shop", "note", shop.now, automatic=automatic)
 
     assert keep(b"by hand") == 1
     assert [keep(b"x" * i, automatic=True) for i in range(1, 7)] == [2, 3, 4, 5, 6, 7]
     shop.do(admin.set_serving, "shop", 3)
     assert shop.do(states.drop_old_versions, "shop", 2) == 3
     assert [version.version for version in shop.see(states.versions, "shop")] == [7, 6, 3, 1]
-    assert shop.see(states.version_state, "shop", 3) == (2, b"xx")
+    assert shop.see(states.version_state, "shop", 3) == (3, b"xx")
     assert shop.see(states.version_state, "shop", 2) is None
     shop.do(admin.set_serving, "shop", None)
     shop.do(states.drop_old_versions, "shop", 2)
@@ -276,7 +280,7 @@ def test_a_deleted_ranker_leaves_nothing(shop: Store) -> None:
         closed, waiting = shop.show(ranker=ranker, person="ann", request_id="r"), shop.show(ranker=ranker)
         shop.send(ev(f"{ranker}-1", closed, ["a"], final=True), ev(f"{ranker}-2", waiting, ["b"]))
         shop.send(ev(f"{ranker}-3", closed, ["b"]))  # late
-        shop.do(states.keep_version, ranker, 1, b"state", f"of {ranker}", shop.now)
+        shop.do(states.keep_version, ranker, f"of {ranker}", shop.now)
         shop.do(admin.take_lease, ranker, "worker", None)
         shop.do(trials.begin, shop.row(ranker), "experiment", ExperimentRequest(), shop.now)
     counts = {table: shop.count(table) for table in TABLES}

@@ -221,7 +221,7 @@ def test_deleting_a_ranker_deletes_its_experiments(store: Store) -> None:
 
 def test_a_version_that_is_tried_is_kept(shop: Store) -> None:
     for _ in range(4):
-        shop.do(states.keep_version, "shop", 0, b"state", "by the clock", shop.now, automatic=True)
+        shop.do(states.keep_version, "shop", "by the clock", shop.now, automatic=True)
     begin(shop, against=2)
     shop.do(states.drop_old_versions, "shop", 1)
     assert [one.version for one in shop.see(states.versions, "shop")] == [4, 2]

@@ -367,9 +367,9 @@ class Engine(Process):
         self.rankers.measure()
         return super().report()
 
-    def current(self, name: str, patience: float = CURRENT_SECONDS) -> tuple[int, bytes]:
-        """What is learned of a ranker up to this moment, from whoever learns it; if that takes too long, what was saved
-        last. Blocking: call in a thread."""
+    def save_now(self, name: str, patience: float = CURRENT_SECONDS) -> None:
+        """Let whoever learns a ranker save what is learned up to this moment; if that takes too long, what was saved
+        last has to do. Blocking: call in a thread."""
         wanted = self.writer.do(lambda connection: log.want(connection, name))
         self.wake_learner([name])
         end = time.monotonic() + patience
@@ -377,12 +377,9 @@ class Engine(Process):
             found = self.database.read(lambda c: states.place(c, name))
             if wanted is None or found is None:
                 raise UnknownRanker(f"ranker {name!r} has been deleted")
-            if found[1] >= wanted or time.monotonic() > end:
+            if found[1] >= wanted:
+                return
+            if time.monotonic() > end:
                 break
             time.sleep(0.005)
-        if found[1] < wanted:
-            logger.warning("ranker %s: only %d of %d outcomes are in what was saved last", name, found[1], wanted)
-        saved = self.database.read(lambda c: states.snapshot(c, name))
-        if saved is None:
-            raise UnknownRanker(f"ranker {name!r} has been deleted")
-        return saved.seq, saved.state
+        logger.warning("ranker %s: only %d of %d outcomes are in what was saved last", name, found[1], wanted)

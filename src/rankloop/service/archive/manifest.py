@@ -12,7 +12,7 @@ from rankloop import codec
 from rankloop.errors import RankloopError
 from rankloop.service.archive.files import ranker_folder, sync
 from rankloop.service.archive.schema import VERSION
-from rankloop.service.store import admin, log, settled, states
+from rankloop.service.store import admin, log, states
 from rankloop.service.store.database import Connection, Database
 from rankloop.service.wire.rankers import Spec
 
@@ -29,6 +29,11 @@ class Kept(msgspec.Struct, frozen=True):
     seq: int
     epoch: int | None = None  # of an origin
     version: int | None = None  # of a version
+
+    @property
+    def stored(self) -> states.Stored:
+        """As the store knows it."""
+        return states.Stored(self.kind, self.seq, self.generation, self.epoch, self.version)
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -80,15 +85,10 @@ def look(connection: Connection, name: str) -> Place | None:
     row = admin.ranker(connection, name)
     if row is None:
         return None
-    places = settled.origin_places(connection, name)
-    found = [Kept("origin", f"origin-{g}.rankloop", g, seq, epoch) for g, epoch, seq in places]
-    found += [
-        Kept("version", f"v{one.version}.rankloop", one.generation, int(one.seq), version=one.version)
-        for one in reversed(states.versions(connection, name))
+    found = [
+        Kept(one.kind, f"{_named(one)}.rankloop", one.generation, one.seq, one.epoch, one.version)
+        for one in states.stored(connection, name)
     ]
-    last = states.snapshot_seqs(connection).get(name)
-    if last is not None:
-        found.append(Kept("snapshot", f"snapshot-{last[0]}-{last[1]}.rankloop", *last))
     return Place(row, log.heads(connection).get(name, 0), found)
 
 
@@ -101,7 +101,7 @@ def write(database: Database, folder: Path, place: Place, outcomes: int) -> None
     known = {one.file: one for one in (before.states if before else []) if one.kind != "snapshot"}
     for one in place.states:
         if not (beside / one.file).exists():
-            state = database.read(lambda c, one=one: _state(c, place.row.name, one))  # type: ignore[misc]
+            state = database.read(lambda c, one=one: states.state_of(c, place.row.name, one.stored))  # type: ignore[misc]
             if state is None:  # a newer snapshot has taken its place; versions go, too
                 continue
             codec.write(beside / one.file, state)
@@ -119,17 +119,10 @@ def write(database: Database, folder: Path, place: Place, outcomes: int) -> None
             path.unlink(missing_ok=True)
 
 
-def _state(connection: Connection, name: str, one: Kept) -> bytes | None:
-    if one.kind == "origin":
-        assert one.generation is not None
-        return settled.origin_state(connection, name, one.generation)
-    if one.kind == "version":
-        assert one.version is not None
-        found = states.version_state(connection, name, one.version)
-        return None if found is None else found[1]
-    snapshot = states.snapshot(connection, name)
-    same = snapshot is not None and (snapshot.generation, snapshot.seq) == (one.generation, one.seq)
-    return snapshot.state if snapshot is not None and same else None
+def _named(one: states.Stored) -> str:
+    if one.kind == "snapshot":
+        return f"snapshot-{one.generation}-{one.seq}"
+    return f"v{one.version}" if one.kind == "version" else f"origin-{one.generation}"
 
 
 def read_state(folder: Path, ranker: str, one: Kept) -> bytes:

@@ -10,7 +10,6 @@ from rankloop.errors import RankloopError
 from rankloop.learner import Learner
 from rankloop.service.errors import StoreUnavailable, TooSlow
 from rankloop.service.learning.fold import Fold
-from rankloop.service.learning.saving import LARGE
 from rankloop.service.learning.watch import Entry, Watch
 from rankloop.service.process import Process
 from rankloop.service.ranking.model import fixed_part, load_learner
@@ -83,7 +82,7 @@ def _load(process: Process, folds: dict[str, Fold], name: str, watch: Watch) -> 
         return
     fold = Fold(row, learner, snapshot.seq, running)
     fold.held = True
-    fold.large = len(snapshot.state) > LARGE
+    fold.large = len(snapshot.state) > states.LARGE
     if old is not None:
         old.held, fold.work = False, old.work
     folds[name] = fold

@@ -30,7 +30,6 @@ from rankloop.service.store.signals import Word
 from rankloop.service.store.writer import Write
 from rankloop.types import Array
 
-LARGE = 2**20  # bytes of a state that are stored in parts, and of small ones that are committed together
 PART = 2**18  # bytes of a part: about a millisecond, in which nobody else writes
 SOME = 4  # parts that are deleted at a time
 SHORTEST = 0.002  # seconds of a pause between parts
@@ -132,7 +131,7 @@ class Saving:
         """Save one that is large, or some that are small together; only `small` ones between the parts of another."""
         waiting: list[tuple[_Order, int, int, Write[bool]]] = []
         size = 0
-        while size < LARGE and (order := self._next(small)) is not None:
+        while size < states.LARGE and (order := self._next(small)) is not None:
             try:
                 if order.part is not None:
                     size += self._save_part(order.fold, order.part)
@@ -179,7 +178,7 @@ class Saving:
             # Without waiting: a store that was away for seconds is no reason to save less often when it is back.
             fold.snapshot_cost = copied + self._busy
             self._done(order, learned, parts * PART, kept, parts)
-            return LARGE
+            return states.LARGE
         fold.snapshot_cost = 0.0  # what is small is bounded by the budget; measured, it would be what others took
         state = state_bytes(fold.row.spec, arrays)
         write = process.writer.run(lambda c: states.save_snapshot(c, name, generation, learned, state, now, 0, holder))
@@ -192,7 +191,7 @@ class Saving:
             with fold.turn, self._watch.of(fold.row, "state", fold.learned):
                 part = fold.part()  # so that the chain of parts has a joint where the snapshot is
                 learned, arrays = fold.copy()
-                fold.large = sum(array.nbytes for array in arrays.values()) > LARGE
+                fold.large = sum(array.nbytes for array in arrays.values()) > states.LARGE
                 fold.send_parts(fold.large and self.peers)
                 return learned, arrays, part
         finally:
@@ -254,7 +253,7 @@ class Saving:
             process.say(Word("saved", name, fold.generation, seq=learned))
             if parts:
                 self._drop_parts(fold, before)
-            self._version(fold, learned, parts)
+            self._version(fold, learned)
         else:
             fold.held = False  # another has its lease, or its state was replaced: what is here counts no more
         self._spend(size)
@@ -272,8 +271,8 @@ class Saving:
         while left[0]:
             self._apart(drop)
 
-    def _version(self, fold: Fold, learned: int, parts: int) -> None:
-        """Keep a version now and then: of a large state only that its parts are to stay."""
+    def _version(self, fold: Fold, learned: int) -> None:
+        """Keep a version now and then."""
         settings, name, generation = self._process.settings, fold.row.name, fold.generation
         if fold.last_version == 0.0:
             fold.last_version = time.monotonic()  # the first version is due an hour after the start, not at it
@@ -282,12 +281,9 @@ class Saving:
         now = self._process.clock()
 
         def keep(connection: Connection) -> None:
-            if states.place(connection, name, keep=True) != (generation, learned):
-                return  # it was replaced just now, and its parts with it; the next will do
-            saved = None if parts else states.snapshot(connection, name)
-            state = b"" if saved is None else saved.state
-            states.keep_version(connection, name, learned, state, "kept by the clock", now, True, generation, parts)
-            states.drop_old_versions(connection, name, settings.keep_versions)
+            at = (generation, learned)  # it may have been replaced just now: the next will do
+            if states.keep_version(connection, name, "kept by the clock", now, automatic=True, at=at) is not None:
+                states.drop_old_versions(connection, name, settings.keep_versions)
 
         self._process.writer.do(keep)
         fold.last_version, fold.version_seq = time.monotonic(), learned

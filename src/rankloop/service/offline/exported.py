@@ -14,10 +14,9 @@ from rankloop.service.archive.columns import Chunk
 from rankloop.service.archive.files import LogFile
 from rankloop.service.archive.schema import COLUMNS, chunk_from
 from rankloop.service.offline.past import View
-from rankloop.service.store import admin, states
-from rankloop.service.store.lineage import Origin
+from rankloop.service.store import admin
 from rankloop.service.store.log import Outcome
-from rankloop.service.store.states import Kept
+from rankloop.service.store.states import Stored
 
 T = TypeVar("T")
 _UNUSED = {"impression_id", "shown_at", "settled_at", "kind", "number", "request_id", "experiment", "credit"}
@@ -99,20 +98,14 @@ class _ExportedView:
     def head(self) -> int:
         return self._told.outcomes
 
-    def origins(self) -> list[Origin]:
-        return [
-            Origin(one.generation or 0, one.epoch or 0, one.seq, self._state(one))
-            for one in sorted(self._of("origin"), key=lambda one: one.generation or 0)
-        ]
+    def stored(self) -> list[Stored]:
+        kinds = ["origin", "version", "snapshot"]
+        found = [one.stored for one in self._told.states]
+        return sorted(found, key=lambda one: (kinds.index(one.kind), one.version or one.generation or 0))
 
-    def kept(self) -> list[Kept]:
-        found = sorted(self._of("version"), key=lambda one: one.version or 0)
-        return [Kept(one.version or 0, one.seq, one.generation, self._state(one)) for one in found]
-
-    def snapshot(self) -> states.Snapshot | None:
-        return next(
-            (states.Snapshot(one.seq, one.generation or 0, self._state(one)) for one in self._of("snapshot")), None
-        )
+    def state(self, one: Stored) -> bytes:
+        (kept,) = (kept for kept in self._told.states if kept.stored == one)
+        return manifest.read_state(self._folder, self._told.ranker, kept)
 
     def logged(self, first: int, end: int) -> int:
         """From the files' own counts; only one that reaches beyond the range is read."""
@@ -128,9 +121,3 @@ class _ExportedView:
                     inside = pc.and_(pc.greater_equal(seq, first), pc.less(seq, end))
                     count += int(pc.sum(inside).as_py() or 0)
         return count
-
-    def _of(self, kind: str) -> list[manifest.Kept]:
-        return [one for one in self._told.states if one.kind == kind]
-
-    def _state(self, one: manifest.Kept) -> bytes:
-        return manifest.read_state(self._folder, self._told.ranker, one)

@@ -10,9 +10,8 @@ from rankloop.errors import RankloopError, UnknownName
 from rankloop.service.archive.columns import Chunk
 from rankloop.service.store import admin, lineage, log, states
 from rankloop.service.store.database import Connection, Database
-from rankloop.service.store.lineage import Origin
 from rankloop.service.store.log import Outcome
-from rankloop.service.store.states import Kept
+from rankloop.service.store.states import Stored
 
 T = TypeVar("T")
 BATCH = 1000  # outcomes read at a time: some ten MB
@@ -24,14 +23,11 @@ class View(Protocol):
     def head(self) -> int:
         """How many outcomes it has."""
 
-    def origins(self) -> list[Origin]:
-        """Where each of its folds began, the oldest first."""
+    def stored(self) -> list[Stored]:
+        """Its states: where each of its folds began, its versions, the oldest first, and the last snapshot."""
 
-    def kept(self) -> list[Kept]:
-        """Its versions, the oldest first."""
-
-    def snapshot(self) -> states.Snapshot | None:
-        """The last one."""
+    def state(self, one: Stored) -> bytes:
+        """The bytes of one."""
 
     def logged(self, first: int, end: int) -> int:
         """How many of the outcomes first … end-1 are there."""
@@ -110,14 +106,13 @@ class _StoreView:
     def head(self) -> int:
         return log.heads(self._connection).get(self._name, 0)
 
-    def origins(self) -> list[Origin]:
-        return lineage.origins(self._connection, self._name)
+    def stored(self) -> list[Stored]:
+        return states.stored(self._connection, self._name)
 
-    def kept(self) -> list[Kept]:
-        return states.kept(self._connection, self._name)
-
-    def snapshot(self) -> states.Snapshot | None:
-        return states.snapshot(self._connection, self._name)
+    def state(self, one: Stored) -> bytes:
+        found = states.state_of(self._connection, self._name, one)
+        assert found is not None  # a view is of one moment
+        return found
 
     def logged(self, first: int, end: int) -> int:
         return lineage.logged(self._connection, self._name, first, end)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +21,10 @@ from rankloop.learner import Learner
 from rankloop.service.learning.fold import Fold
 from rankloop.service.offline.past import View, past_of
 from rankloop.service.ranking import model as models
-from rankloop.service.store import admin, lineage, open_database, schema
+from rankloop.service.store import admin, open_database, schema
 from rankloop.service.store.database import Database
 from rankloop.service.store.sqlite import SQLite
+from rankloop.service.store.states import Stored
 from rankloop.service.wire.rankers import Spec
 
 TELL = 100  # outcomes between two reports of progress
@@ -39,6 +41,14 @@ class State(NamedTuple):
     name: str  # "fresh", "v3", "snapshot"
     seq: int
     state: bytes
+
+
+class _Expected(NamedTuple):
+    """The same without its bytes, which may be hundreds of megabytes, of two dozen versions: a digest of them."""
+
+    name: str
+    seq: int
+    digest: bytes
 
 
 class Compared(NamedTuple):
@@ -107,7 +117,7 @@ def rebuild(
     def compare() -> None:
         while waiting and waiting[0].seq == fold.learned:
             kept = waiting.pop(0)
-            compared.append(Compared(kept.name, kept.seq, fold.state()[1] == kept.state))
+            compared.append(Compared(kept.name, kept.seq, _digest(fold.state()[1]) == kept.digest))
 
     compare()
     total = plan.end - plan.start.seq
@@ -135,21 +145,19 @@ class _Plan(NamedTuple):
     start: State
     epoch: int
     end: int
-    on_the_way: list[State]  # to compare with, in the order of the log
+    on_the_way: list[_Expected]  # to compare with, in the order of the log
     note: str
 
 
 def _plan(view: View, row: admin.Ranker, version: int | None, at: int | None, start: int | None) -> _Plan:
     if version is not None and at is not None:
         raise InvalidParameter("give a version or a point of the log, not both")
-    head = view.head()
-    origins = view.origins()
-    note = ""
+    head, stored, note = view.head(), view.stored(), ""
+    origins = [one for one in stored if one.kind == "origin"]
     if not origins:
         note = "an earlier release made this ranker and did not note where learning began: taken as fresh at 0"
-        origins = [lineage.Origin(row.generation, row.epoch, 0, models.fresh_state(row.spec))]
-    kept = view.kept()
-    known = {one.version: one for one in kept}
+        origins = [Stored("origin", 0, row.generation, row.epoch)]
+    known = {one.version: one for one in stored if one.kind == "version"}
     for number in (version, start):
         if number is not None and number not in known:
             has = ", ".join(map(str, known)) or "none"
@@ -166,16 +174,9 @@ def _plan(view: View, row: admin.Ranker, version: int | None, at: int | None, st
         origin = [one for one in origins if one.seq <= end or one is origins[0]][-1]
 
     first = "fresh" if origin is origins[0] or origin.epoch != origins[origins.index(origin) - 1].epoch else "rollback"
-    states = [State(first, origin.seq, origin.state)]
-    states += [
-        State(f"v{one.version}", one.seq, one.state)
-        for one in kept
-        if one.generation in (origin.generation, None) and origin.seq <= one.seq <= end
-    ]
-    snapshot = view.snapshot()
-    if snapshot is not None and snapshot.generation == origin.generation and snapshot.seq <= end:
-        states.append(State("snapshot", snapshot.seq, snapshot.state))
-    states = [states[0], *sorted(states[1:], key=lambda state: state.seq)]
+    ours = [one for one in stored if one.kind != "origin" and origin.seq <= one.seq <= end]
+    ours = [one for one in ours if one.generation == origin.generation or one.generation is None]
+    states = [_Point(first, origin), *(_Point(_name(one), one) for one in sorted(ours, key=lambda one: one.seq))]
     begin = states[0]
     if start is not None:
         begin = next((one for one in states if one.name == f"v{start}"), begin)
@@ -187,10 +188,31 @@ def _plan(view: View, row: admin.Ranker, version: int | None, at: int | None, st
         earlier = [one for one in states if version is None or one.seq < end]
         begin, gone = _after_the_gap(view, row.name, earlier, end)
         note = f"outcomes before {gone:,} are not all in the log any more: begun with {begin.name}"
-    return _Plan(begin, origin.epoch, end, [one for one in states if one.seq >= begin.seq and one is not begin], note)
+    later = [one for one in states if one.seq >= begin.seq and one is not begin]
+    fresh = begin.one not in stored
+    state = models.fresh_state(row.spec) if fresh else view.state(begin.one)
+    met = [_Expected(one.name, one.seq, _digest(view.state(one.one))) for one in later]
+    return _Plan(State(begin.name, begin.seq, state), origin.epoch or 0, end, met, note)
 
 
-def _after_the_gap(view: View, name: str, states: list[State], end: int) -> tuple[State, int]:
+class _Point(NamedTuple):
+    name: str
+    one: Stored
+
+    @property
+    def seq(self) -> int:
+        return self.one.seq
+
+
+def _name(one: Stored) -> str:
+    return "snapshot" if one.kind == "snapshot" else f"v{one.version}"
+
+
+def _digest(state: bytes) -> bytes:
+    return blake2b(state).digest()
+
+
+def _after_the_gap(view: View, name: str, states: list[_Point], end: int) -> tuple[_Point, int]:
     """The first state from which on nothing is missing in the log, and where what is there without a gap begins."""
     low, high = states[0].seq, end  # the log is whole from `high` on, not from `low` on
     while high - low > 1:

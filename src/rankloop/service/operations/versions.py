@@ -9,25 +9,16 @@ from rankloop.errors import InvalidParameter
 from rankloop.export import Engine as Target
 from rankloop.export import Exported
 from rankloop.service.engine import Engine
-from rankloop.service.errors import Conflict, UnknownVersion
+from rankloop.service.errors import Conflict, UnknownRanker, UnknownVersion
 from rankloop.service.offline import exports
 from rankloop.service.operations import revisions
 from rankloop.service.operations._shared import changed, loaded, required
 from rankloop.service.operations.rankers import status
 from rankloop.service.ranking import model as models
-from rankloop.service.store import admin, lineage, log, states, trials
+from rankloop.service.store import admin, lineage, log, schema, states, trials
 from rankloop.service.store.database import Connection
 from rankloop.service.tracing import did
 from rankloop.service.wire.rankers import Generation, RankerStatus, VersionInfo
-
-
-class _State(NamedTuple):
-    """What is to be kept before a change, and what is to take its place."""
-
-    row: admin.Ranker
-    learned: int
-    now: bytes
-    then: bytes = b""
 
 
 def versions(engine: Engine, name: str) -> list[VersionInfo]:
@@ -79,9 +70,9 @@ def _numbered(connection: Connection, name: str) -> list[tuple[int, lineage.Begi
 def keep(engine: Engine, name: str, note: str) -> VersionInfo:
     """Keep what is learned now as a version."""
     loaded(engine, name)
-    learned, state = engine.current(name)
+    engine.save_now(name)
     now = engine.clock()
-    number = engine.writer.do(lambda connection: states.keep_version(connection, name, learned, state, note, now))
+    number = engine.writer.do(lambda connection: _kept(connection, name, note, now))
     did("keep", name, f"v{number} was kept")
     return next(version for version in versions(engine, name) if version.version == number)
 
@@ -91,19 +82,18 @@ def promote(
 ) -> RankerStatus:
     """Serve a version: the given one, `live`, or (None) one made of what is learned now. Learning goes on behind it."""
 
-    def look(row: admin.Ranker | None) -> _State:
+    def look(row: admin.Ranker | None) -> None:
         row = required(engine, row, name)
         revisions.known(row, name, if_match)
         if version is None:
-            return _State(row, *engine.current(name))
-        if version != "live":
+            engine.save_now(name)
+        elif version != "live":
             usable(engine, row, int(version))
-        return _State(row, 0, b"")
 
-    def change(connection: Connection, seen: _State) -> str | None:
+    def change(connection: Connection, _: None) -> str | None:
         now = engine.clock()
         if version is None:
-            number = states.keep_version(connection, name, seen.learned, seen.now, note or "promoted", now)
+            number = _kept(connection, name, note or "promoted", now)
         elif version == "live":
             number = None
         else:
@@ -120,6 +110,14 @@ def promote(
     return status(engine, name)
 
 
+class _Back(NamedTuple):
+    """Where a rollback goes."""
+
+    version: int
+    knows: int | None  # outcomes in it
+    state: bytes
+
+
 def rollback(
     engine: Engine, name: str, version: int | str | None, note: str, if_match: str | None = None
 ) -> RankerStatus:
@@ -130,28 +128,29 @@ def rollback(
     if version == "live":
         raise InvalidParameter('rollback goes to a kept version; to serve what is learned, promote {"version": "live"}')
 
-    def look(row: admin.Ranker | None) -> tuple[_State, int, int | None]:
+    def look(row: admin.Ranker | None) -> _Back:
         row = required(engine, row, name)
         revisions.known(row, name, if_match)
-        kept = engine.database.read(lambda connection: states.versions(connection, name))
+        kept = versions(engine, name)
         if not kept:
             raise Conflict(f"ranker {name!r} has no versions to go back to; POST /v1/rankers/{name}/versions keeps one")
         number = kept[0].version if version is None else int(version)
-        wanted = usable(engine, row, number)
-        now = _State(row, *engine.current(name), wanted)
-        return now, number, next(one.knows for one in versions(engine, name) if one.version == number)
+        state = usable(engine, row, number)
+        engine.save_now(name)
+        return _Back(number, next((one.knows for one in kept if one.version == number), None), state)
 
-    def change(connection: Connection, seen: tuple[_State, int, int | None]) -> tuple[int, int] | None:
-        state, number, knows = seen
-        newest = states.versions(connection, name)[0].version if version is None else number
-        if newest != number or not _there(connection, name, number):
+    def change(connection: Connection, to: _Back) -> tuple[int, int] | None:
+        newest = states.versions(connection, name)[0].version if version is None else to.version
+        if newest != to.version or not _there(connection, name, to.version):
             return None
-        now, told = engine.clock(), note or f"before the rollback to v{number}"
-        kept = states.keep_version(connection, name, state.learned, state.now, told, now)
-        came = lineage.Came("rollback", number, kept, knows)
-        states.replace_state(connection, name, state.then, now, reset=False, came=came)
+        now = engine.clock()
+        kept = _kept(connection, name, note or f"before the rollback to v{to.version}", now)
+        # Processes of an earlier release look for a state in its own row.
+        points = len(to.state) > states.LARGE and not schema.behind(connection)
+        came = lineage.Came("rollback", to.version, kept, to.knows)
+        states.replace_state(connection, name, b"" if points else to.state, now, reset=False, came=came)
         trials.settle(connection, name, now)
-        return number, kept
+        return to.version, kept
 
     number, kept = changed(engine, name, look, change)
     did("rollback", name, f"rolled back to v{number}; what was is v{kept}")
@@ -162,16 +161,16 @@ def rollback(
 def reset(engine: Engine, name: str, note: str = "", if_match: str | None = None) -> RankerStatus:
     """Forget what was learned; it is kept as a version. Feedback to lists shown before is late from now on."""
 
-    def look(row: admin.Ranker | None) -> _State:
+    def look(row: admin.Ranker | None) -> bytes:
         row = required(engine, row, name)
         revisions.known(row, name, if_match)
-        return _State(row, *engine.current(name), models.fresh_state(row.spec))
+        engine.save_now(name)
+        return models.fresh_state(row.spec)
 
-    def change(connection: Connection, seen: _State) -> int:
+    def change(connection: Connection, fresh: bytes) -> int:
         now = engine.clock()
-        kept = states.keep_version(connection, name, seen.learned, seen.now, note or "before the reset", now)
-        came = lineage.Came("reset", None, kept)
-        states.replace_state(connection, name, seen.then, now, reset=True, came=came)
+        kept = _kept(connection, name, note or "before the reset", now)
+        states.replace_state(connection, name, fresh, now, reset=True, came=lineage.Came("reset", None, kept))
         trials.settle(connection, name, now)
         return kept
 
@@ -182,6 +181,13 @@ def reset(engine: Engine, name: str, note: str = "", if_match: str | None = None
 
 
 # -- helpers -------------------------------------------------------------------------------------------------------
+
+
+def _kept(connection: Connection, name: str, note: str, now: float) -> int:
+    number = states.keep_version(connection, name, note, now)
+    if number is None:
+        raise UnknownRanker(f"ranker {name!r} has been deleted")
+    return number
 
 
 def _there(connection: Connection, name: str, number: int) -> bool:

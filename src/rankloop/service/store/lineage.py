@@ -10,7 +10,8 @@ from rankloop.service.wire.rankers import How
 
 
 class Origin(NamedTuple):
-    """Where a generation began: `state`, into which the outcomes of `epoch` from `seq` on are learned."""
+    """Where a generation began: `state`, into which the outcomes of `epoch` from `seq` on are learned. Empty, it is
+    that of the version that was gone back to."""
 
     generation: int
     epoch: int
@@ -75,12 +76,6 @@ def _beginnings(connection: Connection, where: str = "", *parameters: str) -> di
         found.setdefault(name, []).append(Beginning(int(generation), int(seq), created, told, version, kept, base))
         epochs[name] = epoch
     return found
-
-
-def origins(connection: Connection, name: str) -> list[Origin]:
-    """Where each generation of a ranker began, the oldest first."""
-    sql = "SELECT generation, epoch, seq, state FROM origins WHERE ranker = ? ORDER BY generation"
-    return [Origin(int(g), int(e), int(seq), bytes(state)) for g, e, seq, state in connection.rows(sql, name)]
 
 
 def logged(connection: Connection, name: str, first: int, end: int) -> int:

@@ -57,8 +57,8 @@ def contract(database: Database) -> list[str]:
             _, settled = steps(connection)
             if settled >= len(MIGRATIONS):
                 return []
-            if behind := _behind(connection):
-                return behind
+            if late := behind(connection):
+                return late
             _settle(connection, settled)
             return []
     finally:
@@ -141,7 +141,7 @@ def _settle(connection: Connection, settled: int) -> None:
     connection.many("INSERT INTO migrations (id) VALUES (?)", [(one,) for one in range(settled, len(MIGRATIONS))])
 
 
-def _behind(connection: Connection) -> list[str]:
+def behind(connection: Connection) -> list[str]:
     """Processes on the list of those that live that know fewer migrations than this one."""
     sql = "SELECT id FROM workers WHERE COALESCE(knows, ?) < ? ORDER BY id"
     return [row[0] for row in connection.rows(sql, SETTLED, len(MIGRATIONS))]

@@ -73,16 +73,3 @@ def list_of(connection: Connection, ranker: str, seq: int) -> str | None:
     """The id of the list that an outcome is about; None if it is not there."""
     row = connection.row("SELECT impression_id FROM outcomes WHERE ranker = ? AND seq = ?", ranker, seq)
     return None if row is None else str(row[0])
-
-
-def origin_places(connection: Connection, ranker: str) -> list[tuple[int, int, int]]:
-    """(generation, epoch, seq) of where each generation began, without its state, the oldest first."""
-    sql = "SELECT generation, epoch, seq FROM origins WHERE ranker = ? ORDER BY generation"
-    return [(int(generation), int(epoch), int(seq)) for generation, epoch, seq in connection.rows(sql, ranker)]
-
-
-def origin_state(connection: Connection, ranker: str, generation: int) -> bytes | None:
-    """The state that a generation began with."""
-    sql = "SELECT state FROM origins WHERE ranker = ? AND generation = ?"
-    row = connection.row(sql, ranker, generation)
-    return None if row is None else bytes(row[0])

@@ -1,8 +1,16 @@
-"""What rankers know, as it is kept: the last snapshot, versions, and the parts of large ones. Inside a transaction."""
+"""What rankers know, as it is kept: the last snapshot, versions, and what each generation began with. Inside a
+transaction.
+
+A state lies in its row or, if it is large, elsewhere: a hundred megabytes in one write would keep everyone else from
+writing for as long as that takes. `parts` of a row says where: 0, in the row; a number, in so many `snapshot_parts`,
+written before it one by one; AS_BEGUN, it is what its generation began with. A generation whose own state is empty
+began with that of the version that was gone back to, which stays for it. So to keep a version, to promote one and to go
+back to one is to write a row, however much the ranker knows.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from rankloop.service.store import lineage
 from rankloop.service.store.database import Connection
@@ -26,17 +34,26 @@ class Version(NamedTuple):
     generation: int | None  # None: an earlier release kept it
 
 
-class Kept(NamedTuple):
-    """A version with what replay needs of it; `generation` is None if an earlier release kept it."""
+class Stored(NamedTuple):
+    """Where in the log a state belongs, without its bytes."""
 
-    version: int
-    seq: int
-    generation: int | None
-    state: bytes
+    kind: Literal["origin", "version", "snapshot"]
+    seq: int  # outcomes 0 … seq-1 are in it
+    generation: int | None  # None: an earlier release kept it
+    epoch: int | None = None  # of an origin
+    version: int | None = None  # of a version
 
 
-def together(connection: Connection, name: str, generation: int, seq: int) -> bytes:
-    """A state that is kept in `snapshot_parts`."""
+LARGE = 2**20  # bytes of a state that does not lie in its row
+AS_BEGUN = -1  # `parts` of a state that is the one its generation began with
+
+
+def _whole(connection: Connection, name: str, generation: int, seq: int, state: bytes, parts: int) -> bytes:
+    """A row's state, wherever it lies."""
+    if parts == 0:
+        return bytes(state)
+    if parts == AS_BEGUN:
+        return _begun_with(connection, name, generation) or b""
     sql = "SELECT state FROM snapshot_parts WHERE ranker = ? AND generation = ? AND seq = ? ORDER BY part"
     return b"".join(bytes(part[0]) for part in connection.rows(sql, name, generation, seq))
 
@@ -47,9 +64,7 @@ def snapshot(connection: Connection, name: str) -> Snapshot | None:
     if row is None:
         return None
     seq, generation, state, parts = row
-    if parts:
-        state = together(connection, name, generation, seq)
-    return Snapshot(int(seq), int(generation), bytes(state))
+    return Snapshot(int(seq), int(generation), _whole(connection, name, generation, seq, state, parts))
 
 
 def place(connection: Connection, name: str, keep: bool = False) -> tuple[int, int] | None:
@@ -61,8 +76,7 @@ def place(connection: Connection, name: str, keep: bool = False) -> tuple[int, i
 
 
 def save_part(connection: Connection, name: str, generation: int, seq: int, number: int, part: bytes) -> None:
-    """Keep a part of a large state, which `save_snapshot` makes a snapshot once all are there: to write a hundred
-    megabytes at once would keep everyone else from writing for as long as that takes."""
+    """Keep a part of a large state, which `save_snapshot` makes a snapshot once all are there."""
     columns = "ranker, generation, seq, part, state"
     connection.insert("snapshot_parts", columns, [(name, generation, seq, number, part)], "ON CONFLICT DO NOTHING")
 
@@ -99,8 +113,8 @@ def save_snapshot(
     parts: int = 0,
     holder: str | None = None,
 ) -> bool:
-    """Keep a snapshot, unless it is of a state that was replaced meanwhile, or an older one. Of a state that is kept in
-    `parts`, `state` is empty.
+    """Keep a snapshot, unless it is of a state that was replaced meanwhile, or an older one. Of a state that does not
+    lie in its row (`parts`), `state` is empty.
 
     With a `holder`, nothing is kept either unless it has the ranker's lease at this moment: whoever was stopped in the
     middle of something and goes on as if nothing had been must not write behind the back of the one who learns now.
@@ -133,7 +147,7 @@ def replace_state(
     connection: Connection, name: str, state: bytes, now: float, *, reset: bool, came: lineage.Came | None = None
 ) -> None:
     """Put another state in the place of what was learned (rollback, reset); the fold goes on from there. `came` says
-    more about it than that."""
+    more about it than that. An empty state stands for that of the version that `came` names."""
     connection.run(
         "UPDATE rankers SET generation = generation + 1, epoch = epoch + ?, revision = revision + 1, serving = NULL "
         "WHERE name = ?",
@@ -143,7 +157,7 @@ def replace_state(
     ((generation, epoch),) = connection.rows("SELECT generation, epoch FROM rankers WHERE name = ?", name)
     sql = f"SELECT next_seq FROM heads WHERE ranker = ?{connection.lock_rows}"
     ((seq,),) = connection.rows(sql, name)
-    save_snapshot(connection, name, int(generation), int(seq), state, now)
+    save_snapshot(connection, name, int(generation), int(seq), state, now, 0 if state else AS_BEGUN)
     came = came or (lineage.Came("reset") if reset else lineage.Came("rollback", base=None))
     lineage.begin(connection, name, lineage.Origin(int(generation), int(epoch), int(seq), state), now, came)
 
@@ -161,52 +175,93 @@ def version_state(connection: Connection, name: str, version: int) -> tuple[int,
     if row is None:
         return None
     seq, state, parts, generation = row
-    return int(seq), together(connection, name, generation, seq) if parts else bytes(state)
+    return int(seq), _whole(connection, name, generation, seq, state, parts)
 
 
 def keep_version(
     connection: Connection,
     name: str,
-    seq: int,
-    state: bytes,
     note: str,
     now: float,
     automatic: bool = False,
-    generation: int | None = None,
-    parts: int = 0,
-) -> int:
-    """Add a version; its number. `generation` is the ranker's present one, if not given. Of a state that was saved in
-    `parts`, `state` is empty: they stay for as long as the version does."""
-    owner = connection.row(f"SELECT generation FROM rankers WHERE name = ?{connection.lock_rows}", name)
-    if generation is None and owner is not None:
-        generation = int(owner[0])
-    row = connection.row("SELECT COALESCE(MAX(version), 0) + 1 FROM versions WHERE ranker = ?", name)
-    number = int(row[0]) if row else 1
-    columns = "ranker, version, seq, state, created, note, automatic, generation, parts"
-    connection.insert("versions", columns, [(name, number, seq, state, now, note, int(automatic), generation, parts)])
-    return number
+    at: tuple[int, int] | None = None,
+) -> int | None:
+    """Keep the last snapshot as a version; its number. What does not lie in the snapshot's row stays where it is.
+
+    None if the last snapshot is not the one of `at` (generation, seq), where that is given.
+    """
+    # Nobody else adds one, nor replaces the snapshot and deletes its parts before it is seen that they are a version's.
+    connection.row(f"SELECT 1 FROM rankers WHERE name = ?{connection.lock_rows}", name)
+    there = place(connection, name, keep=True)
+    if there is None or (at is not None and there != at):
+        return None
+    ((number,),) = connection.rows("SELECT COALESCE(MAX(version), 0) + 1 FROM versions WHERE ranker = ?", name)
+    connection.run(
+        "INSERT INTO versions (ranker, version, seq, state, created, note, automatic, generation, parts) "
+        "SELECT ranker, ?, seq, state, ?, ?, ?, generation, parts FROM snapshots WHERE ranker = ?",
+        int(number),
+        now,
+        note,
+        int(automatic),
+        name,
+    )
+    return int(number)
 
 
 def drop_old_versions(connection: Connection, name: str, keep: int) -> int:
-    """Delete all but the newest `keep` versions that were made automatically; never one that is served or tried."""
+    """Delete all but the newest `keep` versions that were made automatically; never one that is served or tried, nor
+    one whose state a generation has for its own."""
     return connection.run(
         "DELETE FROM versions WHERE ranker = ? AND automatic = 1 AND version NOT IN "
         "(SELECT version FROM versions WHERE ranker = ? AND automatic = 1 ORDER BY version DESC LIMIT ?) "
         "AND version NOT IN (SELECT serving FROM rankers WHERE name = ? AND serving IS NOT NULL) AND version NOT IN "
-        "(SELECT version FROM experiments WHERE ranker = ? AND state = 'running' AND version IS NOT NULL)",
+        "(SELECT version FROM experiments WHERE ranker = ? AND state = 'running' AND version IS NOT NULL) "
+        "AND version NOT IN (SELECT g.version FROM generations g JOIN origins o ON o.ranker = g.ranker "
+        "AND o.generation = g.generation WHERE g.ranker = ? AND g.version IS NOT NULL AND LENGTH(o.state) = 0)",
         name,
         name,
         keep,
         name,
         name,
+        name,
     )
 
 
-def kept(connection: Connection, name: str) -> list[Kept]:
-    """All versions with their states, the oldest first."""
-    sql = "SELECT version, seq, generation, state, parts FROM versions WHERE ranker = ? ORDER BY version"
-    found = []
-    for version, seq, generation, state, parts in connection.rows(sql, name):
-        whole = together(connection, name, generation, seq) if parts else bytes(state)
-        found.append(Kept(int(version), int(seq), None if generation is None else int(generation), whole))
-    return found
+# -- all of them ---------------------------------------------------------------------------------------------------
+
+
+def stored(connection: Connection, name: str) -> list[Stored]:
+    """Every state there is of a ranker: where its generations began, its versions, the oldest first, the snapshot."""
+    sql = "SELECT generation, epoch, seq FROM origins WHERE ranker = ? ORDER BY generation"
+    found = [Stored("origin", int(seq), int(g), int(epoch)) for g, epoch, seq in connection.rows(sql, name)]
+    for one in reversed(versions(connection, name)):
+        generation = None if one.generation is None else int(one.generation)
+        found.append(Stored("version", int(one.seq), generation, version=one.version))
+    last = place(connection, name)
+    return found if last is None else [*found, Stored("snapshot", last[1], last[0])]
+
+
+def state_of(connection: Connection, name: str, one: Stored) -> bytes | None:
+    """Its bytes; None if it is not there any more."""
+    if one.kind == "origin":
+        return _begun_with(connection, name, one.generation)
+    if one.kind == "version":
+        assert one.version is not None
+        found = version_state(connection, name, one.version)
+        return None if found is None else found[1]
+    if place(connection, name) != (one.generation, one.seq):
+        return None
+    last = snapshot(connection, name)
+    return None if last is None else last.state
+
+
+def _begun_with(connection: Connection, name: str, generation: int | None) -> bytes | None:
+    """What a generation began with."""
+    row = connection.row("SELECT state FROM origins WHERE ranker = ? AND generation = ?", name, generation)
+    if row is None or row[0]:
+        return None if row is None else bytes(row[0])
+    ((version,),) = connection.rows(
+        "SELECT version FROM generations WHERE ranker = ? AND generation = ?", name, generation
+    )
+    found = version_state(connection, name, version)
+    return None if found is None else found[1]
