@@ -1,11 +1,9 @@
-"""Learning across machines on one PostgreSQL: `python -m benchmarks.across [reach] [idle] [saving] [commits]`.
+"""Learning across machines on one PostgreSQL: `python -m benchmarks.across [reach] [idle] [commits]`.
 
 - `reach`: how long after feedback was acknowledged a process of another machine ranks with what was learned from it,
   where the machine that took the feedback learns and where it does not.
 - `idle`: statements, and rows they returned, that a ranking process and a learning one send each second while nobody
   asks anything, with 1, 100 and 1,000 rankers.
-- `saving`: what a large snapshot keeps waiting: feedback commits of the same process, and the learning of another
-  ranker beside it.
 - `commits`: commits a second of four writers that say nothing, that say NOTIFY inside of each transaction, and that
   leave it to a connection of its own. What decides where the word is said.
 
@@ -32,14 +30,12 @@ import msgspec
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop import codec
 from rankloop.service.engine import Engine
-from rankloop.service.learning.fold import Fold
 from rankloop.service.operations.rankers import complete
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.run import opened
 from rankloop.service.settings import Settings
-from rankloop.service.store import NewEvent, admin, log
+from rankloop.service.store import NewEvent, admin
 from rankloop.service.wire.calls import FeedbackEvent, RankAnswer
 from rankloop.service.wire.rankers import Spec
 
@@ -218,104 +214,6 @@ def idle(url: str, count: int, learns: bool, seconds: float) -> dict[str, Any]:
     }
 
 
-# -- saving --------------------------------------------------------------------------------------------------------
-
-
-def large(url: str, queries: int) -> int:
-    """A hybrid that remembers so many queries, in the store; bytes of its state."""
-    from rankloop.learners.pairwise.hybrid import Hybrid
-
-    spec = complete(
-        msgspec.structs.replace(
-            SPEC, learner="hybrid", features=[f"f{i}" for i in range(20)], parameters={"max_queries": 1_000_000}
-        )
-    )
-    learner = Hybrid(**spec.parameters)
-    learner.load(codec.loads(fresh_state(spec))[0])
-    items = np.arange(10)
-    for i in range(queries):
-        learner._memory.enter(f"query number {i}", items + i)
-    arrays, meta = learner.state(), codec.loads(fresh_state(spec))[1]
-    state = codec.dumps(arrays, meta)
-    with opened(settings(url)) as writer:
-        writer.do(lambda c: admin.add_ranker(c, "large", spec, state, time.time()), 600)
-    return len(state)
-
-
-def saving(url: str, kind: str, queries: int, seconds: float) -> list[dict[str, Any]]:
-    """Commits of feedback, and steps of another ranker, in the seconds around a large snapshot and without one."""
-    size = large(url, queries)
-    make_rankers(url, 1, msgspec.structs.replace(SPEC, features=["a", "b"]))
-    engine = Engine(settings(url))
-    engine.machine = "here/1"
-    engine.start()
-    engine.warm.wait(600)
-    assert engine.learning is not None
-    for _ in range(600):
-        if all(name in engine.learning.folds and engine.learning.folds[name].held for name in ("large", "r0")):
-            break
-        time.sleep(0.1)
-    rows = [_around(engine, kind, size, saves, seconds) for saves in (False, True)]
-    engine.stop()
-    return rows
-
-
-def _around(engine: Engine, kind: str, size: int, saves: bool, seconds: float) -> dict[str, Any]:
-    assert engine.learning is not None
-    took: list[float] = []
-    lags: list[float] = []
-    ending = threading.Event()
-    folds: dict[str, Fold] = engine.learning.folds
-
-    async def story() -> None:
-        rng = random.Random(2)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end or not ending.is_set():
-            body = request(rng, 2)
-            answer = msgspec.json.decode(await engine.rank("r0", body), type=RankAnswer)
-            event = FeedbackEvent(f"e-{answer.impression_id}", str(answer.impression_id), [], final=True)
-            began = time.perf_counter()
-            await engine.feedback([NewEvent(event, msgspec.json.encode(event))])
-            took.append(time.perf_counter() - began)
-            head = engine.database.read(lambda c: log.heads(c)["r0"])
-            began = time.perf_counter()
-            while folds["r0"].learned < head:
-                await asyncio.sleep(0.001)
-            lags.append(time.perf_counter() - began)
-            await asyncio.sleep(0.005)
-
-    saved = [0.0]
-
-    def save() -> None:
-        if saves:
-            time.sleep(0.5)
-            asyncio.run(click(engine, "large", request(random.Random(3), 20)))
-            before = folds["large"].snapshot_seq
-            began = time.perf_counter()
-            engine.writer.do(lambda c: log.want(c, "large"))
-            engine.wake_learner(["large"])
-            while folds["large"].snapshot_seq == before:
-                time.sleep(0.01)
-            saved[0] = time.perf_counter() - began
-        ending.set()
-
-    other = threading.Thread(target=save)
-    other.start()
-    asyncio.run(story())
-    other.join()
-    feedback, lag = np.array(took) * 1e3, np.array(lags) * 1e3
-    return {
-        "store": kind,
-        "snapshot MB": round(size / 1e6) if saves else 0,
-        "takes s": round(saved[0], 2),
-        "feedback p50 ms": round(float(np.median(feedback)), 1),
-        "p99 ms": round(float(np.quantile(feedback, 0.99)), 1),
-        "longest ms": round(float(feedback.max()), 1),
-        "other ranker late p50 ms": round(float(np.median(lag)), 1),
-        "late longest ms": round(float(lag.max()), 1),
-    }
-
-
 # -- commits -------------------------------------------------------------------------------------------------------
 
 
@@ -373,9 +271,8 @@ def commits(url: str, how: str, seconds: float, writers: int = 4) -> dict[str, A
 def main() -> None:
     """Parse, run, print."""
     parser = ArgumentParser("python -m benchmarks.across", description=__doc__)
-    parser.add_argument("what", nargs="*", default=["reach", "idle", "saving", "commits"])
+    parser.add_argument("what", nargs="*", default=["reach", "idle", "commits"])
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--queries", type=int, default=300_000, help="that the large ranker of `saving` remembers")
     parser.add_argument("--node", default="", help="used by `reach` itself")
     parser.add_argument("--name", default="")
     parser.add_argument("--learns", type=int, default=0)
@@ -395,21 +292,18 @@ def main() -> None:
         try:
             for what in options.what:
                 print(f"## {what}\n")
-                print_rows(_table(what, server, options.seconds, options.queries, folder))
+                print_rows(_table(what, server, options.seconds))
                 print(flush=True)
         finally:
             server.end()
 
 
-def _table(what: str, server: Any, seconds: float, queries: int, folder: str) -> list[dict[str, Any]]:
+def _table(what: str, server: Any, seconds: float) -> list[dict[str, Any]]:
     if what == "reach":
         return [reach(server.database(), where, seconds) for where in ("the learner's machine", "another machine")]
     if what == "idle":
         counts = ((1, False), (100, False), (1000, False), (1, True), (100, True), (1000, True))
         return [idle(server.database(), count, learns, seconds / 2) for count, learns in counts]
-    if what == "saving":
-        rows = saving(f"{folder}/store.db", "SQLite", queries, seconds / 4)
-        return rows + saving(server.database(), "PostgreSQL", queries, seconds / 4)
     return [
         commits(server.database(), how, seconds / 4)
         for how in ("none", "inside each transaction", "by a connection of its own")
