@@ -111,6 +111,40 @@ def test_a_killed_learner_is_replaced(postgres: Postgres, start_service: Start) 
     assert read(url, "SELECT * FROM leases") == []
 
 
+@pytest.mark.soak
+def test_one_of_two_hot_rankers_moves_to_the_other_process(postgres: Postgres, start_service: Start) -> None:
+    """While feedback comes to both: by what they take, not by their number, and nothing is lost or learned twice."""
+    url = postgres.database()
+    shared = {"store": url, "lease_seconds": 1.5, "refresh_seconds": 0.3}
+    first = start_service(**shared)
+    for ranker in ("r1", "r2", "r3", "r4"):
+        first.put_ranker(ranker)
+    second = start_service(**shared)
+    wait_for(lambda: Counter(services(url).values()) == {first.pid: 2, second.pid: 2}, "each to have its share")
+    hot = sorted(ranker for ranker, pid in services(url).items() if pid == first.pid)
+    loads = {ranker: [Load(f"{ranker}-{i}", second.port, ranker) for i in range(2)] for ranker in hot}
+    everyone = [load for some in loads.values() for load in some]
+    for load in everyone:
+        load.start()
+    wait_for(lambda: {services(url).get(ranker) for ranker in hot} == {first.pid, second.pid}, "one of them to move")
+    moved = next(ranker for ranker in hot if services(url).get(ranker) == second.pid)
+    reached = max(learned(version) for version in loads[moved][0].versions)
+    wait_for(lambda: learned(loads[moved][0].versions[-1]) > reached + 200, "it to be learned there")
+    assert {services(url).get(ranker) for ranker in hot} == {first.pid, second.pid}  # and it stays
+    for load in everyone:
+        load.end()
+        assert load.refused == load.unranked == []
+        made = [learned(version) for version in load.versions]
+        assert made == sorted(made)
+    wait_for(
+        lambda: all(second.status(ranker)["lag"] == second.status(ranker)["open_impressions"] == 0 for ranker in hot),
+        "all to be learned",
+    )
+    assert first.stop() == second.stop() == 0
+    for ranker, some in loads.items():
+        assert check_state(url, ranker) == check_log(url, ranker, some)
+
+
 # -- engines in this process: machines that cannot see each other's processes ---------------------------------------
 
 
