@@ -6,10 +6,10 @@ STAMP := $(VENV)/.installed
 SERVING := $(VENV)/.serving
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install serve demo compare test soak check kernels format bench figures docs dist clean
+.PHONY: help install serve demo compare test suite soak check lint types kernels format bench figures docs dist clean
 
-# One more than there are cores: some tests wait for a service, others compute meanwhile.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Two more than there are cores: many tests wait for a service, others compute meanwhile.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 help:  ## Say what can be made
@@ -39,7 +39,10 @@ compare: install  ## Compare learners in the lab on a generated data set, and dr
 	  --user navigational --rounds 2000 --seeds 2 --processes 2 --figure results/compare.png
 
 test: install  ## Check the code (ruff, mypy, import layers) and run all tests
-	$(MAKE) --no-print-directory -j2 check kernels
+	$(MAKE) --no-print-directory -j2 lint kernels
+	$(MAKE) --no-print-directory -j2 types suite
+
+suite:  # types are checked beside it, where tests wait; what takes seconds comes before it
 	$(PYTEST)
 
 soak: install  ## Before a release: all tests with ten times the examples, long kill runs, every emulated machine
@@ -49,11 +52,15 @@ soak: install  ## Before a release: all tests with ten times the examples, long 
 kernels: install  # machine code, ahead of the tests that would each wait for it; nothing to do the second time
 	$(BIN)/python -m tests.machines > /dev/null
 
-check: install  ## Lint, types, layers
+check: lint types  ## Lint, types, layers
+
+lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+types: install
+	$(BIN)/mypy
 
 format: install  ## Let ruff put the code in order
 	$(BIN)/ruff check --fix .

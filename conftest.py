@@ -30,10 +30,12 @@ settings.load_profile(os.environ.get("RANKLOOP_EXAMPLES", "test"))
 
 
 # Files that take longest, or wait, begin first, so that no process ends long after the others.
-FIRST = ["service/test_trouble", "service/test_crash", "test_contract", "test_machines", "lab/test_tracking"]
-FIRST += ["service/test_experiments_crash", "service/test_tutorial", "kernels/test_jit_off", "service/test_proof"]
-FIRST += ["service/test_lease", "learners/test_networks", "service/test_safety", "demo/test_demo"]
-FIRST += ["service/test_store_joining", "lab/test_papers", "service/test_exposure"]
+FIRST = ["commands/test_pages", "service/test_trouble", "service/test_crash", "test_contract", "service/test_hanging"]
+FIRST += ["service/test_stalls", "page/test_page", "service/test_catalogue", "service/test_parity", "service/test_lease"]
+FIRST += ["kernels/test_jit_off", "test_machines", "demo/test_demo", "service/test_experiments_crash", "test_cluster"]
+FIRST += ["cluster/test_hosts", "lab/test_papers", "lab/test_on_dask", "page/test_site", "service/test_learners"]
+FIRST += ["learners/test_networks", "service/test_tutorial", "lab/test_provenance", "service/test_safety"]
+FIRST += ["search/test_search", "capacity/test_measure", "service/test_proof"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,7 +24,7 @@ def long(durability: str) -> Any:
 
 @pytest.mark.parametrize(
     ("kills", "durability"),
-    [pytest.param(6, "feedback", marks=pytest.mark.timeout(1200)), long("feedback"), long("everything")],
+    [pytest.param(4, "feedback", marks=pytest.mark.timeout(1200)), long("feedback"), long("everything")],
 )
 def test_kill_nine(kills: int, durability: str, store_url: str, start_service: Callable[..., Service]) -> None:
     # Snapshots at every look: kills fall before, into and after one, and between it and the log.
