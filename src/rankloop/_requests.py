@@ -263,8 +263,7 @@ class Requests(Exchange):
         self, name: str, version: int | None = None, note: str = "", *, if_match: str | None = None
     ) -> Steps[RankerStatus]:
         """Serve and go on learning from a version; without one the newest, so a second rollback undoes the first."""
-        body = VersionRequest(version, note)
-        return (yield from self._change(name, "rollback", body, version is not None, if_match))
+        return (yield from self._change(name, "rollback", VersionRequest(version, note), False, if_match))
 
     def reset(self, name: str, note: str = "", *, if_match: str | None = None) -> Steps[RankerStatus]:
         """Begin again with nothing learned; what was is kept as a version."""

@@ -157,11 +157,14 @@ def test_unavailable_after_the_last_try(go: Go) -> None:
     assert (got.value.status, got.value.error) == (0, "no-answer")
 
 
-@pytest.mark.parametrize("method", ["keep_version", "reset", "rollback", "promote"])
-def test_what_may_do_harm_twice_is_not_sent_twice(go: Go, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "named"),
+    [("keep_version", {}), ("reset", {}), ("rollback", {}), ("rollback", {"version": 3}), ("promote", {})],
+)
+def test_what_may_do_harm_twice_is_not_sent_twice(go: Go, method: str, named: dict[str, Any]) -> None:
     told = r"\(1 try\); it may have been carried out: look before"
     with Server(script(DROP)) as server, pytest.raises(ServiceUnavailable, match=told):
-        go(server.url, method, "shop")
+        go(server.url, method, "shop", **named)
     assert len(server.asked) == 1
     too_many = Said(429, {"error": "too-many", "message": "the key sent may ask 1 times a second"})
     with Server(script(AWAY, too_many, Said(200, VERSION if method == "keep_version" else STATUS))) as server:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,14 @@ import pytest
 
 from rankloop.service.archive.exporting import export_log
 from rankloop.service.offline.replay import open_store, rebuild
-from rankloop.service.store import states
+from rankloop.service.store import admin, graves, states
+from rankloop.service.store.database import Connection
 from rankloop.service.store.lineage import Came
 from rankloop.service.store.migrations import MIGRATIONS
 from rankloop.service.store.postgres import PostgresConnection
 from rankloop.service.store.sqlite import SQLiteConnection
-from tests.service.app_fixtures import Service, fine, names, teach, until
+from tests.service.app_fixtures import Service, fine, items, names, teach, until
+from tests.service.running import PATIENCE
 from tests.service.stores import Store, shop, store
 from tests.service.truths import read
 
@@ -78,8 +82,6 @@ class Life:
         """Learning goes on from what a version has."""
         until(lambda: self.service.state("shop") == self.states[version], f"v{version} to be what is learned")
         assert self.service.snapshot("shop") == self.states[version]
-        parts = self.service.engine.database.read(lambda c: states.parts_of(c, "shop"))
-        assert parts == -(-len(self.states[version]) // PART), "so long a save is waited for"
 
 
 def test_an_operators_day_is_some_rows(store_url: str, written: list[int], tmp_path: Path) -> None:
@@ -142,17 +144,133 @@ def test_what_a_generation_has_for_its_own_is_not_dropped(shop: Store) -> None:
     assert shop.see(states.state_of, "shop", origin) == b"one"
 
 
-def test_beside_an_earlier_release_a_state_is_written_whole(store_url: str) -> None:
-    """Its processes look for what was rolled back to in the snapshot's own row."""
+def test_beside_an_earlier_release_states_are_written_whole(store_url: str) -> None:
+    """Its processes look for a state in its own row, and delete parts of snapshots that are past."""
     path: Any = store_url
-    with Service(path, snapshot_seconds=0.2) as service:
+    with Service(path, snapshot_seconds=0.2, version_seconds=0.0) as service:
         life = Life(service)
+
+        def unsettle(connection: Connection) -> None:
+            connection.run("DELETE FROM migrations WHERE id = ?", len(MIGRATIONS) - 1)
+            connection.insert("expansions", "id", [(len(MIGRATIONS) - 1,)], "ON CONFLICT DO NOTHING")
+            row = ("old", "there", 0, 0, b"{}", len(MIGRATIONS) - 1)
+            connection.insert("workers", "id, machine, beat, learns, report, knows", [row])
+
+        service.engine.writer.do(unsettle)
         life.learn()
         life.keep()
-        before = ("INSERT INTO workers (id, machine, beat, learns, report, knows) VALUES (?, ?, 0, 0, ?, ?)", "old")
-        service.engine.writer.do(lambda c: c.run(*before, "there", b"{}", len(MIGRATIONS) - 1))
         life.learn()
         life.act("rollback", version=1)
         until(lambda: service.snapshot("shop") == life.states[1], "v1 to be what is learned")
+        service.engine.writer.do(lambda c: c.run("DELETE FROM snapshot_parts"))
+        whole = read(store_url, "SELECT version, state FROM versions WHERE automatic = 0 ORDER BY version")
+        assert {version: bytes(state) for version, state in whole} == life.states
+        assert read(store_url, "SELECT COUNT(*) FROM versions WHERE automatic = 1") == [(0,)]  # these wait
         rows = read(store_url, "SELECT state FROM origins ORDER BY generation DESC LIMIT 1")
         assert bytes(rows[0][0]) == life.states[1]
+
+
+def test_where_another_was_killed_in_the_middle_nothing_is_mixed(shop: Store) -> None:
+    """Perhaps of a release that cut states otherwise: its parts go before ours come."""
+    generation = shop.row().generation
+    assert shop.do(admin.take_lease, "shop", "me", None)
+    for number in range(7):
+        shop.do(states.save_part, "shop", generation, 5, number, b"theirs")
+
+    def room(holder: str = "me", seq: int = 5) -> list[int]:
+        return [shop.do(states.make_room, "shop", generation, seq, holder, 4) for _ in range(3)]
+
+    assert room("another") == [0, 0, 0]
+    assert room(seq=0) == [0, 0, 0]  # a snapshot is there
+    assert room() == [4, 3, 0]
+    for number, part in enumerate((b"ours ", b"are ", b"whole")):
+        if number == 2:  # not yet
+            assert not shop.do(states.save_snapshot, "shop", generation, 5, b"", shop.now, 3, "me")
+        shop.do(states.save_part, "shop", generation, 5, number, part)
+    assert shop.do(states.save_snapshot, "shop", generation, 5, b"", shop.now, 3, "me")
+    found = shop.see(states.snapshot, "shop")
+    assert found is not None
+    assert found.state == b"ours are whole"
+    assert room() == [0, 0, 0]
+
+
+def test_what_a_large_ranker_leaves_when_it_becomes_small_is_deleted(tmp_path: Path) -> None:
+    url = str(tmp_path / "a.db")
+    with Service(Path(url), snapshot_seconds=0.1) as service:
+        life = Life(service)
+        life.learn()
+        life.act("reset")
+        service.put("shop", learner="pairrank", features=names(2), exposure="full")
+        left = "SELECT DISTINCT generation, seq FROM snapshot_parts"
+        service.engine.writer.do(lambda c: c.run("UPDATE snapshot_parts SET seq = 2 WHERE part < 3"))  # of before
+        assert len(read(url, left)) == 2
+        teach(service, "shop", 3, width=2)
+        until(lambda: len(read(url, left)) == 1, "what is of no version to go")
+
+
+def test_what_is_nobodys_is_found_from_place_to_place(shop: Store) -> None:
+    generation = shop.row().generation
+    for seq in range(1, 6):
+        for number in range(3):
+            shop.do(states.save_part, "shop", generation, seq, number, b"part")
+        if seq < 5:  # the last is under way
+            assert shop.do(states.save_snapshot, "shop", generation, seq, b"", shop.now, 3)
+        if seq == 2:
+            shop.do(states.keep_version, "shop", "", shop.now)
+    places = shop.see(states.old_places, "shop")
+    assert places == [(generation, 1), (generation, 3)]
+    assert [shop.do(states.drop_parts, "shop", at, 2) for at in (*places, *places, *places)] == [2, 2, 1, 1, 0, 0]
+    assert shop.see(states.version_state, "shop", 1) == (2, b"part" * 3)
+    assert shop.see(states.old_places, "shop") == []
+
+
+def test_a_ranker_that_is_being_deleted_has_no_states(shop: Store) -> None:
+    shop.do(states.keep_version, "shop", "", shop.now)
+    shop.do(states.replace_state, "shop", b"", shop.now, reset=False, came=Came("rollback", 1))
+    before = shop.see(states.stored, "shop")
+    shop.do(graves.bury, "shop", shop.now)
+    assert shop.see(states.state_of, "shop", before[1]) is None
+
+
+def test_a_save_is_waited_for_as_long_as_parts_arrive(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankloop.service.engine.CURRENT_SECONDS", 1.0)
+    path: Any = store_url
+    with Service(path, snapshot_seconds=3600) as service:
+        life = Life(service)
+        life.learn()
+        engine, row = service.engine, service.engine.rankers["shop"].row
+        saved = threading.Event()
+        assert engine.learning is not None
+        engine.learning.save(engine.learning.folds["shop"])
+        monkeypatch.setattr(engine, "wake_learner", lambda _: None)  # what learns is far away, and slow
+        engine.learning.stop()
+        service.report(service.rank("shop", items(4, WIDTH)), ["i1"])
+
+        def slowly() -> None:
+            for number in range(10):
+                time.sleep(0.3)
+                engine.writer.do(lambda c, n=number: states.save_part(c, "shop", row.generation, 5, n, b"part"))  # type: ignore[misc]
+            saved.set()
+            engine.writer.do(lambda c: states.save_snapshot(c, "shop", row.generation, 5, b"", 0.0, 10))
+
+        thread = threading.Thread(target=slowly)
+        thread.start()
+        engine.save_now("shop")
+        assert saved.is_set()
+        thread.join()
+        service.report(service.rank("shop", items(4, WIDTH)), ["i1"])
+        began = time.monotonic()
+        engine.save_now("shop")  # nobody saves: what there is has to do
+        assert 1.0 <= time.monotonic() - began < PATIENCE
+
+
+def test_a_version_of_before_the_first_outcome_is_a_start_without_origins_too(tmp_path: Path) -> None:
+    with Service(tmp_path / "a.db") as service:
+        life = Life(service)
+        assert life.keep() == 1
+        life.learn()
+        service.engine.writer.do(lambda c: c.run("DELETE FROM origins"))
+    with open_store(str(tmp_path / "a.db")) as opened:
+        found = rebuild(opened, "shop", start=1)
+    assert (found.start, found.learned, found.equal) == ("v1", 4, True)
+    assert [one.name for one in found.compared] == ["fresh", "snapshot"]

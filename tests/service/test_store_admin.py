@@ -48,13 +48,14 @@ def test_a_large_state_is_kept_in_parts(shop: Store) -> None:
     assert shop.see(states.snapshot, "shop") == states.Snapshot(5, first, b"five")
     shop.do(states.save_part, "shop", first, 9, 0, b"un")
     assert shop.see(states.snapshot, "shop") == states.Snapshot(5, first, b"five")
-    assert shop.do(states.drop_parts, "shop", 10) == 0
+    assert shop.see(states.old_places, "shop") == []
     assert save(7, b"se", b"v", b"en")
     assert shop.see(states.snapshot, "shop") == states.Snapshot(7, first, b"seven")
-    assert [shop.do(states.drop_parts, "shop", 1) for _ in range(3)] == [1, 1, 0]
+    assert shop.see(states.old_places, "shop") == [(first, 5)]
+    assert [shop.do(states.drop_parts, "shop", (first, 5), 1) for _ in range(3)] == [1, 1, 0]
     assert shop.see(states.snapshot, "shop") == states.Snapshot(7, first, b"seven")
     shop.do(states.replace_state, "shop", b"small again", shop.now, reset=False)
-    assert shop.do(states.drop_parts, "shop", 10) == 4
+    assert shop.see(states.old_places, "shop") == [(first, 7), (first, 9)]
     found = shop.see(states.snapshot, "shop")
     assert found is not None
     assert found.state == b"small again"

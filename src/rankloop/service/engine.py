@@ -40,8 +40,7 @@ from rankloop.service.store.signals import Word
 from rankloop.service.store.writer import Write
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
-CURRENT_SECONDS = 5.0  # that an operation waits for whoever learns to save what is learned …
-PART_SECONDS = 0.03  # … and for each part of what was saved last, which is several times what one takes
+CURRENT_SECONDS = 5.0  # that an operation waits for whoever learns to save what is learned, or the next part of it
 _NOBODY = nullcontext()  # waits in a thread
 logger = logging.getLogger("rankloop")
 
@@ -369,19 +368,23 @@ class Engine(Process):
         return super().report()
 
     def save_now(self, name: str) -> None:
-        """Let whoever learns a ranker save what is learned up to this moment; if that takes too long, what was saved
-        last has to do. Blocking: call in a thread."""
+        """Let whoever learns a ranker save what is learned up to this moment; if nothing comes of it, what was saved
+        last has to do. A large state takes its time: as long as parts of it arrive they are waited for. Blocking: call
+        in a thread."""
         wanted = self.writer.do(lambda connection: log.want(connection, name))
         self.wake_learner([name])
-        parts = self.database.read(lambda c: states.parts_of(c, name))
-        end = time.monotonic() + CURRENT_SECONDS + PART_SECONDS * parts
+        end, seen, pause = time.monotonic() + CURRENT_SECONDS, None, 0.005
         while True:
-            found = self.database.read(lambda c: states.place(c, name))
+            found, reached = self.database.read(lambda c: (states.place(c, name), states.progress(c, name)))
             if wanted is None or found is None:
                 raise UnknownRanker(f"ranker {name!r} has been deleted")
             if found[1] >= wanted:
                 return
-            if time.monotonic() > end:
+            now = time.monotonic()
+            if reached != seen:
+                end, seen = now + CURRENT_SECONDS, reached
+            if now > end or self.draining:
                 break
-            time.sleep(0.005)
+            time.sleep(pause)
+            pause = min(1.2 * pause, 0.1)
         logger.warning("ranker %s: only %d of %d outcomes are in what was saved last", name, found[1], wanted)

@@ -26,6 +26,7 @@ from rankloop.service.process import Process
 from rankloop.service.ranking.model import state_bytes, state_pieces
 from rankloop.service.store import published, states
 from rankloop.service.store.database import Connection, Retryable
+from rankloop.service.store.schema import alone
 from rankloop.service.store.signals import Word
 from rankloop.service.store.writer import Write
 from rankloop.types import Array
@@ -72,6 +73,7 @@ class Saving:
         self._stopping = False
         self._free_at = 0.0  # monotonic: until then the budget is spent
         self._busy = 0.0  # seconds that the parts of the state under way took to write
+        self._swept: dict[str, int] = {}  # ranker: the generation in which it was looked for parts that are nobody's
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._work, name="rankloop-saving", daemon=True)
 
@@ -201,7 +203,8 @@ class Saving:
     def _write_parts(self, fold: Fold, learned: int, arrays: dict[str, Array]) -> int:
         """Put the parts of a large state into the store; how many there are. Small orders go in between."""
         name, generation, number = fold.row.name, fold.generation, 0
-        self._busy = 0.0
+        holder, self._busy = self._process.worker, 0.0
+        self._again(lambda c: states.make_room(c, name, generation, learned, holder, SOME))
         for piece in state_pieces(fold.row.spec, arrays, PART):
 
             def keep(connection: Connection, piece: bytes = piece, number: int = number) -> None:
@@ -251,7 +254,8 @@ class Saving:
             process.metrics.count("snapshots_total", ranker=name)
             process.metrics.observe("snapshot_seconds", time.perf_counter() - order.began)
             process.say(Word("saved", name, fold.generation, seq=learned))
-            if parts:
+            if parts or self._swept.get(name) != fold.generation:  # a large one may have become small by a reset
+                self._swept[name] = fold.generation
                 self._drop_parts(fold, before)
             self._version(fold, learned)
         else:
@@ -262,14 +266,23 @@ class Saving:
     def _drop_parts(self, fold: Fold, before: int) -> None:
         """Delete the parts of snapshots `before` this one, some at a time. Those that other machines follow by stay for
         one snapshot longer: whoever is a little late need not load all of it."""
-        name, left = fold.row.name, [1]
+        name, generation = fold.row.name, fold.generation
+        places = self._process.database.read(lambda c: states.old_places(c, name))
+        if places or fold.large:
+            self._apart(lambda c: published.drop_covered(c, name, generation, before))
+        for at in places:
+            self._again(lambda c, at=at: states.drop_parts(c, name, at, SOME))  # type: ignore[misc]
 
-        def drop(connection: Connection) -> None:
-            left[0] = states.drop_parts(connection, name, SOME)
-            published.drop_covered(connection, name, fold.generation, before)
+    def _again(self, work: Callable[[Connection], int]) -> None:
+        """Transactions beside the writer's until nothing is left to do. Small orders go in between."""
+        left = [1]
+
+        def once(connection: Connection) -> None:
+            left[0] = work(connection)
 
         while left[0]:
-            self._apart(drop)
+            self._apart(once)
+            self._round(small=True)
 
     def _version(self, fold: Fold, learned: int) -> None:
         """Keep a version now and then."""
@@ -281,6 +294,8 @@ class Saving:
         now = self._process.clock()
 
         def keep(connection: Connection) -> None:
+            if fold.large and not alone(connection):
+                return  # written whole it would keep everyone waiting; nobody has asked for it
             at = (generation, learned)  # it may have been replaced just now: the next will do
             if states.keep_version(connection, name, "kept by the clock", now, automatic=True, at=at) is not None:
                 states.drop_old_versions(connection, name, settings.keep_versions)

@@ -189,10 +189,12 @@ def _plan(view: View, row: admin.Ranker, version: int | None, at: int | None, st
         begin, gone = _after_the_gap(view, row.name, earlier, end)
         note = f"outcomes before {gone:,} are not all in the log any more: begun with {begin.name}"
     later = [one for one in states if one.seq >= begin.seq and one is not begin]
-    fresh = begin.one not in stored
-    state = models.fresh_state(row.spec) if fresh else view.state(begin.one)
-    met = [_Expected(one.name, one.seq, _digest(view.state(one.one))) for one in later]
-    return _Plan(State(begin.name, begin.seq, state), origin.epoch or 0, end, met, note)
+
+    def state(one: Stored) -> bytes:
+        return view.state(one) if one in stored else models.fresh_state(row.spec)
+
+    met = [_Expected(one.name, one.seq, _digest(state(one.one))) for one in later]
+    return _Plan(State(begin.name, begin.seq, state(begin.one)), origin.epoch or 0, end, met, note)
 
 
 class _Point(NamedTuple):

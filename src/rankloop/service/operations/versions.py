@@ -115,7 +115,7 @@ class _Back(NamedTuple):
 
     version: int
     knows: int | None  # outcomes in it
-    state: bytes
+    large: bool
 
 
 def rollback(
@@ -131,13 +131,13 @@ def rollback(
     def look(row: admin.Ranker | None) -> _Back:
         row = required(engine, row, name)
         revisions.known(row, name, if_match)
-        kept = versions(engine, name)
-        if not kept:
+        newest = engine.database.read(lambda connection: states.versions(connection, name))
+        if not newest:
             raise Conflict(f"ranker {name!r} has no versions to go back to; POST /v1/rankers/{name}/versions keeps one")
-        number = kept[0].version if version is None else int(version)
-        state = usable(engine, row, number)
+        number = newest[0].version if version is None else int(version)
+        large = len(usable(engine, row, number)) > states.LARGE
         engine.save_now(name)
-        return _Back(number, next((one.knows for one in kept if one.version == number), None), state)
+        return _Back(number, next(one.knows for one in versions(engine, name) if one.version == number), large)
 
     def change(connection: Connection, to: _Back) -> tuple[int, int] | None:
         newest = states.versions(connection, name)[0].version if version is None else to.version
@@ -145,10 +145,11 @@ def rollback(
             return None
         now = engine.clock()
         kept = _kept(connection, name, note or f"before the rollback to v{to.version}", now)
-        # Processes of an earlier release look for a state in its own row.
-        points = len(to.state) > states.LARGE and not schema.behind(connection)
+        # An earlier release looks for a state in its own row.
+        points = to.large and schema.alone(connection)
+        found = None if points else states.version_state(connection, name, to.version)
         came = lineage.Came("rollback", to.version, kept, to.knows)
-        states.replace_state(connection, name, b"" if points else to.state, now, reset=False, came=came)
+        states.replace_state(connection, name, b"" if found is None else found[1], now, reset=False, came=came)
         trials.settle(connection, name, now)
         return to.version, kept
 

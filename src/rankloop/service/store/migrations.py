@@ -256,5 +256,6 @@ MIGRATIONS: list[list[str]] = [
         )""",
         "ALTER TABLE versions ADD COLUMN parts {int} NOT NULL DEFAULT 0",  # its state is that of snapshot_parts
     ],
+    [],  # rows may point to states that lie elsewhere (`states`): no new column, but earlier releases cannot read it
 ]
 SETTLED = 14  # migrations that were made in one go; those after it only add, so that an earlier release may run beside

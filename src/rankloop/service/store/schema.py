@@ -11,7 +11,7 @@ from rankloop.service.store.migrations import MIGRATIONS, SETTLED
 from rankloop.service.store.partitions import lay_out, listed
 from rankloop.service.store.sqlite import SQLiteConnection
 
-__all__ = ["MIGRATIONS", "Beside", "NewerStore", "contract", "migrate", "require_current", "steps"]
+__all__ = ["MIGRATIONS", "Beside", "NewerStore", "alone", "contract", "migrate", "require_current", "steps"]
 LOOKS = 3.0  # seconds in which a process that lives has beaten
 
 
@@ -57,7 +57,7 @@ def contract(database: Database) -> list[str]:
             _, settled = steps(connection)
             if settled >= len(MIGRATIONS):
                 return []
-            if late := behind(connection):
+            if late := _behind(connection):
                 return late
             _settle(connection, settled)
             return []
@@ -141,7 +141,12 @@ def _settle(connection: Connection, settled: int) -> None:
     connection.many("INSERT INTO migrations (id) VALUES (?)", [(one,) for one in range(settled, len(MIGRATIONS))])
 
 
-def behind(connection: Connection) -> list[str]:
+def alone(connection: Connection) -> bool:
+    """Whether earlier releases are refused by now: what they could not read may be written."""
+    return steps(connection)[1] >= len(MIGRATIONS)
+
+
+def _behind(connection: Connection) -> list[str]:
     """Processes on the list of those that live that know fewer migrations than this one."""
     sql = "SELECT id FROM workers WHERE COALESCE(knows, ?) < ? ORDER BY id"
     return [row[0] for row in connection.rows(sql, SETTLED, len(MIGRATIONS))]

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from rankloop.service.store import lineage
 from rankloop.service.store.database import Connection
+from rankloop.service.store.schema import alone
 
 
 class Snapshot(NamedTuple):
@@ -54,8 +55,8 @@ def _whole(connection: Connection, name: str, generation: int, seq: int, state: 
         return bytes(state)
     if parts == AS_BEGUN:
         return _begun_with(connection, name, generation) or b""
-    sql = "SELECT state FROM snapshot_parts WHERE ranker = ? AND generation = ? AND seq = ? ORDER BY part"
-    return b"".join(bytes(part[0]) for part in connection.rows(sql, name, generation, seq))
+    sql = "SELECT state FROM snapshot_parts WHERE ranker = ? AND generation = ? AND seq = ? AND part < ? ORDER BY part"
+    return b"".join(bytes(part[0]) for part in connection.rows(sql, name, generation, seq, parts))
 
 
 def snapshot(connection: Connection, name: str) -> Snapshot | None:
@@ -75,17 +76,11 @@ def place(connection: Connection, name: str, keep: bool = False) -> tuple[int, i
     return None if row is None else (int(row[0]), int(row[1]))
 
 
-def parts_of(connection: Connection, name: str) -> int:
-    """In how many parts the last snapshot lies; 0, in one row."""
-    row = connection.row("SELECT parts, generation FROM snapshots WHERE ranker = ?", name)
-    while row is not None and row[0] == AS_BEGUN:
-        row = connection.row(
-            "SELECT v.parts, v.generation FROM generations g JOIN versions v ON v.ranker = g.ranker "
-            "AND v.version = g.version WHERE g.ranker = ? AND g.generation = ?",
-            name,
-            row[1],
-        )
-    return 0 if row is None else int(row[0])
+def progress(connection: Connection, name: str) -> tuple[int, int] | None:
+    """(seq, part) of the newest part of any snapshot, also of one that is being saved."""
+    sql = "SELECT seq, part FROM snapshot_parts WHERE ranker = ? ORDER BY generation DESC, seq DESC, part DESC LIMIT 1"
+    row = connection.row(sql, name)
+    return None if row is None else (int(row[0]), int(row[1]))
 
 
 def save_part(connection: Connection, name: str, generation: int, seq: int, number: int, part: bytes) -> None:
@@ -94,20 +89,42 @@ def save_part(connection: Connection, name: str, generation: int, seq: int, numb
     connection.insert("snapshot_parts", columns, [(name, generation, seq, number, part)], "ON CONFLICT DO NOTHING")
 
 
-def drop_parts(connection: Connection, name: str, limit: int) -> int:
-    """Delete some parts that are of no version and no snapshot, nor of one under way: older than the one there is."""
-    old = "(SELECT s.generation FROM snapshots s WHERE s.ranker = p.ranker)"
-    seq = "(SELECT s.seq FROM snapshots s WHERE s.ranker = p.ranker)"
+def make_room(connection: Connection, name: str, generation: int, seq: int, holder: str, limit: int) -> int:
+    """Delete some parts that lie where a snapshot is to be saved: of whoever was killed in the middle of saving it,
+    perhaps of a release that cuts states otherwise. How many; 0 if there are none, or they are of a snapshot."""
+    lease = connection.row(f"SELECT holder FROM leases WHERE ranker = ?{connection.lock_rows}", name)
+    there = place(connection, name, keep=True)
+    if lease is None or lease[0] != holder or there is None or there >= (generation, seq):
+        return 0
+    return drop_parts(connection, name, (generation, seq), limit)
+
+
+def old_places(connection: Connection, name: str) -> list[tuple[int, int]]:
+    """(generation, seq) of parts that are of no version and no snapshot, nor of one under way: older than the one there
+    is. They stay so: only the last snapshot becomes a version."""
+    last, found = place(connection, name), list[tuple[int, int]]()
+    rows = connection.rows("SELECT generation, seq FROM versions WHERE ranker = ? AND parts > 0", name)
+    pinned = {(int(generation), int(seq)) for generation, seq in rows}
+    # From one place to the next: there may be two dozen, with a thousand parts each.
     sql = (
-        f"SELECT p.generation, p.seq, p.part FROM snapshot_parts p WHERE p.ranker = ? "
-        f"AND (p.generation < {old} OR (p.generation = {old} AND p.seq < {seq})) "
-        "AND NOT EXISTS (SELECT 1 FROM versions v WHERE v.ranker = p.ranker AND v.generation = p.generation "
-        f"AND v.seq = p.seq AND v.parts > 0) LIMIT {limit}"
+        "SELECT generation, seq FROM snapshot_parts WHERE ranker = ? AND (generation, seq) > (?, ?) "
+        "ORDER BY generation, seq LIMIT 1"
     )
-    found = connection.rows(sql, name)
-    sql = "DELETE FROM snapshot_parts WHERE ranker = ? AND generation = ? AND seq = ? AND part = ?"
-    connection.many(sql, [(name, *row) for row in found])
-    return len(found)
+    at = (-1, -1)
+    while last is not None and (row := connection.row(sql, name, *at)) is not None:
+        at = (int(row[0]), int(row[1]))
+        if at >= last:
+            break
+        if at not in pinned:
+            found.append(at)
+    return found
+
+
+def drop_parts(connection: Connection, name: str, at: tuple[int, int], limit: int) -> int:
+    """Delete some of the parts that lie at one of the `old_places`; how many."""
+    where = "ranker = ? AND generation = ? AND seq = ?"
+    some = f"(SELECT part FROM snapshot_parts WHERE {where} ORDER BY part LIMIT {limit})"
+    return connection.run(f"DELETE FROM snapshot_parts WHERE {where} AND part IN {some}", name, *at, name, *at)
 
 
 def snapshot_seqs(connection: Connection) -> dict[str, tuple[int, int]]:
@@ -139,6 +156,10 @@ def save_snapshot(
     if holder is not None:
         lease = connection.row(f"SELECT holder FROM leases WHERE ranker = ?{connection.lock_rows}", name)
         if lease is None or lease[0] != holder:
+            return False
+    if parts > 0:
+        sql = "SELECT COUNT(*) FROM snapshot_parts WHERE ranker = ? AND generation = ? AND seq = ? AND part < ?"
+        if connection.rows(sql, name, generation, seq, parts) != [(parts,)]:
             return False
     return bool(
         connection.rows(
@@ -199,7 +220,8 @@ def keep_version(
     automatic: bool = False,
     at: tuple[int, int] | None = None,
 ) -> int | None:
-    """Keep the last snapshot as a version; its number. What does not lie in the snapshot's row stays where it is.
+    """Keep the last snapshot as a version; its number. What does not lie in the snapshot's row stays where it is,
+    unless earlier releases may still run, which would not find it.
 
     None if the last snapshot is not the one of `at` (generation, seq), where that is given.
     """
@@ -209,8 +231,15 @@ def keep_version(
     if there is None or (at is not None and there != at):
         return None
     ((number,),) = connection.rows("SELECT COALESCE(MAX(version), 0) + 1 FROM versions WHERE ranker = ?", name)
+    columns = "ranker, version, seq, state, created, note, automatic, generation, parts"
+    if not alone(connection):
+        whole = snapshot(connection, name)
+        assert whole is not None
+        row = (name, int(number), whole.seq, whole.state, now, note, int(automatic), whole.generation, 0)
+        connection.insert("versions", columns, [row])
+        return int(number)
     connection.run(
-        "INSERT INTO versions (ranker, version, seq, state, created, note, automatic, generation, parts) "
+        f"INSERT INTO versions ({columns}) "
         "SELECT ranker, ?, seq, state, ?, ?, ?, generation, parts FROM snapshots WHERE ranker = ?",
         int(number),
         now,
@@ -269,12 +298,18 @@ def state_of(connection: Connection, name: str, one: Stored) -> bytes | None:
 
 
 def _begun_with(connection: Connection, name: str, generation: int | None) -> bytes | None:
-    """What a generation began with."""
-    row = connection.row("SELECT state FROM origins WHERE ranker = ? AND generation = ?", name, generation)
-    if row is None or row[0]:
-        return None if row is None else bytes(row[0])
-    ((version,),) = connection.rows(
-        "SELECT version FROM generations WHERE ranker = ? AND generation = ?", name, generation
+    """What a generation began with; None if it is not there any more."""
+    origin = "SELECT state FROM origins WHERE ranker = ? AND generation = ?"
+    version = (
+        "SELECT v.generation, v.seq, v.state, v.parts FROM generations g JOIN versions v ON v.ranker = g.ranker "
+        "AND v.version = g.version WHERE g.ranker = ? AND g.generation = ?"
     )
-    found = version_state(connection, name, version)
-    return None if found is None else found[1]
+    while (row := connection.row(origin, name, generation)) is not None:
+        if row[0]:
+            return bytes(row[0])
+        if (row := connection.row(version, name, generation)) is None:
+            break
+        generation, seq, state, parts = row
+        if parts != AS_BEGUN:
+            return _whole(connection, name, generation, seq, state, parts)
+    return None
