@@ -31,8 +31,9 @@ settings.load_profile(os.environ.get("RANKLOOP_EXAMPLES", "test"))
 
 # Files that take longest, or wait, begin first, so that no process ends long after the others.
 FIRST = ["commands/test_pages", "service/test_trouble", "service/test_crash", "test_contract", "service/test_hanging"]
-FIRST += ["service/test_stalls", "page/test_page", "service/test_catalogue", "service/test_parity", "service/test_lease"]
-FIRST += ["kernels/test_jit_off", "test_machines", "demo/test_demo", "service/test_experiments_crash", "test_cluster"]
+FIRST += ["service/test_stalls", "page/test_page", "service/test_catalogue", "service/test_parity"]
+FIRST += ["service/test_lease", "kernels/test_jit_off", "test_machines", "demo/test_demo", "test_cluster"]
+FIRST += ["service/test_experiments_crash"]
 FIRST += ["cluster/test_hosts", "lab/test_papers", "lab/test_on_dask", "page/test_site", "service/test_learners"]
 FIRST += ["learners/test_networks", "service/test_tutorial", "lab/test_provenance", "service/test_safety"]
 FIRST += ["search/test_search", "capacity/test_measure", "service/test_proof"]
