@@ -206,6 +206,7 @@ def test_what_a_large_ranker_leaves_when_it_becomes_small_is_deleted(tmp_path: P
         assert len(read(url, left)) == 2
         teach(service, "shop", 3, width=2)
         until(lambda: len(read(url, left)) == 1, "what is of no version to go")
+    assert not Path(f"{url}-wal").exists()  # whoever looked has closed his connection: one file is all there is
 
 
 def test_what_is_nobodys_is_found_from_place_to_place(shop: Store) -> None:

@@ -128,6 +128,7 @@ class Saving:
                     break
             self._round()
         self._disconnect()
+        self._process.database.forget()
 
     def _round(self, small: bool = False) -> None:
         """Save one that is large, or some that are small together; only `small` ones between the parts of another."""
