@@ -8,8 +8,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 .PHONY: help install serve demo compare test suite soak check lint types kernels format bench figures docs dist clean
 
-# Two more than there are cores: many tests wait for a service, others compute meanwhile.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# One more than there are cores: some tests wait for a service, others compute meanwhile. (Two more are no quicker.)
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 help:  ## Say what can be made
