@@ -18,7 +18,7 @@ from rankloop.service.store.lineage import Came
 from rankloop.service.store.migrations import MIGRATIONS
 from rankloop.service.store.postgres import PostgresConnection
 from rankloop.service.store.sqlite import SQLiteConnection
-from tests.service.app_fixtures import Service, fine, items, names, teach, until
+from tests.service.app_fixtures import Service, fine, items, names, refused, teach, until
 from tests.service.running import PATIENCE
 from tests.service.stores import Store, shop, store
 from tests.service.truths import read
@@ -263,6 +263,19 @@ def test_a_save_is_waited_for_as_long_as_parts_arrive(store_url: str, monkeypatc
         began = time.monotonic()
         engine.save_now("shop")  # nobody saves: what there is has to do
         assert 1.0 <= time.monotonic() - began < PATIENCE
+
+
+def test_a_version_that_goes_while_a_rollback_waits_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock may drop one that it made."""
+    with Service(tmp_path / "a.db") as service:
+        life = Life(service)
+        life.learn()
+        life.keep()
+        life.keep()
+        gone = "DELETE FROM versions WHERE version = 1"
+        monkeypatch.setattr(service.engine, "save_now", lambda _: service.engine.writer.do(lambda c: c.run(gone)))
+        answer = service.http.post("/v1/rankers/shop/rollback", json={"version": 1})
+        assert refused(answer, 404, "has no version 1; it has 2")
 
 
 def test_a_version_of_before_the_first_outcome_is_a_start_without_origins_too(tmp_path: Path) -> None:

@@ -131,13 +131,15 @@ def rollback(
     def look(row: admin.Ranker | None) -> _Back:
         row = required(engine, row, name)
         revisions.known(row, name, if_match)
-        newest = engine.database.read(lambda connection: states.versions(connection, name))
-        if not newest:
+        kept = engine.database.read(lambda connection: states.versions(connection, name))
+        if not kept:
             raise Conflict(f"ranker {name!r} has no versions to go back to; POST /v1/rankers/{name}/versions keeps one")
-        number = newest[0].version if version is None else int(version)
+        number = kept[0].version if version is None else int(version)
         large = len(usable(engine, row, number)) > states.LARGE
         engine.save_now(name)
-        return _Back(number, next(one.knows for one in versions(engine, name) if one.version == number), large)
+        # None if the clock has dropped it meanwhile, which `change` will see.
+        knows = next((one.knows for one in versions(engine, name) if one.version == number), None)
+        return _Back(number, knows, large)
 
     def change(connection: Connection, to: _Back) -> tuple[int, int] | None:
         newest = states.versions(connection, name)[0].version if version is None else to.version
