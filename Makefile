@@ -4,25 +4,28 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SERVING := $(VENV)/.serving
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install serve demo compare test suite soak check lint types kernels format bench figures docs dist clean
+.PHONY: help install serve demo compare test test-slow fast-tests slow-tests check lint types all-types kernels format \
+  bench figures docs dist clean
 
-# One more than there are cores: some tests wait for a service, others compute meanwhile. (Two more are no quicker.)
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# More processes than cores, because many tests wait for a service.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile
 
-help:  ## Say what can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+help:  ## List the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 install: $(STAMP)  ## Set up .venv with every extra
 
 $(STAMP): pyproject.toml constraints.txt
+	@echo 'Installing rankloop with all extras and development tools into $(VENV) (about 2 minutes)'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[lab,service,postgres,neural,cluster,dev]'
 	@touch $@ $(SERVING)
 
 $(SERVING): pyproject.toml constraints.txt
+	@echo 'Installing rankloop and what the service needs into $(VENV) (less than a minute)'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[service]'
 	@touch $@
@@ -38,21 +41,25 @@ compare: install  ## Compare learners in the lab on a generated data set, and dr
 	$(BIN)/rankloop compare pairrank pdgd greedy epsilon-greedy random --data 'synthetic:mslr?queries=300' \
 	  --user navigational --rounds 2000 --seeds 2 --processes 2 --figure results/compare.png
 
-test: install  ## Check the code (ruff, mypy, import layers) and run all tests
-	$(MAKE) --no-print-directory -j2 lint kernels
-	$(MAKE) --no-print-directory -j2 types suite
+test: install  ## Lint, types of src, and the fast tests: before every commit
+	@$(MAKE) --no-print-directory -j2 lint kernels
+	@$(MAKE) --no-print-directory -j2 types fast-tests
 
-suite:  # types are checked beside it, where tests wait; what takes seconds comes before it
+test-slow: install  ## All other tests (browser, Dask, kill runs, docs, experiments) and types of tests and benchmarks
+	@$(MAKE) --no-print-directory kernels
+	@$(MAKE) --no-print-directory -j2 all-types slow-tests
+
+fast-tests:
 	$(PYTEST)
 
-soak: install  ## Before a release: all tests with ten times the examples, long kill runs, every emulated machine
-	$(MAKE) --no-print-directory -j2 check kernels
-	RANKLOOP_EXAMPLES=soak $(PYTEST) -m '' -o timeout=3600 -o faulthandler_timeout=7200
+slow-tests:
+	$(PYTEST) -m slow
 
-kernels: install  # machine code, ahead of the tests that would each wait for it; nothing to do the second time
-	$(BIN)/python -m tests.machines > /dev/null
+kernels: install
+	@echo 'Compiling kernels (about a minute the first time, then cached)'
+	@$(BIN)/python -m tests.machines > /dev/null
 
-check: lint types  ## Lint, types, layers
+check: lint all-types  ## Lint, import layers, types of everything
 
 lint: install
 	$(BIN)/ruff check .
@@ -60,16 +67,19 @@ lint: install
 	$(BIN)/lint-imports
 
 types: install
+	$(BIN)/mypy src
+
+all-types: install
 	$(BIN)/mypy
 
-format: install  ## Let ruff put the code in order
+format: install  ## Format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 bench: install  ## Measure speed, one table
 	$(BIN)/python -m benchmarks
 
-figures: install  ## Draw the README's figure again, and take the screenshots of the page
+figures: install  ## Draw the README's figure and take the screenshots of the page
 	$(BIN)/python -m benchmarks.readme_figure
 	$(BIN)/python docs/screenshots.py
 
@@ -77,9 +87,9 @@ docs: install  ## Build the documentation as a site, with search, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo 'site/ is built. To read and search it: $(BIN)/python -m http.server -d site 8001, then http://127.0.0.1:8001'
 
-dist: install  ## Build what is released into dist/: rankloop, and the client alone
+dist: install  ## Build the wheels of rankloop and of the client into dist/
 	$(BIN)/python -W ignore -m hatchling build -d dist
 	cd client && ../$(BIN)/python -W ignore -m hatchling build -t wheel -d ../dist
 
-clean:  ## Remove the virtual environment and what was computed
+clean:  ## Remove the virtual environment and computed files
 	rm -rf $(VENV) results site .pytest_cache .mypy_cache .ruff_cache .hypothesis

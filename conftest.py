@@ -1,54 +1,42 @@
-"""Settings for the whole suite, doctests included."""
+"""Settings of the whole test suite, doctests included."""
+
+from __future__ import annotations
 
 import os
 import signal
 import tempfile
+import uuid
+from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-# A script's `make test &` and many CI runners start us with Ctrl-C ignored. Whatever we start would inherit that, and
-# the tests that press it would wait for ever. (A program of ours keeps what it inherits: its parent wanted it so.)
+# Shell scripts and CI runners may start the suite with SIGINT ignored. Child processes inherit that, and tests that
+# send SIGINT would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Machine code is kept where it always is: it is named by its sources, so old code is never found.
+# Compiled kernels stay in the user's cache: entries are keyed by their sources, so stale code is never loaded.
 if "RANKLOOP_KERNELS" not in os.environ and "RANKLOOP_CACHE" not in os.environ:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     os.environ["RANKLOOP_KERNELS"] = str(home / "rankloop" / "kernels")
-# Tests must neither see nor fill the user's cache of parsed data sets.
+# Tests neither read nor fill the user's cache of parsed data sets.
 os.environ["RANKLOOP_CACHE"] = tempfile.mkdtemp(prefix="rankloop-tests-")
-# One BLAS thread, as the command line has it; two test processes share two cores.
+# One BLAS thread per process: several test processes share the cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Every process that a test starts inherits this variable, so that leftovers can be found at the end.
+OUTERMOST = "PYTEST_RUN_ID" not in os.environ
+RUN_ID = os.environ.setdefault("PYTEST_RUN_ID", uuid.uuid4().hex)
 
-# No deadline: the first example of a test may compile a kernel. Derandomised: a red suite is red again tomorrow.
-# Before a release (`make soak`) ten times as many examples, and new ones each time.
+# No deadline: the first example of a test may compile a kernel. Derandomized: a failure can be repeated.
 settings.register_profile("test", deadline=None, derandomize=True, max_examples=40)
-settings.register_profile("soak", deadline=None, max_examples=400, print_blob=True)
-settings.load_profile(os.environ.get("RANKLOOP_EXAMPLES", "test"))
+settings.load_profile("test")
 
 
-# Files that take longest, or wait, begin first, so that no process ends long after the others.
-FIRST = ["commands/test_pages", "service/test_trouble", "service/test_crash", "test_contract", "service/test_hanging"]
-FIRST += ["service/test_stalls", "page/test_page", "service/test_catalogue", "service/test_parity"]
-FIRST += ["service/test_lease", "kernels/test_jit_off", "test_machines", "demo/test_demo", "test_cluster"]
-FIRST += ["service/test_experiments_crash"]
-FIRST += ["cluster/test_hosts", "lab/test_papers", "lab/test_on_dask", "page/test_site", "service/test_learners"]
-FIRST += ["learners/test_networks", "service/test_tutorial", "lab/test_provenance", "service/test_safety"]
-FIRST += ["search/test_search", "capacity/test_measure", "service/test_proof"]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> int:
-        file = item.path.as_posix()
-        return next((i for i, name in enumerate(FIRST) if file.endswith(f"tests/{name}.py")), len(FIRST))
-
-    items.sort(key=place)  # stable: the others stay as they are
-
-
-class _TellsFailures:
-    """Names a failed test at once; pytest prints a letter, and the name only when all others have run."""
+class RunReport:
+    """Print the name of a failed test when it fails, and one line per reason for skipped tests at the end."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -56,10 +44,41 @@ class _TellsFailures:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
         if report.failed and terminal is not None:
-            why = report.longreprtext.strip().splitlines()[-1:]
-            terminal.write_line(f"\nFAILED in {report.when}: {report.nodeid} {' '.join(why)}", red=True)
+            last_line = " ".join(report.longreprtext.strip().splitlines()[-1:])
+            terminal.write_line(f"\nFAILED in {report.when}: {report.nodeid} {last_line}", red=True)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        reasons: Counter[str] = Counter()
+        for report in terminalreporter.stats.get("skipped", []):
+            place = report.longrepr
+            reasons[place[2].removeprefix("Skipped: ") if isinstance(place, tuple) else str(place)] += 1
+        if reasons:
+            listed = "; ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
+            terminalreporter.write_line(f"skipped: {listed}")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
+        yield  # pytest-xdist stops its workers here
+        for pid, command in started_processes() if OUTERMOST else []:
+            print(f"left behind by a test and stopped now: process {pid}: {command}")  # noqa: T201
+            os.kill(pid, signal.SIGKILL)
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def started_processes() -> list[tuple[int, str]]:
+    """List the running processes that this test run started. The run itself got its id after it was started."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes()
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:  # the process ended, or belongs to someone else
+            continue
+        if f"PYTEST_RUN_ID={RUN_ID}".encode() in environment and command:  # a zombie has no command line
+            found.append((int(folder.name), command))
+    return found
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):  # of several processes, the one that reports
-        config.pluginmanager.register(_TellsFailures(config))
+    if not hasattr(config, "workerinput"):  # only in the process that reports, not in the workers of pytest-xdist
+        config.pluginmanager.register(RunReport(config))
