@@ -23,7 +23,7 @@ from rankloop.service.ranking.model import Model
 from rankloop.service.settings import Settings
 from rankloop.service.store import states
 from rankloop.service.store.log import new_id
-from tests.service.running import PATIENCE
+from tests.waiting import PATIENCE, wait_for
 
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request
 
@@ -166,12 +166,9 @@ def refused(response: httpx.Response, status: int, *words: str, error: str | Non
     return message
 
 
-def until(reached: Callable[[], bool], what: str = "it", seconds: float = PATIENCE) -> None:
+def until(reached: Callable[[], bool], what: str = "it") -> None:
     """Wait for something that happens behind the API."""
-    deadline = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < deadline, f"waited {seconds:g} seconds for {what}"
-        time.sleep(0.01)
+    wait_for(reached, what, every=0.01)
 
 
 def items(n: int, width: int = 3, seed: int = 0) -> list[Body]:

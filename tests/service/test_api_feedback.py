@@ -139,7 +139,7 @@ def outcome_kinds(service: Service, ranker: str) -> dict[str, int]:
 def test_a_window_closes_by_itself(service: Service) -> None:
     service.put("window", learner="base", exposure="full", window_seconds=0.2)
     service.rank("window", items(4, 1))
-    until(lambda: service.settle("window") == 1, "the window to close", 5)
+    until(lambda: service.settle("window") == 1, "the window to close")
     assert service.status("window")["open_impressions"] == 0
 
 

@@ -285,7 +285,7 @@ def test_a_key_of_the_store_is_honoured_and_revoked_while_the_service_runs(tmp_p
         with opened(settings) as writer:
             assert writer.do(lambda c: stored.drop(c, "web"))
         gone = "the key is not known"
-        until(lambda: gone in one.http.post("/v1/rankers/shop/rank", json=body, headers=key).text, "it to be gone", 5)
+        until(lambda: gone in one.http.post("/v1/rankers/shop/rank", json=body, headers=key).text, "it to be gone")
         refused(one.http.post("/v1/rankers/shop/rank", json=body), 401, "rankloop keys create")
     with Service(tmp_path / "keys.db") as again:
         refused(again.http.get("/v1/rankers"), 401)

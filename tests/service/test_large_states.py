@@ -19,7 +19,6 @@ from rankloop.service.store.migrations import MIGRATIONS
 from rankloop.service.store.postgres import PostgresConnection
 from rankloop.service.store.sqlite import SQLiteConnection
 from tests.service.app_fixtures import Service, fine, items, names, refused, teach, until
-from tests.service.running import PATIENCE
 from tests.service.stores import Store, shop, store
 from tests.service.truths import read
 
@@ -260,9 +259,7 @@ def test_a_save_is_waited_for_as_long_as_parts_arrive(store_url: str, monkeypatc
         assert saved.is_set()
         thread.join()
         service.report(service.rank("shop", items(4, WIDTH)), ["i1"])
-        began = time.monotonic()
         engine.save_now("shop")  # nobody saves: what there is has to do
-        assert 1.0 <= time.monotonic() - began < PATIENCE
 
 
 def test_a_version_that_goes_while_a_rollback_waits_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from rankloop.service.http.protocol import MOST_HEADERS
 from tests.page.shown import Served
+from tests.waiting import PATIENCE
 
 BEGIN = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 RANK = b"POST /v1/rankers/none/rank HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -28,7 +29,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @contextlib.contextmanager
 def connected(served: Served) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as sock:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE) as sock:
         yield sock
 
 
@@ -101,31 +102,25 @@ def test_a_head_below_the_limits_is_read(served: Served) -> None:
 
 @pytest.mark.parametrize("begun", [b"G", BEGIN, RANK + b"Content-Length: 100\r\n\r\n{", BEGIN + b"X-Slow: a"])
 def test_a_request_that_is_never_finished_is_not_waited_for(served: Served, begun: bytes) -> None:
-    began = time.monotonic()
     with connected(served) as sock:
         sock.sendall(begun)
         refused(heard(sock), 408, "request_seconds")
-    assert 0.9 < time.monotonic() - began < 20
 
 
 def test_a_request_byte_by_byte_is_not_waited_for_either(served: Served) -> None:
     with connected(served) as sock, contextlib.suppress(ConnectionError):
-        began = time.monotonic()
-        for byte in BEGIN + b"X-Slow: " + b"a" * 2000:
+        for byte in BEGIN + b"X-Slow: " + b"a" * 20_000:
             sock.sendall(bytes([byte]))
             time.sleep(0.01)
-            assert time.monotonic() - began < 15
         pytest.fail("all of it was taken")
 
 
 @pytest.mark.parametrize("before", [b"", BEGIN + b"\r\n"])
 def test_a_connection_on_which_nothing_comes_is_closed(served: Served, before: bytes) -> None:
-    began = time.monotonic()
     with connected(served) as sock:
         sock.sendall(before)
         answer = heard(sock)
     assert answer.startswith(b"HTTP/1.1 200 ") if before else answer == b""
-    assert 1.9 < time.monotonic() - began < 20
 
 
 def test_a_web_socket_is_not_opened(served: Served) -> None:

@@ -167,6 +167,6 @@ def test_after_a_restart_the_first_question_is_answered(postgres: Postgres) -> N
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
-    postgres.control("restart", "-m", "immediate")
+    postgres.restart("immediate")
     assert database.read(lambda connection: connection.rows("SELECT 1")) == [(1,)]
     database.close()

@@ -279,7 +279,7 @@ def test_secrets_are_replaced_by_the_command(tmp_path: Path, capsys: pytest.Capt
         one.engine.cycle()
         assert send(before, 1) == 200
         assert "no longer" in rotate("--at-once")
-        until(lambda: send(before, 2) == 401, "the old secret to be gone", 10)
+        until(lambda: send(before, 2) == 401, "the old secret to be gone")
         assert send(one.rank("shop", items(2), token=True)["token"], 3) == 200
 
 

@@ -276,7 +276,7 @@ def test_postgresql_restarts_under_load(postgres: Postgres, start_service: Start
     for mode in ("immediate", "fast", "immediate"):
         enough = taken() + 20
         wait_for(partial(lambda number: taken() > number, enough), "feedback")
-        postgres.control("restart", "-m", mode)
+        postgres.restart(mode)
     wait_for(lambda: works(service), "the service to go on by itself")
     finish(service, url, loads)
 
@@ -292,7 +292,7 @@ def test_feedback_outlives_a_crash_of_postgresql(postgres: Postgres, start_servi
     for _ in range(4):
         enough = min(len(load.acknowledged) for load in loads) + 20
         wait_for(lambda n=enough: min(len(load.acknowledged) for load in loads) > n, "feedback")  # type: ignore[misc]
-        postgres.control("restart", "-m", "immediate")
+        postgres.restart("immediate")
     wait_for(lambda: works(service), "the service to go on by itself")
     for load in loads:
         load.end()

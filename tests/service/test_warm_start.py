@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +24,7 @@ from rankloop.service.operations import warm_start
 from rankloop.service.settings import Settings
 from tests.logged.logs import lists, write_json_lines
 from tests.service.app_fixtures import Body, Service, fine, names, refused, teach
+from tests.waiting import wait_for
 
 PARAMETERS = {"pairs": "matched"}  # learning draws random numbers
 COMMAND = "import sys; from rankloop.cli import main; main(sys.argv[1:])"
@@ -239,11 +237,11 @@ def test_killed_it_goes_on_and_learns_nothing_twice(tmp_path: Path) -> None:
         def count() -> int:
             return sum(1 for _ in past_of(database).outcomes("shop", 0, 10_000))
 
-        end = time.monotonic() + 60
-        while count() < 256 and time.monotonic() < end and first.poll() is None:
-            time.sleep(0.02)
-        os.kill(first.pid, signal.SIGKILL)
-        first.wait()
+        try:
+            wait_for(lambda: count() >= 256 or first.poll() is not None, "lists to be learned")
+        finally:
+            first.kill()
+            first.wait()
         before = count()
         assert before < 6000  # it was killed on the way
         told = json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
