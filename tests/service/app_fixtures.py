@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -143,6 +143,13 @@ def model_of(live: LiveRanker) -> Model:
     """The model that was published last."""
     assert live.model is not None, live.broken
     return live.model
+
+
+def slow_except(values: Iterable[str], *fast: str) -> list[Any]:
+    """Parameters of a test that takes long for all of them: only those named run with the fast tests."""
+    found = list(values)
+    assert set(fast) <= set(found)
+    return [value if value in fast else pytest.param(value, marks=pytest.mark.slow) for value in found]
 
 
 def fine(response: httpx.Response) -> Any:

@@ -165,6 +165,7 @@ exporting.export_log(open_database(sys.argv[1]), Path(sys.argv[2]), ["shop"])
 """
 
 
+@pytest.mark.slow
 def test_an_export_killed_anywhere_leaves_whole_files_and_goes_on(tmp_path: Path, folder: Path) -> None:
     """kill -9 again and again while it writes: every file that is seen is whole, and in the end every list is there
     once. What a killed one left under hidden names is gone."""

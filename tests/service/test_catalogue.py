@@ -222,6 +222,7 @@ def test_forgetting_a_user_forgets_the_entry_and_uploads_are_in_the_audit_list(s
     assert any("1 entries of catalogues" in text for text in texts)
 
 
+@pytest.mark.slow
 def test_two_processes_see_the_same_and_so_does_one_that_starts_later(
     store_url: str, start_service: Callable[..., Running]
 ) -> None:
@@ -252,6 +253,7 @@ def until_cut(service: Running, items: list[dict[str, Any]]) -> None:
         service.ask("PUT", PATH, items)
 
 
+@pytest.mark.slow
 def test_killed_while_it_loads_nothing_acknowledged_is_lost(
     store_url: str, start_service: Callable[..., Running]
 ) -> None:

@@ -16,7 +16,7 @@ from rankloop.cli import main
 from rankloop.client import Client, ServiceError
 from rankloop.errors import InvalidInput
 from rankloop.service.wire.catalogue import CatalogueAnswer
-from tests.service.running import Service, wait_for
+from tests.service.running import PATIENCE, Service, wait_for
 
 
 def carried_out(steps: Any, answer: Callable[[Call], bytes]) -> tuple[Any, list[Call]]:
@@ -93,7 +93,7 @@ def test_from_the_file_to_a_list(
     told = json.loads(capsys.readouterr().out)
     assert told["counts"] == {"rejected": 1, "unchanged": 30}
     assert [one["line"] for one in told["rejected"]] == [32]
-    with Client(url, timeout=60) as client:
+    with Client(url, timeout=PATIENCE) as client:
         shop = client.catalogue("shop")
         assert shop.get("i7") == {"price": 7}
         assert shop.patch([{"id": "i7", "brand": "acme"}]).counts == {"accepted": 1}

@@ -268,6 +268,7 @@ engine.stop()
 """
 
 
+@pytest.mark.slow
 def test_the_kernel_that_every_request_passes_is_there_before_any_request(tmp_path: Path) -> None:
     """Met for the first time while another ranker's are compiled, it would hold up the event loop until they are."""
     command = [sys.executable, "-c", STARTED, str(tmp_path / "a.db")]

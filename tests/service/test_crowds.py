@@ -25,10 +25,11 @@ def beats(store: Path) -> int:
         return int(found[0][0]) if found else 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux takes descriptors from a running process")
 def test_a_crowd_does_not_take_the_lease_away(tmp_path: Path, start_service: Callable[..., Service]) -> None:
     store = tmp_path / "store.db"
-    service = start_service(store=store, lease_seconds=1, max_connections=10, learn_in="thread")
+    service = start_service(store=store, lease_seconds=3, max_connections=10, learn_in="thread")
     service.put_ranker("shop", learner="base", parameters={}, features=[])
     wait_for(lambda: beats(store) > 0, "the lease to be taken")
     room = sum(1 for _ in Path(f"/proc/{service.pid}/fd").iterdir()) + 24

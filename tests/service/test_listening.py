@@ -16,7 +16,7 @@ from rankloop.service.settings import Settings
 from tests.waiting import PATIENCE
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_port_that_is_taken(tmp_path: Path, workers: int) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

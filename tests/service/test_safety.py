@@ -79,7 +79,7 @@ def test_a_learner_that_raises_gives_the_base_order(odd: Service, where: str, wh
     for exposure in ("full", "bounded", "shadow"):
         name = f"raise-{where}-{what}-{exposure}"
         parameters = {"where": where, "what": what}
-        odd.put(name, learner="raises", parameters=parameters, exposure=exposure, displacement=1, timeout_ms=5000.0)
+        odd.put(name, learner="raises", parameters=parameters, exposure=exposure, displacement=1)
         used = {"rank": ("full", "bounded"), "best": ("full", "bounded"), "adopt": ("bounded", "shadow")}[where]
         if exposure in used:
             check_fallback(odd, name, reason)

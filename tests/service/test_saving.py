@@ -258,9 +258,10 @@ def test_an_outcome_that_another_has_learned_is_not_taken_for_one_that_hung(shop
     assert shop.see(log.heads) == {"shop": 3}
 
 
+@pytest.mark.slow
 def test_a_paused_process_wakes_up_and_harms_nothing(postgres: Postgres, start_service: Callable[..., Running]) -> None:
     url = postgres.database()
-    shared = {"store": url, "lease_seconds": 1.5, "refresh_seconds": 0.3, "watchdog_seconds": 0}
+    shared = {"store": url, "lease_seconds": 5, "refresh_seconds": 0.3, "watchdog_seconds": 0}
     first = start_service(**shared)
     first.put_ranker("shop")
     wait_for(lambda: holders(url), "it to be learned")

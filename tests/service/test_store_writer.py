@@ -135,6 +135,7 @@ def test_a_closed_writer_says_so(shop: Store) -> None:
         shop.show()
 
 
+@pytest.mark.usefixtures("usual_patience")
 def test_a_missing_server_is_named(tmp_path: Path) -> None:
     database = open_database(f"postgresql://nobody@/nothing?host={tmp_path}")
     with pytest.raises(StoreUnavailable, match="cannot be reached"):

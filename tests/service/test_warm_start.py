@@ -226,6 +226,7 @@ def test_the_command_adds_to_a_running_service(tmp_path: Path, capsys: pytest.Ca
         assert rebuild(database, "shop").equal
 
 
+@pytest.mark.slow
 def test_killed_it_goes_on_and_learns_nothing_twice(tmp_path: Path) -> None:
     store = str(tmp_path / "store.db")
     made(store)
