@@ -71,9 +71,9 @@ def test_many_items_are_several_calls_and_lines_are_numbered_through(monkeypatch
 
 def test_what_is_no_list_of_items_is_said() -> None:
     shop = _catalogue.CatalogueRequests(Exchange("http://127.0.0.1:1", 0), "shop")
-    with pytest.raises(InvalidInput, match="items are a dict; give a list of them"):
+    with pytest.raises(InvalidInput):
         carried_out(shop.put({"id": 1}), rejecting)  # type: ignore[dict-item]
-    with pytest.raises(InvalidInput, match="cannot be sent as JSON"):
+    with pytest.raises(InvalidInput, match="JSON"):
         carried_out(shop.put([{"id": object()}]), rejecting)
 
 
@@ -110,7 +110,7 @@ def test_from_the_file_to_a_list(
         assert (deleted.counts, [one.id for one in deleted.results]) == ({"deleted": 1, "unknown": 1}, ["nobody"])
         assert shop.clear() == 29
         shop.drop()
-        with pytest.raises(ServiceError, match="no catalogue is called 'shop'"):
+        with pytest.raises(ServiceError, match=r"catalogue.*'shop'"):
             shop.info()
     run(["catalogue", "show", "--url", url, "--json"])
     assert json.loads(capsys.readouterr().out) == []

@@ -272,7 +272,7 @@ def test_a_version_that_goes_while_a_rollback_waits_is_told(tmp_path: Path, monk
         gone = "DELETE FROM versions WHERE version = 1"
         monkeypatch.setattr(service.engine, "save_now", lambda _: service.engine.writer.do(lambda c: c.run(gone)))
         answer = service.http.post("/v1/rankers/shop/rollback", json={"version": 1})
-        assert refused(answer, 404, "has no version 1; it has 2")
+        assert refused(answer, 404)
 
 
 def test_a_version_of_before_the_first_outcome_is_a_start_without_origins_too(tmp_path: Path) -> None:

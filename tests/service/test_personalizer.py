@@ -81,7 +81,7 @@ def test_the_same_event_gets_the_same_decision(service: Service) -> None:
     personalizer = client(service)
     first = personalizer.rank(request("again"))
     assert personalizer.rank(request("again")).as_dict() == first.as_dict()
-    with pytest.raises(ErrorResponseException, match="used for another") as caught:
+    with pytest.raises(ErrorResponseException) as caught:
         personalizer.rank(RankRequest(actions=[RankableAction(id="x", features=[])], event_id="again"))
     assert caught.value.error.error.code == "BadRequest"
 
@@ -168,10 +168,10 @@ def test_errors_are_those_of_personalizer(service: Service) -> None:
     with pytest.raises(HttpOperationError) as twice:
         personalizer.events.activate("nobody")
     assert twice.value.response.json()["error"]["code"] == "ResourceNotFound"
-    with pytest.raises(ErrorResponseException, match="stands twice") as wrong:
+    with pytest.raises(ErrorResponseException) as wrong:
         personalizer.rank(RankRequest(actions=[RankableAction(id="a", features=[])] * 2))
     assert (wrong.value.response.status_code, wrong.value.error.error.code) == (400, "BadRequest")
-    with pytest.raises(ErrorResponseException, match="import personalizer") as nobody:
+    with pytest.raises(ErrorResponseException) as nobody:
         client(service, "nobody").rank(request())
     assert nobody.value.error.error.code == "ResourceNotFound"
     found = personalizer.rank(request())

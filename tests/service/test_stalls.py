@@ -119,7 +119,7 @@ def hurried(postgres: Postgres, usual_patience: None, monkeypatch: pytest.Monkey
 def test_a_server_that_hangs_is_given_up(postgres: Postgres, hurried: Store) -> None:
     """Neither the server nor TCP says anything: the connection is cut from this side, and another one tried."""
     before = hurried.row().revision
-    with postgres.hanging(), pytest.raises(StoreUnavailable, match="cannot be reached"):
+    with postgres.hanging(), pytest.raises(StoreUnavailable):
         hurried.do(admin.touch, "shop")
     hurried.do(admin.touch, "shop")
     assert hurried.row().revision == before + 1  # once: what was cut off did not happen
@@ -155,7 +155,7 @@ def test_a_process_that_stands_still_gives_back_its_locks(postgres: Postgres, mo
 def test_readers_give_up_too(postgres: Postgres, hurried: Store) -> None:
     with postgres.hanging():
         for _ in range(3):
-            with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            with pytest.raises(StoreUnavailable):
                 hurried.row()
     wait_for(lambda: hurried.row().name == "shop", "the store to be read again")
 

@@ -220,7 +220,7 @@ def test_a_read_only_sqlite_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
             engine.writer.do(lambda connection: connection.run("PRAGMA query_only = 1"))
             assert engine.writer._here is not None
             engine.writer._here.run("PRAGMA query_only = 1")
-            with pytest.raises(StoreUnavailable, match="right to write"):
+            with pytest.raises(StoreUnavailable):
                 await click(engine, "e1", one)
             fallback = await rank(engine)
             assert (fallback.impression_id, fallback.fallback, fallback.reason) == (None, True, "store")

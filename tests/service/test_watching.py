@@ -143,7 +143,7 @@ def test_steps_are_of_what_is_kept_for_so_long(service: Service, seconds: int, s
 def test_too_many_points_and_other_nonsense_is_refused(service: Service) -> None:
     service.put("asked", **SPEC)
     get = service.http.get
-    refused(get("/v1/rankers/asked/series", params={"seconds": 7776000, "step": 600}), 422, "3000", "longer step")
+    refused(get("/v1/rankers/asked/series", params={"seconds": 7776000, "step": 600}), 422, "3000", "step")
     refused(get("/v1/rankers/asked/series", params={"seconds": 1}), 400, "seconds")
     refused(get("/v1/rankers/asked/impressions", params={"limit": 0}), 400, "limit")
     for what in ("series", "impressions", "weights", "movement"):
@@ -251,7 +251,7 @@ def test_a_learner_that_is_busy_keeps_nobody_waiting_who_only_looks(service: Ser
     service.put("busy", **{**SPEC, "learner": "hybrid"})  # which changes under those who rank: by parts
     teach(service, "busy", 5)
     with model_of(service.engine.rankers["busy"]).looked_at():
-        refused(service.http.get("/v1/rankers/busy/weights"), 503, "busy", error="busy")
+        refused(service.http.get("/v1/rankers/busy/weights"), 503, error="busy")
         found = watch(service, "busy", "impressions", limit=1)
     assert [item["best"] for item in found[0]["items"]] == [None] * 5
     assert watch(service, "busy", "weights")["weights"]
