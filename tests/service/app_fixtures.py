@@ -45,7 +45,8 @@ class Service:
 
     def __init__(self, store: Path, clock: Callable[[], float] = time.time, **settings: Any) -> None:
         # A disk that takes seconds to write is no failure of what is tested here.
-        self.engine = Engine(Settings(store=str(store), **{"store_timeout_ms": 30_000.0, **settings}), clock)
+        patient = {"store_timeout_ms": 60_000.0, "feedback_timeout_ms": 60_000.0}
+        self.engine = Engine(Settings(store=str(store), **{**patient, **settings}), clock)
         app: Any = create_served(engine=self.engine)
         self.http: TestClient[Litestar] = TestClient(app, base_url="http://127.0.0.1")
         self._own, self._events = new_id(), 0

@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from rankloop.service import engine
 from rankloop.service.store import postgres as postgres_store
 from rankloop.service.store import sqlite, writer
 from tests.processes import end_with_run, ended
@@ -24,7 +25,7 @@ from tests.service.running import Service
 
 
 def store_patience(patch: pytest.MonkeyPatch, factor: float) -> None:
-    """Multiply how long a store in this process waits for a disk, a lock or a server before it gives up."""
+    """Multiply how long services in this process wait for a disk, a lock, a server or a save before they give up."""
     for module, names in STORE_PATIENCE.items():
         for name, value in names.items():
             patch.setattr(module, name, value * factor)
@@ -37,6 +38,7 @@ STORE_PATIENCE: dict[Any, dict[str, float]] = {
     for module, names in {
         writer: ["PATIENCE"],
         sqlite: ["BUSY_SECONDS", "READ_SECONDS"],
+        engine: ["CURRENT_SECONDS"],
         postgres_store: ["POOL_SECONDS", "READ_SECONDS", "IDLE_SECONDS", "WRITE_SECONDS"],
     }.items()
 }

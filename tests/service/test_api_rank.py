@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.service.app_fixtures import Body, Service, fine, items, names, refused, service, shown, teach
+from tests.waiting import PATIENCE
 
 __all__ = ["service"]  # a fixture
 
@@ -184,9 +185,9 @@ def test_mistakes_of_one_caller_cost_the_others_nothing(service: Service, monkey
     body = {"candidates": [{"id": 1, "features": {"b": 1.0}}]}
     with ThreadPoolExecutor(1) as other, service.engine.rankers._loading:
         wrong = other.submit(service.http.post, "/v1/rankers/careful/rank", json=body)
-        refused(wrong.result(20), 422, "'b'", error="unknown-feature")
+        refused(wrong.result(PATIENCE), 422, "'b'", error="unknown-feature")
         unknown = other.submit(service.http.post, "/v1/rankers/carefull/rank", json=body)
-        refused(unknown.result(20), 404, "careful")
+        refused(unknown.result(PATIENCE), 404, "careful")
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def test_an_export_killed_anywhere_leaves_whole_files_and_goes_on(tmp_path: Path
         assert seen == sorted(set(seen))
         if len(seen) == 300 or kills == 3:
             break
-    assert kills >= 2
+    assert kills >= 1
     exported(shop, folder)
     assert bodies(folder) == learned_bodies(shop)
     assert not list((folder / "ranker=shop").glob(".*"))

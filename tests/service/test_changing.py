@@ -24,7 +24,7 @@ from tests.service.running import PATIENCE
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     misbehaving.install(monkeypatch)
     SlowToMake.free.set()
-    with Service(tmp_path / "store.db", store_timeout_ms=2000.0, feedback_timeout_ms=10_000.0) as running:
+    with Service(tmp_path / "store.db") as running:
         running.ready()
         running.put("slow", learner="slowtomake", features=names(3))
         running.put("other", features=names(3), exposure="full")

@@ -232,8 +232,9 @@ def test_a_ranker_that_is_being_deleted_has_no_states(shop: Store) -> None:
     assert shop.see(states.state_of, "shop", before[1]) is None
 
 
+@pytest.mark.slow
 def test_a_save_is_waited_for_as_long_as_parts_arrive(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.engine.CURRENT_SECONDS", 1.0)
+    monkeypatch.setattr("rankloop.service.engine.CURRENT_SECONDS", 4.0)
     path: Any = store_url
     with Service(path, snapshot_seconds=3600) as service:
         life = Life(service)
@@ -247,7 +248,7 @@ def test_a_save_is_waited_for_as_long_as_parts_arrive(store_url: str, monkeypatc
         service.report(service.rank("shop", items(4, WIDTH)), ["i1"])
 
         def slowly() -> None:
-            for number in range(10):
+            for number in range(20):
                 time.sleep(0.3)
                 engine.writer.do(lambda c, n=number: states.save_part(c, "shop", row.generation, 5, n, b"part"))  # type: ignore[misc]
             saved.set()

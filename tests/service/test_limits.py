@@ -17,6 +17,7 @@ from rankloop.service.settings import Settings
 from rankloop.service.store import keys as stored
 from rankloop.service.store.keys import Known, StoredKey
 from tests.service.app_fixtures import Service, fine, items, refused, until
+from tests.waiting import PATIENCE
 
 BODY = {"candidates": items(2)}
 
@@ -125,14 +126,14 @@ def test_no_more_at_a_time_than_a_key_may_have(tmp_path: Path, monkeypatch: pyte
 
         async def waits(*arguments: Any) -> bytes:
             inside.set()
-            await asyncio.to_thread(go_on.wait, 60)
+            await asyncio.to_thread(go_on.wait, PATIENCE)
             return await usual(*arguments)
 
         monkeypatch.setattr(service.engine, "rank", waits)
         answers: list[Any] = []
         first = threading.Thread(target=lambda: answers.append(service.http.post(path, json=BODY, headers=headers)))
         first.start()
-        assert inside.wait(60)
+        assert inside.wait(PATIENCE)
         refused(service.http.get("/v1/rankers", headers=headers), 429, error="too-many")
         go_on.set()
         first.join()

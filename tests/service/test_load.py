@@ -23,6 +23,7 @@ from rankloop.service.load_test.load import Latency, LoadPlan, LoadReport
 from rankloop.service.load_test.report import fifths, metric_sum, served
 from rankloop.service.load_test.traffic import Traffic
 from tests.service.scripted import DROP, Asked, Said, Server, script
+from tests.waiting import PATIENCE
 
 SMALL: dict[str, Any] = {"candidates": 8, "features": 5, "k": 4, "warm_up": 2, "connections": 4, "sample_seconds": 0.3}
 
@@ -241,7 +242,7 @@ def test_failures_have_a_kind() -> None:
     async def kind(url: str) -> str:
         async with Pool(url, 1) as pool:
             with pytest.raises(Failed) as got:
-                await pool.request("GET", "/", seconds=1)
+                await pool.request("GET", "/", seconds=PATIENCE)
             return got.value.kind
 
     with Server(script(DROP)) as server:

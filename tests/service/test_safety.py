@@ -203,7 +203,7 @@ def held_up() -> Iterator[Callable[[], None]]:
 def test_a_learner_that_hangs_costs_neither_the_request_nor_the_service(
     odd: Service, held_up: Callable[[], None]
 ) -> None:
-    odd.put("hangs", learner="hangs", exposure="full", timeout_ms=150.0)
+    odd.put("hangs", learner="hangs", exposure="full", timeout_ms=1000.0)
     odd.put("other", learner="pdgd", features=names(WIDTH), exposure="full")
     live, threads = odd.engine.rankers["hangs"], threading.active_count()
     assert not odd.rank("hangs", items(6))["fallback"]
@@ -234,7 +234,7 @@ def test_a_learner_that_hangs_costs_neither_the_request_nor_the_service(
 @pytest.mark.usefixtures("quiet")
 def test_while_one_list_hangs_the_others_are_learned(odd: Service, held_up: Callable[[], None]) -> None:
     """Learning, keeping a version and saving wait for nobody who ranks."""
-    odd.put("hangs-learn", learner="hangs", exposure="full", timeout_ms=400.0)
+    odd.put("hangs-learn", learner="hangs", exposure="full", timeout_ms=1000.0)
     fine = odd.rank("hangs-learn", items(4))
     answers: list[Any] = []
     hanging = threading.Thread(target=lambda: answers.append(odd.rank("hangs-learn", items(4), query="hang")))
@@ -314,7 +314,7 @@ def test_requests_that_waited_too_long_for_a_thread_do_not_count_as_hanging(
     for thread in others:
         thread.join()
     until(lambda: live.hanging == 0, "the threads to come back")
-    assert not odd.rank("crowd", items(3))["fallback"]
+    until(lambda: not odd.rank("crowd", items(3))["fallback"], "the learner to be asked again")
     held_up()
 
 

@@ -176,6 +176,7 @@ def test_two_requests_at_a_time_keep_their_ids_apart() -> None:
     assert asyncio.run(both()) == [["a", "a"], ["b", "b"]]
 
 
+@pytest.mark.slow
 def test_a_service_that_logs_for_programs_writes_nothing_else(tmp_path: Path) -> None:
     service = Process(tmp_path / "service.log", store=tmp_path / "store.db", log_format="json")
     service.start()

@@ -204,7 +204,9 @@ def test_a_file_without_rights_is_refused_at_the_start() -> None:
 
 def test_a_read_only_sqlite_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's own error for a file it may not write, on every connection that the writer opens."""
-    with running(Settings(store=str(tmp_path / "store.db"), snapshot_seconds=0.05)) as engine:
+    with running(
+        Settings(store=str(tmp_path / "store.db"), snapshot_seconds=0.05, store_timeout_ms=60_000.0)
+    ) as engine:
         rankers.put(engine, "shop", Spec(**SPEC))
         connect = engine.database.connect
 
