@@ -73,6 +73,7 @@ class Inline:
             yield i, function(items[i], lambda note, i=i: on_note(i, note))
 
 
+@pytest.mark.slow
 def test_estimates_have_the_same_bits_from_a_store_from_files_and_in_parts(logs: Logs) -> None:
     """Users known, a saved learner among the challengers, and only a part of the log."""
     assert len(files.files_of(logs.log, "shop")) >= 6
@@ -131,6 +132,7 @@ def test_files_rebuild_the_bits_of_the_store(logs: Logs) -> None:
         assert mine._replace(body=None) == theirs._replace(body=None)
 
 
+@pytest.mark.slow
 def test_two_real_workers_say_the_same(logs: Logs) -> None:
     walk, told = walked(logs.log, ["pdgd", "greedy"])
     with connect("local:2") as cluster:

@@ -23,7 +23,7 @@ KEY = "personalizer-key-0123456789"
 RESOURCES: dict[str, dict[str, Any]] = {
     "personalizer": {},
     "apprentice": {"learningMode": "Apprentice"},
-    "sums": {"rewardAggregation": "sum", "rewardWaitTime": "PT1S", "defaultReward": 0.25},
+    "sums": {"rewardAggregation": "sum", "rewardWaitTime": "PT10S", "defaultReward": 0.25},
     "greedy": {"explorationPercentage": 0.2},
 }
 
@@ -138,6 +138,7 @@ def values(service: Service, name: str) -> list[list[float]]:
     return [[item["value"] for item in one["items"]] for one in lists if one["outcome"] != "open" and one["learned"]]
 
 
+@pytest.mark.slow
 def test_rewards_add_up_and_silence_is_worth_the_default(service: Service) -> None:
     personalizer = client(service, "sums")
     one = personalizer.rank(request())
@@ -148,6 +149,7 @@ def test_rewards_add_up_and_silence_is_worth_the_default(service: Service) -> No
     wait_for(lambda: values(service, "sums") == [[0.25], [0.75]], "the wait time to end")
 
 
+@pytest.mark.slow
 def test_a_deferred_event_counts_once_it_is_activated(service: Service) -> None:
     personalizer = client(service, "sums")
     known = len(values(service, "sums"))
@@ -182,6 +184,7 @@ def test_errors_are_those_of_personalizer(service: Service) -> None:
     assert (slots.status, slots.json["error"]["code"]) == (501, "NotImplemented")
 
 
+@pytest.mark.slow
 def test_the_key_comes_in_azures_header(tmp_path: Path) -> None:
     """And one that is for one ranker says which is meant, as a Personalizer's key does."""
     keyed = Service(
