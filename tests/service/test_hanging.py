@@ -127,7 +127,7 @@ def test_in_load(tmp_path: Path, start_service: Start) -> None:
 
 def test_a_process_that_stands_still_is_replaced(tmp_path: Path, start_service: Start) -> None:
     store = str(tmp_path / "store.db")
-    service = start_service(store=store, watchdog_seconds=5.0, lease_seconds=5.0)
+    service = start_service(store=store, watchdog_seconds=15.0)
     assert service.ask("PUT", "/v1/rankers/good", {"learner": "base", "guardrail": None}).status == 201
 
     def ranking() -> set[int]:
