@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,7 +23,7 @@ from rankloop.service.ranking.model import Model
 from rankloop.service.settings import Settings
 from rankloop.service.store import states
 from rankloop.service.store.log import new_id
-from tests.service.running import PATIENCE
+from tests.waiting import PATIENCE, wait_for
 
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request
 
@@ -45,7 +45,8 @@ class Service:
 
     def __init__(self, store: Path, clock: Callable[[], float] = time.time, **settings: Any) -> None:
         # A disk that takes seconds to write is no failure of what is tested here.
-        self.engine = Engine(Settings(store=str(store), **{"store_timeout_ms": 30_000.0, **settings}), clock)
+        patient = {"store_timeout_ms": 60_000.0, "feedback_timeout_ms": 60_000.0}
+        self.engine = Engine(Settings(store=str(store), **{**patient, **settings}), clock)
         app: Any = create_served(engine=self.engine)
         self.http: TestClient[Litestar] = TestClient(app, base_url="http://127.0.0.1")
         self._own, self._events = new_id(), 0
@@ -145,6 +146,13 @@ def model_of(live: LiveRanker) -> Model:
     return live.model
 
 
+def slow_except(values: Iterable[str], *fast: str) -> list[Any]:
+    """Parameters of a test that takes long for all of them: only those named run with the fast tests."""
+    found = list(values)
+    assert set(fast) <= set(found)
+    return [value if value in fast else pytest.param(value, marks=pytest.mark.slow) for value in found]
+
+
 def fine(response: httpx.Response) -> Any:
     """The body of an answer that is no error."""
     assert response.is_success, f"{response.status_code}: {response.text}"
@@ -166,12 +174,9 @@ def refused(response: httpx.Response, status: int, *words: str, error: str | Non
     return message
 
 
-def until(reached: Callable[[], bool], what: str = "it", seconds: float = PATIENCE) -> None:
+def until(reached: Callable[[], bool], what: str = "it") -> None:
     """Wait for something that happens behind the API."""
-    deadline = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < deadline, f"waited {seconds:g} seconds for {what}"
-        time.sleep(0.01)
+    wait_for(reached, what, every=0.01)
 
 
 def items(n: int, width: int = 3, seed: int = 0) -> list[Body]:

@@ -17,7 +17,46 @@ from typing import Any
 import psycopg
 import pytest
 
+from rankloop.service import engine
+from rankloop.service.store import postgres as postgres_store
+from rankloop.service.store import sqlite, writer
+from tests.processes import end_with_run, ended
 from tests.service.running import Service
+
+
+def store_patience(patch: pytest.MonkeyPatch, factor: float) -> None:
+    """Multiply how long services in this process wait for a disk, a lock, a server or a save before they give up."""
+    for module, names in STORE_PATIENCE.items():
+        for name, value in names.items():
+            patch.setattr(module, name, value * factor)
+    patch.setattr(sqlite.SQLiteReader, "_nap", int(sqlite.READ_SECONDS * 1000))
+    patch.setitem(postgres_store.PATIENCE, "connect_timeout", int(CONNECT_SECONDS * factor))
+
+
+STORE_PATIENCE: dict[Any, dict[str, float]] = {
+    module: {name: getattr(module, name) for name in names}
+    for module, names in {
+        writer: ["PATIENCE"],
+        sqlite: ["BUSY_SECONDS", "READ_SECONDS"],
+        engine: ["CURRENT_SECONDS"],
+        postgres_store: ["POOL_SECONDS", "READ_SECONDS", "IDLE_SECONDS", "WRITE_SECONDS"],
+    }.items()
+}
+CONNECT_SECONDS: int = postgres_store.PATIENCE["connect_timeout"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_store() -> Iterator[None]:
+    """On a busy machine a store may answer late: that is not what these tests are about."""
+    with pytest.MonkeyPatch.context() as patch:
+        store_patience(patch, 30.0)
+        yield
+
+
+@pytest.fixture
+def usual_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of a store that is away: it is given up as soon as in a service."""
+    store_patience(monkeypatch, 1.0)
 
 
 class Postgres:
@@ -30,6 +69,8 @@ class Postgres:
         self._data = folder / "data"
         self._numbers = count()
         self._server = pgserver.get_server(self._data, cleanup_mode=None)
+        self._pid = 0
+        self._guard()
         self._pg_ctl = importlib.import_module("pgserver._commands").pg_ctl
 
     def database(self) -> str:
@@ -39,8 +80,19 @@ class Postgres:
             connection.execute(f"CREATE SCHEMA {name}".encode())
         return f"{self._server.get_uri()}&options=-csearch_path%3D{name}"
 
+    def _guard(self) -> None:
+        """The server ends with the test run, even if that is killed."""
+        if self._pid:
+            ended(self._pid)
+        self._pid = int((self._data / "postmaster.pid").read_text().split()[0])
+        end_with_run(self._pid, signal.SIGQUIT, group=False)
+
+    def restart(self, mode: str) -> None:
+        self.control("restart", "-m", mode)
+        self._guard()
+
     def control(self, *arguments: str) -> None:
-        """`pg_ctl` as whoever runs the server: `restart -m immediate`, `stop -m fast`."""
+        """`pg_ctl` as whoever runs the server: `stop -m fast`."""
         self._pg_ctl(
             ["-w", "-l", str(self._data / "log"), *arguments], pgdata=self._data, user=self._server.system_user
         )
@@ -70,21 +122,25 @@ class Postgres:
     def start(self) -> None:
         """After `stop`: on the same socket as before."""
         self._server.ensure_postgres_running()
+        self._guard()
 
     def end(self) -> None:
         self._server.cleanup()
         atexit.unregister(self._server._cleanup)
         self.control("stop", "-m", "immediate")
+        ended(self._pid)
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     # Not pytest's folder: run by root, the server is another user, who may not enter that.
     folder = Path(tempfile.mkdtemp(prefix="rankloop-pg-"))
-    server = Postgres(folder)
-    yield server
-    server.end()
-    shutil.rmtree(folder)
+    try:
+        server = Postgres(folder)
+        yield server
+        server.end()
+    finally:
+        shutil.rmtree(folder)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

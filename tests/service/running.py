@@ -14,12 +14,13 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-T = TypeVar("T")
-PATIENCE = 120.0  # seconds before a test gives up on a service; a slow machine is no failure
+from tests.processes import end_with_run, ended
+from tests.waiting import PATIENCE as PATIENCE
+from tests.waiting import wait_for as wait_for
+
 FEATURES = 8
 SPEC: dict[str, Any] = {
     "learner": "pairrank",
@@ -45,10 +46,15 @@ class Answer(NamedTuple):
 
 
 class Service:
-    """`rankloop serve` with settings from the environment."""
+    """`rankloop serve` with settings from the environment.
+
+    Its store may take long unless a test says otherwise: on a busy machine the default time-outs end in the base order
+    and in status 503.
+    """
 
     def __init__(self, log_file: Path, **settings: Any) -> None:
         self.log_file = log_file
+        settings = {"store_timeout_ms": 60_000, "feedback_timeout_ms": 60_000, **settings}
         self.port = int(settings.pop("port", 0)) or free_port()
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RANKLOOP_")}
         self._environment = kept | {f"RANKLOOP_{name.upper()}": str(value) for name, value in settings.items()}
@@ -68,6 +74,7 @@ class Service:
             self.process = subprocess.Popen(
                 command, env=self._environment, stdout=output, stderr=output, start_new_session=True
             )
+        end_with_run(self.process.pid)
         if wait:
             self.wait_ready()
 
@@ -88,6 +95,7 @@ class Service:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(PATIENCE)
+            ended(self.process.pid)
 
     def stop(self) -> int:
         """SIGTERM; its exit code."""
@@ -136,18 +144,12 @@ def children(pid: int) -> list[int]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for(condition: Callable[[], T | None], what: str, patience: float = PATIENCE, every: float = 0.05) -> T:
-    """What `condition` gives as soon as it is true."""
-    end = time.monotonic() + patience
-    while not (found := condition()):
-        assert time.monotonic() < end, f"waited {patience} s for {what}"
-        time.sleep(every)
-    return found
+    """A port that nobody uses, below those that the system gives to outgoing connections."""
+    while True:
+        port = random.SystemRandom().randrange(12_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def rank_request(rng: random.Random, n: int = 10) -> dict[str, Any]:

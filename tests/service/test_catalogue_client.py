@@ -16,7 +16,7 @@ from rankloop.cli import main
 from rankloop.client import Client, ServiceError
 from rankloop.errors import InvalidInput
 from rankloop.service.wire.catalogue import CatalogueAnswer
-from tests.service.running import Service, wait_for
+from tests.service.running import PATIENCE, Service, wait_for
 
 
 def carried_out(steps: Any, answer: Callable[[Call], bytes]) -> tuple[Any, list[Call]]:
@@ -71,9 +71,9 @@ def test_many_items_are_several_calls_and_lines_are_numbered_through(monkeypatch
 
 def test_what_is_no_list_of_items_is_said() -> None:
     shop = _catalogue.CatalogueRequests(Exchange("http://127.0.0.1:1", 0), "shop")
-    with pytest.raises(InvalidInput, match="items are a dict; give a list of them"):
+    with pytest.raises(InvalidInput):
         carried_out(shop.put({"id": 1}), rejecting)  # type: ignore[dict-item]
-    with pytest.raises(InvalidInput, match="cannot be sent as JSON"):
+    with pytest.raises(InvalidInput, match="JSON"):
         carried_out(shop.put([{"id": object()}]), rejecting)
 
 
@@ -93,7 +93,7 @@ def test_from_the_file_to_a_list(
     told = json.loads(capsys.readouterr().out)
     assert told["counts"] == {"rejected": 1, "unchanged": 30}
     assert [one["line"] for one in told["rejected"]] == [32]
-    with Client(url, timeout=60) as client:
+    with Client(url, timeout=PATIENCE) as client:
         shop = client.catalogue("shop")
         assert shop.get("i7") == {"price": 7}
         assert shop.patch([{"id": "i7", "brand": "acme"}]).counts == {"accepted": 1}
@@ -110,7 +110,7 @@ def test_from_the_file_to_a_list(
         assert (deleted.counts, [one.id for one in deleted.results]) == ({"deleted": 1, "unknown": 1}, ["nobody"])
         assert shop.clear() == 29
         shop.drop()
-        with pytest.raises(ServiceError, match="no catalogue is called 'shop'"):
+        with pytest.raises(ServiceError, match=r"catalogue.*'shop'"):
             shop.info()
     run(["catalogue", "show", "--url", url, "--json"])
     assert json.loads(capsys.readouterr().out) == []

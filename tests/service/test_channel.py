@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 from rankloop.service.learning.channel import UNREAD, Inbox, Outbox, links
 from rankloop.service.learning.fold import Publication
 from rankloop.service.learning.slate import Left, Slate
+from tests.waiting import wait_for
 
 
 def news(learned: int, base: int | None = None, size: int = 3) -> Publication:
@@ -59,16 +59,10 @@ class Ends:
 
     def known(self, i: int, read: int) -> None:
         """Wait until the sender knows that so many were read."""
-        end = time.monotonic() + 60
-        while self.outbox._read[i] != read:
-            assert time.monotonic() < end
-            time.sleep(0.001)
+        wait_for(lambda: self.outbox._read[i] == read, f"{read} to be read", every=0.001)
 
     def hears(self, *words: str) -> None:
-        end = time.monotonic() + 60
-        while self.heard != list(words):
-            assert time.monotonic() < end, self.heard
-            time.sleep(0.001)
+        wait_for(lambda: self.heard == list(words), f"{words} to be heard", every=0.001)
         self.heard.clear()
 
 

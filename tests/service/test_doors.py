@@ -52,7 +52,7 @@ def test_strangers_can_neither_read_nor_change_anything(service: Service, who: s
         ("DELETE", f"/v1/rankers/{name}", None),
     ):
         response = service.http.request(method, path, content=body, headers={**PLAIN, **headers})
-        refused(response, 403, remedy, "keys")
+        refused(response, 403, remedy)
         assert "access-control-allow-origin" not in response.headers
     status = service.status(name)
     assert (status["outcomes"], status["learning"], status["spec"]["learner"]) == (0, True, "base")

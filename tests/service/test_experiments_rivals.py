@@ -119,7 +119,7 @@ def test_a_rival_that_hangs_is_not_asked_any_more(reverse: Service) -> None:
     """It costs three requests their list, not the ranker its name, and the rival itself goes on ranking."""
     misbehaving.Hangs.free.clear()
     try:
-        reverse.put("patient", learner="base", exposure="full", k=2, timeout_ms=150.0)
+        reverse.put("patient", learner="base", exposure="full", k=2, timeout_ms=1000.0)
         reverse.put("stuck", learner="hangs", parameters={"where": "best"}, exposure="shadow", k=2)
         number = start(reverse, "patient", against="stuck", share=1.0)["number"]
         ask = [{"id": c} for c in "abc"]

@@ -69,8 +69,8 @@ def test_probabilistic_lists_need_full_exposure(service: Service) -> None:
 def test_bad_terms_are_refused(service: Service, terms: Body) -> None:
     service.put("strict", learner="random", exposure="full", guardrail=None)
     refuse(service, "strict", 400, **terms)
-    refused(service.http.get("/v1/rankers/strict/experiments/77"), 404, "no experiment 77")
-    refused(service.http.post("/v1/rankers/strict/experiments/77/stop"), 404, "no experiment 77")
+    refused(service.http.get("/v1/rankers/strict/experiments/77"), 404, "77")
+    refused(service.http.post("/v1/rankers/strict/experiments/77/stop"), 404, "77")
     refuse(service, "strict", 422, "NUL", note="a\0b")
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rankloop.registry import LEARNERS
 from tests.service import misbehaving
-from tests.service.app_fixtures import Service, check_bounded, items, names, service, shown, teach
+from tests.service.app_fixtures import Service, check_bounded, items, names, service, shown, slow_except, teach
 
 __all__ = ["service"]  # a fixture
 
@@ -19,7 +19,7 @@ LEARNING = [name for name, entry in LEARNERS.items() if entry.learns]
 WIDTH = 3
 
 
-@pytest.fixture(scope="module", params=LEARNING)
+@pytest.fixture(scope="module", params=slow_except(LEARNING, "hybrid", "bubblerank", "rtopk"))
 def taught(request: pytest.FixtureRequest, service: Service) -> tuple[Service, str]:
     """A learner of the registry, twice: one that knows nothing yet, and one that has learned."""
     name: str = request.param

@@ -94,7 +94,7 @@ def test_another_rankers_candidates() -> None:
     assert found.features is not None
     assert (found.query, found.items.tolist(), found.features.tolist()) == ("q", ["x", "y"], [[0, 0], [1, 1]])
     assert ours.candidates_for(schema(), call).features is None
-    with pytest.raises(UnknownFeature, match="carry 'a', 'b', 'c', but not 'd'"):
+    with pytest.raises(UnknownFeature, match=r"'a'.*'b'.*'c'.*'d'"):
         ours.candidates_for(schema("a", "d"), call)
 
 
@@ -138,7 +138,7 @@ def test_what_is_left_out_by_name_is_the_default_too() -> None:
     assert columns.rows is not None
     assert columns.rows.tolist() == [[-1.0, 3.0, 2.0], [1.0, 4.0, 2.0]]
     for wrong in (b'{"ids": [1], "features": {"a": [1]}}', b'{"candidates": [{"id": 1, "features": {"a": 1}}]}'):
-        with pytest.raises(UnknownFeature, match="lacks feature 'b';"):
+        with pytest.raises(UnknownFeature, match="'b'"):
             ours.parse(wrong)
 
 

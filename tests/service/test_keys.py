@@ -87,10 +87,10 @@ def test_a_key_for_one_ranker_opens_no_other(locked: Locked) -> None:
         told = refused(locked.ask(key, method, path, json=body), 403, "shop", error="not-allowed")
         assert "films" not in told
     assert [one["name"] for one in fine(locked.ask(key, "GET", "/v1/rankers"))] == ["shop"]
-    refused(locked.ask(key, "GET", "/metrics"), 403, "all rankers")
-    refused(locked.ask(key, "DELETE", "/v1/users/ann"), 403, "all rankers")
+    refused(locked.ask(key, "GET", "/metrics"), 403)
+    refused(locked.ask(key, "DELETE", "/v1/users/ann"), 403)
     against = {"against": "films", "exposure": "full"}
-    refused(locked.ask(key, "POST", "/v1/rankers/shop/experiments", json=against), 403, "compare")
+    refused(locked.ask(key, "POST", "/v1/rankers/shop/experiments", json=against), 403)
     told = refused(locked.ask(key, "POST", "/v1/rankers/not-there-yet/rank", json=body), 404)
     assert "films" not in told
     fine(locked.ask(key, "PUT", "/v1/rankers/not-there-yet", json={"learner": "base"}))
@@ -139,7 +139,7 @@ def test_a_key_ends(locked: Locked) -> None:
     fine(locked.ask(key, "GET", "/v1/rankers"))
     locked.clock.ahead += 86401
     try:
-        refused(locked.ask(key, "GET", "/v1/rankers"), 401, "has ended", "UTC", error="not-authenticated")
+        refused(locked.ask(key, "GET", "/v1/rankers"), 401, "UTC", error="not-authenticated")
         refused(locked.ask({}, "GET", "/v1/rankers"), 401)
     finally:
         locked.clock.ahead -= 86401

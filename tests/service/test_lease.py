@@ -28,7 +28,7 @@ from tests.service.running import LOST, PATIENCE, SPEC, Load, Service, rank_requ
 from tests.service.truths import check_log, check_state, read, snapshot_of
 
 Start = Callable[..., Service]
-LEASE = 1.5  # seconds: a beat of a busy machine may come late, but not so late
+LEASE = 5.0  # seconds: on a busy machine a beat comes late, but not so late
 
 
 def holders(url: str) -> dict[str, int]:
@@ -56,10 +56,11 @@ def learned(version: str) -> int:
 # -- processes that share a PostgreSQL -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_learner_is_replaced(postgres: Postgres, start_service: Start) -> None:
     url = postgres.database()
     rankers = ["r1", "r2", "r3", "r4"]
-    shared = {"store": url, "lease_seconds": 3, "refresh_seconds": 0.3}
+    shared = {"store": url, "lease_seconds": 5, "refresh_seconds": 0.3}
     first = start_service(**shared, learn=1)
     for ranker in rankers:
         first.put_ranker(ranker)
@@ -111,11 +112,11 @@ def test_a_killed_learner_is_replaced(postgres: Postgres, start_service: Start) 
     assert read(url, "SELECT * FROM leases") == []
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 def test_one_of_two_hot_rankers_moves_to_the_other_process(postgres: Postgres, start_service: Start) -> None:
     """While feedback comes to both: by what they take, not by their number, and nothing is lost or learned twice."""
     url = postgres.database()
-    shared = {"store": url, "lease_seconds": 1.5, "refresh_seconds": 0.3}
+    shared = {"store": url, "lease_seconds": 5, "refresh_seconds": 0.3}
     first = start_service(**shared)
     for ranker in ("r1", "r2", "r3", "r4"):
         first.put_ranker(ranker)
@@ -210,6 +211,7 @@ def fall_silent(engine: Engine) -> None:
     engine.following.stop()
 
 
+@pytest.mark.slow
 def test_a_silent_learner_on_another_machine_is_replaced(store_url: str, engines: Callable[[str], Engine]) -> None:
     one = engines("here/1")
     rankers.put(one, "shop", Spec(**SPEC))
@@ -312,10 +314,11 @@ def asking(service: Service, ranker: str, threads: int = 3) -> Iterator[list[Loa
         load.end()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="looks for worker processes in /proc")
 def test_workers_share_a_port(tmp_path: Path, start_service: Start) -> None:
     url = str(tmp_path / "store.db")
-    service = start_service(store=url, workers=2, lease_seconds=1, refresh_seconds=0.3)
+    service = start_service(store=url, workers=2, lease_seconds=5, refresh_seconds=0.3)
     service.put_ranker("shop")
     wait_for(lambda: len(workers(url)) == 3, "two that rank and one that learns")
     wait_for(lambda: len(holders(url)) == 1, "it to learn")

@@ -13,9 +13,10 @@ import pytest
 from rankloop.errors import InvalidParameter
 from rankloop.service.listening import taken, url
 from rankloop.service.settings import Settings
+from tests.waiting import PATIENCE
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_port_that_is_taken(tmp_path: Path, workers: int) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -24,7 +25,7 @@ def test_a_port_that_is_taken(tmp_path: Path, workers: int) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RANKLOOP_")}
         command = [sys.executable, "-c", "from rankloop.cli import main; main()", "serve", "--port", str(port)]
         command += ["--store", str(tmp_path / "s.db"), "--workers", str(workers), "--example"]
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode not in (0, None)
     said = (ended.stdout + ended.stderr).strip()
     assert f"port {port} of 127.0.0.1 is taken" in " ".join(said.split())

@@ -23,6 +23,7 @@ from rankloop.service.load_test.load import Latency, LoadPlan, LoadReport
 from rankloop.service.load_test.report import fifths, metric_sum, served
 from rankloop.service.load_test.traffic import Traffic
 from tests.service.scripted import DROP, Asked, Said, Server, script
+from tests.waiting import PATIENCE
 
 SMALL: dict[str, Any] = {"candidates": 8, "features": 5, "k": 4, "warm_up": 2, "connections": 4, "sample_seconds": 0.3}
 
@@ -174,7 +175,7 @@ def test_local_is_this_machine(url: str, local: bool) -> None:
     "wrong", [{"seconds": 3601}, {"rate": 0}, {"feedback": 1.1}, {"batch_ms": 51}, {"rate": float("nan")}, {"k": 0}]
 )
 def test_plans_are_bounded(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidParameter, match="it must lie between"):
+    with pytest.raises(InvalidParameter):
         LoadPlan(**wrong)
 
 
@@ -189,7 +190,7 @@ def test_traffic_is_a_function_of_the_seed_and_fits_the_memory(monkeypatch: pyte
     pauses = [one.pause(n, 0.5, (50, 200)) for n in range(200)]
     assert 60 < sum(pause is None for pause in pauses) < 140
     assert all(0.05 <= pause <= 0.2 for pause in pauses if pause is not None)
-    with pytest.raises(UnknownName, match="no user is called 'prefect'; did you mean 'perfect'"):
+    with pytest.raises(UnknownName, match=r"'prefect'.*'perfect'"):
         Traffic(candidates=6, features=4, k=3, user="prefect")
     monkeypatch.setattr("rankloop.service.load_test.traffic.MOST_BYTES", 2000)
     assert Traffic(candidates=6, features=4, k=3).queries == 10
@@ -241,14 +242,14 @@ def test_failures_have_a_kind() -> None:
     async def kind(url: str) -> str:
         async with Pool(url, 1) as pool:
             with pytest.raises(Failed) as got:
-                await pool.request("GET", "/", seconds=1)
+                await pool.request("GET", "/", seconds=PATIENCE)
             return got.value.kind
 
     with Server(script(DROP)) as server:
         assert go(kind(server.url)) == "closed"
     assert go(kind(server.url)) == "connect"  # it is gone
     for url in ("https://127.0.0.1", "http://127.0.0.1:port", "127.0.0.1:80"):
-        with pytest.raises(InvalidParameter, match="plain http"):
+        with pytest.raises(InvalidParameter):
             Pool(url, 1)
 
 
@@ -313,7 +314,7 @@ def test_a_ranker_that_is_not_a_load_tests_is_not_touched() -> None:
     stub = Stub()
     for features in (["bm25"], []):
         stub.spec = {"features": features}
-        with Server(stub) as server, pytest.raises(InvalidParameter, match="was not made by a load test"):
+        with Server(stub) as server, pytest.raises(InvalidParameter):
             go(load.run(LoadPlan(url=server.url, **SMALL)))
     stub.spec = {"features": ["f0", "f1"]}
     with Server(stub) as server:
@@ -373,7 +374,7 @@ def test_the_command_prints_tables_or_json(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_command_is_for_this_machine_and_ends() -> None:
-    with pytest.raises(InvalidParameter, match=r"http://rank\.example\.com is not on this machine.*--yes-remote"):
+    with pytest.raises(InvalidParameter, match="--yes-remote"):
         run_command("http://rank.example.com")
     with pytest.raises(InvalidParameter, match="seconds is 3601"):
         run_command("--seconds", "3601")

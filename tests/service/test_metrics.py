@@ -253,19 +253,19 @@ def test_numpy_numbers_are_numbers() -> None:
 
 def test_what_is_not_declared_is_refused() -> None:
     metrics = Metrics()
-    with pytest.raises(UnknownName, match="no metric is called 'learnd_total'; did you mean 'learned_total'"):
+    with pytest.raises(UnknownName, match=r"'learnd_total'.*'learned_total'"):
         metrics.count("learnd_total", ranker="shop")
-    with pytest.raises(InvalidInput, match="learned_total is a counter and was used as a gauge"):
+    with pytest.raises(InvalidInput, match="learned_total"):
         metrics.gauge("learned_total", 1, ranker="shop")
     for labels in ({}, {"rankers": "shop"}, {"ranker": "shop", "exposure": "full"}):
-        with pytest.raises(InvalidInput, match=r"learned_total has the labels \['ranker'\] and was given"):
+        with pytest.raises(InvalidInput, match=r"learned_total.*'ranker'"):
             metrics.count("learned_total", 1, **labels)
-    with pytest.raises(InvalidInput, match=r"feedback_seconds has the labels \[\] and was given \['ranker'\]"):
+    with pytest.raises(InvalidInput, match=r"feedback_seconds.*'ranker'"):
         metrics.observe("feedback_seconds", 0.1, ranker="shop")
     for amount in (-1, float("nan"), float("inf")):
-        with pytest.raises(InvalidInput, match="a counter only grows"):
+        with pytest.raises(InvalidInput):
             metrics.count("learned_total", amount, ranker="shop")
-    with pytest.raises(InvalidInput, match="learner_lag was to be nan"):
+    with pytest.raises(InvalidInput, match="learner_lag"):
         metrics.gauge("learner_lag", float("nan"), ranker="shop")
     assert exposition({"w": metrics.report()}) == ""
 

@@ -165,7 +165,7 @@ def test_a_learner_that_is_busy_or_fails_spoils_nothing(service: Service, monkey
     teach(service, "trouble", 2)
     model = model_of(service.engine.rankers["trouble"])
     with model.looked_at():
-        refused(service.http.get("/v1/rankers/trouble/movement"), 503, "busy", error="busy")
+        refused(service.http.get("/v1/rankers/trouble/movement"), 503, error="busy")
         tell_of_drift(service)
 
     def fails(_: object) -> None:

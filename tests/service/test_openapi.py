@@ -99,6 +99,7 @@ def part(name: str) -> Any:
     return importlib.import_module(f"rankloop_generated.{name}")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("generated")
 def test_a_generated_client_works(service: Service) -> None:
     """Make a ranker, rank in each form, report, promote without a body, look, delete."""

@@ -22,7 +22,7 @@ from rankloop.raw_features import standardised
 from rankloop.service.ranking.live_ranker import BLOCK
 from rankloop.streams import Streams
 from rankloop.types import Array, Feedback, Impression
-from tests.service.app_fixtures import Body, Service, model_of, names, shown, until
+from tests.service.app_fixtures import Body, Service, model_of, names, shown, slow_except, until
 
 ROUNDS, SEED = 60, 11
 DATA = "synthetic:mq2007?queries=20&vali=2&test=2"
@@ -84,7 +84,7 @@ def serve(service: Service, name: str, steps: list[Step], dataset: Dataset) -> I
 
 
 def spec_of(name: str, dataset: Dataset, **more: Any) -> Body:
-    spec = {"learner": name, "features": names(dataset.width), "seed": SEED, "exposure": "full", "timeout_ms": 60_000.0}
+    spec = {"learner": name, "features": names(dataset.width), "seed": SEED, "exposure": "full"}
     return {**spec, "normalisation": "none", **more}
 
 
@@ -93,7 +93,7 @@ def same_state(one: Learner, other: Learner) -> bool:
     return codec.dumps(one.state()) == codec.dumps(other.state())
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", slow_except(LEARNERS, "hybrid", "pdgd"))
 def test_the_service_is_the_lab_over_http(name: str, data: Dataset, tmp_path: Path) -> None:
     run = lab(name, data)
     with Service(tmp_path / "lab.db") as service:
@@ -106,7 +106,7 @@ def test_the_service_is_the_lab_over_http(name: str, data: Dataset, tmp_path: Pa
         assert np.any(served.state()["theta_"] != 0)
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", slow_except(LEARNERS, "hybrid"))
 def test_the_service_normalises_as_the_lab_does(name: str, data: Dataset, raw: Dataset, tmp_path: Path) -> None:
     run = lab(name, data)
     assert not np.array_equal(data.features, raw.features)
@@ -117,7 +117,7 @@ def test_the_service_normalises_as_the_lab_does(name: str, data: Dataset, raw: D
         assert same_state(model_of(service.engine.rankers["lab"]).learner, run.learner)
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", slow_except(LEARNERS, "hybrid"))
 def test_the_service_learns_sizes_as_the_lab_does(name: str, tmp_path: Path) -> None:
     sizes = 10.0 ** np.random.default_rng(1).uniform(-3, 4, 46)
     raw = open_split(f"{DATA}&normalise=stream").train
@@ -144,7 +144,7 @@ def stored(service: Service, ranker: str) -> list[tuple[int, Impression, Feedbac
     ]
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", slow_except(LEARNERS, "hybrid"))
 def test_a_restart_in_the_middle_leaves_no_trace(name: str, data: Dataset, tmp_path: Path) -> None:
     """Impression numbers jump to the next block, so other lists are shown; what is learned is the fold over them."""
     run, store = lab(name, data), tmp_path / "restart.db"
@@ -172,7 +172,7 @@ def test_a_restart_in_the_middle_leaves_no_trace(name: str, data: Dataset, tmp_p
     assert same_state(learner, fold)
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", slow_except(LEARNERS, "hybrid"))
 def test_two_services_that_are_told_the_same_know_the_same(name: str, data: Dataset, tmp_path: Path) -> None:
     run = lab(name, data, rounds=30)
     ends = []

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from rankloop.service.ranking.pool import Pool
-from tests.service.running import PATIENCE
+from tests.service.running import PATIENCE, wait_for
 
 
 @pytest.fixture
@@ -27,15 +26,12 @@ def threads() -> int:
 
 
 def soon(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_for(reached, "threads", every=0.005)
 
 
 def test_results_come_back_each_to_its_own(pool: Pool) -> None:
     async def many() -> list[int]:
-        return list(await asyncio.gather(*(pool.run(lambda i=i: i * i, 5) for i in range(50))))  # type: ignore[misc]
+        return list(await asyncio.gather(*(pool.run(lambda i=i: i * i, PATIENCE) for i in range(50))))  # type: ignore[misc]
 
     assert asyncio.run(many()) == [i * i for i in range(50)]
     assert threads() == 2
@@ -47,8 +43,8 @@ def test_errors_come_back_as_they_are(pool: Pool, error: type[Exception]) -> Non
         raise error("no")
 
     with pytest.raises(error):
-        asyncio.run(pool.run(fails, 5))
-    assert asyncio.run(pool.run(lambda: 1, 5)) == 1
+        asyncio.run(pool.run(fails, PATIENCE))
+    assert asyncio.run(pool.run(lambda: 1, PATIENCE)) == 1
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit, asyncio.CancelledError])
@@ -57,41 +53,48 @@ def test_what_would_end_the_service_comes_back_as_a_plain_error(pool: Pool, erro
         raise error("no")
 
     with pytest.raises(RuntimeError, match=error.__name__):
-        asyncio.run(asyncio.wait_for(pool.run(fails, 5), 10))
-    assert asyncio.run(pool.run(lambda: 1, 5)) == 1
+        asyncio.run(pool.run(fails, PATIENCE))
+    assert asyncio.run(pool.run(lambda: 1, PATIENCE)) == 1
     soon(lambda: threads() == 2)
 
 
 def test_what_hangs_is_left_behind_and_its_thread_replaced(pool: Pool) -> None:
     free = threading.Event()
 
+    def hang() -> None:
+        free.wait(PATIENCE)
+
     async def story() -> None:
         for _ in range(3):
-            start = time.monotonic()
             with pytest.raises(TimeoutError):
-                await pool.run(lambda: free.wait(PATIENCE), 0.05)
-            assert 0.04 < time.monotonic() - start < PATIENCE / 4
-            assert await pool.run(lambda: "fine", 5) == "fine"
+                await pool.run(hang, 0.2)
+            assert await pool.run(lambda: "fine", PATIENCE) == "fine"
         assert threads() == 5
 
     asyncio.run(story())
     free.set()
     soon(lambda: threads() == 2)
-    assert asyncio.run(pool.run(lambda: "fine", 5)) == "fine"
+    assert asyncio.run(pool.run(lambda: "fine", PATIENCE)) == "fine"
 
 
 def test_what_waits_too_long_for_a_thread_never_runs(pool: Pool) -> None:
     free, ran = threading.Event(), []
+    begun = threading.Semaphore(0)
+
+    def keep_busy() -> bool:
+        begun.release()
+        return free.wait(PATIENCE)
 
     async def story() -> None:
-        busy = [asyncio.ensure_future(pool.run(lambda: free.wait(10), 5)) for _ in range(2)]
-        await asyncio.sleep(0.05)
+        busy = [asyncio.ensure_future(pool.run(keep_busy, PATIENCE)) for _ in range(2)]
+        for _ in busy:
+            await asyncio.to_thread(begun.acquire)
         with pytest.raises(TimeoutError):
             await pool.run(lambda: ran.append(1), 0.05)
         assert threads() == 2  # it was waiting, not hanging
         free.set()
         assert await asyncio.gather(*busy) == [True, True]
-        assert await pool.run(lambda: 7, 5) == 7
+        assert await pool.run(lambda: 7, PATIENCE) == 7
 
     asyncio.run(story())
     assert ran == []
@@ -99,17 +102,21 @@ def test_what_waits_too_long_for_a_thread_never_runs(pool: Pool) -> None:
 
 
 def test_a_caller_that_goes_away_does_not_lose_a_thread(pool: Pool) -> None:
-    free = threading.Event()
+    free, begun = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        free.wait(PATIENCE)
 
     async def story() -> None:
-        asked = asyncio.ensure_future(pool.run(lambda: free.wait(10), 0.1))
-        await asyncio.sleep(0.02)
+        asked = asyncio.ensure_future(pool.run(hang, 0.5))
+        await asyncio.to_thread(begun.wait)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
-        await asyncio.sleep(0.2)  # the watch stays: the thread hangs all the same
-        assert threads() == 3
-        assert await pool.run(lambda: 7, 5) == 7
+        while threads() != 3:  # the watch stays: the thread hangs all the same
+            await asyncio.sleep(0.01)
+        assert await pool.run(lambda: 7, PATIENCE) == 7
 
     asyncio.run(story())
     free.set()
@@ -120,14 +127,14 @@ def test_a_loop_that_has_closed_is_not_called(pool: Pool) -> None:
     free = threading.Event()
 
     async def asked() -> None:
-        waiting: Awaitable[Any] = asyncio.ensure_future(pool.run(lambda: free.wait(10), 5))
+        waiting: Awaitable[Any] = asyncio.ensure_future(pool.run(lambda: free.wait(PATIENCE), PATIENCE))
         await asyncio.sleep(0.02)
         del waiting
 
     asyncio.run(asked())
     free.set()
     soon(lambda: threads() <= 2)
-    assert asyncio.run(pool.run(lambda: 7, 5)) == 7
+    assert asyncio.run(pool.run(lambda: 7, PATIENCE)) == 7
 
 
 def test_idle_threads_end_when_it_closes() -> None:

@@ -20,6 +20,8 @@ from tests.service import power
 from tests.service.running import PATIENCE, wait_for
 from tests.service.stores import KINDS, Store, as_new, ev
 
+pytestmark = pytest.mark.slow
+
 try:
     power.Disk()
 except (AttributeError, OSError) as error:

@@ -9,6 +9,8 @@ from benchmarks import guardrail as proof
 
 from rankloop.service.wire.rankers import Guardrail
 
+pytestmark = pytest.mark.slow
+
 GUARD = Guardrail(share=0.3)
 
 
@@ -24,34 +26,31 @@ def short_shadow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "SHADOW", 200)
 
 
-SOAK = pytest.mark.soak
-
-
-@pytest.mark.parametrize("deployments", [3, pytest.param(12, marks=SOAK)])
-def test_a_sabotaged_ranker_is_demoted(deployments: int) -> None:
+def test_a_sabotaged_ranker_is_demoted() -> None:
+    deployments = 3
     found = lives("sabotaged", deployments, 1500)
     assert all(life.demoted is not None for life in found)
     assert all(life.preference < -0.1 for life in found)
 
 
-@pytest.mark.parametrize("deployments", [2, pytest.param(8, marks=SOAK)])
-def test_a_good_ranker_is_not(deployments: int) -> None:
+def test_a_good_ranker_is_not() -> None:
+    deployments = 2
     found = lives("good", deployments, 800)
     assert [life.demoted for life in found] == [None] * deployments
     assert all(life.lists > 150 for life in found)
     assert sum(life.preference for life in found) > 0.0
 
 
-@pytest.mark.parametrize("deployments", [1, pytest.param(4, marks=SOAK)])
-def test_one_that_breaks_is(deployments: int) -> None:
+def test_one_that_breaks_is() -> None:
+    deployments = 1
     for life in lives("breaks", deployments, 1200):
         assert life.demoted is not None
         assert life.demoted > 0
         assert life.lists > 300  # it was good until then
 
 
-@pytest.mark.parametrize("seeds", [2, pytest.param(10, marks=SOAK)])
-def test_the_better_one_wins_at_the_predicted_size(seeds: int) -> None:
+def test_the_better_one_wins_at_the_predicted_size() -> None:
+    seeds = 2
     name = proof.PAIRS[0]
 
     async def run() -> list[proof.Comparison]:

@@ -13,6 +13,7 @@ import pytest
 
 from rankloop.service.http.protocol import MOST_HEADERS
 from tests.page.shown import Served
+from tests.waiting import PATIENCE
 
 BEGIN = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 RANK = b"POST /v1/rankers/none/rank HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -21,14 +22,14 @@ RANK = b"POST /v1/rankers/none/rank HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder: Path = tmp_path_factory.mktemp("protocol")
-    running = Served(folder / "store.db", request_seconds=1.0, idle_seconds=2)
+    running = Served(folder / "store.db", request_seconds=3.0, idle_seconds=4)
     yield running
     running.stop()
 
 
 @contextlib.contextmanager
 def connected(served: Served) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as sock:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE) as sock:
         yield sock
 
 
@@ -83,7 +84,7 @@ def test_what_does_not_end_is_ended(served: Served, what: str) -> None:
     [
         (b"X-Long: " + b"a" * 40_000 + b"\r\n", "max_header_bytes"),
         (b"".join(b"X-%d: %s\r\n" % (i, b"a" * 1000) for i in range(40)), "max_header_bytes"),
-        (b"".join(b"X-%d: a\r\n" % i for i in range(MOST_HEADERS)), "100 headers"),
+        (b"".join(b"X-%d: a\r\n" % i for i in range(MOST_HEADERS)), "100"),
     ],
 )
 def test_a_head_that_is_too_large_is_told_so(served: Served, headers: bytes, words: str) -> None:
@@ -99,33 +100,29 @@ def test_a_head_below_the_limits_is_read(served: Served) -> None:
         assert heard(sock).startswith(b"HTTP/1.1 200 ")
 
 
-@pytest.mark.parametrize("begun", [b"G", BEGIN, RANK + b"Content-Length: 100\r\n\r\n{", BEGIN + b"X-Slow: a"])
-def test_a_request_that_is_never_finished_is_not_waited_for(served: Served, begun: bytes) -> None:
-    began = time.monotonic()
-    with connected(served) as sock:
-        sock.sendall(begun)
-        refused(heard(sock), 408, "request_seconds")
-    assert 0.9 < time.monotonic() - began < 20
+def test_a_request_that_is_never_finished_is_not_waited_for(served: Served) -> None:
+    begun = [b"G", BEGIN, RANK + b"Content-Length: 100\r\n\r\n{", BEGIN + b"X-Slow: a"]
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(connected(served)) for _ in begun]
+        for sock, part in zip(socks, begun, strict=True):
+            sock.sendall(part)
+        for sock in socks:
+            refused(heard(sock), 408, "request_seconds")
 
 
 def test_a_request_byte_by_byte_is_not_waited_for_either(served: Served) -> None:
     with connected(served) as sock, contextlib.suppress(ConnectionError):
-        began = time.monotonic()
-        for byte in BEGIN + b"X-Slow: " + b"a" * 2000:
+        for byte in BEGIN + b"X-Slow: " + b"a" * 20_000:
             sock.sendall(bytes([byte]))
             time.sleep(0.01)
-            assert time.monotonic() - began < 15
         pytest.fail("all of it was taken")
 
 
-@pytest.mark.parametrize("before", [b"", BEGIN + b"\r\n"])
-def test_a_connection_on_which_nothing_comes_is_closed(served: Served, before: bytes) -> None:
-    began = time.monotonic()
-    with connected(served) as sock:
-        sock.sendall(before)
-        answer = heard(sock)
-    assert answer.startswith(b"HTTP/1.1 200 ") if before else answer == b""
-    assert 1.9 < time.monotonic() - began < 20
+def test_a_connection_on_which_nothing_comes_is_closed(served: Served) -> None:
+    with connected(served) as silent, connected(served) as answered:
+        answered.sendall(BEGIN + b"\r\n")
+        assert heard(silent) == b""
+        assert heard(answered).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_web_socket_is_not_opened(served: Served) -> None:

@@ -21,6 +21,7 @@ def test_the_readme_prints_what_the_command_prints() -> None:
     assert lines("http://127.0.0.1:8080") in (ROOT / "README.md").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_the_lines_rank_report_and_look(start_service: Callable[..., Service], tmp_path: Path) -> None:
     store = str(tmp_path / "readme.db")
     prepare_ranker(Settings(store=store), NAME, SPEC)

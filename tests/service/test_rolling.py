@@ -93,7 +93,7 @@ def deployment(store_url: str, tmp_path: Path) -> Iterator[Deployment]:
     made.end()
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 def test_nobody_notices_that_the_release_has_changed(deployment: Deployment, store_url: str) -> None:
     deployment.start("old1", "before").put_ranker("shop")
     deployment.start("old2", "before")
@@ -148,7 +148,7 @@ def partitioned(url: str) -> bool:
     return isinstance(open_database(url), SQLite) or bool(seen(url, partitions.listed))
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 def test_once_the_second_step_is_taken_the_release_before_is_refused(
     deployment: Deployment, store_url: str, start_service: Callable[..., Service]
 ) -> None:

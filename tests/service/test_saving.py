@@ -25,6 +25,7 @@ from tests.service.running import Service as Running
 from tests.service.stores import Store, shop, store
 from tests.service.test_lease import holders, learned, services
 from tests.service.truths import check_log, check_state, read
+from tests.waiting import PATIENCE
 
 __all__ = ["shop", "store"]
 
@@ -125,7 +126,7 @@ def test_other_rankers_learn_while_one_is_copied(tmp_path: Path, monkeypatch: py
     def slow(self: Fold) -> Any:
         if self.row.name == "large":
             copying.set()
-            assert go_on.wait(60)
+            assert go_on.wait(PATIENCE)
         return copy(self)
 
     with Service(tmp_path / "a.db", snapshot_seconds=3600) as one:
@@ -140,7 +141,7 @@ def test_other_rankers_learn_while_one_is_copied(tmp_path: Path, monkeypatch: py
         until(lambda: fold_of(one, "large").learned == 4, "something that is not saved yet")
         monkeypatch.setattr(Fold, "copy", slow)
         one.engine.learning.saving.order(fold_of(one, "large"))
-        assert copying.wait(60)
+        assert copying.wait(PATIENCE)
         try:
             one.report(one.rank("large", items(3)), ["i1"])
             teach(one, "other", 5)
@@ -258,9 +259,10 @@ def test_an_outcome_that_another_has_learned_is_not_taken_for_one_that_hung(shop
     assert shop.see(log.heads) == {"shop": 3}
 
 
+@pytest.mark.slow
 def test_a_paused_process_wakes_up_and_harms_nothing(postgres: Postgres, start_service: Callable[..., Running]) -> None:
     url = postgres.database()
-    shared = {"store": url, "lease_seconds": 1.5, "refresh_seconds": 0.3, "watchdog_seconds": 0}
+    shared = {"store": url, "lease_seconds": 5, "refresh_seconds": 0.3, "watchdog_seconds": 0}
     first = start_service(**shared)
     first.put_ranker("shop")
     wait_for(lambda: holders(url), "it to be learned")

@@ -22,8 +22,8 @@ from tests.service.stores import Store
 from tests.service.test_trouble import finish, probes, refusal, shows_the_base_order, works
 
 Start = Callable[..., Service]
-CLIENTS = 50
-CALLER = 5.0  # seconds after which a caller of ours gives up, unless told otherwise
+CLIENTS = 20
+CALLER = 60.0  # seconds after which a caller gives up: a busy machine needs less, a store that hangs never answers
 
 
 @contextmanager
@@ -79,6 +79,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Service, "ask", asked)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_postgresql_that_hangs(postgres: Postgres, start_service: Start) -> None:
     url = postgres.database()
@@ -86,6 +87,7 @@ def test_postgresql_that_hangs(postgres: Postgres, start_service: Start) -> None
     outlives(service, url, postgres.hanging)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_sqlite_that_somebody_else_has_locked(tmp_path: Path, start_service: Start) -> None:
     path = tmp_path / "store.db"
@@ -103,28 +105,30 @@ def test_whoever_reports_hears_of_trouble_before_giving_up() -> None:
 
 
 @pytest.fixture
-def hurried(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+def hurried(postgres: Postgres, usual_patience: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:  # noqa: ARG001
     """A store as a service has it, with little patience."""
     for name in ("READ_SECONDS", "WRITE_SECONDS"):
-        monkeypatch.setattr(f"rankloop.service.store.postgres.{name}", 1.0)
+        monkeypatch.setattr(f"rankloop.service.store.postgres.{name}", 3.0)
     store = Store(postgres.database(), hurried=True)
     store.ranker()
     yield store
     store.close()
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_is_given_up(postgres: Postgres, hurried: Store) -> None:
     """Neither the server nor TCP says anything: the connection is cut from this side, and another one tried."""
     before = hurried.row().revision
-    with postgres.hanging(), pytest.raises(StoreUnavailable, match="cannot be reached"):
+    with postgres.hanging(), pytest.raises(StoreUnavailable):
         hurried.do(admin.touch, "shop")
     hurried.do(admin.touch, "shop")
     assert hurried.row().revision == before + 1  # once: what was cut off did not happen
 
 
-def test_a_process_that_stands_still_gives_back_its_locks(hurried: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_stands_still_gives_back_its_locks(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    hurried = Store(postgres.database(), hurried=True)
+    hurried.ranker()
     monkeypatch.setattr("rankloop.service.store.postgres.IDLE_SECONDS", 0.5)
-    monkeypatch.setattr("rankloop.service.store.postgres.WRITE_SECONDS", PATIENCE)  # it does not cut itself off
     frozen, go, inside = Store(hurried.url), threading.Event(), threading.Event()
 
     def stand_still(connection: Connection) -> None:
@@ -144,12 +148,14 @@ def test_a_process_that_stands_still_gives_back_its_locks(hurried: Store, monkey
     finally:
         go.set()
         frozen.close()
+        hurried.close()
 
 
+@pytest.mark.slow
 def test_readers_give_up_too(postgres: Postgres, hurried: Store) -> None:
     with postgres.hanging():
         for _ in range(3):
-            with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            with pytest.raises(StoreUnavailable):
                 hurried.row()
     wait_for(lambda: hurried.row().name == "shop", "the store to be read again")
 
@@ -167,6 +173,6 @@ def test_after_a_restart_the_first_question_is_answered(postgres: Postgres) -> N
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
-    postgres.control("restart", "-m", "immediate")
+    postgres.restart("immediate")
     assert database.read(lambda connection: connection.rows("SELECT 1")) == [(1,)]
     database.close()

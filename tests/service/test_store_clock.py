@@ -65,12 +65,13 @@ def test_a_file_has_no_clock_of_its_own() -> None:
     assert Engine(Settings(store="nowhere/at/all.db")).clock is time.time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [-3600.0, 3600.0])
 def test_windows_on_a_machine_whose_clock_is_wrong(wrong: float, postgres: Postgres) -> None:
     url = postgres.database()
     settings = Settings(store=url, refresh_seconds=0.1, store_timeout_ms=PATIENCE * 1e3)
     with running(settings) as learns:
-        rankers.put(learns, "shop", Spec(**{**SPEC, "window_seconds": 3.0}))
+        rankers.put(learns, "shop", Spec(**{**SPEC, "window_seconds": 15.0}))
         wait_for(lambda: rankers.status(learns, "shop").learner_process == learns.worker, "the lease")
         ranks = Engine(Settings(**{**vars(settings), "learn": False}))
         assert isinstance(ranks.clock, StoreClock)

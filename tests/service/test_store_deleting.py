@@ -61,7 +61,7 @@ def test_a_deletion_goes_on_after_a_restart(shop: Store) -> None:
 def test_a_name_is_free_when_nothing_is_left_of_its_ranker(shop: Store) -> None:
     shop.show(request_id="r")
     assert shop.do(graves.bury, "shop", shop.now)
-    with pytest.raises(Conflict, match="still being deleted"):
+    with pytest.raises(Conflict):
         shop.ranker("shop")
     sum(in_batches(shop.writer, graves.clear))
     shop.ranker("shop")

@@ -53,7 +53,7 @@ def test_a_migration_that_fails_leaves_nothing(store_url: str, monkeypatch: pyte
 
 def test_a_store_of_a_later_release_is_refused(store: Store) -> None:
     store.do(lambda c: c.run("INSERT INTO migrations (id) VALUES (?)", len(schema.MIGRATIONS)))
-    with pytest.raises(schema.NewerStore, match="release that wrote it"):
+    with pytest.raises(schema.NewerStore):
         schema.migrate(store.database)
 
 

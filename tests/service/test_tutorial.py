@@ -14,6 +14,8 @@ import pytest
 
 from tests.service.running import Service
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 URL = "http://127.0.0.1:8080"
 

@@ -94,5 +94,5 @@ def test_lines_and_single_events_of_any_content_type(service: Service) -> None:
     assert fine(service.http.post("/ubi/events", content=lines, headers=form))["counts"] == {"accepted": 2}
     one = json.dumps(event("l1", "click", found[2]), indent=1)
     assert fine(service.http.post("/ubi/events", content=one))["counts"] == {"accepted": 1}
-    refused(service.http.post("/ubi/events", content=b" "), 422, "no events")
+    refused(service.http.post("/ubi/events", content=b" "), 422)
     refused(service.http.post("/ubi/events", content=b"[1"), 400, error="malformed")

@@ -116,6 +116,6 @@ def test_without_a_webhook_nothing_piles_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["secret.example/hook", "ftp://example.com", "http://", "http://example.com:x"])
 def test_an_address_that_cannot_be_one_is_refused_without_showing_it(url: str) -> None:
-    with pytest.raises(InvalidParameter, match="setting webhook is no address") as refused:
+    with pytest.raises(InvalidParameter, match="webhook") as refused:
         Settings(webhook=url)
     assert url not in str(refused.value)

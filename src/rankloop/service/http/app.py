@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 from litestar import Litestar
@@ -46,6 +47,13 @@ class CountRequests:
         await self.app(scope, receive, counted)
 
 
+@cache
+def _documents() -> tuple[dict[str, Any], str]:
+    """The OpenAPI document and the page that shows it, which are the same for every application of a process."""
+    made = document()
+    return made, api_docs.page(made)
+
+
 def create_served(
     settings: Settings | None = None,
     engine: Engine | None = None,
@@ -69,8 +77,7 @@ def create_app(
     @asynccontextmanager
     async def life(app: Litestar) -> AsyncIterator[None]:
         on_loop(asyncio.get_running_loop())
-        app.state.document = document()
-        app.state.docs = api_docs.page(app.state.document)
+        app.state.document, app.state.docs = _documents()
         await asyncio.to_thread(running.start)
         running.listen(asyncio.get_running_loop())
         try:
