@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rankloop.cli import main
-from tests.service.running import PATIENCE, wait_for
+from tests.waiting import PATIENCE, wait_for
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"(?ms)^```(?:console|bash)\n(.*?)^```")

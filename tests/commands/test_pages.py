@@ -29,7 +29,8 @@ from tests.logged.logs import lists, rows_of, write_json_lines, write_parquet, w
 from tests.logged.test_engines import EVENTS, RESPONSES
 from tests.search.library import library
 from tests.service.conftest import start_service
-from tests.service.running import Service, free_port, wait_for
+from tests.service.running import Service, free_port
+from tests.waiting import wait_for
 from tests.service.scripted import Said, Server
 
 __all__ = ["start_service"]  # a fixture

@@ -20,7 +20,7 @@ from rankloop.cli.demo import RANKERS
 from rankloop.client import Client
 from rankloop.demo.run import Demo, specs
 from rankloop.errors import InvalidParameter
-from tests.service.running import PATIENCE, wait_for
+from tests.waiting import PATIENCE, wait_for
 
 
 @contextmanager

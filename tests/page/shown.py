@@ -16,7 +16,8 @@ from rankloop.service.engine import Engine
 from rankloop.service.http.app import create_served
 from rankloop.service.run import server_options
 from rankloop.service.settings import Settings
-from tests.service.running import PATIENCE, SPEC, Answer, ask, free_port, rank_request, wait_for
+from tests.service.running import SPEC, Answer, ask, free_port, rank_request
+from tests.waiting import PATIENCE, wait_for
 
 
 class Served:

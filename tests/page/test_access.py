@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.page.shown import Looker, Served, at, fresh
-from tests.service.running import wait_for
+from tests.waiting import wait_for
 
 Look = Callable[..., Looker]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.page.shown import Looker, Served, at, fresh, get, traffic
-from tests.service.running import wait_for
+from tests.waiting import wait_for
 
 Look = Callable[..., Looker]
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.page.shown import Looker, Served
-from tests.service.running import rank_request, wait_for
+from tests.service.running import rank_request
+from tests.waiting import wait_for
 
 KEY = "key-0123456789abcdef"
 PAGE = (Path(__file__).parents[2] / "docs" / "browser.md").read_text("utf-8")

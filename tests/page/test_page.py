@@ -10,7 +10,8 @@ from collections.abc import Callable
 from benchmarks.pages import ASKED
 
 from tests.page.shown import Looker, Served, at, get, traffic
-from tests.service.running import FEATURES, wait_for
+from tests.service.running import FEATURES
+from tests.waiting import wait_for
 
 Look = Callable[..., Looker]
 

@@ -13,7 +13,7 @@ from rankloop.client import Client
 from rankloop.search.run import Site
 from tests.page.shown import Looker
 from tests.search.library import library
-from tests.service.running import wait_for
+from tests.waiting import wait_for
 
 
 def read(client: Client) -> int:

@@ -13,7 +13,8 @@ from rankloop.search import app as module
 from rankloop.search import index as engine
 from rankloop.search.app import SHOWN, Search, application
 from tests.search.library import library, searching
-from tests.service.running import free_port, wait_for
+from tests.service.running import free_port
+from tests.waiting import wait_for
 
 SERVICE = "http://127.0.0.1:9"
 

@@ -20,7 +20,7 @@ from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.search.run import Site
 from rankloop.search.simulation import ASKED, HELD_OUT, People
 from tests.search.library import library, searching
-from tests.service.running import PATIENCE, wait_for
+from tests.waiting import PATIENCE, wait_for
 
 STDLIB = Path(sysconfig.get_path("stdlib"))
 LARGE = ("asyncio", "concurrent", "email", "http", "importlib", "json", "logging", "multiprocessing", "unittest", "xml")
