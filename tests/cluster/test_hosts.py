@@ -23,6 +23,7 @@ pytestmark = [
 # A third of the times that a service has by itself, and of the faults' own.
 QUICK: dict[str, Any] = {"lease_seconds": 1.0, "refresh_seconds": 0.3, "watchdog_seconds": 0, "log_format": "json"}
 SCALE = 0.35
+COUNT = 8  # faults
 
 
 def wake_believing(made: Cluster) -> None:
@@ -43,13 +44,13 @@ def wake_believing(made: Cluster) -> None:
     os.kill(learner, signal.SIGCONT)
 
 
-def test_faults(count: int = 8) -> None:
+def test_faults() -> None:
     """Eight faults in quick succession; `python -m benchmarks.hosts` makes as many as asked for."""
-    with cluster(seed=count, **QUICK) as made:
+    with cluster(seed=COUNT, **QUICK) as made:
         made.begin(window_seconds=2.0)
         wake_believing(made)
-        faults = Faults(made, count, SCALE)
-        faults.run(count)
+        faults = Faults(made, COUNT, SCALE)
+        faults.run(COUNT)
         left = made.settle()
         record = read_record(made.users.record)
         found = check(record, made.server.inside, RANKERS, faults.away(), faults.crashes)
@@ -58,8 +59,8 @@ def test_faults(count: int = 8) -> None:
         lines = [line for host in made.hosts.values() for line in host.log_file.read_text().splitlines()]
         assert all(isinstance(json.loads(line), dict) for line in lines)
     # The load was real, and the faults hit it.
-    assert len(faults.made) == count
-    assert len({fault.kind for fault in faults.made}) >= min(count, len(KINDS))
+    assert len(faults.made) == COUNT
+    assert len({fault.kind for fault in faults.made}) >= min(COUNT, len(KINDS))
     assert {said["host"] for said in record.ranks} == set(HOSTS)
-    assert found.told["accepted"] > count
-    assert found.outcomes > count
+    assert found.told["accepted"] > COUNT
+    assert found.outcomes > COUNT

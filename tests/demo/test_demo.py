@@ -51,10 +51,10 @@ def ndcg(client: Client, name: str) -> float:
 def test_rankings_learn_before_ones_eyes_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     with started(tmp_path, "--rate", "20") as (process, log):
         url = wait_for(lambda: address(log), "the address")
-        with Client(url) as client:
+        with Client(url, timeout=PATIENCE) as client:
             names = [status.name for status in client.rankers()]
             assert {"production", "hybrid"} <= set(names)
-            wait_for(lambda: ndcg(client, "hybrid") > ndcg(client, "production") + 0.2, "an improvement", patience=240)
+            wait_for(lambda: ndcg(client, "hybrid") > ndcg(client, "production") + 0.2, "an improvement")
             assert client.impressions("hybrid", 3)[0].items
             assert client.weights("hybrid").weights
         process.send_signal(signal.SIGINT)

@@ -68,7 +68,6 @@ def test_a_resumed_sweep_runs_again_what_other_code_or_other_data_computed(tmp_p
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
         )
         assert found.returncode == 0, found.stderr
         told: list[list[str]] = json.loads(found.stdout)
