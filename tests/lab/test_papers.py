@@ -227,6 +227,7 @@ TURNED: dict[str, Claim] = {
 
 
 @pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.slow
 def test_a_paper_in_small(name: str, tmp_path: Path) -> None:
     shrink, sure = SMALL[name]
     whole = open_paper(name)
