@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from rankloop import cluster
 from rankloop.cluster import ONE_THREAD
+from tests.waiting import PATIENCE, wait_for
 
 
 class Processes:
-    """A scheduler on loopback, and the workers that a test starts and kills."""
+    """A scheduler on loopback, and the workers that a test starts and kills. `stop` ends all of them."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self.folder, self._started = folder, list[subprocess.Popen[bytes]]()
@@ -25,17 +28,25 @@ class Processes:
         self._about = folder / "scheduler.json"
         self._settings = settings
         self.scheduler = self._start("scheduler", "--port", "0", "--dashboard-address", "127.0.0.1:0")
-        deadline = time.monotonic() + 60
-        while not self._about.exists():
-            if time.monotonic() > deadline or self.scheduler.poll() is not None:
-                raise AssertionError((folder / "scheduler-0.log").read_text("utf-8", "replace"))
-            time.sleep(0.05)
-        said: dict[str, Any] = json.loads(self._about.read_text())
-        self.address: str = said["address"]
-        self.dashboard = f"http://127.0.0.1:{said['services']['dashboard']}"
+        try:
+            about = wait_for(self._read_about, "the scheduler to write its address")
+        except BaseException:
+            self.stop()
+            raise
+        self.address: str = about["address"]
+        self.dashboard = f"http://127.0.0.1:{about['services']['dashboard']}"
+
+    def _read_about(self) -> dict[str, Any] | None:
+        """Return the content of the scheduler's file; None while the file is missing, empty or incomplete."""
+        assert self.scheduler.poll() is None, (self.folder / "scheduler-0.log").read_text("utf-8", "replace")
+        try:
+            about: dict[str, Any] = json.loads(self._about.read_text("utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+        return about
 
     def worker(self, *options: str, python_path: str | None = None, **environment: str) -> subprocess.Popen[bytes]:
-        """`dask worker` with one thread for each process, unless options say otherwise."""
+        """Start `dask worker` with one thread per process, unless the options set another number."""
         options = options if "--nthreads" in options else (*options, "--nthreads", "1")
         folder = ("--local-directory", str(self.folder / "space"))
         started = self._start("worker", "--no-dashboard", *folder, *options, python_path=python_path, **environment)
@@ -50,37 +61,49 @@ class Processes:
         environment = {**inherited, **self._settings, "PYTHONPATH": path, **environment}
         call = [sys.executable, "-m", "dask", kind, "--host", "127.0.0.1", "--scheduler-file", str(self._about)]
         with (self.folder / f"{kind}-{len(self._started)}.log").open("wb") as log:
-            started = subprocess.Popen([*call, *options], env=environment, stdout=log, stderr=log, cwd=self.folder)
+            # A session of its own, so that `end` also kills the worker that a nanny started.
+            started = subprocess.Popen(
+                [*call, *options], env=environment, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+            )
         self._started.append(started)
         return started
 
-    def wait_for(self, workers: int, seconds: float = 120.0) -> None:
-        """Until the scheduler has so many workers; a busy machine takes its time to start them."""
-        deadline = time.monotonic() + seconds
-        while True:
-            with urllib.request.urlopen(f"{self.dashboard}/json/counts.json", timeout=30) as answer:
-                if json.load(answer)["workers"] >= workers:
-                    return
-            if time.monotonic() > deadline:
-                raise AssertionError(f"fewer than {workers} workers came; their output is in {self.folder}")
-            time.sleep(0.05)
+    def count(self) -> int:
+        """The number of workers that the scheduler knows."""
+        assert self.scheduler.poll() is None, f"the scheduler ended; its output is in {self.folder}"
+        with urllib.request.urlopen(f"{self.dashboard}/json/counts.json", timeout=PATIENCE) as answer:
+            return int(json.load(answer)["workers"])
+
+    def wait_for(self, workers: int) -> None:
+        """Wait until the scheduler knows exactly this many workers."""
+        wait_for(lambda: self.count() == workers, f"{workers} workers, whose output is in {self.folder}")
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill one process and everything it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
     def stop(self) -> None:
-        """End all of them, at once: a worker whose nanny is killed ends itself."""
+        """Kill all processes."""
         for process in self._started:
-            process.kill()
-        for process in self._started:
-            process.wait()
+            self.end(process)
 
 
 @contextmanager
 def dask_processes(folder: Path, workers: int = 0, **settings: str) -> Iterator[Processes]:
-    """A scheduler, and as many workers of one thread each; `settings` are of their environment."""
+    """Start a scheduler and workers with one thread each; `settings` are added to their environment.
+
+    On a busy machine a connection takes longer than a user should wait for it: `connect` waits as long as a test may.
+    """
     processes = Processes(folder, **settings)
+    patient = patch.multiple(cluster, _ANSWER=PATIENCE, _COME=PATIENCE)
     try:
+        patient.start()
         if workers:
             processes.worker("--nworkers", str(workers))
             processes.wait_for(workers)
         yield processes
     finally:
+        patient.stop()
         processes.stop()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.registry import make
+from rankloop.registry import LEARNERS, make
 from rankloop.types import Array, Candidates, Feedback
 from tests.test_contract import CONFIGURATIONS
 
@@ -60,7 +60,7 @@ def played(name: str, parameters: dict[str, Any]) -> dict[str, str]:
 
 def main(names: list[str]) -> None:
     found = {}
-    for name, parameters in CONFIGURATIONS:
+    for name, parameters in [*((name, {}) for name in LEARNERS), *CONFIGURATIONS]:
         title = f"{name}{parameters or ''}"
         if not names or title in names:
             found[title] = played(name, parameters)

@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import sys
-import threading
 import time
 import urllib.request
 from collections import Counter
@@ -22,6 +21,7 @@ from rankloop import cluster
 from rankloop.cluster import ClusterError, Lost, Tell, connect
 from rankloop.errors import InvalidParameter, MissingExtra, RankloopError
 from tests.dask_processes import Processes, dask_processes
+from tests.waiting import PATIENCE, wait_for
 
 
 def squared(number: int, tell: Tell) -> int:
@@ -39,9 +39,19 @@ def slow(seconds: float, tell: Tell) -> int:
     return os.getpid()
 
 
+def held(place: str, tell: Tell) -> int:
+    """Run until a file exists; return the process id."""
+    tell("begun")
+    while not Path(place).exists():
+        time.sleep(0.02)
+        tell("waiting")
+    time.sleep(0.1)
+    return os.getpid()
+
+
 def touching(place: str, tell: Tell) -> None:
-    """Touches a file for some time."""
-    for _ in range(500):
+    """Touch a file again and again, until the work is stopped."""
+    while True:
         Path(place).touch()
         time.sleep(0.02)
         tell("touched")
@@ -57,6 +67,9 @@ def refusing(number: int, _tell: Tell) -> int:
     raise MissingExtra(f"number {number}", "numbers", "none")
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     with dask_processes(tmp_path_factory.mktemp("dask"), workers=2) as started:
@@ -64,14 +77,14 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 
 
 def opened(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
         return str(answer.read().decode())
 
 
 def test_results_and_notes_come_back_and_the_dashboard_calls_work_by_its_name(processes: Processes) -> None:
     notes: list[tuple[int, int]] = []
     with connect(processes.address) as on:
-        _until(lambda: len(on.threads()) == 2)
+        wait_for(lambda: len(on.threads()) == 2, "two workers")
         names = ["offline-ranknet", "pdgd(rate=1e-3)", "pairrank"]
         found = dict(on.map(squared, [3, 4, 5], names, lambda i, note: notes.append((i, note))))
         assert found == {0: 9, 1: 16, 2: 25}
@@ -86,22 +99,25 @@ def test_results_and_notes_come_back_and_the_dashboard_calls_work_by_its_name(pr
         assert on.dashboard.startswith("http://127.0.0.1:")
 
 
-def test_a_worker_that_is_killed_costs_what_it_was_at(processes: Processes) -> None:
+def test_a_worker_that_is_killed_costs_what_it_was_at(processes: Processes, tmp_path: Path) -> None:
     begun: Counter[int] = Counter()
+    release = tmp_path / "release"
     with connect(processes.address) as on:
-        _until(lambda: len(on.threads()) == 2)
+        wait_for(lambda: len(on.threads()) == 2, "two workers")
         before = on.everywhere(os.getpid)
         killed = next(iter(before.values()))
         assert isinstance(killed, int)
 
         def on_note(i: int, note: str) -> None:
             begun[i] += note == "begun"
-            if note == "begun" and sum(begun.values()) == 2:  # both are at something
+            if note == "begun" and sum(begun.values()) == 2:  # each worker holds one item
                 os.kill(killed, signal.SIGKILL)
+                wait_for(lambda: not Path(f"/proc/{killed}").exists(), "the worker to end")
+                release.touch()
 
-        found = dict(on.map(slow, [2.0, 2.0, 0.1, 0.1, 0.1, 0.1], ["slow"] * 6, on_note))
+        found = dict(on.map(held, [str(release)] * 6, ["held"] * 6, on_note))
         assert sorted(found) == list(range(6))
-        assert sum(begun.values()) == 7, "one began twice, no other"
+        assert sum(begun.values()) == 7, "the item of the killed worker began twice, no other"
         assert killed not in found.values()
 
 
@@ -111,8 +127,8 @@ def test_closing_stops_what_runs(processes: Processes, tmp_path: Path) -> None:
         work = on.map(touching, [str(place)], ["touching"], _interrupt)
         with pytest.raises(KeyboardInterrupt):
             next(work)
-        _until(place.exists)
-        _until(lambda: time.time() - place.stat().st_mtime > 1.0)
+        wait_for(place.exists, "the work to begin")
+        wait_for(lambda: time.time() - place.stat().st_mtime > 1.0, "the work to stop")
         assert dict(on.map(squared, [7], ["next"])) == {0: 49}
 
 
@@ -136,8 +152,8 @@ def test_workers_that_could_give_other_bits_are_refused_by_name(processes: Proce
     with pytest.raises(ClusterError) as refused, connect(processes.address):
         pass
     for process in (strange, bare):
-        process.kill()
-        process.wait()
+        processes.end(process)
+    processes.wait_for(2)
     told = str(refused.value)
     assert re.search(r"tcp://127.0.0.1:\d+ has sources of rankloop [0-9a-f]{12} instead of [0-9a-f]{12}\n", told)
     assert re.search(
@@ -172,15 +188,15 @@ def test_without_workers_with_a_deadly_item_and_without_a_scheduler_it_says_what
         assert isinstance(lost, Lost)
         assert re.match(r"1 worker died with it, the last at tcp://127.0.0.1:\d+; memory", lost.reason)
         assert found == {0: 0, 2: 4}
-        for worker in started.workers:  # the nanny first, who would start another
-            worker.kill()
-        _until(lambda: not on.threads())
+        for worker in started.workers:
+            started.end(worker)
+        wait_for(lambda: not on.threads(), "the workers to leave")
         monkeypatch.setattr(cluster, "PATIENCE", 0.5)
-        with pytest.raises(ClusterError, match=r"tcp://\S+ has had no workers for 0 seconds; start some"):
+        with pytest.raises(ClusterError, match=r"tcp://\S+ has had no workers for 0 seconds"):
             next(on.map(slow, [30.0], ["slow"]))
         monkeypatch.undo()
         work = on.map(slow, [30.0], ["slow"])
-        threading.Timer(0.5, started.scheduler.kill).start()
+        started.scheduler.kill()
         with pytest.raises(ClusterError, match=r"connection to the Dask scheduler of tcp://\S+ broke"):
             next(work)
 
@@ -202,11 +218,3 @@ def test_what_cannot_be_opened_says_why(monkeypatch: pytest.MonkeyPatch) -> None
 
 def _interrupt(_i: int, _note: str) -> None:
     raise KeyboardInterrupt
-
-
-def _until(true: object, seconds: float = 30.0) -> None:
-    assert callable(true)
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.05)

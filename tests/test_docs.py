@@ -42,18 +42,6 @@ def test_nothing_is_left_to_fill_in() -> None:
         assert not left, f"{page.name}: {left}"
 
 
-def test_the_road_of_a_request_names_files_that_are_there() -> None:
-    """And all of those of the service that it could pass: a file that moves must move on the page."""
-    page = (ROOT / "docs" / "how-data-flows.md").read_text("utf-8")
-    rooms = page.partition("## The rooms of the service")[2].partition("\n## ")[0]
-    service = ROOT / "src" / "rankloop" / "service"
-    for name in re.findall(r"`([a-z_]+(?:/[a-z_]+)?)`", rooms):
-        assert (service / f"{name}.py").is_file(), name
-    for path in service.glob("*/*.py"):
-        if path.stem not in ("__init__", "_shared") and path.parent.name not in ("load_test", "wire", "pages"):
-            assert re.search(rf"\b{path.stem}\b", rooms), f"{path.parent.name}/{path.name} is in no room of the page"
-
-
 def test_every_method_of_the_client_has_a_line_on_its_page() -> None:
     from rankloop.client import Client
 

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from rankloop import _compiling
 from rankloop.cli import _out, main
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 ONE_KERNEL = """
@@ -39,7 +40,7 @@ def on_a_terminal(code: str, folder: Path) -> str:
                 seen += part
         except OSError:  # the other end has gone
             pass
-        assert run.wait(timeout=120) == 0
+        assert run.wait(PATIENCE) == 0
     os.close(master)
     return seen.decode()
 

@@ -55,11 +55,11 @@ def test_frames_are_taken_as_they_are(library: str, maker: str) -> None:
 @pytest.mark.parametrize(("library", "maker"), frames())
 def test_what_is_wrong_with_a_frame_is_named(library: str, maker: str) -> None:
     made: Any = getattr(pytest.importorskip(library), maker)
-    with pytest.raises(InvalidInput, match="no column 'prize'; it has doc_id, bm25, price"):
+    with pytest.raises(InvalidInput, match="no column 'prize'"):
         Candidates.from_frame(made(COLUMNS), id="doc_id", features=["prize"])
     with pytest.raises(InvalidInput, match="column 'doc_id' does not hold numbers"):
         Candidates.from_frame(made(COLUMNS))
-    with pytest.raises(InvalidInput, match=r"features\[1, 0\] is nan; features must be finite"):
+    with pytest.raises(InvalidInput, match=r"features\[1, 0\] is nan"):
         Candidates.from_frame(made({"bm25": [1.0, None]}))
     with pytest.raises(InvalidInput, match=r"items\[1\] is .*: missing"):
         Candidates("q", made({"doc_id": ["a", None]})["doc_id"])
@@ -169,7 +169,7 @@ def test_seeds_and_generators() -> None:
     by_generator = rankloop.rank_many(made, lists, 5, np.random.default_rng(3))
     assert [s.order.tolist() for s in by_seed] == [s.order.tolist() for s in by_generator]
     for wrong in (-1, 0.5, None, True, np.random.RandomState(0)):
-        with pytest.raises(InvalidInput, match=r"rng is .*; give a numpy.random.Generator"):
+        with pytest.raises(InvalidInput, match=r"rng is .*"):
             rankloop.rank_many(made, lists, 5, wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="3 impressions but 1 feedbacks"):
         rankloop.learn_many(made, by_seed, [Feedback.clicks([1])], 0)

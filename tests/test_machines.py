@@ -29,7 +29,6 @@ PRESCOTT = {"OPENBLAS_CORETYPE": "Prescott"}
 GENERIC = {"NUMBA_CPU_NAME": "generic"}
 # Compiled anew for `generic`: a learner of each kind, as it is by default.
 SOME = ["pairrank", "pdgd", "dbgd", "bubblerank", "rtopk"]
-SOAK = pytest.mark.soak
 
 # Learners that may end elsewhere on another machine, and why.
 EXCEPTIONS = {
@@ -37,6 +36,7 @@ EXCEPTIONS = {
 }
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the emulated CPUs are x86's"),
     pytest.mark.timeout(900),
 ]
@@ -60,11 +60,6 @@ def outcome(machine: tuple[tuple[str, str], ...], names: tuple[str, ...] = ()) -
         pytest.param(GENERIC, tuple(SOME), id="old-machine-code"),
         pytest.param({"OPENBLAS_CORETYPE": "Haswell"}, (), id="Haswell"),
         pytest.param({"OPENBLAS_CORETYPE": "Zen"}, (), id="Zen"),
-        pytest.param(PRESCOTT, (), id="Prescott", marks=SOAK),
-        pytest.param(WITHOUT_FMA, (), id="without-fma", marks=SOAK),
-        pytest.param(BASELINE, (), id="numpy-baseline", marks=SOAK),
-        pytest.param(GENERIC, (), id="generic", marks=SOAK),
-        pytest.param(PRESCOTT | WITHOUT_FMA | BASELINE | GENERIC, (), id="all-at-once", marks=SOAK),
     ],
 )
 def test_another_machine_shows_and_learns_the_same(machine: Mapping[str, str], names: tuple[str, ...]) -> None:

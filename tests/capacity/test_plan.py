@@ -95,11 +95,11 @@ def test_more_of_anything_needs_no_less() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"requests": 0}, "requests is 0; give a number from 0.001"),
+        ({"requests": 0}, "requests is 0"),
         ({"requests": float("nan")}, "requests is nan"),
         ({"features": 5000}, "features is 5000"),
         ({"headroom": 1.0}, "headroom is 1.0"),
-        ({"store": "oracle"}, "store is 'oracle'; give sqlite or postgresql"),
+        ({"store": "oracle"}, "store is 'oracle'"),
         ({"shown": 200}, "more than the 100 candidates"),
         ({"hottest": 0.8}, "give --rankers"),
         ({"rankers": 4, "hottest": 0.1}, "at least 1/4"),

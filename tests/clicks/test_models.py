@@ -214,7 +214,7 @@ def test_pages_longer_than_the_model_knows_are_named(name: str) -> None:
     model = truth(name)
     long = SessionLog.from_pages([Page("s", "q0", list("abcdefg"), [0] * 7)])
     for call in (lambda: model.score(long), lambda: model.react("q0", list("abcdefg"), np.random.default_rng(0))):
-        with pytest.raises(InvalidInput, match=r"a page has 7 ranks, but this .* knows 5; cut the pages"):
+        with pytest.raises(InvalidInput, match=r"a page has 7 ranks, but this .* knows 5"):
             call()
     assert model.score(long.top(5)).pages == 1
     any_length = truth("cm")
@@ -224,10 +224,10 @@ def test_pages_longer_than_the_model_knows_are_named(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"prior": -1}, "prior is -1; it must be at least 0"),
+        ({"prior": -1}, "prior is -1"),
         ({"prior": float("nan")}, "prior is nan"),
         ({"tolerance": -1.0}, "tolerance is -1.0"),
-        ({"iterations": 0}, "iterations is 0; it must be a whole number of at least 1"),
+        ({"iterations": 0}, "iterations is 0"),
         ({"iterations": True}, "iterations is True"),
     ],
 )
@@ -261,7 +261,7 @@ def test_bad_pages_are_named() -> None:
     with pytest.raises(DataError, match="zero characters"):
         SessionLog.from_pages([Page("s", "q", ["a", "a\0"], [1, 0])])
     one = SessionLog.from_pages([Page("s", "q", ["a"], [1])] * 3)
-    with pytest.raises(DataError, match="the log has 1 sessions; to split it takes at least 2"):
+    with pytest.raises(DataError, match="the log has 1 sessions"):
         one.split(0.5)
     with pytest.raises(InvalidParameter, match="test_share is 1"):
         one.split(1)

@@ -63,7 +63,7 @@ def test_each_model_means_what_its_numbers_say(tmp_path: Path) -> None:
         ("{", DataError, "not JSON"),
         ([], DataError, "where names and what they hold were expected"),
         ({"PMB": {}}, UnknownName, "did you mean 'PBM'"),
-        ({"PBM": {"q": {"attraction": [0.5]}}}, DataError, "PBM, query q: no 'examination'; it has attraction"),
+        ({"PBM": {"q": {"attraction": [0.5]}}}, DataError, "PBM, query q: no 'examination'"),
         ({"CM": {"q": {"attraction": ["x"]}}}, DataError, "CM, query q: 'attraction' is"),
         ({"CM": {"q": {"attraction": []}}}, DataError, "give a number for each document"),
         ({"CM": {"q": {"attraction": [1.5]}}}, DataError, r"query q: attraction_ holds 1\.5"),

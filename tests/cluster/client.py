@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-PATIENCE = 10.0  # seconds that anybody waits for an answer
+PATIENCE = 60.0  # seconds that anybody waits for an answer
 LOST = (OSError, http.client.HTTPException)
 FEATURES, CANDIDATES = 8, 7
 READY_EVERY = 0.1  # seconds between two looks at a host
@@ -36,7 +36,7 @@ class Terms:
     record: str  # the file that it writes
     seed: int = 0
     pause: float = 0.05  # seconds between two lists of a host
-    settle: float = 120.0  # seconds for what is left at the end
+    settle: float = 250.0  # seconds for what is left at the end
 
 
 @dataclass

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ import psycopg
 from tests.cluster.client import FEATURES, Terms
 from tests.cluster.hosts import KEY, PORT, Host, Server, folder
 from tests.cluster.spaces import Network
-from tests.service.running import PATIENCE, wait_for
+from tests.waiting import PATIENCE, wait_for
 
 HOSTS = ("h1", "h2", "h3")
 WRONG = {"h1": 0.0, "h2": 170.0, "h3": -240.0}  # seconds that clocks are off
@@ -36,7 +36,7 @@ SPEC: dict[str, Any] = {
     "seed": 7,
 }
 LOOK_EVERY = 0.05  # seconds
-TO_BEGIN = 3 * PATIENCE  # seconds for a host to begin, or for all to be learned: the machine may be busy
+TO_BEGIN = 600.0  # seconds for a host to begin, or for all to be learned: half of the test's time-out
 
 
 class Look(NamedTuple):
@@ -83,7 +83,8 @@ class Watcher(threading.Thread):
     def end(self) -> None:
         """Stop looking."""
         self._ending.set()
-        self.join(PATIENCE)
+        if self.is_alive():
+            self.join(PATIENCE)
 
     def last(self, ranker: str) -> Look:
         """The newest look at a ranker."""
@@ -149,16 +150,24 @@ class Cluster:
     """All of it. Whoever uses it calls `tend` now and then: a host that ended is started again, as systemd would."""
 
     def __init__(self, place: Path, seed: int, pause: float, **settings: Any) -> None:
-        self.network = Network([*HOSTS, "db", "users"])
-        self.server = Server(self.network["db"], place)
-        self.server.start()
-        self.hosts = {
-            name: Host(self.network[name], place / f"{name}.log", WRONG[name], store=self.server.url, **settings)
-            for name in HOSTS
-        }
         self.down: set[str] = set()  # hosts that are not to run just now
-        self.users = Users(self.network, place / "record.jsonl", seed, pause)
-        self.watcher = Watcher(self.server.inside)
+        with ExitStack() as stack:  # if one part does not start, those before it are ended
+            self.network = Network([*HOSTS, "db", "users"])
+            stack.callback(self.network.close)
+            self.server = Server(self.network["db"], place)
+            stack.callback(self.server.kill)
+            self.server.start()
+            self.hosts = {
+                name: Host(self.network[name], place / f"{name}.log", WRONG[name], store=self.server.url, **settings)
+                for name in HOSTS
+            }
+            for host in self.hosts.values():
+                stack.callback(host.kill)
+            self.users = Users(self.network, place / "record.jsonl", seed, pause)
+            stack.callback(self.users.kill)
+            self.watcher = Watcher(self.server.inside)
+            stack.callback(self.watcher.end)
+            self._stack = stack.pop_all()
 
     def begin(self, **spec: Any) -> None:
         """Start all hosts, make the rankers, wait until each host learns one; then the load."""
@@ -211,13 +220,7 @@ class Cluster:
 
     def close(self) -> None:
         """End what still runs."""
-        self.users.kill()
-        for host in self.hosts.values():
-            host.kill()
-        if self.watcher.is_alive():
-            self.watcher.end()
-        self.server.kill()
-        self.network.close()
+        self._stack.close()
 
 
 @contextmanager

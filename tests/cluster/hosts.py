@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 
 from tests.cluster.spaces import Space
-from tests.service.running import PATIENCE, wait_for
+from tests.waiting import PATIENCE, wait_for
 
 PORT = 8080
 KEY = "a-key-of-the-cluster-test"

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
@@ -65,15 +66,21 @@ class Network:
     """Spaces on a wire, and what becomes of the packets between any two."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.spaces = {name: Space(name, number) for number, name in enumerate(names, 1)}
-        ends = [f"{space.pid}={space.address}" for space in self.spaces.values()]
-        self._wire = subprocess.Popen(
-            [sys.executable, "-m", "tests.cluster.wire", *ends],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-        )
-        self._done()
+        with ExitStack() as stack:  # if the wire does not start, the spaces are closed
+            self.spaces: dict[str, Space] = {}
+            for number, name in enumerate(names, 1):
+                self.spaces[name] = Space(name, number)
+                stack.callback(self.spaces[name].close)
+            ends = [f"{space.pid}={space.address}" for space in self.spaces.values()]
+            self._wire = subprocess.Popen(
+                [sys.executable, "-m", "tests.cluster.wire", *ends],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                cwd=ROOT,
+            )
+            stack.callback(self._wire.communicate)
+            self._done()
+            self._stack = stack.pop_all()
 
     def __getitem__(self, name: str) -> Space:
         return self.spaces[name]
@@ -95,9 +102,7 @@ class Network:
 
     def close(self) -> None:
         """All of it goes; nothing is left behind."""
-        self._wire.communicate()
-        for space in self.spaces.values():
-            space.close()
+        self._stack.close()
 
     def _done(self) -> None:
         assert self._wire.stdout is not None

@@ -24,8 +24,10 @@ from tests.cluster.client import Terms
 from tests.cluster.cluster import SPEC
 from tests.cluster.hosts import KEY
 from tests.cluster.spaces import ROOT
-from tests.service.running import PATIENCE, Service, wait_for
+from tests.service.running import Service
+from tests.waiting import PATIENCE, wait_for
 
+pytestmark = pytest.mark.slow
 ENOUGH = 400  # lines of the record: some repeated requests and events are among them
 
 
@@ -42,18 +44,21 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("checked")
     store = folder / "store.db"
     service = Service(folder / "service.log", store=store, snapshot_seconds=0.1, store_timeout_ms=PATIENCE * 1e3)
-    service.start()
     try:
+        service.start()
         service.put_ranker("shop", **{**SPEC, "window_seconds": 1.0})
         terms = Terms({"h1": f"127.0.0.1:{service.port}"}, ["shop"], KEY, str(folder / "record.jsonl"), pause=0.01)
         command = [sys.executable, "-m", "tests.cluster.client", json.dumps(vars(terms))]
         with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as users:
-            assert users.stdin is not None
-            users.stdin.write(b"load\n")
-            users.stdin.flush()
-            told = Path(terms.record)
-            wait_for(lambda: told.exists() and told.read_text().count("\n") > ENOUGH, "the users to be answered")
-            said, _ = users.communicate(b"finish\n", PATIENCE)
+            try:
+                assert users.stdin is not None
+                users.stdin.write(b"load\n")
+                users.stdin.flush()
+                told = Path(terms.record)
+                wait_for(lambda: told.exists() and told.read_text().count("\n") > ENOUGH, "the users to be answered")
+                said, _ = users.communicate(b"finish\n", PATIENCE)
+            finally:
+                users.kill()
         assert json.loads(said) == {"left": 0}
         wait_for(lambda: service.status("shop")["open_impressions"] == 0, "the last windows to close")
         assert service.stop() == 0, service.log()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rankloop.cli import main
-from tests.service.running import PATIENCE, wait_for
+from tests.waiting import PATIENCE, wait_for
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"(?ms)^```(?:console|bash)\n(.*?)^```")
@@ -62,17 +62,22 @@ def plain(text: str) -> bool:
 def carry_out(text: str, folder: Path, **more: str) -> str:
     """Run commands as a shell does, ended by the first that fails; what they print."""
     kept = "\n".join(line for line in text.splitlines() if not NOT_RUN.match(line))
-    done = subprocess.run(
+    with subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", kept],
         cwd=folder,
         env=environment(**more),
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=2 * PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, f"{kept}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
+        start_new_session=True,
+    ) as shell:
+        try:
+            printed, errors = shell.communicate(timeout=PATIENCE)
+        finally:  # the shell and what it started
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+    assert shell.returncode == 0, f"{kept}\n{printed[-3000:]}\n{errors[-3000:]}"
+    return printed
 
 
 def said_by(words: list[str]) -> str:
@@ -90,22 +95,22 @@ def said_by(words: list[str]) -> str:
 
 def begin_and_end(command: str, folder: Path, until: str, **more: str) -> None:
     """Run a command that lasts: it must say `until`, and end well when it is told to."""
-    said = (folder / "said").open("w+")
-    running = subprocess.Popen(
-        shlex.split(command), cwd=folder, env=environment(**more), stdout=said, stderr=said, start_new_session=True
-    )
+    log = folder / "said"
+    with log.open("w") as said:
+        running = subprocess.Popen(
+            shlex.split(command), cwd=folder, env=environment(**more), stdout=said, stderr=said, start_new_session=True
+        )
     try:
 
         def told() -> bool:
-            assert running.poll() is None, Path(said.name).read_text()
-            return until in Path(said.name).read_text()
+            assert running.poll() is None, log.read_text()
+            return until in log.read_text()
 
         wait_for(told, f"{command} to say {until!r}")
         running.send_signal(signal.SIGINT)
         code = running.wait(PATIENCE)
-        assert code in (0, 130), Path(said.name).read_text()
+        assert code in (0, 130), log.read_text()
     finally:
-        if running.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
-            running.wait()
-        said.close()
+        running.wait()

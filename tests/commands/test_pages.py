@@ -1,7 +1,7 @@
 """Every command of the README and the docs is run as it is printed, but for ports and places.
 
 The README's own lines and the tutorial have tests that also look at what is printed (`tests/service/test_readme.py`,
-`test_tutorial.py`). Long runs of the lab are run with a few rounds here, and as printed by `make soak`.
+`test_tutorial.py`). Long runs of the lab are run with a few rounds here.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ from tests.logged.logs import lists, rows_of, write_json_lines, write_parquet, w
 from tests.logged.test_engines import EVENTS, RESPONSES
 from tests.search.library import library
 from tests.service.conftest import start_service
-from tests.service.running import Service, free_port, wait_for
+from tests.service.running import Service, free_port
 from tests.service.scripted import Said, Server
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.slow
 
 __all__ = ["start_service"]  # a fixture
 Start = Callable[..., Service]
@@ -187,17 +190,6 @@ def test_search(tmp_path: Path) -> None:
         for line in lines(block.text):
             words = [*shlex.split(line), *where, str(free_port())]
             begin_and_end(shlex.join(words), tmp_path, "http://127.0.0.1:", RANKLOOP_CACHE=str(tmp_path / "cache"))
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("page", [*OF_THE_LAB, "docs/in-the-shell.md"])
-def test_as_printed(page: str, tmp_path: Path) -> None:
-    """Without fewer rounds; what lasts, and what needs data that only its owners have, is left out."""
-    lab_folder(tmp_path)
-    for block in blocks(page):
-        for line in lines(block.text):
-            if not re.match(r"(?!rankloop)|rankloop (demo|serve|load|replay|inspect)|.*(MSLR|--on tcp)", line):
-                carry_out(line, tmp_path)
 
 
 # -- the service -----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from rankloop.cli.demo import RANKERS
 from rankloop.client import Client
 from rankloop.demo.run import Demo, specs
 from rankloop.errors import InvalidParameter
-from tests.service.running import PATIENCE, wait_for
+from tests.waiting import PATIENCE, wait_for
 
 
 @contextmanager
@@ -48,13 +48,14 @@ def ndcg(client: Client, name: str) -> float:
     return points[-1] if points else 0.0
 
 
+@pytest.mark.slow
 def test_rankings_learn_before_ones_eyes_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     with started(tmp_path, "--rate", "20") as (process, log):
         url = wait_for(lambda: address(log), "the address")
-        with Client(url) as client:
+        with Client(url, timeout=PATIENCE) as client:
             names = [status.name for status in client.rankers()]
             assert {"production", "hybrid"} <= set(names)
-            wait_for(lambda: ndcg(client, "hybrid") > ndcg(client, "production") + 0.2, "an improvement", patience=240)
+            wait_for(lambda: ndcg(client, "hybrid") > ndcg(client, "production") + 0.2, "an improvement")
             assert client.impressions("hybrid", 3)[0].items
             assert client.weights("hybrid").weights
         process.send_signal(signal.SIGINT)
@@ -64,6 +65,7 @@ def test_rankings_learn_before_ones_eyes_and_ctrl_c_leaves_nothing(tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.slow
 def test_a_kill_and_a_closed_terminal_leave_nothing_either(tmp_path: Path, number: signal.Signals) -> None:
     with started(tmp_path, "--rate", "2") as (process, log):
         wait_for(lambda: address(log), "the address")
@@ -72,6 +74,7 @@ def test_a_kill_and_a_closed_terminal_leave_nothing_either(tmp_path: Path, numbe
         assert list((tmp_path / "tmp").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_it_ends_by_itself(tmp_path: Path) -> None:
     with started(tmp_path, "--minutes", "0.05", "--rate", "2") as (process, log):
         assert process.wait(PATIENCE) == 0, log.read_text()

@@ -134,7 +134,7 @@ def test_normalisation_is_by_query_and_named(tmp_path: Path) -> None:
     found = read_letor(path)
     assert found.features.tolist() == [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]
     assert found.normalisation == "query-minmax"
-    with pytest.raises(InvalidParameter, match="normalise is 'max'; it must be one of query-minmax, stream, none"):
+    with pytest.raises(InvalidParameter, match="normalise is 'max'"):
         read_letor(path, normalise="max")
 
 
@@ -192,14 +192,14 @@ def test_files_that_are_not_letor(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         read_letor(written(tmp_path, "# only\n\n"))
     with pytest.raises(DataError, match="documents, but no features"):
         read_letor(written(tmp_path, "1 qid:1\n"))
-    with pytest.raises(DataError, match="the gzip data ends too early; copy or download"):
+    with pytest.raises(DataError, match="the gzip data ends too early"):
         read_letor(written(tmp_path, whole[:-12]))
     with pytest.raises(DataError, match="damaged gzip data"):
         read_letor(written(tmp_path, whole[:-6] + b"abcdef"))
-    with pytest.raises(DataError, match="No such file or directory; give a LETOR file"):
+    with pytest.raises(DataError, match="No such file or directory"):
         read_letor(tmp_path / "absent.txt")
     monkeypatch.setattr(letor_text, "LONGEST_LINE", 1000)
-    with pytest.raises(DataError, match="a line of more than 1000 bytes; is this a LETOR file"):
+    with pytest.raises(DataError, match="a line of more than 1000 bytes"):
         read_letor(written(tmp_path, b"\x07" * 3000))
 
 

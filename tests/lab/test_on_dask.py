@@ -32,10 +32,19 @@ TIMES = ("seconds", "rounds_per_second")  # of a run; all else in a file is the 
 DATA = ("synthetic:mq2008?queries=40&vali=5&test=5", "synthetic:mq2007?queries=30&vali=5&test=5")
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     with dask_processes(tmp_path_factory.mktemp("dask"), workers=2) as started:
         yield started
+
+
+@pytest.fixture(autouse=True)
+def _two_workers(processes: Processes) -> None:
+    """A worker that an earlier test killed has been started again."""
+    processes.wait_for(2)
 
 
 def some(rounds: int = 200, seeds: int = 2, **more: Any) -> list[Runnable]:

@@ -213,7 +213,7 @@ def test_measures_are_there_at_any_mark(split: Split) -> None:
     assert len(record.measures["offline.ndcg@10"]) == 3
     assert record.rows()[0]["marks"] == "50,120"
     assert "marks=50+120" in trial.id
-    with pytest.raises(InvalidParameter, match="marks has 201; a mark must be between 1 and the 200 rounds"):
+    with pytest.raises(InvalidParameter, match="marks has 201"):
         replace(trial, marks=(201,))
 
 
@@ -237,7 +237,7 @@ def test_sweeps_take_marks_and_worlds_with_options(tmp_path: Path) -> None:
     assert trial.world == "stationary?base=model:10&queries=20"
     assert provenance(trial).code != ""
     file.write_text(SWEEP.replace("[50]", "[true]"))
-    with pytest.raises(InvalidParameter, match=r"marks in \[shared\] is \[True\]; it must be a list of whole numbers"):
+    with pytest.raises(InvalidParameter, match=r"marks in \[shared\] is \[True\]"):
         load_sweep(file)
 
 
@@ -300,21 +300,21 @@ def test_the_ends_of_the_random_numbers_are_queries_too(drawn: float) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("base=best", "base is 'best'; it must be one of data, random, feature, feature:J, model:N"),
-        ("base=feature:0", "base is 'feature:0'; it must be one of"),
-        ("base=feature:x", "base is 'feature:x'; it must be one of"),
-        ("base=model", "base is 'model'; it must be one of"),
-        ("base=model:-3", "base is 'model:-3'; it must be one of"),
-        ("base=random:3", "base is 'random:3'; it must be one of"),
-        ("base=reversed:reversed", "base is 'reversed:reversed'; it must be one of"),
-        ("queries=0", "queries is '0'; it must be a whole number of at least 1"),
-        ("queries=half", "queries is 'half'; it must be a whole number of at least 1"),
-        ("frequency=often", "frequency is 'often'; it must be uniform, zipf or zipf:EXPONENT, the exponent above 0"),
-        ("frequency=zipf:0", "frequency is 'zipf:0'; it must be uniform, zipf or zipf:EXPONENT"),
-        ("frequency=zipf:steep", "frequency is 'zipf:steep'; it must be uniform, zipf or zipf:EXPONENT"),
-        ("frequency=uniform:1", "frequency is 'uniform:1'; it must be uniform, zipf or zipf:EXPONENT"),
-        ("fresh=0", "fresh is '0'; it must be a whole number of at least 1"),
-        ("basis=data", "has no option 'basis'; it has base, queries, frequency, fresh, seed"),
+        ("base=best", "base is 'best'"),
+        ("base=feature:0", "base is 'feature:0'"),
+        ("base=feature:x", "base is 'feature:x'"),
+        ("base=model", "base is 'model'"),
+        ("base=model:-3", "base is 'model:-3'"),
+        ("base=random:3", "base is 'random:3'"),
+        ("base=reversed:reversed", "base is 'reversed:reversed'"),
+        ("queries=0", "queries is '0'"),
+        ("queries=half", "queries is 'half'"),
+        ("frequency=often", "frequency is 'often'"),
+        ("frequency=zipf:0", "frequency is 'zipf:0'"),
+        ("frequency=zipf:steep", "frequency is 'zipf:steep'"),
+        ("frequency=uniform:1", "frequency is 'uniform:1'"),
+        ("fresh=0", "fresh is '0'"),
+        ("basis=data", "has no option 'basis'"),
     ],
 )
 def test_malformed_options_are_named_before_data_is_opened(options: str, words: str) -> None:
@@ -325,7 +325,7 @@ def test_malformed_options_are_named_before_data_is_opened(options: str, words: 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("queries=61", "queries is 61, but the data has 60 to learn from; ask for at most as many"),
+        ("queries=61", "queries is 61, but the data has 60 to learn from"),
         ("fresh=100", "fresh=100 needs queries=…: how many come between two changes"),
         ("base=feature:47", "base is 'feature:47', but mq2007/train has 46 features"),
         ("base=model:61", r"base wants 61 labelled queries, but mq2007/train has \d+ with different grades"),

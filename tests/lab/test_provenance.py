@@ -55,6 +55,7 @@ def letor(folder: Path) -> Path:
     return folder / "data.txt"
 
 
+@pytest.mark.slow
 def test_a_resumed_sweep_runs_again_what_other_code_or_other_data_computed(tmp_path: Path) -> None:
     """With a copy of the package, whose files are edited between the runs."""
     package = shutil.copytree(SOURCE, tmp_path / "rankloop", ignore=shutil.ignore_patterns("__pycache__", "page"))
@@ -68,7 +69,6 @@ def test_a_resumed_sweep_runs_again_what_other_code_or_other_data_computed(tmp_p
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
         )
         assert found.returncode == 0, found.stderr
         told: list[list[str]] = json.loads(found.stdout)

@@ -141,11 +141,11 @@ def test_learners_learn_through_delays(name: str) -> None:
 
 def test_bad_delays_and_trials_are_named() -> None:
     assert open_delays("none") is None
-    with pytest.raises(InvalidParameter, match=r"lost is 2\.0; it is a probability"):
+    with pytest.raises(InvalidParameter, match=r"lost is 2\.0"):
         open_delays("late?lost=2")
-    with pytest.raises(InvalidParameter, match="mean is 'soon'; it must be a number"):
+    with pytest.raises(InvalidParameter, match="mean is 'soon'"):
         open_delays("late?mean=soon")
-    with pytest.raises(InvalidParameter, match="rounds is 0; it must be at least 1"):
+    with pytest.raises(InvalidParameter, match="rounds is 0"):
         Trial("pdgd", rounds=0)
     with pytest.raises(InvalidParameter, match="no probe is called colour"):
         Trial("pdgd", probes=("colour",))

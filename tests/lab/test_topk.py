@@ -105,7 +105,7 @@ def test_checkpoints_must_be_rounds() -> None:
 
 
 def test_a_learner_without_a_compiled_loop_is_named(data: Dataset) -> None:
-    with pytest.raises(InvalidParameter, match="RTopK has no compiled loop over items without features; simulate it"):
+    with pytest.raises(InvalidParameter, match="RTopK has no compiled loop over items without features"):
         run_items(RTopK(), Corrupted(), 10)
     with pytest.raises(InvalidParameter, match=r"PDGD has no compiled loop over queries.*method compiled_queries"):
         run_contextual(make("pdgd"), data, 10)

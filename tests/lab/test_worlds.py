@@ -163,9 +163,7 @@ def test_data_with_too_few_features_is_named() -> None:
     rng = np.random.default_rng(0)
     data = Dataset("flat", rng.random((40, 2)), np.zeros(40, int), np.arange(0, 41, 5), np.arange(8).astype(str))
     assert Recurring(data, tastes=2).taste(600).size == 2
-    with pytest.raises(
-        InvalidParameter, match=r"flat has no room for 3 different tastes: .* differ in 2 .*; ask for fewer"
-    ):
+    with pytest.raises(InvalidParameter, match=r"flat has no room for 3 different tastes: .* differ in 2 .*"):
         Recurring(data, tastes=3).taste(1200)
     same = Dataset("same", np.ones((40, 2)), np.zeros(40, int), np.arange(0, 41, 5), np.arange(8).astype(str))
     with pytest.raises(InvalidParameter, match="same has no room for 1 different tastes"):
@@ -206,7 +204,7 @@ def test_a_round_is_a_part_of_the_whole_of_its_time(split: Split, spec: str) -> 
 
 
 def test_held_out_data_must_have_the_same_features(split: Split) -> None:
-    with pytest.raises(InvalidInput, match=r"one has 3 features, but .* the 46 of mq2007/train; evaluate on data with"):
+    with pytest.raises(InvalidInput, match=r"one has 3 features, but .* the 46 of mq2007/train"):
         Piecewise(split.train).grades(one_query([0, 1, 0]), 0)
 
 
@@ -333,17 +331,17 @@ def test_specs(split: Split) -> None:
         (
             "stationary?every=3",
             InvalidParameter,
-            "world 'stationary' has no option 'every'; it has base, queries, frequency",
+            "world 'stationary' has no option 'every'",
         ),
-        ("drift?every=3", InvalidParameter, "world 'drift' has no option 'every'; it has period, base, queries"),
-        ("swap?every=3", InvalidParameter, "world 'swap' has no option 'every'; it has probability, base"),
-        ("swap?probability=1.5", InvalidParameter, r"probability is 1\.5; it must lie between 0 and 1"),
-        ("swap?probability=nan", InvalidParameter, "probability is nan; it must lie between 0 and 1"),
-        ("swap?probability=often", InvalidParameter, "probability is 'often'; it must be a number"),
-        ("piecewise?every=0", InvalidParameter, "every is '0'; it must be a whole number of at least 1"),
-        ("piecewise?every=2.5", InvalidParameter, r"every is '2\.5'; it must be a whole number"),
-        ("drift?period=-4", InvalidParameter, "period is '-4'; it must be a whole number of at least 1"),
-        ("recurring?tastes=1", InvalidParameter, "tastes is '1'; it must be a whole number of at least 2"),
+        ("drift?every=3", InvalidParameter, "world 'drift' has no option 'every'"),
+        ("swap?every=3", InvalidParameter, "world 'swap' has no option 'every'"),
+        ("swap?probability=1.5", InvalidParameter, r"probability is 1\.5"),
+        ("swap?probability=nan", InvalidParameter, "probability is nan"),
+        ("swap?probability=often", InvalidParameter, "probability is 'often'"),
+        ("piecewise?every=0", InvalidParameter, "every is '0'"),
+        ("piecewise?every=2.5", InvalidParameter, r"every is '2\.5'"),
+        ("drift?period=-4", InvalidParameter, "period is '-4'"),
+        ("recurring?tastes=1", InvalidParameter, "tastes is '1'"),
     ],
 )
 def test_bad_specs_are_named(split: Split, spec: str, error: type[RankloopError], words: str) -> None:
@@ -354,13 +352,13 @@ def test_bad_specs_are_named(split: Split, spec: str, error: type[RankloopError]
 
 
 def test_bad_values_from_python_are_named_too(split: Split) -> None:
-    with pytest.raises(InvalidParameter, match="probability is 2; it must lie between 0 and 1"):
+    with pytest.raises(InvalidParameter, match="probability is 2"):
         Swap(split.train, probability=2)
-    with pytest.raises(InvalidParameter, match=r"every is 0\.5; it must be a whole number of at least 1"):
+    with pytest.raises(InvalidParameter, match=r"every is 0\.5"):
         Piecewise(split.train, every=0.5)  # type: ignore[arg-type]
-    with pytest.raises(InvalidParameter, match="period is 0; it must be a whole number of at least 1"):
+    with pytest.raises(InvalidParameter, match="period is 0"):
         Drift(split.train, period=0)
-    with pytest.raises(InvalidParameter, match="tastes is 1; it must be a whole number of at least 2"):
+    with pytest.raises(InvalidParameter, match="tastes is 1"):
         Recurring(split.train, tastes=1)
-    with pytest.raises(InvalidParameter, match="seed is -1; it must be a whole number of at least 0"):
+    with pytest.raises(InvalidParameter, match="seed is -1"):
         Recurring(split.train, seed=-1)

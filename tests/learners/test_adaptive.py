@@ -272,7 +272,7 @@ def test_a_state_with_other_rivals_is_refused() -> None:
     learner = Adaptive(prior=1.0, bar=1e-6)
     serve(learner, 30, TASTE)
     small = Adaptive(prior=1.0, past=1)
-    with pytest.raises(InvalidInput, match="3 rivals; it must have one, and up to 1 more"):
+    with pytest.raises(InvalidInput, match="3 rivals"):
         small.load(learner.state())
     assert small.theta_.size == 0
 
@@ -280,11 +280,11 @@ def test_a_state_with_other_rivals_is_refused() -> None:
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"short": 0.0}, "short is 0.0; it must be above 0"),
-        ({"short": 1.1}, "short is 1.1; it must be at most 1"),
-        ({"bar": 0}, "bar is 0; it must be above 0"),
-        ({"past": 0}, "past is 0; it must be a whole number of at least 1"),
-        ({"update": "refit"}, "update is 'refit'; it must be \"onepass\""),
+        ({"short": 0.0}, "short is 0.0"),
+        ({"short": 1.1}, "short is 1.1"),
+        ({"bar": 0}, "bar is 0"),
+        ({"past": 0}, "past is 0"),
+        ({"update": "refit"}, "update is 'refit'"),
     ],
 )
 def test_parameters_are_checked(parameters: dict[str, Any], words: str) -> None:

@@ -135,7 +135,7 @@ def test_what_cannot_be_is_named() -> None:
         PairRank().rank(sparse, 10, np.random.default_rng(0))
     with pytest.raises(InvalidInput, match="sparse"):
         make("pdgd").best(sparse, 10)
-    with pytest.raises(InvalidParameter, match=r'confidence is .diagonal.; it needs update="onepass"'):
+    with pytest.raises(InvalidParameter, match=r"confidence is .diagonal."):
         PairRank(confidence="diagonal", update="refit")
     with pytest.raises(InvalidParameter, match="must be full: rivals"):
         Adaptive(confidence="diagonal")

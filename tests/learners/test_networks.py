@@ -233,19 +233,19 @@ class Broken(Table):
 
 def test_what_is_not_a_network_is_named() -> None:
     candidates, rng = lists(1)[0], np.random.default_rng(0)
-    with pytest.raises(UnknownName, match="no network is called 'resnet'; there are two-layer, three-layer, small"):
+    with pytest.raises(UnknownName, match="no network is called 'resnet'"):
         OLRankNet(net="resnet")
-    with pytest.raises(InvalidParameter, match=r"net is 7; it must be a name, a torch.nn.Module or a function"):
+    with pytest.raises(InvalidParameter, match=r"net is 7"):
         OLRankNet(net=7)
-    with pytest.raises(InvalidParameter, match=r"Table gave scores of shape \(9, 1\) for 9 rows; it must map"):
+    with pytest.raises(InvalidParameter, match=r"Table gave scores of shape \(9, 1\) for 9 rows"):
         OLRankNet(net=Table()).rank(candidates, 3, rng)
-    with pytest.raises(InvalidParameter, match="has no parameters; there is nothing to learn"):
+    with pytest.raises(InvalidParameter, match="has no parameters"):
         OLRankNet(net=torch.nn.Flatten(0)).rank(candidates, 3, rng)
-    with pytest.raises(InvalidParameter, match=r"is str; it must be a torch.nn.Module"):
+    with pytest.raises(InvalidParameter, match=r"is str"):
         OLRankNet(net=lambda features: f"{features}").rank(candidates, 3, rng)
-    with pytest.raises(InvalidParameter, match='has one start; explore="ensemble" needs a function or name'):
+    with pytest.raises(InvalidParameter, match="has one start"):
         OLRankNet(net=Small(D), explore="ensemble")
-    with pytest.raises(InvalidParameter, match="name is 'two-layer'; it must be a text, and none of"):
+    with pytest.raises(InvalidParameter, match="name is 'two-layer'"):
         networks.register("two-layer", Small)
     with pytest.raises(InvalidParameter, match="factory of network 'x' is 3"):
         networks.register("x", 3)  # type: ignore[arg-type]
@@ -258,7 +258,7 @@ def test_a_network_that_only_this_process_has_cannot_be_saved() -> None:
 
 def test_a_state_of_another_network_is_refused() -> None:
     learner = taught(OLRankNet(width=M))
-    with pytest.raises(InvalidInput, match=r"this network has \(1, 72\) with 5 features; load it into a learner with"):
+    with pytest.raises(InvalidInput, match=r"this network has \(1, 72\) with 5 features"):
         OLRankNet(width=12).load(learner.state())
 
 

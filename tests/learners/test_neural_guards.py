@@ -80,11 +80,11 @@ def test_bad_values_are_named() -> None:
         with pytest.raises(InvalidParameter, match=words.replace("(", r"\(")):
             make("olranknet", **parameters)
     huge = Candidates(features=[[1.0, 2.0], [3.0, 1e20]])
-    with pytest.raises(InvalidInput, match=r"features\[1, 1\] is 1e\+20; a network takes features within"):
+    with pytest.raises(InvalidInput, match=r"features\[1, 1\] is 1e\+20"):
         OLRankNet().rank(huge, 2, np.random.default_rng(0))
     wide = OLRankNet(covariance="full")
     shown = wide.adopt(Candidates(features=np.eye(60)), np.arange(3))
-    with pytest.raises(InvalidParameter, match="the network has 6100 weights; it must have at most 4000"):
+    with pytest.raises(InvalidParameter, match="the network has 6100 weights"):
         wide.learn(shown, Feedback.clicks([0, 1, 0]), np.random.default_rng(0))
 
 

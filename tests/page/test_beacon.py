@@ -10,8 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.page.shown import Looker, Served
-from tests.service.running import rank_request, wait_for
+from tests.service.running import rank_request
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.slow
 
 KEY = "key-0123456789abcdef"
 PAGE = (Path(__file__).parents[2] / "docs" / "browser.md").read_text("utf-8")
@@ -181,7 +186,6 @@ def test_what_fails_is_sent_again(serve: Callable[..., Served], look: Callable[.
     page.evaluate(LIST, ["a", "b"])
     page.add_script_tag(url=f"http://127.0.0.1:{service.port}/rankloop.js")
     page.evaluate("(token) => { rankloop.watch(document.querySelector('#results'), token); }", answer["token"])
-    page.wait_for_timeout(3000)
-    wait_for(lambda: told(service, answer["impression_id"])["seen"] == 2, "the second try to arrive")
+    looker.wait_for(lambda: told(service, answer["impression_id"])["seen"] == 2, "the second try to arrive")
     assert len(tries) == 2
     assert tries[0] == tries[1]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.page.shown import Looker, Served, traffic
+
+pytestmark = pytest.mark.slow
 
 Look = Callable[..., Looker]
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.page.shown import Looker, Served, at
 
+pytestmark = pytest.mark.slow
+
 Look = Callable[..., Looker]
 WATCH = (
     "window.broken = []; document.addEventListener('securitypolicyviolation', e => broken.push(e.violatedDirective))"

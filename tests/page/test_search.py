@@ -13,7 +13,9 @@ from rankloop.client import Client
 from rankloop.search.run import Site
 from tests.page.shown import Looker
 from tests.search.library import library
-from tests.service.running import wait_for
+from tests.waiting import PATIENCE, wait_for
+
+pytestmark = pytest.mark.slow
 
 
 def read(client: Client) -> int:
@@ -29,13 +31,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     known: list[str] = []
     thread = threading.Thread(target=made.run, args=(lambda *urls: known.extend(urls),))
     thread.start()
-    wait_for(lambda: len(known) == 2, "the page to answer")
-    with Client(known[1]) as client:
-        client.wait_warm("search")
-        wait_for(lambda: read(client) == 35, "all source to be read")
-    yield known[0], known[1]
-    made.end()
-    thread.join(30)
+    try:
+        wait_for(lambda: len(known) == 2, "the page to answer")
+        with Client(known[1], timeout=PATIENCE) as client:
+            client.wait_warm("search", PATIENCE)
+            wait_for(lambda: read(client) == 35, "all source to be read")
+        yield known[0], known[1]
+    finally:
+        made.end()
+        thread.join()
     assert made.failures == 0
 
 

@@ -17,6 +17,10 @@ from typing import Any
 import pytest
 from docs import site as hooks
 
+from tests.waiting import PATIENCE
+
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -84,11 +88,13 @@ def test_somebody_searches_in_the_dark_and_on_a_telephone(site: str, browser: An
     """Typed into the box, in Chromium; nothing runs out of a narrow window, and the dark is dark."""
     for words in ("position bias", "rollback", "guardrail"):
         page = browser.new_page(viewport={"width": 1200, "height": 900})
+        page.set_default_timeout(1000 * PATIENCE)
         page.goto(site)
         page.locator("input.md-search__input").press_sequentially(words)
         page.locator(".md-search-result__item mark", has_text=re.compile(words.split()[0], re.I)).first.wait_for()
         page.close()
     narrow = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark")
+    narrow.set_default_timeout(1000 * PATIENCE)
     narrow.goto(site)
     assert narrow.evaluate("document.documentElement.scrollWidth <= innerWidth")
     colour = narrow.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -7,7 +7,12 @@ import json
 import re
 from collections.abc import Callable
 
+import pytest
+
 from tests.page.shown import Looker, Served, at, traffic
+from tests.waiting import PATIENCE
+
+pytestmark = pytest.mark.slow
 
 Look = Callable[..., Looker]
 ADMIN, WEB = "an-admin-key-for-tests", "a-web-key-for-the-tests"
@@ -75,7 +80,7 @@ def test_a_service_with_keys_asks_for_one_and_keeps_it_in_the_tab(serve: Callabl
 def test_a_key_to_look_with_looks_and_its_buttons_are_refused(serve: Callable[..., Served], look: Look) -> None:
     reader = "read-0123456789abcdef"
     service = serve(keys=f"{ADMIN}:admin,{reader}:read")
-    asked = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
+    asked = http.client.HTTPConnection("127.0.0.1", service.port, timeout=PATIENCE)
     asked.request("PUT", "/v1/rankers/shop", '{"learner": "base"}', {"Authorization": f"Bearer {ADMIN}"})
     assert asked.getresponse().status == 201
     asked.close()

@@ -11,6 +11,7 @@ from rankloop.search.app import Search
 from rankloop.search.index import Index
 from rankloop.service.embedded import HOST, address, embedded, listening
 from rankloop.service.settings import Settings
+from tests.waiting import PATIENCE
 
 THINGS = ("list", "table", "image", "letter", "number", "record")
 DEEDS = ("read", "write", "sort", "count", "copy")
@@ -30,7 +31,7 @@ def searching(folder: Path, roots: list[Path]) -> Iterator[Search]:
     """The application's inner half, with everything read and its ranker warm."""
     taken = listening(0)
     settings = Settings(store=str(folder / "clicks.db"), host=HOST)
-    with embedded(settings, taken), Client(address(taken), timeout=60.0) as client:
+    with embedded(settings, taken), Client(address(taken), timeout=PATIENCE) as client:
         search = Search(Index(folder / "index.db"), client, "search")
         search.index.update(roots, search.know, lambda *_: None)
         client.wait_warm("search")

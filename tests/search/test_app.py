@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from litestar.testing import TestClient
 
 from rankloop.client import Client
-from rankloop.search import app as module
-from rankloop.search import index as engine
 from rankloop.search.app import SHOWN, Search, application
 from tests.search.library import library, searching
-from tests.service.running import free_port, wait_for
+from tests.service.running import free_port
+from tests.waiting import wait_for
 
 SERVICE = "http://127.0.0.1:9"
 
@@ -33,21 +31,6 @@ def unmixed(search: Search, query: str) -> list[str]:
     while (found := search.find(query)).get("mixed"):
         pass
     return [item["name"] for item in found["learned"]]
-
-
-def test_it_is_as_short_as_the_docs_say_and_names_each_place_of_rankloop() -> None:
-    texts = [Path(one.__file__ or "").read_text("utf-8") for one in (module, engine)]
-    assert sum(len(text.splitlines()) for text in texts) < 300
-    script = (module.PAGE / "search.js").read_text("utf-8")
-    assert [place for place in range(1, 8) if f"{place}. " in texts[0] or f"// {place}. " in script] == [
-        1,
-        2,
-        3,
-        4,
-        5,
-        6,
-    ]
-    assert "rankloop" not in texts[1].split('"""', 2)[2]  # the engine knows nothing of it
 
 
 def test_it_begins_as_the_engine_and_clicks_move_what_they_are_on(search: Search) -> None:

@@ -20,7 +20,7 @@ from rankloop.errors import InvalidInput, InvalidParameter
 from rankloop.search.run import Site
 from rankloop.search.simulation import ASKED, HELD_OUT, People
 from tests.search.library import library, searching
-from tests.service.running import PATIENCE, wait_for
+from tests.waiting import PATIENCE, wait_for
 
 STDLIB = Path(sysconfig.get_path("stdlib"))
 LARGE = ("asyncio", "concurrent", "email", "http", "importlib", "json", "logging", "multiprocessing", "unittest", "xml")
@@ -47,6 +47,7 @@ def said(cache: Path) -> str:
     return (cache / "log").read_text()
 
 
+@pytest.mark.slow
 def test_it_reads_serves_ends_at_ctrl_c_and_finds_its_index_again(tmp_path: Path) -> None:
     path, cache = str(library(tmp_path / "lib")), tmp_path / "cache"
     with running(cache, "--path", path) as process:
@@ -105,6 +106,7 @@ def test_people_need_something_to_search(tmp_path: Path) -> None:
         People(search, 0)
 
 
+@pytest.mark.slow
 def test_people_teach_it_what_the_engine_does_not_know(tmp_path: Path) -> None:
     """Real source, of this machine's standard library: what they like shows on queries that they never typed."""
     for name in LARGE:
