@@ -20,10 +20,11 @@ def sweep(process: Process, stopping: Callable[[], bool] = lambda: False, archiv
     for work in (
         lambda c, limit: forgetting.sweep(c, before, limit),
         graves.clear,
-        forgetting.sweep_strays,
         lambda c, limit: catalogue.sweep(c, process.clock(), limit),
     ):
         sum(in_batches(process.writer, work, stopping))
+    for name in process.database.read(forgetting.stray_rankers):  # not in a transaction that writes: it may take 0.1 s
+        sum(in_batches(process.writer, lambda c, limit, n=name: forgetting.sweep_strays(c, n, limit), stopping))  # type: ignore[misc]
     process.writer.do(lambda c: series.sweep(c, process.clock()))
     process.writer.do(lambda c: counting.sweep(c, process.clock()))
     if process.settings.audit_days:

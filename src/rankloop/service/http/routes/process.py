@@ -61,7 +61,7 @@ def _may_look(engine: Engine, authorization: str | None, name: str) -> bool:
 
 @get(
     "/metrics",
-    guards=[needs(None, every_ranker=True)],
+    guards=[needs(None, everything=True)],
     tags=["operations"],
     summary="Metrics for Prometheus",
     media_type=MediaType.TEXT,
@@ -82,7 +82,7 @@ async def metrics(state: State) -> Response[str]:
 
 @get(
     "/v1/service",
-    guards=[needs("read", every_ranker=True)],
+    guards=[needs("read", everything=True)],
     tags=["operations"],
     summary="The service itself",
     responses={200: ResponseSpec(ServiceStatus, generate_examples=False), **problems()},
