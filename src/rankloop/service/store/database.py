@@ -154,6 +154,7 @@ class Database(ABC):
     """
 
     clock: ClassVar[str] = ""  # a query for its time of day, in seconds; empty: it has none but this machine's
+    name: str  # tells one store from another; without a password
     at_once: ClassVar[bool] = False  # whether a commit that is not durable is over before anybody could wait for it
 
     @abstractmethod

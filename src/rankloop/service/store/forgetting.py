@@ -58,7 +58,7 @@ def stray_rankers(connection: Connection) -> list[str]:
     return [row[0] for row in connection.rows(_STRAY)]
 
 
-def sweep_strays(connection: Connection, ranker: str, limit: int = 500) -> int:
+def sweep_strays(connection: Connection, limit: int, ranker: str) -> int:
     """Delete up to `limit` lists of a ranker that does not exist."""
     there = "NOT EXISTS (SELECT 1 FROM rankers WHERE name = ?)"
     sql = f"SELECT id FROM impressions WHERE ranker = ? AND erase >= 0 AND {there} ORDER BY created LIMIT {limit}"
