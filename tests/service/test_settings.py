@@ -99,7 +99,7 @@ def test_every_number_has_a_range(entry: Any) -> None:
     assert bounds.least >= 0
     assert (entry.default == 0 and bounds.zero) or bounds.least <= entry.default <= bounds.most
     whole = entry.type == "int"
-    wrong = [bounds.least - 1, bounds.most * 2, float("nan"), float("inf"), -float("inf"), "3", True, None]
+    wrong: list[Any] = [-1, bounds.most * 2, float("nan"), float("inf"), -float("inf"), "3", True, None]
     wrong += [1.5] if whole else []
     wrong += [0] if bounds.least > 0 and not bounds.zero else []
     for value in wrong:
@@ -107,7 +107,8 @@ def test_every_number_has_a_range(entry: Any) -> None:
             Settings(**{entry.name: value})
         assert f"from {bounds.least:,.15g} to {bounds.most:,.15g}" in str(error.value)
     for value in (bounds.least, bounds.most, *([0] if bounds.zero else [])):
-        Settings(**{entry.name: int(value) if whole else value})
+        fine: Any = int(value) if whole else value
+        Settings(**{entry.name: fine})
 
 
 @pytest.mark.parametrize("name", ["refresh_seconds", "snapshot_seconds", "store_timeout_ms", "feedback_timeout_ms"])
