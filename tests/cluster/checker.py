@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from rankloop import codec
 from rankloop.service.offline.replay import open_store, rebuild
-from tests.service.truths import folded, read, snapshot_of
+from tests.service.truths import folded, read, sent_id, snapshot_of
 
 ASYNCHRONOUS = 1.0  # seconds: with `durability` feedback, lists so young may go with a PostgreSQL that crashes
 
@@ -71,7 +71,7 @@ class Stored:
         }
         self.events: dict[str, list[tuple[str, str, dict[str, Any]]]] = defaultdict(list)
         for event, impression, status, body in read(url, "SELECT event_id, impression_id, status, body FROM events"):
-            self.events[event].append((impression, status, json.loads(body)))
+            self.events[sent_id(event)].append((impression, status, json.loads(body)))
         sql = "SELECT seq, impression_id, feedback FROM outcomes WHERE ranker = ? ORDER BY seq"
         self.outcomes = {name: read(url, sql, name) for name in rankers}
         self.heads = dict(read(url, "SELECT ranker, next_seq FROM heads"))

@@ -25,6 +25,7 @@ from tests.cluster.cluster import SPEC
 from tests.cluster.hosts import KEY
 from tests.cluster.spaces import ROOT
 from tests.service.running import Service
+from tests.service.truths import sent_id
 from tests.waiting import PATIENCE, wait_for
 
 pytestmark = pytest.mark.slow
@@ -225,7 +226,7 @@ def test_young_lists_may_go_with_a_database_that_crashes(run: Run) -> None:
     lost = said["impression_id"]
     sql = f"SELECT event_id FROM events WHERE impression_id = '{lost}'"
     connection = sqlite3.connect(run.store)
-    events = [row[0] for row in connection.execute(sql)]
+    events = [sent_id(row[0]) for row in connection.execute(sql)]
     connection.close()
     change(run, f"UPDATE impressions SET id = 'another' WHERE id = '{lost}'")
     for event in events:

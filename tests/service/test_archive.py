@@ -236,6 +236,20 @@ def test_states_go_along_once(shop: Store, folder: Path) -> None:
     assert len(list((folder / "ranker=shop" / "_states").iterdir())) == 3
 
 
+def test_a_manifest_names_only_files_in_the_folder_of_the_states(shop: Store, folder: Path, tmp_path: Path) -> None:
+    settle(shop, range(3))
+    exported(shop, folder)
+    own = folder / "ranker=shop"
+    outside = tmp_path / "secret"
+    outside.write_bytes(b"secret")
+    (own / "_states" / "linked").symlink_to(outside)
+    (own / "_states" / "sub").mkdir()
+    (own / "_states" / "sub" / "file").write_bytes(b"secret")
+    for name in (str(outside), "../_manifest.json", "sub/file", "..", ".", "", "linked"):
+        with pytest.raises(DataError, match="is not the name of a file in"):
+            manifest.read_state(folder, "shop", manifest.Kept("version", name, 1, 1))
+
+
 def test_files_of_others_and_of_releases_to_come_are_refused(shop: Store, folder: Path) -> None:
     settle(shop, range(3))
     exported(shop, folder)

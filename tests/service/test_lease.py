@@ -25,7 +25,7 @@ from rankloop.service.wire.rankers import Spec
 from tests.service.app_fixtures import model_of
 from tests.service.conftest import Postgres
 from tests.service.running import LOST, PATIENCE, SPEC, Load, Service, rank_request, wait_for
-from tests.service.truths import check_log, check_state, read, snapshot_of
+from tests.service.truths import check_log, check_state, read, sent_id, snapshot_of
 
 Start = Callable[..., Service]
 LEASE = 5.0  # seconds: on a busy machine a beat comes late, but not so late
@@ -234,7 +234,7 @@ def test_a_silent_learner_on_another_machine_is_replaced(store_url: str, engines
     assert model_of(one.rankers["shop"]).state() == model_of(two.rankers["shop"]).state()
     assert rankers.status(one, "shop").learner_process == two.worker
     assert check_state(store_url, "shop") == 40
-    assert {row[0] for row in read(store_url, "SELECT event_id FROM events")} == set(sent)
+    assert {sent_id(row[0]) for row in read(store_url, "SELECT event_id FROM events")} == set(sent)
 
 
 def test_who_takes_over_goes_on_from_the_last_snapshot(store_url: str, engines: Callable[[str], Engine]) -> None:

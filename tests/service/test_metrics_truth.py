@@ -80,6 +80,17 @@ def test_the_size_of_either_store(store_url: str) -> None:
     assert (found.free is None) == store_url.startswith("postgresql")
 
 
+def test_heartbeats_are_small_however_much_is_counted(tmp_path: Path) -> None:
+    with Service(tmp_path / "a.db") as service:
+        for i in range(2000):
+            service.engine.metrics.count("http_requests_total", route=f"/{i}", status=200)
+        service.engine.cycle()
+        found = service.engine.database.read(lambda c: c.rows("SELECT beat, LENGTH(report) FROM workers"))
+        service.engine.database.forget()
+        assert [(beat > 0, size) for beat, size in found] == [(True, 0)]
+        assert service.metric("rankloop_http_requests_total", route="/7") == 1
+
+
 def test_an_engine_that_has_not_begun_says_what_it_can() -> None:
     engine = Engine(Settings(store="nowhere/at/all.db"))
     assert b"process_open_fds" in engine.report()

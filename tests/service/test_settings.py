@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -87,6 +88,34 @@ def test_a_variable_that_cannot_be_read_is_named(name: str, text: str) -> None:
 def test_a_value_that_breaks_a_rule_is_named(setting: str, value: Any) -> None:
     with pytest.raises(InvalidParameter, match=f"setting {setting} is {value}"):
         Settings(**{setting: value})
+
+
+NUMBERS = [entry for entry in fields(Settings) if entry.type in ("int", "float")]
+
+
+@pytest.mark.parametrize("entry", NUMBERS, ids=lambda entry: entry.name)
+def test_every_number_has_a_range(entry: Any) -> None:
+    bounds = entry.metadata["range"]
+    assert bounds.least >= 0
+    assert (entry.default == 0 and bounds.zero) or bounds.least <= entry.default <= bounds.most
+    whole = entry.type == "int"
+    wrong: list[Any] = [-1, bounds.most * 2, float("nan"), float("inf"), -float("inf"), "3", True, None]
+    wrong += [1.5] if whole else []
+    wrong += [0] if bounds.least > 0 and not bounds.zero else []
+    for value in wrong:
+        with pytest.raises(InvalidParameter, match=re.escape(f"setting {entry.name} is {value!r}; give ")) as error:
+            Settings(**{entry.name: value})
+        assert f"from {bounds.least:,.15g} to {bounds.most:,.15g}" in str(error.value)
+    for value in (bounds.least, bounds.most, *([0] if bounds.zero else [])):
+        fine: Any = int(value) if whole else value
+        Settings(**{entry.name: fine})
+
+
+@pytest.mark.parametrize("name", ["refresh_seconds", "snapshot_seconds", "store_timeout_ms", "feedback_timeout_ms"])
+def test_a_time_of_0_is_refused(name: str) -> None:
+    """It would make a thread run without a pause, or give up on everything at once."""
+    with pytest.raises(InvalidParameter, match=f"setting {name} is 0.0; give a number from "):
+        from_environment({f"RANKLOOP_{name.upper()}": "0"})
 
 
 def test_an_adapter_that_nobody_knows_is_named() -> None:

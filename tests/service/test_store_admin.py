@@ -11,6 +11,7 @@ from rankloop.service.wire.experiments import ExperimentRequest
 from rankloop.service.wire.rankers import Spec
 from tests.service.running import PATIENCE
 from tests.service.stores import TABLES, Store, ev, shop, statuses, store
+from tests.service.truths import sent_id
 
 __all__ = ["shop", "store"]  # fixtures
 
@@ -101,7 +102,10 @@ def test_a_list_that_was_made_while_its_ranker_was_deleted_is_swept(shop: Store)
     shop.delete("gone")
     assert shop.writer.impression(late).future.result(PATIENCE).fresh
     assert statuses(shop.send(ev("e1", "late", ["a"]))) == ["orphan"]
-    assert shop.do(forgetting.sweep_strays) == 1
+    assert shop.see(forgetting.stray_rankers) == ["gone"]
+    assert shop.do(forgetting.sweep_strays, 500, "shop") == 0
+    assert shop.do(forgetting.sweep_strays, 500, "gone") == 1
+    assert shop.see(forgetting.stray_rankers) == []
     assert shop.rows("SELECT id FROM impressions") == [(kept,)]
     assert mentions(shop, "gone") == []
 
@@ -147,19 +151,17 @@ def test_leases(store: Store) -> None:
     assert store.do(admin.take_lease, "shop", "one", None)
     assert not store.do(admin.take_lease, "shop", "two", None)
     assert store.see(admin.leases) == {"shop": ("one", 0)}
-    assert store.do(admin.beat, "one", "here", True, b"report") == {"shop"}
-    assert store.do(admin.beat, "two", "here", False, b"") == set()
+    assert store.do(admin.beat, "one", "here", True) == {"shop"}
+    assert store.do(admin.beat, "two", "here", False) == set()
     assert not store.do(admin.take_lease, "shop", "two", ("one", 0))  # it beats: not as it was seen
     assert store.do(admin.take_lease, "shop", "two", ("one", 1))
-    assert store.do(admin.beat, "one", "here", True, b"report") == set()  # this is how the first one learns of it
-    assert store.do(admin.beat, "two", "here", False, b"") == {"shop"}
+    assert store.do(admin.beat, "one", "here", True) == set()  # this is how the first one learns of it
+    assert store.do(admin.beat, "two", "here", False) == {"shop"}
     store.do(admin.release_lease, "shop", "one")  # not its own any more
     assert store.see(admin.leases)["shop"][0] == "two"
     store.do(admin.release, "two")
     assert store.see(admin.leases) == {}
     assert store.see(admin.workers) == {"one": ("here", 1, True)}
-    assert store.see(admin.reports, "here") == {"one": b"report"}
-    assert store.see(admin.reports, "elsewhere") == {}
     store.do(admin.forget_worker, "one", 0)  # it has beaten since
     assert set(store.see(admin.workers)) == {"one"}
     store.do(admin.forget_worker, "one", 1)
@@ -200,7 +202,7 @@ def test_the_sweep_deletes_only_what_a_snapshot_covers(shop: Store) -> None:
     assert shop.do(forgetting.sweep, before, limit=2) == 0
     assert [outcome.seq for outcome in shop.outcomes()] == [3, 4]
     assert {row[0] for row in shop.rows("SELECT id FROM impressions")} == {names[3], waiting, young}
-    assert {row[0] for row in shop.rows("SELECT event_id FROM events")} == {"e3", "young"}
+    assert {sent_id(row[0]) for row in shop.rows("SELECT event_id FROM events")} == {"e3", "young"}
     assert statuses(shop.send(ev("e0", names[0], ["a"]))) == ["orphan"]
     shop.do(states.save_snapshot, "shop", shop.row().generation, 5, b"five", shop.now)
     assert shop.do(forgetting.sweep, before) == 1

@@ -22,6 +22,7 @@ from rankloop.service.store import (
     NewEvent,
     NewImpression,
     admin,
+    catalogue,
     forgetting,
     log,
     open_database,
@@ -30,6 +31,7 @@ from rankloop.service.store import (
     shown,
     trials,
 )
+from rankloop.service.store.catalogue import Bounds, Line
 from rankloop.service.store.database import Connection
 from rankloop.service.store.log import new_id
 from rankloop.service.store.sqlite import SQLiteConnection
@@ -89,6 +91,9 @@ class Filled:
                 some = past[start : start + 500]
                 log.add_events(connection, [event(one.id, one.id) for one in some], self.now, KINDS)
             connection.run("UPDATE snapshots SET seq = 100000")
+            items = [Line(f"i{i}", {"price": i}) for i in range(lists)]
+            catalogue.write(connection, "shop", "items", items, False, Bounds(10**6, 2**30), self.now)
+            catalogue.delete(connection, "shop", "items", ["i1"], self.now)
         with connection.transaction():
             self.open = [impression(lists + i, "shop", self.now - 100 + i, 95.0 if i < 5 else 1000) for i in range(20)]
             log.add_impressions(connection, self.open)
@@ -116,7 +121,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Filled, Filled]:
 
 
 def swept(connection: Connection) -> int:
-    return forgetting.sweep(connection, None) + forgetting.sweep_strays(connection)
+    assert forgetting.stray_rankers(connection) == []
+    return forgetting.sweep(connection, None) + forgetting.sweep_strays(connection, 500, "gone")
 
 
 WORK: dict[str, Callable[[Filled], Any]] = {
@@ -141,6 +147,8 @@ WORK: dict[str, Callable[[Filled], Any]] = {
     "bodies to explain": lambda s: shown.newest_bodies(s.connection, "shop", 1, s.now - 50, 8),
     "bodies of a ranker": lambda s: shown.latest_bodies(s.connection, "shop", 1, 20),
     "what may go, when nothing is old": lambda s: swept(s.connection),
+    "what may go of a catalog, when nothing may": lambda s: catalogue.sweep(s.connection, s.now, 200),
+    "a deleted item of a catalog": lambda s: catalogue.sweep(s.connection, s.now + 2 * catalogue.TOLD, 200),
     "old lists, when there are none": lambda s: forgetting.sweep(s.connection, s.now - 10**6),
 }
 
@@ -149,3 +157,14 @@ WORK: dict[str, Callable[[Filled], Any]] = {
 def test_it_costs_the_same_in_a_large_store(what: str, stores: tuple[Filled, Filled]) -> None:
     small, large = (store.cost(WORK[what]) for store in stores)
     assert large <= 1.5 * small + 100, f"{small} steps with {SMALL} lists, {large} with {LARGE}"
+
+
+def test_looking_for_strays_costs_the_same_with_many_open_lists(tmp_path: Path) -> None:
+    costs = []
+    for lists in (SMALL, LARGE):
+        filled = Filled(tmp_path / f"{lists}.db", 20)
+        with filled.connection.transaction():
+            waiting = [impression(1000 + i, "shop", filled.now + i / 1000, 1e6) for i in range(lists)]
+            log.add_impressions(filled.connection, waiting)
+        costs.append(filled.cost(lambda s: forgetting.stray_rankers(s.connection)))
+    assert costs[1] <= 1.5 * costs[0] + 100, costs

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from rankloop.service.store import Writer, admin, keys, schema
 from rankloop.service.store.database import open_database
+from rankloop.service.store.migrations import MIGRATIONS, SETTLED
+from rankloop.service.store.repeats import scoped
 from rankloop.service.wire.calls import FeedbackEvent
 from tests.service.conftest import Postgres
-from tests.service.stores import Store, shop, statuses, store
+from tests.service.stores import Store, ev, shop, statuses, store
 
 __all__ = ["shop", "store"]  # fixtures
 
@@ -38,7 +40,7 @@ class Book:
 
     def __init__(self) -> None:
         self.lists: dict[str, dict[str, Any]] = {}
-        self.events: dict[str, str] = {}
+        self.events: dict[tuple[str, str], str] = {}  # (ranker, event_id) -> list
         self.outcomes: dict[str, list[tuple[str, str, list[float], int | None]]] = {name: [] for name in RANKERS}
 
     def show(self, name: str, ranker: str, closes: float) -> None:
@@ -53,11 +55,12 @@ class Book:
         }
 
     def take(self, event: FeedbackEvent) -> str:
-        if event.event_id in self.events:
-            return "duplicate" if self.events[event.event_id] == event.impression_id else "rejected"
         one = self.lists.get(event.impression_id)
         if one is None:
             return "orphan"
+        key = one["ranker"], event.event_id
+        if key in self.events:
+            return "duplicate" if self.events[key] == event.impression_id else "rejected"
         graded = one["ranker"] == "graded"
         behaviour = [event.clicks, event.rewards, event.seen, event.viewed]
         clicked, marked = any(part is not None for part in behaviour), event.grades is not None
@@ -69,7 +72,7 @@ class Book:
             return "rejected"
         if any(not 0 <= worth <= 1 for worth in (event.rewards or {}).values()) or (event.seen or 0) > len(ITEMS):
             return "rejected"
-        self.events[event.event_id] = event.impression_id
+        self.events[key] = event.impression_id
         if not one["open"]:
             return "late"
         if event.clicks is not None or event.rewards is not None:
@@ -184,7 +187,7 @@ class Compared:
             assert [row[0] for row in found] == list(range(len(expected)))
             assert [(name, kind, json.loads(feedback), viewed) for _, name, kind, feedback, viewed in found] == expected
         kept = store.rows("SELECT event_id, impression_id FROM events WHERE impression_id LIKE ?", f"{prefix}%")
-        assert dict(kept) == book.events
+        assert dict(kept) == {scoped(prefix + ranker, name): own for (ranker, name), own in book.events.items()}
         opened = store.rows("SELECT id FROM impressions WHERE open = 1 AND id LIKE ?", f"{prefix}%")
         assert {row[0] for row in opened} == {name for name, one in book.lists.items() if one["open"]}
 
@@ -255,3 +258,44 @@ def test_the_write_ahead_log_is_emptied_though_someone_always_reads(
         database.forget()
     assert any(after < before for before, after in pairwise(sizes)), "never emptied"
     assert max(sizes) < 8_000_000
+
+
+def test_events_that_an_earlier_release_stored_are_still_recognized(store: Store) -> None:
+    """Their ids are stored as they were sent, without the ranker; only those of the same ranker count."""
+    for name in ("shop", "films"):
+        store.ranker(name)
+    old, other, theirs = store.show(), store.show(), store.show(ranker="films")
+    store.do(lambda c: c.run("INSERT INTO events VALUES ('e1', ?, 0.0, 'accepted', ?)", old, b"{}"))
+    assert statuses(store.send(ev("e1", old, ["a"]))) == ["duplicate"]
+    (told,) = store.send(ev("e1", other, ["a"]))
+    assert (told.status, old in (told.reason or "")) == ("rejected", True)
+    assert statuses(store.send(ev("e1", theirs, ["a"]))) == ["accepted"]
+    assert statuses(store.send(ev("e1", theirs, ["a"]), ev("e1", old, ["a"]))) == ["duplicate", "duplicate"]
+
+
+def test_beside_an_earlier_release_ids_are_stored_as_it_looks_for_them(store: Store) -> None:
+    """Unless another ranker has used the id: then the two must not be in each other's way."""
+    for name in ("shop", "films"):
+        store.ranker(name)
+    store.do(lambda c: c.run("DELETE FROM migrations WHERE id >= ?", SETTLED))
+    one, two, theirs = store.show(), store.show(), store.show(ranker="films")
+    assert statuses(store.send(ev("e1", one, ["a"]), ev("e2", one, ["a"]), ev("e2", theirs, ["a"]))) == ["accepted"] * 3
+    assert statuses(store.send(ev("e1", theirs, ["a"]))) == ["accepted"]
+    found = {row[0] for row in store.rows("SELECT event_id FROM events")}
+    assert found == {"e1", scoped("shop", "e2"), scoped("films", "e2"), scoped("films", "e1")}
+    store.do(lambda c: c.many("INSERT INTO migrations VALUES (?)", [(n,) for n in range(SETTLED, len(MIGRATIONS))]))
+    again = [ev("e1", one, ["a"]), ev("e2", one, ["a"]), ev("e2", theirs, ["a"]), ev("e1", theirs, ["a"])]
+    assert statuses(store.send(*again)) == ["duplicate"] * 4
+    assert statuses(store.send(ev("e1", two, ["a"]), ev("e3", two, ["a"]))) == ["rejected", "accepted"]
+    assert store.rows("SELECT event_id FROM events WHERE event_id LIKE ?", "%e3") == [(scoped("shop", "e3"),)]
+
+
+def test_one_event_id_of_two_rankers_in_one_batch(store: Store) -> None:
+    for name in ("shop", "films"):
+        store.ranker(name)
+    own, theirs = store.show(), store.show(ranker="films")
+    assert statuses(store.send(ev("e", own, ["a"]), ev("e", theirs, ["a"]), ev("e", own, ["a"]))) == [
+        "accepted",
+        "accepted",
+        "duplicate",
+    ]

@@ -269,7 +269,10 @@ CALLS: dict[str, tuple[int, Callable[[Filled], Any]]] = {
     "a user forgotten": (ALL, _erase),
     "what is old": (ALL, _sweep_old),
     "whether a partition may go": (ONE, _covered),
-    "strays": (ALL, lambda f: [forgetting.sweep_strays(f.connection)]),
+    "strays": (
+        ALL,
+        lambda f: [forgetting.stray_rankers(f.connection), forgetting.sweep_strays(f.connection, 500, "gone")],
+    ),
     "what a ranker leaves": (ALL, _bury),
     "an outcome passed over": (
         ALL,

@@ -76,7 +76,7 @@ def test_the_first_step_leaves_the_store_to_those_of_the_release_before(
             connection.run(OLD.replace("'old'", "'another'"))
         assert schema.contract(database) == ["another", "old"]
         with connection.transaction():
-            admin.beat(connection, "new", "m", True, b"")
+            admin.beat(connection, "new", "m", True)
             admin.release(connection, "another")
         assert schema.contract(database) == ["old"]
         assert told(store_url) == SETTLED
@@ -94,12 +94,12 @@ def test_a_later_release_may_have_added_what_this_one_does_not_know(
     store = Store(store_url)
     try:
         store.ranker()
-        store.do(admin.beat, "this", "m", True, b"")
+        store.do(admin.beat, "this", "m", True)
         with monkeypatch.context() as later:
             later.setattr(schema, "MIGRATIONS", [*MIGRATIONS, ["ALTER TABLE workers ADD COLUMN later {int}"]])
             assert schema.migrate(store.database) == 1
         assert schema.migrate(store.database) == 0  # it starts again, and works
-        store.do(admin.beat, "this", "m", True, b"")
+        store.do(admin.beat, "this", "m", True)
         with monkeypatch.context() as later:
             later.setattr(schema, "MIGRATIONS", [*MIGRATIONS, ["ALTER TABLE workers ADD COLUMN later {int}"]])
             assert schema.contract(store.database) == ["this"]

@@ -25,6 +25,7 @@ from rankloop.service.wire.calls import Receipt
 from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE
 from tests.service.stores import KINDS, Store, T, as_new, ev, shop, statuses, store
+from tests.service.truths import sent_id
 
 __all__ = ["shop", "store"]  # fixtures
 
@@ -197,7 +198,8 @@ def test_sequence_numbers_have_no_gap_under_concurrent_writers(crowd: list[Store
     assert {r.status for r in receipts} == {"accepted", "late", "duplicate"}
 
     told = {r.event_id: r.status for r in receipts if r.status != "duplicate"}
-    stored = crowd[0].rows("SELECT event_id, status, impression_id FROM events")
+    rows = crowd[0].rows("SELECT event_id, status, impression_id FROM events")
+    stored = [(sent_id(name), status, impression) for name, status, impression in rows]
     assert {name: status for name, status, _ in stored} == told
     for ranker in rankers:
         outcomes = crowd[0].rows(

@@ -29,7 +29,7 @@ from rankloop.service.wire.rankers import Spec
 from tests.service.conftest import Postgres
 from tests.service.inside import click, rank, running
 from tests.service.running import SPEC, Load, Service, children, rank_request, wait_for
-from tests.service.truths import check_log, check_state, read, refolded, snapshot_of
+from tests.service.truths import check_log, check_state, read, refolded, sent_id, snapshot_of
 
 Start = Callable[..., Service]
 USUAL = {"snapshot_seconds": 0.2, "store_timeout_ms": 1000, "feedback_timeout_ms": 4000}
@@ -157,8 +157,8 @@ def outlives(start_service: Start, store: Path, filled: Callable[[Service, Path]
 
 def probes(url: str) -> dict[str, dict[str, Any]]:
     """Events that this test sent beside the load."""
-    rows = read(url, "SELECT event_id, body FROM events WHERE event_id LIKE ?", "probe-%")
-    return {name: msgspec.json.decode(body) for name, body in rows}
+    rows = read(url, "SELECT event_id, body FROM events WHERE event_id LIKE ?", "%probe-%")
+    return {sent_id(name): msgspec.json.decode(body) for name, body in rows}
 
 
 @pytest.mark.slow
@@ -306,7 +306,8 @@ def test_feedback_outlives_a_crash_of_postgresql(postgres: Postgres, start_servi
         load.end()
         assert load.unranked == []
     assert service.stop() == 0, service.log()
-    stored = dict(read(url, "SELECT e.event_id, i.id FROM events e JOIN impressions i ON i.id = e.impression_id"))
+    rows = read(url, "SELECT e.event_id, i.id FROM events e JOIN impressions i ON i.id = e.impression_id")
+    stored = {sent_id(name): own for name, own in rows}
     for load in loads:
         taken = {event for event, found in load.acknowledged.items() if found[0] in ("accepted", "late", "duplicate")}
         assert len(taken) > 50

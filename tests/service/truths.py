@@ -13,6 +13,7 @@ from rankloop import codec, registry
 from rankloop.service.learning.fold import Fold
 from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, log, open_database, states
+from rankloop.service.store.repeats import SEPARATOR
 from rankloop.streams import Streams
 from rankloop.types import Array, Feedback
 from tests.service.running import Load
@@ -31,10 +32,15 @@ def read(url: str, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         connection.close()
 
 
+def sent_id(stored: str) -> str:
+    """The event_id that a caller sent, of an event as it is stored: with the name of its ranker before it."""
+    return stored.rpartition(SEPARATOR)[2]
+
+
 def check_log(url: str, ranker: str, loads: Sequence[Load]) -> int:
     """Whatever was acknowledged is stored, once, and every outcome is the join of its events; how many there are."""
     events = {
-        row[0]: row[1:]
+        sent_id(row[0]): row[1:]
         for row in read(
             url,
             "SELECT e.event_id, e.impression_id, e.status, e.body FROM events e "

@@ -28,6 +28,7 @@ def create(
     *,
     scopes: str = "rank+feedback",
     rankers: str | None = None,
+    catalogs: str | None = None,
     days: float | None = None,
     rate: float | None = None,
     concurrency: int | None = None,
@@ -36,6 +37,8 @@ def create(
     """Make a key and print it. It is shown this once: only a digest is stored.
 
     Example: rankloop keys create shop --rankers shop,shop-test --days 90
+
+    Example: rankloop keys create films --scopes admin+rank --rankers films --catalogs films
 
     Example: rankloop keys create partner --rate 100 --concurrency 20
 
@@ -47,6 +50,9 @@ def create(
         rank, feedback, read and admin, joined by +; who has admin has read.
     rankers
         The only rankers it is for, separated by commas; all if not given.
+    catalogs
+        Catalogs that a key for some rankers may use, separated by commas; none if not given. A key for all rankers may
+        use all catalogs.
     days
         After how many days it ends; never if not given.
     rate
@@ -59,12 +65,14 @@ def create(
     from rankloop.service.keys import digest, new_token
     from rankloop.service.settings import parse_scopes
     from rankloop.service.store import keys as stored
-    from rankloop.service.wire.basics import NAME
 
     wanted, token, now = "+".join(sorted(parse_scopes(scopes))), new_token(), time.time()
-    only = None if rankers is None else frozenset(filter(None, (one.strip() for one in rankers.split(","))))
-    if only is not None and (not only or not all(re.match(NAME, one) for one in only)):
-        raise InvalidParameter(f"rankers is {rankers!r}; give names of rankers, separated by commas")
+    only = None if rankers is None else _names(rankers, "rankers")
+    usable = frozenset[str]() if catalogs is None else _names(catalogs, "catalogs")
+    if usable and only is None:
+        raise InvalidParameter(
+            f"catalogs is {catalogs!r} without rankers; a key for all rankers may use all catalogs: give rankers, too"
+        )
     if days is not None and not 0 < days < float("inf"):
         raise InvalidParameter(f"days is {days:g}; give a number above 0, or leave it out for a key that does not end")
     if rate is not None and not 0 < rate < float("inf"):
@@ -72,7 +80,7 @@ def create(
     if concurrency is not None and concurrency < 1:
         raise InvalidParameter(f"concurrency is {concurrency}; give at least 1, or leave it out for no limit")
     end = None if days is None else now + days * 86400
-    key = stored.StoredKey(digest(token), name, wanted, now, only, end, rate, concurrency)
+    key = stored.StoredKey(digest(token), name, wanted, now, only, end, rate, concurrency, usable)
     with _store(store) as writer:
         if not writer.do(lambda c: stored.add(c, key) and _noted(c, "create-key", f"key {name}: made ({wanted})")):
             raise InvalidParameter(f"there is a key called {name!r}; revoke it first, or take another name")
@@ -81,7 +89,7 @@ def create(
 
 @keys.command(name="list")
 def list_keys(*, store: str | None = None, json: bool = False) -> None:
-    """Show names, scopes, rankers, age, end and limits of the keys in the store.
+    """Show names, scopes, rankers, catalogs, age, end and limits of the keys in the store.
 
     Parameters
     ----------
@@ -101,6 +109,7 @@ def list_keys(*, store: str | None = None, json: bool = False) -> None:
                     "name": key.name,
                     "scopes": key.scopes,
                     "rankers": None if key.rankers is None else sorted(key.rankers),
+                    "catalogs": None if key.rankers is None else sorted(key.catalogs),
                     "created": key.created,
                     "expires": key.expires,
                     "rate": key.rate,
@@ -113,12 +122,22 @@ def list_keys(*, store: str | None = None, json: bool = False) -> None:
     rows = []
     for key in found:
         only = "all" if key.rankers is None else ", ".join(sorted(key.rankers))
+        usable = "all" if key.rankers is None else ", ".join(sorted(key.catalogs)) or "none"
         end = "never" if key.expires is None else _day(key.expires) + " (ended)" * (key.expires <= time.time())
         limits = [] if key.rate is None else [f"{key.rate:g}/s"]
         limits += [] if key.concurrency is None else [f"{key.concurrency} at a time"]
-        rows.append([key.name, key.scopes, only, _day(key.created), end, ", ".join(limits) or "none"])
-    columns = ["name", "scopes", "rankers", "created (UTC)", "ends (UTC)", "limits"]
+        rows.append([key.name, key.scopes, only, usable, _day(key.created), end, ", ".join(limits) or "none"])
+    columns = ["name", "scopes", "rankers", "catalogs", "created (UTC)", "ends (UTC)", "limits"]
     _out.print_table("Keys", columns, rows, numbers_from=9)
+
+
+def _names(given: str, what: str) -> frozenset[str]:
+    from rankloop.service.wire.basics import NAME
+
+    found = frozenset(filter(None, (one.strip() for one in given.split(","))))
+    if not found or not all(re.match(NAME, one) for one in found):
+        raise InvalidParameter(f"{what} is {given!r}; give names of {what}, separated by commas")
+    return found
 
 
 def _day(when: float) -> str:

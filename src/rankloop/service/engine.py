@@ -361,11 +361,11 @@ class Engine(Process):
         self.metrics.observe("feedback_seconds", time.perf_counter() - start)
         return found
 
-    def report(self) -> bytes:
-        """This process's metrics, up to this moment."""
+    def collect(self) -> None:
+        """Bring the metrics up to date with what is counted elsewhere."""
         self.count_answered()
         self.rankers.measure()
-        return super().report()
+        super().collect()
 
     def save_now(self, name: str) -> None:
         """Let whoever learns a ranker save what is learned up to this moment; if nothing comes of it, what was saved

@@ -45,6 +45,16 @@ class UnknownRanker(Told, UnknownName):
     plain = "there is no ranker of that name"
 
 
+class UnknownCatalog(UnknownRanker):
+    """No catalog has that name. The message lists the ones there are; `plain` is for those who may not know them."""
+
+    plain = "there is no catalog of that name"
+
+
+class UnknownEntry(UnknownRanker):
+    """The catalog has no such item or user."""
+
+
 class UnknownEvent(Told, RankloopError):
     """No list was made for the request that another system's event names."""
 

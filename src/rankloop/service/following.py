@@ -79,8 +79,8 @@ class Following:
         process = self._process
         with self._turn:
             if self._learning is None:  # else its heartbeat tells
-                report = process.report()
-                process.writer.do(lambda c: admin.beat(c, process.worker, process.machine, False, report))
+                process.collect()
+                process.writer.do(lambda c: admin.beat(c, process.worker, process.machine, False))
                 process.history.store(process.writer, process.clock())
             self._keys.refresh(process.database.read(keys.known))
             if whole:

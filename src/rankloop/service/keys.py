@@ -34,6 +34,7 @@ class Key(NamedTuple):
     rankers: frozenset[str] | None = None  # those it is for; None: all
     expires: float | None = None
     limits: Limits | None = None
+    catalogs: frozenset[str] = frozenset()  # those it may use, if it is for some rankers only
 
     def has(self, scope: str) -> bool:
         """Whether it has a scope; who may change may look."""
@@ -43,9 +44,39 @@ class Key(NamedTuple):
         """Whether it is for a ranker."""
         return self.rankers is None or ranker in self.rankers
 
+    def may_use(self, catalog: str) -> bool:
+        """Whether it may read and write a catalog, given the scope. A key for some rankers may use only the catalogs
+        that it names."""
+        return self.rankers is None or catalog in self.catalogs
+
+    def require_scope(self, scope: str) -> None:
+        """Raise NotAllowed unless the key has `scope`."""
+        if not self.has(scope):
+            have = "+".join(s for s in SCOPES if s in self.scopes)
+            raise NotAllowed(f"this needs a key with scope {scope!r}, the one sent has {have}")
+
+    def require_ranker(self, ranker: str) -> None:
+        """Raise NotAllowed unless the key is for `ranker`."""
+        if not self.is_for(ranker):
+            raise NotAllowed(f"the key sent is for other rankers: {', '.join(sorted(self.rankers or ()))}")
+
+    def require_catalog(self, catalog: str) -> None:
+        """Raise NotAllowed unless the key may use `catalog`."""
+        if not self.may_use(catalog):
+            named = ", ".join(sorted(self.catalogs)) or "none"
+            raise NotAllowed(
+                f"the key sent may not use catalog {catalog!r}; it is limited to catalogs: {named} "
+                "(`rankloop keys create NAME --rankers … --catalogs …` makes one that may)"
+            )
+
+    def require_everything(self) -> None:
+        """Raise NotAllowed if the key is limited to some rankers."""
+        if self.rankers is not None:
+            raise NotAllowed("this is about all rankers, the key sent is for some; take one that is for all")
+
     @property
-    def sees_rankers(self) -> bool:
-        """Whether the caller may know which rankers there are."""
+    def sees_names(self) -> bool:
+        """Whether error messages may list the rankers and catalogs that exist."""
         return self.has("read") and self.rankers is None
 
 
@@ -76,6 +107,7 @@ class Keys:
                 one.rankers,
                 one.expires,
                 self._limits(one),
+                one.catalogs,
             )
             for one in known.keys
         }
@@ -114,11 +146,10 @@ class Keys:
         trace = tracing.current.get()
         if trace is not None:
             trace.key = key.name
-        if scope is not None and not key.has(scope):
-            have = "+".join(s for s in SCOPES if s in key.scopes)
-            raise NotAllowed(f"this needs a key with scope {scope!r}, the one sent has {have}")
-        if ranker is not None and not key.is_for(ranker):
-            raise NotAllowed(f"the key sent is for other rankers: {', '.join(sorted(key.rankers or ()))}")
+        if scope is not None:
+            key.require_scope(scope)
+        if ranker is not None:
+            key.require_ranker(ranker)
         if key.limits is not None and trace is not None:  # who is in no request will not leave, either
             key.limits.enter()
             trace.held.append(key.limits)

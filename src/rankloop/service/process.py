@@ -17,6 +17,7 @@ from rankloop.service.store_clock import LOOK_EVERY, StoreClock
 from rankloop.service.telemetry.history import History
 from rankloop.service.telemetry.metrics import Metrics, process_files, process_memory
 from rankloop.service.telemetry.position_counts import PositionCounts
+from rankloop.service.telemetry.shared_reports import WRITE_EVERY, SharedReports
 
 
 class Process:
@@ -45,6 +46,8 @@ class Process:
         self.clock: Callable[[], float] = clock or shared or time.time
         self._looking = Repeating("clock", LOOK_EVERY, shared.look, self.database) if shared else None
         self._shared_clock = shared
+        self.reports = SharedReports(self.database.name, self.machine, self.worker)
+        self._sharing = Repeating("metrics", WRITE_EVERY, self._share, self.database)
 
     def open(self) -> None:
         """Bring the store up to date and open it for writing."""
@@ -61,6 +64,7 @@ class Process:
             all_durable=self.settings.durability == "everything",
             stalled_after=self.settings.store_timeout_ms / 1e3,
         )
+        self._sharing.start()
         self.writer.do(lambda connection: keys.ensure_secret(connection, self.clock()))
         if self.settings.parsed_keys():
             self.writer.do(lambda connection: keys.remember(connection, self.clock()))
@@ -81,6 +85,8 @@ class Process:
             self.signals.stop()
         if self._looking is not None:
             self._looking.stop()
+        self._sharing.stop()
+        self.reports.remove()
         self.writer.close()
         self.database.close()
 
@@ -92,8 +98,8 @@ class Process:
             self.position_counts.add(name, values, length)
             self.history.closed(closing)
 
-    def report(self) -> bytes:
-        """This process's metrics."""
+    def collect(self) -> None:
+        """Bring the metrics up to date with what is counted elsewhere."""
         self.position_counts.flush(self.metrics)
         if (files := process_files()) is not None:
             self.metrics.gauge("process_open_fds", files)
@@ -103,7 +109,15 @@ class Process:
             self.metrics.observe("store_commit_seconds", seconds)
             self.metrics.observe("store_batch_size", count)
         self.metrics.gauge("process_resident_memory_bytes", process_memory())
+
+    def report(self) -> bytes:
+        """This process's metrics, up to this moment."""
+        self.collect()
         return self.metrics.report()
+
+    def _share(self) -> None:
+        """Let the other processes of this machine know the metrics, as of the last heartbeat."""
+        self.reports.write(self.metrics.report())
 
     def _store_error(self, kind: str) -> None:
         self.metrics.count("store_errors_total", kind=kind)

@@ -22,8 +22,32 @@ LOG_FORMATS = ("plain", "json")
 ADAPTERS = ("metarank", "personalizer", "ubi")
 
 
-def _setting(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
+YEAR = 366 * 86400.0  # seconds; the longest that anything is waited for
+HOUR_MS = 3_600_000.0
+MANY = 10**9  # rows, events or columns that a limit may allow
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that a number may have."""
+
+    least: float
+    most: float
+    zero: bool = False  # 0 is allowed, too, and means that there is no limit, or never
+
+    def check(self, name: str, value: Any, whole: bool) -> None:
+        """Raise InvalidParameter unless `value` is a number in the range, an integer if it must be `whole`."""
+        number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not number or not (self.least <= value <= self.most or (self.zero and value == 0)):
+            kind = f"{'0, or ' * self.zero}{'an integer' if whole else 'a number'}"
+            raise InvalidParameter(
+                f"setting {name} is {value!r}; give {kind} from {self.least:,.15g} to {self.most:,.15g}"
+            )
+
+
+def _setting(default: Any, text: str, least: float = 0, most: float = 0, zero: bool = False) -> Any:
+    """A setting; one that is a number has a range."""
+    return field(default=default, metadata={"help": text, "range": Range(least, most, zero)})
 
 
 @dataclass(frozen=True)
@@ -32,78 +56,80 @@ class Settings:
 
     store: str = _setting("rankloop.db", "a file (SQLite) or a postgresql:// URL")
     host: str = _setting("127.0.0.1", "address to listen on; anything but loopback needs a key")
-    port: int = _setting(8080, "port to listen on; 0 takes a free one")
-    workers: int = _setting(1, "processes that rank; they share the port")
+    port: int = _setting(8080, "port to listen on; 0 takes a free one", 0, 65535)
+    workers: int = _setting(1, "processes that rank; they share the port", 1, 1024)
     keys: str = _setting("", "API keys, comma separated: token:scope+scope (scopes: rank, feedback, read, admin)")
     hosts: str = _setting("", "without keys: further names, comma separated, that requests may be for")
     origins: str = _setting("", "further origins, comma separated, whose pages may call from a browser")
     adapters: str = _setting(",".join(ADAPTERS), "other systems, comma separated, at whose paths requests are taken")
     learn: bool = _setting(True, "whether this machine's processes may hold leases and learn")
-    max_body_bytes: int = _setting(8 * 2**20, "largest request body")
-    max_header_bytes: int = _setting(32 * 2**10, "largest head of a request, all its headers together")
-    request_seconds: float = _setting(30.0, "how long a request may take to arrive in whole")
-    idle_seconds: int = _setting(75, "how long a connection on which nothing comes is kept")
-    max_connections: int = _setting(0, "connections a process; 0: as many as leave descriptors for the store")
-    max_candidates: int = _setting(1000, "candidates a request")
-    max_features: int = _setting(4096, "features a ranker")
-    max_width: int = _setting(1_000_000, "columns of hashed features a ranker; each takes 16 bytes in every process")
-    max_events: int = _setting(1000, "feedback events, or logged lists, a call")
-    beacon_events: int = _setting(100, "events that a browser may report on a list with its token, to one process")
-    catalogue_items: int = _setting(2_000_000, "items, and users, that a catalogue may have")
-    catalogue_bytes: int = _setting(4 * 2**30, "memory that the items of a catalogue may take in a process that ranks")
-    catalogue_item_bytes: int = _setting(64 * 2**10, "largest item of a catalogue, as JSON")
-    catalogue_lines: int = _setting(10_000, "items, users or ids of a catalogue, a call")
-    counter_keys: int = _setting(100_000, "items, brands, users, … that a window of a ranker's counters remembers")
-    snapshot_seconds: float = _setting(5.0, "how often what was learned is saved, with no other process waiting for it")
-    refresh_seconds: float = _setting(
-        1.0, "how far other machines may be behind what is learned; how often they look, untold"
+    max_body_bytes: int = _setting(8 * 2**20, "largest request body", 1, 2**40)
+    max_header_bytes: int = _setting(32 * 2**10, "largest head of a request, all its headers together", 1, 2**30)
+    request_seconds: float = _setting(30.0, "how long a request may take to arrive in whole", 0.1, YEAR)
+    idle_seconds: int = _setting(75, "how long a connection on which nothing comes is kept", 1, YEAR)
+    max_connections: int = _setting(
+        0, "connections a process; 0: as many as leave descriptors for the store", 1, MANY, zero=True
     )
-    version_seconds: float = _setting(3600.0, "how often a version is kept by itself, if anything was learned")
-    keep_versions: int = _setting(24, "how many of those are kept; versions made on request stay")
-    lease_seconds: float = _setting(3.0, "a learning process silent for so long is replaced")
-    learn_seconds: float = _setting(30.0, "a learner that takes longer over one outcome hangs: it is passed over")
+    max_candidates: int = _setting(1000, "candidates a request", 1, MANY)
+    max_features: int = _setting(4096, "features a ranker", 1, MANY)
+    max_width: int = _setting(
+        1_000_000, "columns of hashed features a ranker; each takes 16 bytes in every process", 1, 2**31 - 1
+    )
+    max_events: int = _setting(1000, "feedback events, or logged lists, a call", 1, MANY)
+    beacon_events: int = _setting(
+        100, "events that a browser may report on a list with its token, to one process", 1, MANY
+    )
+    catalogue_items: int = _setting(2_000_000, "items, and users, that a catalogue may have", 1, MANY)
+    catalogue_bytes: int = _setting(
+        4 * 2**30, "memory that the items of a catalogue may take in a process that ranks", 1, 2**50
+    )
+    catalogue_item_bytes: int = _setting(64 * 2**10, "largest item of a catalogue, as JSON", 1, 2**30)
+    catalogue_lines: int = _setting(10_000, "items, users or ids of a catalogue, a call", 1, MANY)
+    counter_keys: int = _setting(
+        100_000, "items, brands, users, … that a window of a ranker's counters remembers", 1, MANY
+    )
+    snapshot_seconds: float = _setting(
+        5.0, "how often what was learned is saved, with no other process waiting for it", 0.01, YEAR
+    )
+    refresh_seconds: float = _setting(
+        1.0, "how far other machines may be behind what is learned; how often they look, untold", 0.01, YEAR
+    )
+    version_seconds: float = _setting(3600.0, "how often a version is kept by itself, if anything was learned", 0, YEAR)
+    keep_versions: int = _setting(24, "how many of those are kept; versions made on request stay", 0, MANY)
+    lease_seconds: float = _setting(3.0, "a learning process silent for so long is replaced", 0.1, YEAR)
+    learn_seconds: float = _setting(
+        30.0, "a learner that takes longer over one outcome hangs: it is passed over", 0.1, YEAR
+    )
     learn_in: str = _setting("process", "process: learning has a process of its own; thread: it has none")
-    watchdog_seconds: float = _setting(15.0, "a process whose loop stands still for so long is replaced; 0: never")
-    retention_days: float = _setting(30.0, "impressions and events older than this are deleted; 0 keeps them for ever")
+    watchdog_seconds: float = _setting(
+        15.0, "a process whose loop stands still for so long is replaced; 0: never", 0.5, YEAR, zero=True
+    )
+    retention_days: float = _setting(
+        30.0, "impressions and events older than this are deleted; 0 keeps them for ever", 0, 36_600
+    )
     archive: str = _setting("", "a folder; what is settled is exported there before it is deleted by age")
     durability: str = _setting("feedback", "what is on the disk before it is answered: feedback, or everything")
-    feedback_timeout_ms: float = _setting(4000.0, "feedback that the store has not taken after this gets a 503")
-    audit_days: float = _setting(365.0, "what the audit list keeps of who changed what; 0 keeps it for ever")
-    store_timeout_ms: float = _setting(1000.0, "a store slower than this gives your order, without an impression")
+    feedback_timeout_ms: float = _setting(
+        4000.0, "feedback that the store has not taken after this gets a 503", 1, HOUR_MS
+    )
+    audit_days: float = _setting(365.0, "what the audit list keeps of who changed what; 0 keeps it for ever", 0, 36_600)
+    store_timeout_ms: float = _setting(
+        1000.0, "a store slower than this gives your order, without an impression", 1, HOUR_MS
+    )
     webhook: str = _setting("", "a URL that is told, by POST, when a guardrail puts a ranker into shadow")
     webhook_secret: str = _setting("", "signs what is sent to it: HMAC-SHA256 of the body in X-Rankloop-Signature")
-    warm_seconds: float = _setting(300.0, "how long /readyz says no at the start for kernels that are not compiled yet")
-    notice_seconds: float = _setting(0.0, "how long /readyz says no after SIGTERM before the listener closes")
-    drain_seconds: float = _setting(10.0, "how long requests in flight may take after SIGTERM")
+    warm_seconds: float = _setting(
+        300.0, "how long /readyz says no at the start for kernels that are not compiled yet", 0, YEAR
+    )
+    notice_seconds: float = _setting(0.0, "how long /readyz says no after SIGTERM before the listener closes", 0, YEAR)
+    drain_seconds: float = _setting(10.0, "how long requests in flight may take after SIGTERM", 0, YEAR)
     log_format: str = _setting("plain", "lines of the log: plain for people, json for programs")
-    slow_seconds: float = _setting(1.0, "a request slower than this has a line in the log; 0: none has")
+    slow_seconds: float = _setting(1.0, "a request slower than this has a line in the log; 0: none has", 0, YEAR)
 
     def __post_init__(self) -> None:
         for entry in dataclasses.fields(self):
-            value = getattr(self, entry.name)
-            if entry.type in ("int", "float") and not 0 <= value < float("inf"):
-                raise InvalidParameter(f"setting {entry.name} is {value}; it must be a finite number of at least 0")
-        for name in (
-            "request_seconds",
-            "idle_seconds",
-            "max_header_bytes",
-            "workers",
-            "max_body_bytes",
-            "max_candidates",
-            "max_features",
-            "max_width",
-            "max_events",
-            "beacon_events",
-            "catalogue_items",
-            "catalogue_bytes",
-            "catalogue_item_bytes",
-            "catalogue_lines",
-            "counter_keys",
-            "lease_seconds",
-            "learn_seconds",
-        ):
-            if getattr(self, name) <= 0:
-                raise InvalidParameter(f"setting {name} is {getattr(self, name)}; it must be above 0")
+            if entry.type in ("int", "float"):
+                entry.metadata["range"].check(entry.name, getattr(self, entry.name), entry.type == "int")
         if self.archive and find_spec("pyarrow") is None:
             raise InvalidParameter("setting archive needs pyarrow; pip install 'rankloop[archive]', or leave it empty")
         if self.durability not in DURABILITIES:
@@ -111,8 +137,6 @@ class Settings:
         strange = sorted(listed(self.adapters).difference(ADAPTERS))
         if strange:
             raise InvalidParameter(f"setting adapters has {strange[0]!r}; give some of {', '.join(ADAPTERS)}, or none")
-        if self.port > 65535:
-            raise InvalidParameter(f"setting port is {self.port}; ports end at 65535")
         if self.learn_in not in ("process", "thread"):
             raise InvalidParameter(f"setting learn_in is {self.learn_in!r}; it must be process or thread")
         if self.log_format not in LOG_FORMATS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -68,7 +68,11 @@ def _item(one: RankedItem, count: int) -> metarank.RankedItem:
 
 
 async def feedback(engine: Engine, body: bytes, caller: Key) -> bytes:
-    """Take events: items and users first, then rankings, then what was done with them, whatever the order in a body."""
+    """Take events: items and users first, then rankings, then what was done with them, whatever the order in a body.
+
+    Each kind of event needs what the service's own call for it needs: items and users the scope `admin` and the
+    catalog, rankings that were made elsewhere the scope `rank`. If the key lacks it, nothing of the body is taken.
+    """
     start = time.perf_counter()
     raw = raw_events(body)
     if not raw:
@@ -84,9 +88,15 @@ async def feedback(engine: Engine, body: bytes, caller: Key) -> bytes:
             if len(raw) == 1:
                 raise
             call.problems.append(f"event {number}: {error}")
-    await call.known([one for one in events if isinstance(one, metarank.ItemEvent)], "items")
-    await call.known([one for one in events if isinstance(one, metarank.UserEvent)], "users")
-    await call.rankings([one for one in events if isinstance(one, metarank.RankingEvent)])
+    items = [one for one in events if isinstance(one, metarank.ItemEvent)]
+    users = [one for one in events if isinstance(one, metarank.UserEvent)]
+    if items or users:
+        call.require_catalogs()
+    rankings = [one for one in events if isinstance(one, metarank.RankingEvent)]
+    there = await call.made_here(rankings)
+    await call.known(items, "items")
+    await call.known(users, "users")
+    await call.rankings(rankings, there)
     await call.interactions([one for one in events if isinstance(one, metarank.InteractionEvent)])
     status = "ok" if not call.problems else "partial" if call.accepted else "rejected"
     took = _milliseconds(start)
@@ -105,33 +115,45 @@ class _Feedback:
         self.models = [
             live for live in engine.rankers.values() if live.row.spec.interactions and caller.is_for(live.row.name)
         ]
+        self._named = sorted({name for live in self.models if (name := live.row.spec.catalogue) is not None})
+        self.catalogs = [name for name in self._named if caller.may_use(name)]
+
+    def require_catalogs(self) -> None:
+        """Refuse a caller who may not change the catalogs of the models by the service's own call either."""
+        self.caller.require_scope("admin")
+        if self._named and not self.catalogs:
+            self.caller.require_catalog(self._named[0])
+
+    async def made_here(self, events: Sequence[metarank.RankingEvent]) -> set[str]:
+        """Which of these rankings were asked for here; the others become impressions, for which `rank` is needed."""
+        if not events:
+            return set()
+        found = set(await shown(self.engine, self.caller, _plain(one.id for one in events)))
+        if self.models and any(one.id not in found for one in events):
+            self.caller.require_scope("rank")
+        return found
 
     async def known(self, events: Sequence[metarank.ItemEvent | metarank.UserEvent], kind: Kind) -> None:
         """Items, or users, go to the catalogues of the models; fields that an event does not have stay."""
         if not events:
             return
-        names = {live.row.spec.catalogue for live in self.models} - {None}
-        if not names:
+        if not self.catalogs:
             self.problems.append(f"no ranker has a catalogue for {kind}; `rankloop import metarank` makes one")
             return
         lines = b"\n".join(msgspec.json.encode({**metarank.values(one.fields), "id": _whose(one)}) for one in events)
-        for name in sorted(filter(None, names)):
+        for name in self.catalogs:
             answer = await asyncio.to_thread(catalogues.put, self.engine, name, kind, lines, True)
             self.updated += answer.counts.get("accepted", 0)
             self.problems += [f"{one.id}: {one.reason}" for one in answer.results if one.status == "rejected"]
             refused = answer.counts.get("rejected", 0)
         self.accepted += len(events) - refused
 
-    async def rankings(self, events: Sequence[metarank.RankingEvent]) -> None:
+    async def rankings(self, events: Sequence[metarank.RankingEvent], there: Collection[str]) -> None:
         """A ranking that was asked for here is known; another was made elsewhere, and is learned from as it stands."""
-        if not events:
-            return
-        lists = await shown(self.engine, self.caller, _plain(one.id for one in events))
         for one in events:
-            there = {each.ranker for each in lists.get(one.id, ())}
-            if there or not self.models:
-                self.accepted += bool(there)
-                if not there:
+            if one.id in there or not self.models:
+                self.accepted += one.id in there
+                if one.id not in there:
                     self.problems.append(f"ranking {one.id}: no ranker is made from a model of Metarank")
                 continue
             fine = False

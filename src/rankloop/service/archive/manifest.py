@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from rankloop import codec
-from rankloop.errors import RankloopError
+from rankloop.errors import DataError, RankloopError
 from rankloop.service.archive.files import ranker_folder, sync
 from rankloop.service.archive.schema import VERSION
 from rankloop.service.store import admin, log, states
@@ -126,5 +125,12 @@ def _named(one: states.Stored) -> str:
 
 
 def read_state(folder: Path, ranker: str, one: Kept) -> bytes:
-    """The bytes of a state."""
-    return codec.read_bytes(os.path.join(ranker_folder(folder, ranker), STATES, one.file))  # noqa: PTH118
+    """The bytes of a state: of a file in the folder of the ranker's states, whatever the manifest names."""
+    own = ranker_folder(folder, ranker) / STATES
+    path = own / one.file
+    if Path(one.file).name != one.file or path.resolve().parent != own.resolve():
+        raise DataError(
+            f"{own.parent / NAME}: state {one.file!r} is not the name of a file in {own}; restore the manifest, or "
+            "export into another folder"
+        )
+    return codec.read_bytes(path)

@@ -35,7 +35,5 @@ class Heartbeat:
             self._told.add(entry.since)
             self.on_hanging(entry)
         silent = self._watch.silent()
-        report = process.report()
-        process.writer.do(
-            lambda c: admin.beat(c, process.worker, process.machine, process.settings.learn, report, silent)
-        )
+        process.collect()
+        process.writer.do(lambda c: admin.beat(c, process.worker, process.machine, process.settings.learn, silent))

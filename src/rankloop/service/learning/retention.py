@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 
 from rankloop.service.learning.archiving import Archive
@@ -20,10 +21,11 @@ def sweep(process: Process, stopping: Callable[[], bool] = lambda: False, archiv
     for work in (
         lambda c, limit: forgetting.sweep(c, before, limit),
         graves.clear,
-        forgetting.sweep_strays,
         lambda c, limit: catalogue.sweep(c, process.clock(), limit),
     ):
         sum(in_batches(process.writer, work, stopping))
+    for name in process.database.read(forgetting.stray_rankers):  # not in a transaction that writes: it may take 0.1 s
+        sum(in_batches(process.writer, partial(forgetting.sweep_strays, ranker=name), stopping))
     process.writer.do(lambda c: series.sweep(c, process.clock()))
     process.writer.do(lambda c: counting.sweep(c, process.clock()))
     if process.settings.audit_days:

@@ -15,7 +15,7 @@ import msgspec
 
 from rankloop.errors import InvalidInput
 from rankloop.service.engine import Engine
-from rankloop.service.errors import Malformed, OverLimit, UnknownRanker
+from rankloop.service.errors import Malformed, OverLimit, UnknownCatalog, UnknownEntry, UnknownRanker
 from rankloop.service.store import catalogue as stored
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.catalogue import Bounds, Kind, Line, Part
@@ -29,12 +29,6 @@ _array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 _id = msgspec.json.Decoder(str | int).decode
 T = TypeVar("T")
-
-
-class UnknownCatalogue(UnknownRanker):
-    """No catalogue has that name, or it has no such item."""
-
-    plain = "there is no catalogue of that name"
 
 
 class _Sent(NamedTuple):
@@ -224,10 +218,10 @@ def _info(engine: Engine, name: str, parts: Sequence[Part]) -> CatalogueInfo:
 
 def _no_catalogue(engine: Engine, name: str) -> UnknownRanker:
     names = sorted({part.catalogue for part in engine.database.read(stored.parts)})
-    error = UnknownCatalogue.among("catalogue", name, names or ["none yet; make one with PUT"])
+    error = UnknownCatalog.among("catalogue", name, names or ["none yet; make one with PUT"])
     assert isinstance(error, UnknownRanker)
     return error
 
 
 def _no_entry(name: str, kind: Kind, item: str) -> UnknownRanker:
-    return UnknownCatalogue(f"catalogue {name!r} has no {kind.removesuffix('s')} {item!r}")
+    return UnknownEntry(f"catalogue {name!r} has no {kind.removesuffix('s')} {item!r}")

@@ -57,9 +57,14 @@ class _Wanted(NamedTuple):
 
 
 def put(
-    engine: Engine, name: str, spec: Spec, if_match: str | None = None, acknowledged: bool = False
+    engine: Engine,
+    name: str,
+    spec: Spec,
+    if_match: str | None = None,
+    acknowledged: bool = False,
+    require_catalog: Callable[[str], None] = lambda _: None,
 ) -> tuple[RankerStatus, bool]:
-    """Make a ranker or change one; whether it is new."""
+    """Make a ranker or change one; whether it is new. `require_catalog` raises if the caller may not use a catalog."""
 
     def look(row: admin.Ranker | None) -> _Wanted:
         knows = revisions.known(row, name, if_match)
@@ -68,13 +73,19 @@ def put(
                 f"features is empty, and ranker {name!r} has {len(row.spec.features)}: PUT replaces the whole spec. To "
                 f"change some of it and keep the rest, PATCH /v1/rankers/{name} (Python: client.patch_ranker)"
             )
+        _check_catalog(row, spec, require_catalog)
         return _wanted(engine, row, spec, knows or acknowledged)
 
     return _change(engine, name, look, "put")
 
 
 def patch(
-    engine: Engine, name: str, changes: SpecChanges, if_match: str | None = None, acknowledged: bool = False
+    engine: Engine,
+    name: str,
+    changes: SpecChanges,
+    if_match: str | None = None,
+    acknowledged: bool = False,
+    require_catalog: Callable[[str], None] = lambda _: None,
 ) -> RankerStatus:
     """Change some of a spec; what is not told stays. Another learner begins with its own parameters."""
     told = {field: value for field in Spec.__struct_fields__ if (value := getattr(changes, field)) is not msgspec.UNSET}
@@ -86,9 +97,18 @@ def patch(
         present = required(engine, row, name).spec
         if told.get("learner", present.learner) != present.learner:
             present = msgspec.structs.replace(present, parameters={})
-        return _wanted(engine, row, msgspec.structs.replace(present, **told), knows or acknowledged)
+        spec = msgspec.structs.replace(present, **told)
+        _check_catalog(row, spec, require_catalog)
+        return _wanted(engine, row, spec, knows or acknowledged)
 
     return _change(engine, name, look, "patch")[0]
+
+
+def _check_catalog(row: admin.Ranker | None, spec: Spec, require: Callable[[str], None]) -> None:
+    """Refuse a catalog that the caller may not use. One that the ranker has already stays: whoever pointed the ranker
+    at it was allowed to."""
+    if spec.catalogue is not None and (row is None or spec.catalogue != row.spec.catalogue):
+        require(spec.catalogue)
 
 
 def _wanted(engine: Engine, row: admin.Ranker | None, spec: Spec, acknowledged: bool) -> _Wanted:

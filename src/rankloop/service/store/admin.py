@@ -110,20 +110,19 @@ def take_lease(connection: Connection, name: str, holder: str, before: tuple[str
     return connection.run(sql, holder, name, *before) == 1
 
 
-def beat(
-    connection: Connection, worker: str, machine: str, learns: bool, report: bytes, silent: Collection[str] = ()
-) -> set[str]:
+def beat(connection: Connection, worker: str, machine: str, learns: bool, silent: Collection[str] = ()) -> set[str]:
     """Say that `worker` lives; the rankers whose lease it holds. Beats are counted, not timed: clocks do not matter.
 
     For rankers that it is `silent` about it does not beat: whoever sees that may take their leases.
     """
+    # `report` is not used: processes of earlier releases wrote their metrics there.
     connection.run(
         "INSERT INTO workers (id, machine, beat, learns, report, knows) VALUES (?, ?, 0, ?, ?, ?) "
-        "ON CONFLICT (id) DO UPDATE SET beat = workers.beat + 1, report = excluded.report",
+        "ON CONFLICT (id) DO UPDATE SET beat = workers.beat + 1",
         worker,
         machine,
         int(learns),
-        report,
+        b"",
         len(MIGRATIONS),
     )
     but = f" AND ranker NOT IN ({marks(silent)})" if silent else ""
@@ -146,12 +145,6 @@ def workers(connection: Connection) -> dict[str, tuple[str, int, bool]]:
     """(machine, beat, learns) of every worker."""
     rows = connection.rows("SELECT id, machine, beat, learns FROM workers")
     return {name: (machine, int(beat), bool(learns)) for name, machine, beat, learns in rows}
-
-
-def reports(connection: Connection, machine: str) -> dict[str, bytes]:
-    """The metrics of all workers of a machine."""
-    rows = connection.rows("SELECT id, report FROM workers WHERE machine = ?", machine)
-    return {name: bytes(report) for name, report in rows}
 
 
 def forget_worker(connection: Connection, worker: str, seen_beat: int) -> None:

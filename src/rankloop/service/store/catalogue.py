@@ -217,13 +217,24 @@ def forget_user(connection: Connection, user: str, now: float) -> int:
     return sum(sum(delete(connection, name, "users", [user], now)) for name in names)
 
 
+# The parts that have rows, by one look-up in the primary key each, however many rows they have.
+_STRAY = """
+    WITH RECURSIVE parts (part) AS (
+        SELECT MIN(part) FROM catalogue_rows
+        UNION ALL
+        SELECT (SELECT MIN(part) FROM catalogue_rows WHERE part > parts.part) FROM parts WHERE parts.part IS NOT NULL
+    )
+    SELECT part FROM parts WHERE part IS NOT NULL AND part NOT IN (SELECT part FROM catalogues) LIMIT 1
+"""
+
+
 def sweep(connection: Connection, now: float, limit: int) -> int:
     """Delete up to `limit` rows that nobody needs: of parts that are gone, and deletions that everyone was told of."""
-    stray = f"SELECT part, id FROM catalogue_rows WHERE part NOT IN (SELECT part FROM catalogues) LIMIT {limit}"
-    gone = _delete(connection, connection.rows(stray))
-    if gone:
-        return gone
-    old = f"SELECT part, id, seq FROM catalogue_rows WHERE body IS NULL AND changed < ? ORDER BY seq LIMIT {limit}"
+    stray = connection.row(_STRAY)
+    if stray is not None:
+        sql = f"SELECT part, id FROM catalogue_rows WHERE part = ? ORDER BY id LIMIT {limit}"
+        return _delete(connection, connection.rows(sql, stray[0]))
+    old = f"SELECT part, id, seq FROM catalogue_rows WHERE body IS NULL AND changed < ? ORDER BY changed LIMIT {limit}"
     rows = connection.rows(old, now - TOLD)
     for number in sorted({row[0] for row in rows}):
         last = max(row[2] for row in rows if row[0] == number)

@@ -50,6 +50,7 @@ class Connection(ABC):
     lock_rows: str = ""  # what SELECT needs behind it to lock the rows it reads until the transaction ends
     whole: bool = True  # whether the log is one table, and what is unique in it is so for ever
     by_time: bool = False  # whether the log is cut by time; then ids are compared in the order they were made in
+    settled: bool = False  # whether processes of earlier releases are refused by now; False: not known yet
     doubtful: bool = False  # something was in the way that was not found where it was looked for: look everywhere
 
     def by(self, index: str) -> str:  # noqa: ARG002
@@ -153,6 +154,7 @@ class Database(ABC):
     """
 
     clock: ClassVar[str] = ""  # a query for its time of day, in seconds; empty: it has none but this machine's
+    name: str  # tells one store from another; without a password
     at_once: ClassVar[bool] = False  # whether a commit that is not durable is over before anybody could wait for it
 
     @abstractmethod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection, marks
-from rankloop.service.store.log import OPEN
 from rankloop.service.store.partitions import by_row
 from rankloop.service.store.writer import Writer
 from rankloop.service.wire.rankers import Erased
@@ -41,11 +40,29 @@ def sweep(connection: Connection, before: float | None, limit: int = 500) -> int
     return len(ids)
 
 
-def sweep_strays(connection: Connection, limit: int = 500) -> int:
-    """Delete lists that were on the way while their ranker was deleted: no one else would ever close them."""
-    stray = f"open = 1 AND ranker NOT IN (SELECT name FROM rankers) LIMIT {limit}"
-    sql = f"SELECT id FROM impressions{connection.by(OPEN)} WHERE {stray}"
-    ids = [row[0] for row in connection.rows(sql)]
+# The rankers that have lists, by one look-up in the index `impressions_latest` each, however many lists they have.
+_STRAY = """
+    WITH RECURSIVE found (ranker) AS (
+        SELECT MIN(ranker) FROM impressions WHERE erase >= 0
+        UNION ALL
+        SELECT (SELECT MIN(ranker) FROM impressions WHERE ranker > found.ranker AND erase >= 0)
+        FROM found WHERE found.ranker IS NOT NULL
+    )
+    SELECT ranker FROM found WHERE ranker IS NOT NULL AND ranker NOT IN (SELECT name FROM rankers)
+    AND ranker NOT IN (SELECT ranker FROM graves)
+"""
+
+
+def stray_rankers(connection: Connection) -> list[str]:
+    """Deleted rankers of which lists are left that were on the way when the ranker was deleted."""
+    return [row[0] for row in connection.rows(_STRAY)]
+
+
+def sweep_strays(connection: Connection, limit: int, ranker: str) -> int:
+    """Delete up to `limit` lists of a ranker that does not exist."""
+    there = "NOT EXISTS (SELECT 1 FROM rankers WHERE name = ?)"
+    sql = f"SELECT id FROM impressions WHERE ranker = ? AND erase >= 0 AND {there} ORDER BY created LIMIT {limit}"
+    ids = [row[0] for row in connection.rows(sql, ranker, ranker)]
     _delete(connection, ids)
     return len(ids)
 

@@ -6,7 +6,7 @@ order, unless the ranker's spec asks for the "earliest" reward.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -106,22 +106,21 @@ def judged(
     event: FeedbackEvent,
     impression: OpenImpression | None,
     rankers: dict[str, JoinedRanker],
-    known: dict[str, set[str]],
+    earlier: Collection[str],
 ) -> Receipt:
-    """What is to become of an event; `known` are the events that were here before, and of which impressions."""
+    """What is to become of an event; `earlier` are the impressions of the same ranker that its id was used for."""
 
     def rejected(reason: str) -> Receipt:
         return Receipt(event.event_id, "rejected", reason)
 
-    earlier = known.get(event.event_id)
-    if earlier and event.impression_id in earlier:
-        return Receipt(event.event_id, "duplicate")
-    if earlier:
-        return rejected(f"event_id {event.event_id!r} was used for impression {max(earlier)}; give every event its own")
     ranker = rankers.get(impression.ranker) if impression else None
     if impression is None or ranker is None:
         reason = f"no impression {event.impression_id!r}; it was never made here, or is past retention, or was erased"
         return Receipt(event.event_id, "orphan", reason)
+    if event.impression_id in earlier:
+        return Receipt(event.event_id, "duplicate")
+    if earlier:
+        return rejected(f"event_id {event.event_id!r} was used for impression {max(earlier)}; give every event its own")
     clicks = any(one is not None for one in (event.clicks, event.rewards, event.seen, event.viewed))
     wanted, given = ranker.kind, "clicks" if clicks else "grades"
     if clicks == (event.grades is not None):

@@ -12,7 +12,7 @@ from rankloop.service.store.database import Connection
 
 SECRET = 32  # bytes, as many as the digest of SHA-256 has
 LONGEST = 31 * 86400.0  # seconds that a token may be good for: the longest window that a ranker can have, and a day
-_COLUMNS = "digest, name, scopes, created, rankers, expires, rate, concurrency"
+_COLUMNS = "digest, name, scopes, created, rankers, expires, rate, concurrency, catalogs"
 
 
 class StoredKey(NamedTuple):
@@ -26,6 +26,7 @@ class StoredKey(NamedTuple):
     expires: float | None = None
     rate: float | None = None  # requests a second; None: any number
     concurrency: int | None = None  # requests at a time
+    catalogs: frozenset[str] = frozenset()  # those a key for some rankers may use; a key for all may use all
 
 
 class Secret(NamedTuple):
@@ -48,15 +49,15 @@ def known(connection: Connection) -> Known:
     """Every key, by name, and every secret."""
     rows = connection.rows(f"SELECT {_COLUMNS} FROM keys ORDER BY name")
     keyed = connection.row("SELECT 1 FROM facts WHERE name = 'keyed'") is not None
-    keys = [StoredKey(*row)._replace(rankers=_names(row[4])) for row in rows]
+    keys = [StoredKey(*row)._replace(rankers=_names(row[4]), catalogs=_names(row[8]) or frozenset()) for row in rows]
     return Known(keys, keyed or bool(keys), tuple(secrets(connection)))
 
 
 def add(connection: Connection, key: StoredKey) -> bool:
     """Add a key; False if the name is taken."""
     remember(connection, key.created)
-    rankers = None if key.rankers is None else "".join(f"{one}," for one in sorted(key.rankers))
-    row = (*key[:4], rankers, *key[5:])
+    rankers = None if key.rankers is None else _joined(key.rankers)
+    row = (*key[:4], rankers, *key[5:8], _joined(key.catalogs) or None)
     return bool(connection.insert("keys", _COLUMNS, [row], "ON CONFLICT DO NOTHING RETURNING name"))
 
 
@@ -90,6 +91,10 @@ def rotate_secret(connection: Connection, now: float, at_once: bool) -> int:
         if at_once or since < now - LONGEST:
             gone += connection.run("DELETE FROM secrets WHERE id = ?", old.id)
     return len(before) - gone
+
+
+def _joined(names: frozenset[str]) -> str:
+    return "".join(f"{one}," for one in sorted(names))
 
 
 def _names(stored: str | None) -> frozenset[str] | None:

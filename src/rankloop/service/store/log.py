@@ -168,19 +168,22 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
     rows = connection.rows_in(f"{_SELECT} WHERE {which}", ids, f"ORDER BY id{connection.lock_rows}", *bounds)
     impressions = {row[0]: OpenImpression(row) for row in rows}
     rankers = _rankers(connection, {one.ranker for one in impressions.values()}, kinds)
+    # An impression of a ranker that the caller may not report on is the same as none.
+    visible = [_visible(impressions.get(event.impression_id), allowed) for event, _, allowed in new]
+    where = [one.ranker if one is not None else "" for one in visible]
     # An event is known for as long as its list is kept; that its id was used for another list, for a day at least.
-    known = repeats.known(connection, [one.event for one in new], lately(connection, now))
+    asked = [(ranker, one.event) for ranker, one in zip(where, new, strict=True) if ranker]
+    known = repeats.known(connection, asked, lately(connection, now))
 
     receipts, fresh, finals = [], [], []
-    for event, body, allowed in new:
-        impression = impressions.get(event.impression_id)
-        if impression is not None and allowed is not None and impression.ranker not in allowed:
-            impression = None  # to this caller there is no such impression
-        receipt = judged(event, impression, rankers, known)
+    for (event, body, _), impression, name in zip(new, visible, where, strict=True):
+        earlier = known.lists.setdefault((name, event.event_id), set())
+        receipt = judged(event, impression, rankers, earlier)
         receipts.append(receipt)
         if receipt.status in ("accepted", "late"):
-            known.setdefault(event.event_id, set()).add(event.impression_id)
-            fresh.append((event.event_id, event.impression_id, now, receipt.status, body))
+            earlier.add(event.impression_id)
+            own = known.stored_as(connection, name, event.event_id)
+            fresh.append((own, event.impression_id, now, receipt.status, body))
         if receipt.status == "accepted" and impression is not None:
             impression.join(event, rankers[impression.ranker])
             if event.final:
@@ -196,8 +199,12 @@ def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kind
         updates = [(None if one.seen is None else _encode(one.seen), one.viewed, one.id) for one in changed]
         connection.many("UPDATE impressions SET seen = ?, viewed = ? WHERE id = ?", updates)
     closings = _close(connection, [(one, "final") for one in finals], rankers, now)
-    where = [impressions[e.impression_id].ranker if e.impression_id in impressions else "" for e, *_ in new]
     return Receipts(receipts, where, closings)
+
+
+def _visible(one: OpenImpression | None, allowed: frozenset[str] | None) -> OpenImpression | None:
+    """The impression, if the caller may report on its ranker."""
+    return one if one is not None and (allowed is None or one.ranker in allowed) else None
 
 
 def close_windows(

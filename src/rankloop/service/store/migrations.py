@@ -257,5 +257,11 @@ MIGRATIONS: list[list[str]] = [
         "ALTER TABLE versions ADD COLUMN parts {int} NOT NULL DEFAULT 0",  # its state is that of snapshot_parts
     ],
     [],  # rows may point to states that lie elsewhere (`states`): no new column, but earlier releases cannot read it
+    [  # catalogs that a key for some rankers may use
+        "ALTER TABLE keys ADD COLUMN catalogs TEXT",  # names, each followed by a comma; null: none
+    ],
+    [  # deleted rows of catalogs, so that what deletes them for good does not read the others
+        "CREATE INDEX catalogue_rows_deleted ON catalogue_rows (changed) WHERE body IS NULL",
+    ],
 ]
 SETTLED = 14  # migrations that were made in one go; those after it only add, so that an earlier release may run beside

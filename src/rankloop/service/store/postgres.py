@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from rankloop.errors import InvalidParameter
 from rankloop.service.errors import StoreUnavailable
-from rankloop.service.store.database import Appended, Connection, Database, Retryable, Row
+from rankloop.service.store.database import Appended, Connection, Database, Retryable, Row, without_password
 from rankloop.service.store.signals import Signals
 
 T = TypeVar("T")
@@ -223,6 +223,7 @@ class Postgres(Database):
                 "store is no postgresql:// URL that can be read; in its password write / as %2F, @ as %40, : as %3A"
             ) from None
         self._driver = psycopg
+        self.name = without_password(url)
         self._watch, self._shape = Watch(), Shape()
         self._seconds = READ_SECONDS if hurried else None
         self._pool = psycopg_pool.ConnectionPool(

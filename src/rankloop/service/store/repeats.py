@@ -3,10 +3,13 @@ is many (`partitions`), each has its own, and this looks beyond them."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from rankloop.service.store import schema
 from rankloop.service.store.database import Connection, portions
+from rankloop.service.store.times import where_id
 from rankloop.service.wire.calls import FeedbackEvent
 
 if TYPE_CHECKING:
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 
 EDGE = 60.0  # seconds around a full hour in which lists asked for at the same time may go to different partitions
 PORTION = 256  # lists a statement
+SEPARATOR = "\x1f"  # between ranker and event_id in the column event_id
 
 
 def asked(connection: Connection, new: Sequence[NewImpression], start: str) -> dict[str, tuple[bytes, bool]]:
@@ -46,19 +50,56 @@ def first(new: Sequence[NewImpression]) -> list[NewImpression]:
     return list(by_request.values())
 
 
-def known(connection: Connection, events: Sequence[FeedbackEvent], start: str) -> dict[str, set[str]]:
-    """The lists that events were reported on, of those that were here before: among all lists from `start` on, and of
-    older ones among those that the events are about."""
-    ids = sorted({event.event_id for event in events})
+def scoped(ranker: str, event_id: str) -> str:
+    """How an event is stored: its id is unique within its ranker. No ranker's name contains the separator."""
+    return f"{ranker}{SEPARATOR}{event_id}"
+
+
+class Known(NamedTuple):
+    """What is stored of the ids of some events."""
+
+    lists: dict[tuple[str, str], set[str]]  # (ranker, event_id): the lists that it was used for
+    taken: set[str]  # ids that cannot be stored as they are, since another ranker has used or uses them
+
+    def stored_as(self, connection: Connection, ranker: str, event_id: str) -> str:
+        """The id to store an event with. As long as processes of an earlier release run, which look for ids as they
+        were sent, so are ids stored, unless another ranker has used that one."""
+        if not connection.settled:
+            connection.settled = schema.alone(connection)
+        plain = not connection.settled and event_id not in self.taken and SEPARATOR not in event_id
+        return event_id if plain else scoped(ranker, event_id)
+
+
+def known(connection: Connection, events: Sequence[tuple[str, FeedbackEvent]], start: str) -> Known:
+    """What is stored of the ids of these (ranker, event): among all lists from `start` on, and of older ones among
+    those that the events are about. Ids are scoped by ranker; those that an earlier release stored are not, and are
+    told apart by the ranker of their list."""
+    own = {scoped(ranker, event.event_id): (ranker, event.event_id) for ranker, event in events}
+    plain: dict[str, set[str]] = {}
+    for ranker, event in events:
+        plain.setdefault(event.event_id, set()).add(ranker)
+    rankers = {event.impression_id: ranker for ranker, event in events}
+    rows = connection.by_event(sorted({*own, *plain}), start) if events else []
+    old = [(ranker, event) for ranker, event in events if event.impression_id < start]
     select = "SELECT event_id, impression_id FROM events WHERE"
-    rows = connection.by_event(ids, start)
-    old = [event for event in events if event.impression_id < start]
-    for some in portions(sorted({event.impression_id for event in old}), PORTION):
-        late = sorted({event.event_id for event in old})
+    for some in portions(sorted({event.impression_id for _, event in old}), PORTION):
+        late = {scoped(ranker, event.event_id) for ranker, event in old} | {event.event_id for _, event in old}
         inside, lists = connection.among(some)
         where = f"impression_id >= ? AND impression_id <= ? AND impression_id {inside}"  # so where they lie, only
-        rows += connection.rows_in(f"{select} {where} AND event_id", late, "", some[0], some[-1], *lists)
-    found: dict[str, set[str]] = {}
-    for event_id, impression_id in rows:
-        found.setdefault(event_id, set()).add(impression_id)
+        rows += connection.rows_in(f"{select} {where} AND event_id", sorted(late), "", some[0], some[-1], *lists)
+    # Lists that are not among those of the events: their rankers are looked up.
+    others = sorted({at for name, at in rows if name in plain and name not in own and at not in rankers})
+    for some in portions(others, PORTION):
+        which, bounds = where_id(connection, some, time.time())
+        rankers |= dict(connection.rows_in(f"SELECT id, ranker FROM impressions WHERE {which}", some, "", *bounds))
+    found = Known({}, {name for name, several in plain.items() if len(several) > 1})
+    for name, at in rows:
+        if name in own:
+            found.lists.setdefault(own[name], set()).add(at)
+            continue
+        ranker = rankers.get(at, "")
+        if ranker in plain[name]:
+            found.lists.setdefault((ranker, name), set()).add(at)
+        if plain[name] != {ranker}:
+            found.taken.add(name)
     return found

@@ -170,6 +170,7 @@ class SQLite(Database):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.name = str(path.absolute())
         self._local = threading.local()
         self._lock = threading.Lock()
         self._readers: weakref.WeakSet[Connection] = weakref.WeakSet()

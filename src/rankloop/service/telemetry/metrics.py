@@ -1,8 +1,9 @@
 """What the service counts and times, and the text Prometheus reads.
 
-Every worker process has one `Metrics`. A scrape reaches only one of them, so each leaves its `report()` in the database
-and `exposition` writes all reports as one page, told apart by the label `worker`. `METRICS` declares everything that
-can be counted: a misspelt name is an error at the call, not a series that nobody ever sees.
+Every worker process has one `Metrics`. A scrape reaches only one of them, so the processes of a machine exchange their
+`report()` by files (`shared_reports`) and `exposition` writes all reports as one page, told apart by the label
+`worker`. `METRICS` declares everything that can be counted: a misspelt name is an error at the call, not a series that
+nobody ever sees.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from litestar import Response
@@ -11,7 +12,6 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import HeaderParameter, Parameter
 
 from rankloop.service.engine import Engine
-from rankloop.service.errors import NotAllowed
 from rankloop.service.wire.basics import NAME, Problem
 from rankloop.service.wire.rankers import RankerStatus
 
@@ -27,7 +27,7 @@ def problems(*codes: int) -> dict[int, ResponseSpec]:
     texts = {
         400: "not JSON, or not of the shape described here",
         401: "no key, or an unknown one",
-        403: "a key without the scope this needs, or for other rankers",
+        403: "a key without the scope this needs, or for other rankers or catalogs",
         404: "no such ranker or version",
         412: "the ranker is not as `If-Match` says; the message says what has changed",
         409: "contradicts what is there; the message says the remedy",
@@ -43,19 +43,44 @@ def problems(*codes: int) -> dict[int, ResponseSpec]:
     }
 
 
-def needs(scope: str | None, every_ranker: bool = False) -> Any:
-    """A guard that asks for a key with `scope`, for the ranker in the path or for all of them, and leaves it in the
-    request's `state.key`; async, or every request would pass through a thread."""
+@dataclass(frozen=True)
+class Access:
+    """What a route asks of the key: the guard of every route that is not open to everyone.
 
-    async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    The ranker (`{name}`) and the catalog (`{catalogue}`) in the path are checked by themselves. A route with neither
+    must either ask for a key without limits (`everything`), or check what it touches against `request.state.key`;
+    tests/service/test_access.py lists the latter.
+
+    Parameters
+    ----------
+    scope
+        The scope that the key must have; None: any key will do.
+    everything
+        Whether the key must be for all rankers and catalogs.
+    header
+        Another header that may carry the key.
+    """
+
+    scope: str | None
+    everything: bool = False
+    header: str | None = None
+
+    # Async: a synchronous guard would send every request through a thread.
+    async def __call__(self, connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
         engine: Engine = connection.app.state.engine
-        ranker = connection.path_params.get("name")
-        key = engine.keys.check(connection.headers.get("authorization"), scope, ranker)
-        if every_ranker and key.rankers is not None:
-            raise NotAllowed("this is about all rankers, the key sent is for some; take one that is for all")
+        own = None if self.header is None else connection.headers.get(self.header)
+        header = connection.headers.get("authorization") if own is None else f"Bearer {own}"
+        key = engine.keys.check(header, self.scope, connection.path_params.get("name"))
+        if (catalog := connection.path_params.get("catalogue")) is not None:
+            key.require_catalog(catalog)
+        if self.everything:
+            key.require_everything()
         connection.state.key = key
 
-    return guard
+
+def needs(scope: str | None, everything: bool = False) -> Any:
+    """The guard of a route: see `Access`."""
+    return Access(scope, everything)
 
 
 def told(status: RankerStatus, code: int = 200) -> Response[RankerStatus]:

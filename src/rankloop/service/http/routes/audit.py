@@ -9,7 +9,6 @@ from litestar import Request, get
 from litestar.params import Parameter
 
 from rankloop.service.engine import Engine
-from rankloop.service.errors import NotAllowed
 from rankloop.service.http.routes._shared import needs, problems
 from rankloop.service.keys import Key
 from rankloop.service.store import audit
@@ -26,8 +25,8 @@ async def list_changes(request: Request[Any, Any, Any], limit: Most = 100, ranke
     forgotten. By the name of the key; of the rankers that yours is for."""
     engine: Engine = request.app.state.engine
     key: Key = request.state.key
-    if ranker is not None and not key.is_for(ranker):
-        raise NotAllowed(f"the key sent is for other rankers: {', '.join(sorted(key.rankers or ()))}")
+    if ranker is not None:
+        key.require_ranker(ranker)
     wanted = key.rankers if ranker is None else {ranker}
     found = await asyncio.to_thread(engine.database.read, lambda c: audit.listed(c, limit, wanted))
     return [Change(*one) for one in found]

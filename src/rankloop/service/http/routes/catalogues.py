@@ -7,6 +7,7 @@ from functools import partial
 from typing import Annotated, Any
 from urllib.parse import unquote
 
+import msgspec
 from litestar import Request, delete, get, patch, post, put
 from litestar.datastructures import State
 from litestar.openapi.datastructures import ResponseSpec
@@ -14,6 +15,7 @@ from litestar.params import Parameter
 
 from rankloop.service.engine import Engine
 from rankloop.service.http.routes._shared import needs, problems
+from rankloop.service.keys import Key
 from rankloop.service.operations import catalogues
 from rankloop.service.store.catalogue import KINDS, Kind
 from rankloop.service.wire.basics import NAME
@@ -22,20 +24,28 @@ from rankloop.service.wire.catalogue import CatalogueAnswer, CatalogueInfo, Empt
 Name = Annotated[str, Parameter(pattern=NAME, description="the catalogue", max_length=64)]
 # 513: a path parameter comes with the slash before it
 Id = Annotated[str, Parameter(min_length=1, max_length=513, description="of the item or user")]
-CHANGES, LOOKS = [needs("admin", every_ranker=True)], [needs("read", every_ranker=True)]
+CHANGES, LOOKS = [needs("admin")], [needs("read")]
 TAGS = ["catalogues"]
 
 
 @get("/v1/catalogues", guards=LOOKS, tags=TAGS, summary="All catalogues", responses=problems())
-async def list_catalogues(state: State) -> list[CatalogueInfo]:
-    """How many items and users each has, their fields, the memory they take."""
-    return await asyncio.to_thread(catalogues.infos, state.engine)
+async def list_catalogues(request: Request[Any, Any, Any]) -> list[CatalogueInfo]:
+    """How many items and users each has, their fields, the memory they take; of the catalogs that the key may use."""
+    key: Key = request.state.key
+    found = await asyncio.to_thread(catalogues.infos, request.app.state.engine)
+    return [_visible(one, key) for one in found if key.may_use(one.name)]
 
 
 @get("/v1/catalogues/{catalogue:str}", guards=LOOKS, tags=TAGS, summary="One catalogue", responses=problems(400, 404))
-async def get_catalogue(state: State, catalogue: Name) -> CatalogueInfo:
+async def get_catalogue(request: Request[Any, Any, Any], catalogue: Name) -> CatalogueInfo:
     """How many items and users it has, their fields, the memory they take, ids that requests named and it has not."""
-    return await asyncio.to_thread(catalogues.info, state.engine, catalogue)
+    found = await asyncio.to_thread(catalogues.info, request.app.state.engine, catalogue)
+    return _visible(found, request.state.key)
+
+
+def _visible(info: CatalogueInfo, key: Key) -> CatalogueInfo:
+    """What a key may see of a catalog: of the rankers that use it, those that the key is for."""
+    return msgspec.structs.replace(info, rankers=[name for name in info.rankers if key.is_for(name)])
 
 
 @delete(

@@ -12,8 +12,9 @@ from litestar.params import Parameter
 
 from rankloop.adapters.personalizer import ErrorResponse, PersonalizerError
 from rankloop.service.adapters import personalizer
-from rankloop.service.engine import Engine
 from rankloop.service.http import errors
+from rankloop.service.http.routes._shared import Access
+from rankloop.service.keys import Key
 from rankloop.service.wire.basics import Problem
 
 VERSIONS = ("v1.0", "v1.1-preview.3")  # the same calls; what is new in the second, slots, is refused by name
@@ -25,18 +26,19 @@ EventId = Annotated[str, Parameter(min_length=1, max_length=256)]
 Asked = Request[Any, Any, Any]
 
 
-def _needs(scope: str) -> Any:
-    """As `_shared.needs`, with the key in Azure's header, or as everyone else sends it."""
+class _Access(Access):
+    """As for other routes; where the path names no ranker, it follows from the key, which must be for it."""
 
-    async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-        engine: Engine = connection.app.state.engine
-        azure = connection.headers.get(KEY)
-        header = connection.headers.get("authorization") if azure is None else f"Bearer {azure}"
-        key = engine.keys.check(header, scope, connection.path_params.get("name"))
-        connection.state.key = key
+    async def __call__(self, connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+        await super().__call__(connection, handler)
+        key: Key = connection.state.key
         connection.state.ranker = personalizer.ranker_of(connection.path_params.get("name"), key)
+        key.require_ranker(connection.state.ranker)
 
-    return guard
+
+def _needs(scope: str) -> Any:
+    """The guard of a route, with the key in Azure's header, or as everyone else sends it."""
+    return _Access(scope, header=KEY)
 
 
 def _told(answer: Response[Problem]) -> Response[ErrorResponse]:

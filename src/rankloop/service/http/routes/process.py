@@ -17,7 +17,6 @@ from rankloop.service.http.routes._shared import needs, problems
 from rankloop.service.operations import views
 from rankloop.service.pages import beacon, status
 from rankloop.service.pages.api_docs import CONTENT_SECURITY_POLICY
-from rankloop.service.store import admin
 from rankloop.service.telemetry.metrics import exposition
 from rankloop.service.wire.process import Readiness, ServiceStatus
 
@@ -61,19 +60,23 @@ def _may_look(engine: Engine, authorization: str | None, name: str) -> bool:
 
 @get(
     "/metrics",
-    guards=[needs(None, every_ranker=True)],
+    guards=[needs(None, everything=True)],
     tags=["operations"],
     summary="Metrics for Prometheus",
     media_type=MediaType.TEXT,
     responses=problems(),
 )
 async def metrics(state: State) -> Response[str]:
-    """Of all processes on this machine, told apart by the label `worker`. Any key for all rankers will do."""
+    """Of all processes on this machine, told apart by the label `worker`. Any key for all rankers will do.
+
+    The process that answers reports its values of this moment, the others those of the last few seconds.
+    """
     engine: Engine = state.engine
 
     def collect() -> str:
-        reports = engine.database.read(lambda c: admin.reports(c, engine.machine))
-        reports[engine.worker] = engine.report()
+        own = engine.report()
+        engine.reports.write(own)  # or a scrape of another process would find counters lower than this one did
+        reports = {**engine.reports.read(), engine.worker: own}
         return exposition({name.rpartition(":")[0].rpartition(":")[2]: report for name, report in reports.items()})
 
     text = await asyncio.to_thread(collect)
@@ -82,7 +85,7 @@ async def metrics(state: State) -> Response[str]:
 
 @get(
     "/v1/service",
-    guards=[needs("read", every_ranker=True)],
+    guards=[needs("read", everything=True)],
     tags=["operations"],
     summary="The service itself",
     responses={200: ResponseSpec(ServiceStatus, generate_examples=False), **problems()},

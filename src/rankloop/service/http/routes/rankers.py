@@ -36,7 +36,7 @@ Strict = Annotated[bool, Parameter(description="refuse the whole call if one lin
     },
 )
 async def put_ranker(
-    state: State,
+    request: Request[Any, Any, Any],
     name: RankerName,
     data: Annotated[Spec, Body()],
     if_match: IfMatch = None,
@@ -47,8 +47,10 @@ async def put_ranker(
 
     Answers at once: while kernels are compiled for a new ranker it says `ready: false`, and its lists are your order.
     After the guardrail has put a ranker into shadow, the same PUT again does not put it up (409 `demoted`).
+    A key for some rankers may only name a catalog that it may use, or that the ranker has already (403).
     """
-    call = partial(rankers.put, state.engine, name, data, if_match, acknowledge_demotion)
+    allowed = request.state.key.require_catalog
+    call = partial(rankers.put, request.app.state.engine, name, data, if_match, acknowledge_demotion, allowed)
     status, created = await asyncio.to_thread(call)
     return told(status, 201 if created else 200)
 
@@ -61,7 +63,7 @@ async def put_ranker(
     responses={200: ResponseSpec(RankerStatus, generate_examples=False), **problems(400, 404, 409, 412, 413, 422)},
 )
 async def patch_ranker(
-    state: State,
+    request: Request[Any, Any, Any],
     name: RankerName,
     data: Annotated[SpecChanges, Body()],
     if_match: IfMatch = None,
@@ -69,7 +71,8 @@ async def patch_ranker(
 ) -> Response[RankerStatus]:
     """Any fields of the spec; what is left out stays. `parameters` and `guardrail` are replaced as a whole, and another
     learner begins with its own parameters. The rules are those of PUT."""
-    call = partial(rankers.patch, state.engine, name, data, if_match, acknowledge_demotion)
+    allowed = request.state.key.require_catalog
+    call = partial(rankers.patch, request.app.state.engine, name, data, if_match, acknowledge_demotion, allowed)
     return told(await asyncio.to_thread(call))
 
 
@@ -124,7 +127,7 @@ async def warm(request: Request[Any, Any, Any], name: RankerName, strict: Strict
 
 @delete(
     "/v1/users/{user:path}",
-    guards=[needs("admin", every_ranker=True)],
+    guards=[needs("admin", everything=True)],
     status_code=200,
     tags=["users"],
     summary="Forget a user",
