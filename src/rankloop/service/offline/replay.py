@@ -109,7 +109,7 @@ def rebuild(
     plan = past.look(name, lambda view: _plan(view, row, version, at, start))
     spec = spec_of(row.spec, plan.start)
     learner = models.load_learner(spec, plan.start.state, f"{plan.start.name} of ranker {name!r}")
-    fold = Fold(row._replace(spec=spec, epoch=plan.epoch), learner, plan.start.seq)
+    fold = Fold(row._replace(spec=spec), learner, plan.start.seq)
     learned = failed = 0
     compared = []
     waiting = list(plan.on_the_way)
@@ -143,7 +143,6 @@ def rebuild(
 
 class _Plan(NamedTuple):
     start: State
-    epoch: int
     end: int
     on_the_way: list[_Expected]  # to compare with, in the order of the log
     note: str
@@ -194,7 +193,7 @@ def _plan(view: View, row: admin.Ranker, version: int | None, at: int | None, st
         return view.state(one) if one in stored else models.fresh_state(row.spec)
 
     met = [_Expected(one.name, one.seq, _digest(state(one.one))) for one in later]
-    return _Plan(State(begin.name, begin.seq, state(begin.one)), origin.epoch or 0, end, met, note)
+    return _Plan(State(begin.name, begin.seq, state(begin.one)), end, met, note)
 
 
 class _Point(NamedTuple):

@@ -257,5 +257,15 @@ MIGRATIONS: list[list[str]] = [
         "ALTER TABLE versions ADD COLUMN parts {int} NOT NULL DEFAULT 0",  # its state is that of snapshot_parts
     ],
     [],  # rows may point to states that lie elsewhere (`states`): no new column, but earlier releases cannot read it
+    [  # operator actions that were carried out: a repeated request gets the stored result
+        """CREATE TABLE actions (
+            who TEXT NOT NULL,              -- as in audit
+            key TEXT NOT NULL,              -- Idempotency-Key of the request, or one that was generated for it
+            request {bytes} NOT NULL,       -- digest of the action and its arguments
+            result {bytes} NOT NULL,        -- JSON
+            created {real} NOT NULL,
+            PRIMARY KEY (who, key)
+        )""",
+    ],
 ]
 SETTLED = 14  # migrations that were made in one go; those after it only add, so that an earlier release may run beside
