@@ -1,8 +1,8 @@
 """What the clients do, without a network: every method once, as steps that say what to send and how long to wait.
 
 `rankloop.client` carries the steps out, blocking or async. What fails on the way is tried again (`_exchange`). That is
-safe: a request to rank carries a request_id, an event an event_id and an operator action an idempotency key, made before
-the first try, so whatever arrives twice counts once.
+safe: a request to rank carries a request_id, an event an event_id and an operator action an idempotency key, made
+before the first try, so whatever arrives twice counts once.
 """
 
 from __future__ import annotations
