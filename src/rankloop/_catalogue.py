@@ -55,7 +55,7 @@ class CatalogueRequests:
 
     def clear(self) -> Steps[int]:
         """Take all of them out; how many there were."""
-        return (yield from self.exchange.ask(Emptied, "DELETE", self._path)).deleted
+        return (yield from self.exchange.act(Emptied, "DELETE", self._path)).deleted
 
     def get(self, item: str | int) -> Steps[dict[str, Any]]:
         """What is known of one, as it was sent."""
@@ -68,7 +68,7 @@ class CatalogueRequests:
 
     def drop(self) -> Steps[None]:
         """Delete the catalogue, items and users."""
-        yield from self.exchange.exchange(Call("DELETE", self._whole, done=404))
+        yield from self.exchange.act(type(None), "DELETE", self._whole)
 
     def _sent(
         self, method: str, path: str, lines: Iterable[Any], on_progress: Progress | None

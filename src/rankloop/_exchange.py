@@ -1,6 +1,7 @@
 """One request to a service, as steps: sent again if need be, until there is an answer or an error.
 
-What fails on the way is tried again with growing, random pauses, if that can do no harm.
+What fails on the way is tried again with growing, random pauses. That does no harm: a request to rank has a request_id,
+an event an event_id and an operator action an Idempotency-Key.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeAlias, TypeVar
+from uuid import uuid4
 
 import msgspec
 
@@ -43,9 +45,8 @@ class Call(NamedTuple):
     method: str
     path: str
     body: bytes | None = None
-    repeatable: bool = True  # False: a second one may do more, so it is sent again only if the first did nothing
-    done: int = -1  # the status which says, on a further try, that an earlier one was carried out
     if_match: str | None = None  # the header of that name
+    key: str | None = None  # Idempotency-Key: however often the call is sent, it is carried out once
 
 
 class Reply(NamedTuple):
@@ -69,33 +70,32 @@ class Exchange:
         if not isinstance(retries, int) or retries < 0:
             raise InvalidParameter(f"retries is {retries!r}; it must be a whole number of at least 0")
 
-    def ask(
-        self,
-        answer: type[T],
-        method: str,
-        path: str,
-        body: Any = None,
-        repeatable: bool = True,
-        if_match: str | None = None,
-    ) -> Steps[T]:
-        """Send and read the answer as a struct. With `if_match` a second try would meet what the first has changed."""
-        data = None if body is None else msgspec.json.encode(body)
-        reply = yield from self.exchange(Call(method, path, data, repeatable and if_match is None, if_match=if_match))
+    def ask(self, answer: type[T], method: str, path: str, body: Any = None) -> Steps[T]:
+        """Send and read the answer as a struct. Sent twice it does no harm: it only reads, or has ids of its own."""
+        return (yield from self._asked(answer, Call(method, path, _data(body))))
+
+    def act(self, answer: type[T], method: str, path: str, body: Any = None, if_match: str | None = None) -> Steps[T]:
+        """The same for an operator action, with an idempotency key: sent twice it is carried out once."""
+        return (yield from self._asked(answer, Call(method, path, _data(body), if_match, uuid4().hex)))
+
+    def _asked(self, answer: type[T], call: Call) -> Steps[T]:
+        reply = yield from self.exchange(call)
         try:
-            return msgspec.json.decode(reply.body, type=answer)
+            return msgspec.json.decode(reply.body or b"null", type=answer)
         except msgspec.DecodeError as error:
-            text = f"{method} {self.url}{path}: an answer that is not rankloop's ({error}); check the url and versions"
+            where = f"{call.method} {self.url}{call.path}"
+            text = f"{where}: an answer that is not rankloop's ({error}); check the url and versions"
             raise ServiceError(text, reply.status, "strange-answer") from None
 
     def exchange(self, call: Call) -> Steps[Reply]:
         """Send, again if need be, until there is an answer to return or an error to raise."""
         for n in range(self.retries + 1):
             reply = (yield call) or Reply(0)
-            if 200 <= reply.status < 300 or (n and reply.status == call.done):
+            if 200 <= reply.status < 300:
                 return reply
             if reply.status and reply.status not in PASSING:
                 raise self._refusal(call, reply)
-            if n == self.retries or not (call.repeatable or reply.status in UNTOUCHED or not reply.arrived):
+            if n == self.retries:
                 break
             asked = retry_after(reply.retry_after)
             yield min(asked, LONGEST_PAUSE) + _jitter.uniform(0.0, min(FIRST_PAUSE * 2**n, LONGEST_PAUSE))
@@ -103,7 +103,7 @@ class Exchange:
         why = f"{reply.status} {problem.message}".strip() if reply.status else reply.lost
         tries = f"{n + 1} tries" if n else "1 try"
         remedy = "is the service started, and is this its url?" if not reply.status else "try again later"
-        if not call.repeatable and reply.arrived and reply.status not in UNTOUCHED:
+        if call.key is not None and reply.arrived and reply.status not in UNTOUCHED:
             remedy = "it may have been carried out: look before you send it again"
         text = f"{call.method} {self.url}{call.path}: {why} ({tries}); {remedy}"
         raise ServiceUnavailable(text, reply.status, problem.error or "no-answer", problem.message, problem.request_id)
@@ -114,6 +114,10 @@ class Exchange:
         remedy = "; give the service's key: Client(url, key=...)" if reply.status in (401, 403) else ""
         text = f"{call.method} {self.url}{call.path}: {reply.status} {problem.error}".rstrip() + f": {said}{remedy}"
         return ServiceError(text, reply.status, problem.error or f"http-{reply.status}", said, problem.request_id)
+
+
+def _data(body: Any) -> bytes | None:
+    return None if body is None else msgspec.json.encode(body)
 
 
 def _problem(reply: Reply) -> Problem:

@@ -1,8 +1,8 @@
 """What the clients do, without a network: every method once, as steps that say what to send and how long to wait.
 
 `rankloop.client` carries the steps out, blocking or async. What fails on the way is tried again (`_exchange`). That is
-safe: a request to rank carries a request_id and an event an event_id, made before the first try, so whatever arrives
-twice counts once.
+safe: a request to rank carries a request_id, an event an event_id and an operator action an idempotency key, made
+before the first try, so whatever arrives twice counts once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Requests(Exchange):
         given = msgspec.structs.asdict(spec) if isinstance(spec, Spec) else dict(spec or {})
         whole = converted({**given, **settings}, Spec, f"the spec of ranker {name!r}")
         path = ranker_path(name) + "?acknowledge_demotion=true" * acknowledge_demotion
-        status = yield from self.ask(RankerStatus, "PUT", path, whole, if_match=if_match)
+        status = yield from self.act(RankerStatus, "PUT", path, whole, if_match)
         return (yield from self.wait_warm(name)) if wait and not status.ready else status
 
     def patch_ranker(
@@ -70,7 +70,7 @@ class Requests(Exchange):
         whole = converted(changes, Spec, f"the change of ranker {name!r}")
         path = ranker_path(name) + "?acknowledge_demotion=true" * acknowledge_demotion
         body = {field: getattr(whole, field) for field in changes}
-        return (yield from self.ask(RankerStatus, "PATCH", path, body, if_match=if_match))
+        return (yield from self.act(RankerStatus, "PATCH", path, body, if_match))
 
     def wait_warm(self, name: str, seconds: float = 300.0) -> Steps[RankerStatus]:
         """Wait until a ranker's kernels are compiled in the process that answers, so that its own lists are shown."""
@@ -95,7 +95,7 @@ class Requests(Exchange):
 
     def delete_ranker(self, name: str) -> Steps[None]:
         """Delete a ranker and all that it learned."""
-        yield from self.exchange(Call("DELETE", ranker_path(name), done=404))
+        yield from self.act(type(None), "DELETE", ranker_path(name))
 
     def rank(
         self,
@@ -238,10 +238,14 @@ class Requests(Exchange):
         """The versions that were kept."""
         return (yield from self.ask(list[VersionInfo], "GET", f"{ranker_path(name)}/versions"))
 
-    def keep_version(self, name: str, note: str = "") -> Steps[VersionInfo]:
-        """Keep what was learned so far as a version that never changes."""
-        body = VersionRequest(note=note)
-        return (yield from self.ask(VersionInfo, "POST", f"{ranker_path(name)}/versions", body, repeatable=False))
+    def keep_version(self, name: str, note: str = "", *, force: bool = False) -> Steps[VersionInfo]:
+        """Keep what was learned so far as a version that never changes.
+
+        Raises `ServiceError` with the error "not-learned" if acknowledged outcomes are not learned yet and would not be
+        in it; with `force` it is kept without them.
+        """
+        body = VersionRequest(note=note, force=force)
+        return (yield from self.act(VersionInfo, "POST", f"{ranker_path(name)}/versions", body))
 
     def lineage(self, name: str) -> Steps[list[Generation]]:
         """Where what a ranker knows comes from: its resets and rollbacks, the newest first."""
@@ -254,20 +258,37 @@ class Requests(Exchange):
         note: str = "",
         *,
         if_match: str | None = None,
+        force: bool = False,
     ) -> Steps[RankerStatus]:
-        """Serve a version, or "live" for what is being learned; without one, what is learned now is kept and served."""
-        body = VersionRequest(version, note)
-        return (yield from self._change(name, "promote", body, version is not None, if_match))
+        """Serve a version, or "live" for what is being learned; without one, what is learned now is kept and served,
+        with `force` even if acknowledged outcomes are not learned yet."""
+        return (yield from self._change(name, "promote", VersionRequest(version, note, force), if_match))
 
     def rollback(
-        self, name: str, version: int | None = None, note: str = "", *, if_match: str | None = None
+        self,
+        name: str,
+        version: int | None = None,
+        note: str = "",
+        *,
+        if_match: str | None = None,
+        force: bool = False,
     ) -> Steps[RankerStatus]:
-        """Serve and go on learning from a version; without one the newest, so a second rollback undoes the first."""
-        return (yield from self._change(name, "rollback", VersionRequest(version, note), False, if_match))
+        """Serve and go on learning from a version; without one the newest, so a second rollback undoes the first.
 
-    def reset(self, name: str, note: str = "", *, if_match: str | None = None) -> Steps[RankerStatus]:
-        """Begin again with nothing learned; what was is kept as a version."""
-        return (yield from self._change(name, "reset", VersionRequest(note=note), False, if_match))
+        Raises `ServiceError` with the error "not-learned" if acknowledged outcomes are not learned yet; with `force`
+        they are learned on top of the version.
+        """
+        return (yield from self._change(name, "rollback", VersionRequest(version, note, force), if_match))
+
+    def reset(
+        self, name: str, note: str = "", *, if_match: str | None = None, force: bool = False
+    ) -> Steps[RankerStatus]:
+        """Begin again with nothing learned; what was is kept as a version.
+
+        Raises `ServiceError` with the error "not-learned" if acknowledged outcomes are not learned yet; with `force`
+        they are learned afterwards.
+        """
+        return (yield from self._change(name, "reset", VersionRequest(note=note, force=force), if_match))
 
     def pause(self, name: str) -> Steps[RankerStatus]:
         """Stop learning: ranking goes on, feedback is kept but not learned."""
@@ -294,7 +315,7 @@ class Requests(Exchange):
             As in `ExperimentRequest`: mixing, exposure, alpha, effect, note.
         """
         body = converted({"against": against, "share": share, **terms}, ExperimentRequest, "the experiment")
-        return (yield from self.ask(Experiment, "POST", f"{ranker_path(name)}/experiments", body, repeatable=False))
+        return (yield from self.act(Experiment, "POST", f"{ranker_path(name)}/experiments", body))
 
     def experiments(self, name: str) -> Steps[list[Experiment]]:
         """The experiments and guardrails of a ranker, the newest first."""
@@ -306,7 +327,7 @@ class Requests(Exchange):
 
     def stop_experiment(self, name: str, number: int) -> Steps[Experiment]:
         """End an experiment; it keeps what it has found."""
-        return (yield from self.ask(Experiment, "POST", f"{ranker_path(name)}/experiments/{int(number)}/stop"))
+        return (yield from self.act(Experiment, "POST", f"{ranker_path(name)}/experiments/{int(number)}/stop"))
 
     def erase_user(self, user: str) -> Steps[Erased]:
         """Delete what is stored of a user. After a retry the counts are those of the last try."""
@@ -342,7 +363,5 @@ class Requests(Exchange):
         """The service's metrics, in Prometheus' text format."""
         return (yield from self.exchange(Call("GET", "/metrics"))).body.decode()
 
-    def _change(
-        self, name: str, what: str, body: Any = None, repeatable: bool = True, if_match: str | None = None
-    ) -> Steps[RankerStatus]:
-        return (yield from self.ask(RankerStatus, "POST", f"{ranker_path(name)}/{what}", body, repeatable, if_match))
+    def _change(self, name: str, what: str, body: Any = None, if_match: str | None = None) -> Steps[RankerStatus]:
+        return (yield from self.act(RankerStatus, "POST", f"{ranker_path(name)}/{what}", body, if_match))

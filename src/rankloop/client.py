@@ -171,8 +171,8 @@ class Client(_Connected):
     retries
         How often to try again after the first, when the connection fails, the service is away (502, 503, 504) or the
         key may not ask so often (429).
-        What could do harm twice (`reset`, `keep_version`, an unnumbered `rollback` or `promote`) is sent again only if
-        the service has not taken it.
+        An operator action (`rollback`, `delete_ranker`, …) is carried out once, however often it is sent: every try
+        carries the same idempotency key.
     """
 
     def __init__(self, url: str = LOCAL, key: str | None = None, timeout: float = 5.0, retries: int = 3) -> None:
@@ -328,7 +328,8 @@ class AsyncClient(_Connected):
 
 def _own(call: Call) -> dict[str, str]:
     """The headers of one call; those of all calls are the connection's."""
-    return {} if call.if_match is None else {"If-Match": call.if_match}
+    own = {"If-Match": call.if_match, "Idempotency-Key": call.key}
+    return {name: value for name, value in own.items() if value is not None}
 
 
 def _reply(response: httpx.Response) -> Reply:

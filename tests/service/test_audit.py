@@ -16,7 +16,6 @@ from rankloop.service.store.audit import Entry
 from rankloop.service.store.keys import StoredKey
 from tests.service.app_fixtures import Clock, Service, fine, names, refused, service, teach
 from tests.service.test_api_operations import routes
-from tests.service.test_traces import told
 
 __all__ = ["service"]
 EVERY_USER = {("POST", "/v1/rankers/{name}/rank"), ("POST", "/v1/feedback"), ("POST", "/v1/beacon")}
@@ -125,23 +124,6 @@ def test_a_key_for_some_rankers_sees_their_part(tmp_path: Path) -> None:
         refused(one.http.get("/v1/audit?ranker=shop", headers=key), 403, "films")
         for query in ("limit=0", "limit=1001", "ranker=a/b"):
             refused(one.http.get(f"/v1/audit?{query}", headers=admin), 400, error="malformed")
-
-
-def test_a_list_that_cannot_be_written_is_told_and_the_change_stands(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.put("unlisted", learner="base")
-
-    def broken(*_: Any) -> None:
-        raise ZeroDivisionError("made for this test")
-
-    with monkeypatch.context() as patch, told() as lines:
-        patch.setattr("rankloop.service.store.audit.add", broken)
-        service.act("unlisted", "pause")
-        (line,) = [line for line in lines() if line["level"] == "error"]
-    assert "audit list" in line["message"]
-    assert "pause unlisted" in line["message"]
-    assert service.status("unlisted")["learning"] is False
 
 
 def test_it_is_kept_for_its_own_time_and_survives_its_ranker(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from tests.service.asking import (
 from tests.service.scripted import DROP, Said, Server, script
 
 __all__ = ["go", "short_pauses"]  # fixtures
+ASKED = {"version": None, "note": "", "force": False}
 
 
 def test_both_clients_have_the_same_methods() -> None:
@@ -55,12 +56,12 @@ def test_both_clients_have_the_same_methods() -> None:
             ("shop", "good"),
             {},
             "POST /v1/rankers/shop/versions",
-            {"version": None, "note": "good"},
+            {"version": None, "note": "good", "force": False},
             VERSION,
         ),
-        ("promote", ("shop", 3), {}, "POST /v1/rankers/shop/promote", {"version": 3, "note": ""}, STATUS),
-        ("rollback", ("shop", 2), {}, "POST /v1/rankers/shop/rollback", {"version": 2, "note": ""}, STATUS),
-        ("reset", ("shop",), {}, "POST /v1/rankers/shop/reset", {"version": None, "note": ""}, STATUS),
+        ("promote", ("shop", 3), {}, "POST /v1/rankers/shop/promote", ASKED | {"version": 3}, STATUS),
+        ("rollback", ("shop", 2), {}, "POST /v1/rankers/shop/rollback", ASKED | {"version": 2}, STATUS),
+        ("reset", ("shop",), {"force": True}, "POST /v1/rankers/shop/reset", ASKED | {"force": True}, STATUS),
         ("pause", ("shop",), {}, "POST /v1/rankers/shop/pause", None, STATUS),
         ("resume", ("shop",), {}, "POST /v1/rankers/shop/resume", None, STATUS),
         (

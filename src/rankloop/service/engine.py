@@ -40,7 +40,7 @@ from rankloop.service.store.signals import Word
 from rankloop.service.store.writer import Write
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
-CURRENT_SECONDS = 5.0  # that an operation waits for whoever learns to save what is learned, or the next part of it
+CURRENT_SECONDS = 5.0  # that an operation waits for a snapshot, or for the next part of one
 _NOBODY = nullcontext()  # waits in a thread
 logger = logging.getLogger("rankloop")
 
@@ -367,10 +367,13 @@ class Engine(Process):
         self.rankers.measure()
         super().collect()
 
-    def save_now(self, name: str) -> None:
-        """Let whoever learns a ranker save what is learned up to this moment; if nothing comes of it, what was saved
-        last has to do. A large state takes its time: as long as parts of it arrive they are waited for. Blocking: call
-        in a thread."""
+    def save_now(self, name: str) -> int:
+        """Ask for a snapshot of all outcomes acknowledged up to now and wait for it; how many outcomes that are.
+
+        Gives up after `CURRENT_SECONDS` without progress, so the caller must check what the last snapshot covers, in
+        the transaction that uses it. A large state is saved in parts: each part that arrives is progress. Blocking:
+        call in a thread.
+        """
         wanted = self.writer.do(lambda connection: log.want(connection, name))
         self.wake_learner([name])
         end, seen, pause = time.monotonic() + CURRENT_SECONDS, None, 0.005
@@ -378,13 +381,10 @@ class Engine(Process):
             found, reached = self.database.read(lambda c: (states.place(c, name), states.progress(c, name)))
             if wanted is None or found is None:
                 raise UnknownRanker(f"ranker {name!r} has been deleted")
-            if found[1] >= wanted:
-                return
             now = time.monotonic()
             if reached != seen:
                 end, seen = now + CURRENT_SECONDS, reached
-            if now > end or self.draining:
-                break
+            if found[1] >= wanted or now > end or self.draining:
+                return wanted
             time.sleep(pause)
             pause = min(1.2 * pause, 0.1)
-        logger.warning("ranker %s: only %d of %d outcomes are in what was saved last", name, found[1], wanted)

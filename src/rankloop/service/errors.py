@@ -71,6 +71,18 @@ class Conflict(Told, RankloopError):
     word, status = "conflict", 409
 
 
+class NotLearned(Conflict):
+    """Acknowledged outcomes are not in the version that would be kept, and the caller does not force the action."""
+
+    word = "not-learned"
+
+
+class KeyReused(Conflict):
+    """The idempotency key was used for another request."""
+
+    word = "key-reused"
+
+
 class Demoted(Conflict):
     """The guardrail has put the ranker into shadow, and the caller does not say that he knows."""
 

@@ -1,4 +1,4 @@
-"""Which request this is, whose key it came with and what it changed: known wherever its work is done, in any thread.
+"""Which request this is, and whose key it came with: known wherever its work is done, in any thread.
 
 A request gets a `Trace` at the door. It travels in a context variable, which `asyncio.to_thread` carries along, so that
 log lines (`logs`) and the audit list (`store.audit`) can say which request they belong to without it being handed on.
@@ -6,28 +6,18 @@ log lines (`logs`) and the audit list (`store.audit`) can say which request they
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 _sane = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}").fullmatch  # nothing that could begin a line or a header of its own
 _parent = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}").fullmatch
-logger = logging.getLogger("rankloop")
-
-
-class Deed(NamedTuple):
-    """Something that an operator did."""
-
-    action: str  # a word: put, promote, …
-    ranker: str | None
-    text: str  # what it was, in a line
 
 
 class Held(Protocol):
@@ -63,7 +53,7 @@ class Trace(msgspec.Struct):
     key: str = ""  # its name, once it was checked
     status: int = 0
     error: str = ""  # the word of the error that was answered
-    deeds: list[Deed] = []
+    idempotency_key: str = ""  # of an operator action; empty: none was sent
     held: list[Any] = []  # of `Held`
 
 
@@ -79,11 +69,3 @@ def begun(sent: bytes | None = None, parent: bytes | None = None) -> Trace:
 
 
 current: ContextVar[Trace | None] = ContextVar("rankloop_request", default=None)
-
-
-def did(action: str, ranker: str | None, text: str) -> None:
-    """An operator has changed something: a line in the log, and one in the audit list if it was asked for by HTTP."""
-    logger.info("%s", text if ranker is None else f"ranker {ranker}: {text}")
-    trace = current.get()
-    if trace is not None:
-        trace.deeds.append(Deed(action, ranker, text))

@@ -20,7 +20,6 @@ from rankloop.service import tracing
 from rankloop.service.engine import Engine
 from rankloop.service.http import safe_headers
 from rankloop.service.http.errors import Failure, failure
-from rankloop.service.http.record import record
 from rankloop.service.http.request_log import RequestLog
 from rankloop.service.http.safe_headers import Headers
 from rankloop.service.pages import beacon
@@ -31,7 +30,7 @@ _BEFOREHAND: Headers = [  # what a browser asks for before it sends anything
     (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
     (
         b"access-control-allow-headers",
-        b"authorization, content-type, content-encoding, if-match, x-request-id, traceparent",
+        b"authorization, content-type, content-encoding, if-match, idempotency-key, x-request-id, traceparent",
     ),
     (b"access-control-max-age", b"600"),
 ]
@@ -77,8 +76,6 @@ class Doors:
         async def answered(message: Any) -> None:
             if message["type"] == "http.response.start":
                 trace.status = message["status"]
-                if trace.deeds:
-                    await record(self.engine, trace)
                 own = message.get("headers", ())
                 told = [*own, *headers] if posted else safe_headers.added(own, headers, let_in)
                 message = {**message, "headers": told}

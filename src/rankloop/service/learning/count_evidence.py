@@ -65,13 +65,22 @@ def _count_on(process: Process, name: str, number: int) -> str:
     if worse:
         at = process.clock()
         seq, more = seen[taken - 1].seq + 1, False
-        saved = process.writer.do(lambda c: trials.demote(c, before, after, seq, at))
+        entry = audit.Entry(at, audit.ITSELF, "demote", name, _demotion(after))
+
+        def demote(connection: Connection) -> bool:
+            demoted = trials.demote(connection, before, after, seq, at)
+            if demoted:
+                audit.add(connection, [entry])
+            return demoted
+
+        saved = process.writer.do(demote)
     else:
         saved = process.writer.do(lambda c: trials.save_tally(c, before, after, seq))
     if saved:
         _tell(process, before, after)
         if worse:
-            _demoted(process, name, after)
+            process.metrics.count("demotions_total", ranker=name)
+            logger.warning("ranker %s: %s", name, _demotion(after))
             return "demoted"
     return "more" if saved and more else "all"
 
@@ -88,15 +97,12 @@ def _tell(process: Process, before: trials.Trial, after: Tally) -> None:
         metrics.gauge("experiment_preference", value, ranker=name, kind=kind, end=end)
 
 
-def _demoted(process: Process, name: str, tally: Tally) -> None:
+def _demotion(tally: Tally) -> str:
+    """What the audit list says about a demotion."""
     found = tally.evidence
     assert found is not None
-    process.metrics.count("demotions_total", ranker=name)
     low, high = found.interval
-    said = (
+    return (
         f"exposure is shadow now, users prefer the base order: preference {found.preference:.3f} "
         f"({low:.3f} to {high:.3f}) over {found.lists} lists"
     )
-    logger.warning("ranker %s: %s", name, said)
-    entry = audit.Entry(process.clock(), audit.ITSELF, "demote", name, said)
-    process.writer.do(lambda c: audit.add(c, [entry]))

@@ -70,7 +70,7 @@ class Fold:
         due = outcome.seq + 1
         with self._lock:
             try:
-                if not outcome.learn or outcome.body is None or outcome.epoch != self.row.epoch:
+                if not outcome.learn or outcome.body is None:
                     return False
                 body = outcome.body
                 impression = body if isinstance(body, Impression) else codec.load_impression(body)

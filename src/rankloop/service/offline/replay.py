@@ -109,7 +109,7 @@ def rebuild(
     plan = past.look(name, lambda view: _plan(view, row, version, at, start))
     spec = spec_of(row.spec, plan.start)
     learner = models.load_learner(spec, plan.start.state, f"{plan.start.name} of ranker {name!r}")
-    fold = Fold(row._replace(spec=spec, epoch=plan.epoch), learner, plan.start.seq)
+    fold = Fold(row._replace(spec=spec), learner, plan.start.seq)
     learned = failed = 0
     compared = []
     waiting = list(plan.on_the_way)
@@ -124,6 +124,8 @@ def rebuild(
     for outcome in past.outcomes(name, plan.start.seq, plan.end):
         if outcome.seq != fold.learned:
             break
+        if plan.epoch is not None and outcome.epoch != plan.epoch:
+            outcome = outcome._replace(learn=False)
         try:
             learned += fold.learn(outcome)
         except MemoryError:
@@ -143,7 +145,7 @@ def rebuild(
 
 class _Plan(NamedTuple):
     start: State
-    epoch: int
+    epoch: int | None  # learn outcomes of this one only; None: where learning began says it
     end: int
     on_the_way: list[_Expected]  # to compare with, in the order of the log
     note: str
@@ -152,11 +154,11 @@ class _Plan(NamedTuple):
 def _plan(view: View, row: admin.Ranker, version: int | None, at: int | None, start: int | None) -> _Plan:
     if version is not None and at is not None:
         raise InvalidParameter("give a version or a point of the log, not both")
-    head, stored, note = view.head(), view.stored(), ""
+    head, stored, note, epoch = view.head(), view.stored(), "", None
     origins = [one for one in stored if one.kind == "origin"]
     if not origins:
         note = "an earlier release made this ranker and did not note where learning began: taken as fresh at 0"
-        origins = [Stored("origin", 0, row.generation, row.epoch)]
+        origins, epoch = [Stored("origin", 0, row.generation, row.epoch)], row.epoch
     known = {one.version: one for one in stored if one.kind == "version"}
     for number in (version, start):
         if number is not None and number not in known:
@@ -194,7 +196,7 @@ def _plan(view: View, row: admin.Ranker, version: int | None, at: int | None, st
         return view.state(one) if one in stored else models.fresh_state(row.spec)
 
     met = [_Expected(one.name, one.seq, _digest(state(one.one))) for one in later]
-    return _Plan(State(begin.name, begin.seq, state(begin.one)), origin.epoch or 0, end, met, note)
+    return _Plan(State(begin.name, begin.seq, state(begin.one)), epoch, end, met, note)
 
 
 class _Point(NamedTuple):

@@ -16,11 +16,11 @@ import msgspec
 from rankloop.errors import InvalidInput
 from rankloop.service.engine import Engine
 from rankloop.service.errors import Malformed, OverLimit, UnknownCatalog, UnknownEntry, UnknownRanker
+from rankloop.service.operations._shared import Action, Done
 from rankloop.service.store import catalogue as stored
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.catalogue import Bounds, Kind, Line, Part
 from rankloop.service.store.database import Connection
-from rankloop.service.tracing import did
 from rankloop.service.wire.catalogue import CatalogueAnswer, CatalogueInfo, Emptied, Entry, FieldInfo, LineReceipt
 from rankloop.service.wire.catalogue import PartInfo as Info
 
@@ -58,9 +58,15 @@ def put(engine: Engine, name: str, kind: Kind, body: bytes, merge: bool) -> Cata
     def write(connection: Connection, part: Sequence[Line]) -> list[stored.Outcome]:
         return stored.write(connection, name, kind, part, merge, limits, engine.clock())
 
-    for one, (status, reason) in zip(sent, _portions(engine, lines, write), strict=True):
+    action = Action(engine, "catalogue", None)
+
+    def text(done: Sequence[stored.Outcome]) -> str | None:
+        count = sum(status == "accepted" for status, _ in done)
+        return f"catalogue {name}: {count} {kind} {'changed' if merge else 'put'}" if count else None
+
+    for one, (status, reason) in zip(sent, _portions(engine, action, lines, write, text), strict=True):
         receipts[one.number] = LineReceipt(one.number, status, one.line.id, reason)
-    return _told(name, f"{kind} {'changed' if merge else 'put'}", receipts)
+    return _answer(receipts)
 
 
 def delete(engine: Engine, name: str, kind: Kind, body: bytes) -> CatalogueAnswer:
@@ -72,35 +78,52 @@ def delete(engine: Engine, name: str, kind: Kind, body: bytes) -> CatalogueAnswe
             ids.append((number, _checked_id(_read(_id, raw, "an id, a string or an integer"))))
         except InvalidInput as error:
             receipts[number] = LineReceipt(number, "rejected", None, str(error))
-    gone = _portions(
-        engine, [one for _, one in ids], lambda c, part: stored.delete(c, name, kind, part, engine.clock())
-    )
+
+    def write(connection: Connection, part: Sequence[str]) -> list[bool]:
+        return stored.delete(connection, name, kind, part, engine.clock())
+
+    def text(done: Sequence[bool]) -> str | None:
+        return f"catalogue {name}: {sum(done)} {kind} deleted" if any(done) else None
+
+    action = Action(engine, "catalogue", None)
+    gone = _portions(engine, action, [one for _, one in ids], write, text)
     for (number, one), there in zip(ids, gone, strict=True):
         receipts[number] = LineReceipt(number, "deleted" if there else "unknown", one)
-    return _told(name, f"{kind} deleted", receipts)
+    return _answer(receipts)
 
 
 def delete_one(engine: Engine, name: str, kind: Kind, item: str) -> None:
     """Take out one."""
-    if not engine.writer.do(lambda c: stored.delete(c, name, kind, [item], engine.clock()))[0]:
+
+    def change(connection: Connection) -> Done | None:
+        gone = stored.delete(connection, name, kind, [item], engine.clock())[0]
+        return Done(None, f"catalogue {name}: one of its {kind} was deleted") if gone else None
+
+    if Action(engine, "catalogue", None, "delete-one", name, kind, item).commit(change) is None:
         raise _no_entry(name, kind, item)
-    did("catalogue", None, f"catalogue {name}: one of its {kind} was deleted")
 
 
 def empty(engine: Engine, name: str, kind: Kind) -> Emptied:
     """Take out all, and forget which fields they had. Their rows are deleted behind this."""
-    count = engine.writer.do(lambda c: stored.empty(c, name, kind, engine.clock()))
-    if count is None:
+
+    def change(connection: Connection) -> Done | None:
+        count = stored.empty(connection, name, kind, engine.clock())
+        return None if count is None else Done(count, f"catalogue {name}: all {count} {kind} were deleted")
+
+    done = Action(engine, "catalogue", None, "empty", name, kind).commit(change)
+    if done is None:
         raise _no_catalogue(engine, name)
-    did("catalogue", None, f"catalogue {name}: all {count} {kind} were deleted")
-    return Emptied(count)
+    return Emptied(done.result)
 
 
 def drop(engine: Engine, name: str) -> None:
     """Delete a catalogue."""
-    if not engine.writer.do(lambda c: stored.drop(c, name)):
+
+    def change(connection: Connection) -> Done | None:
+        return Done(None, f"catalogue {name} was deleted") if stored.drop(connection, name) else None
+
+    if Action(engine, "catalogue", None, "drop", name).commit(change) is None:
         raise _no_catalogue(engine, name)
-    did("catalogue", None, f"catalogue {name} was deleted")
 
 
 def entry(engine: Engine, name: str, kind: Kind, item: str) -> Entry:
@@ -173,26 +196,37 @@ def _checked_id(item: Any) -> str:
     return text
 
 
-def _portions(engine: Engine, lines: Sequence[Any], write: Callable[[Connection, Sequence[Any]], list[T]]) -> list[T]:
-    """What `write` gives for all lines, some at a time, each time in a transaction of its own."""
+def _portions(
+    engine: Engine,
+    action: Action,
+    lines: Sequence[Any],
+    write: Callable[[Connection, Sequence[Any]], list[T]],
+    text: Callable[[Sequence[T]], str | None],
+) -> list[T]:
+    """What `write` returns for all lines, in several transactions. Each of them sets the audit entry of `action` to the
+    `text` about all lines so far; None: nothing has changed yet."""
     done: list[T] = []
 
     def work(connection: Connection, most: int) -> list[T] | None:
         part = lines[len(done) : len(done) + most]
-        return write(connection, part) if part else None
+        if not part:
+            return None
+        found = write(connection, part)
+        if text(found) is not None and (said := text([*done, *found])) is not None:
+            action.update(connection, said)
+        return found
 
     if lines:
         for some in in_batches(engine.writer, work):
             done += some
+        if (said := text(done)) is not None:
+            action.log(said)
     return done
 
 
-def _told(name: str, what: str, receipts: dict[int, LineReceipt]) -> CatalogueAnswer:
+def _answer(receipts: dict[int, LineReceipt]) -> CatalogueAnswer:
     results = [receipts[number] for number in sorted(receipts)]
-    counts: Counter[str] = Counter(one.status for one in results)
-    if changed := counts["accepted"] + counts["deleted"]:
-        did("catalogue", None, f"catalogue {name}: {changed} {what}")
-    return CatalogueAnswer(results, dict(counts))
+    return CatalogueAnswer(results, dict(Counter(one.status for one in results)))
 
 
 def _info(engine: Engine, name: str, parts: Sequence[Part]) -> CatalogueInfo:

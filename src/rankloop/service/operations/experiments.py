@@ -8,11 +8,10 @@ from rankloop.errors import InvalidParameter
 from rankloop.service.engine import Engine
 from rankloop.service.errors import Conflict, UnknownRanker
 from rankloop.service.experiments import evidence
-from rankloop.service.operations._shared import changed, required, unknown
+from rankloop.service.operations._shared import Action, Done, changed, required, unknown
 from rankloop.service.operations.versions import usable
 from rankloop.service.store import admin, trials
 from rankloop.service.store.database import Connection
-from rankloop.service.tracing import did
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
 
 
@@ -51,13 +50,13 @@ def start(engine: Engine, name: str, terms: ExperimentRequest) -> Experiment:
         _check_rival(engine, row, terms)
         return row, msgspec.structs.replace(terms, exposure=exposure)
 
-    def change(connection: Connection, seen: tuple[admin.Ranker, ExperimentRequest]) -> int | None:
+    def change(connection: Connection, seen: tuple[admin.Ranker, ExperimentRequest]) -> Done | None:
         if trials.settle(connection, name, now):
             return None  # what was to be ended or begun is: look again
-        return trials.begin(connection, seen[0], "experiment", seen[1], now)
+        number = trials.begin(connection, seen[0], "experiment", seen[1], now)
+        return Done(number, f"experiment {number} began, against {terms.against}, share {terms.share:g}")
 
-    number = changed(engine, name, look, change)
-    did("experiment", name, f"experiment {number} began, against {terms.against}, share {terms.share:g}")
+    number: int = changed(Action(engine, "experiment", name, terms), engine, name, look, change)
     engine.changed(name)
     return one(engine, name, number)
 
@@ -90,16 +89,20 @@ def one(engine: Engine, name: str, number: int) -> Experiment:
 
 def stop(engine: Engine, name: str, number: int) -> Experiment:
     """End an experiment; one that has ended stays as it is. Lists whose feedback comes later do not count."""
-    now = engine.clock()
 
-    found = one(engine, name, number)
-    if found.kind == "guardrail" and found.state == "running":
-        raise Conflict(
-            f"{number} is the guardrail of ranker {name!r}, which is part of its spec; "
-            f'PATCH /v1/rankers/{name} with {{"guardrail": null}}'
-        )
-    if engine.writer.do(lambda connection: trials.end(connection, name, number, "it was stopped", now)):
-        did("stop-experiment", name, f"experiment {number} was stopped")
+    def look(_: admin.Ranker | None) -> None:
+        found = one(engine, name, number)
+        if found.kind == "guardrail" and found.state == "running":
+            raise Conflict(
+                f"{number} is the guardrail of ranker {name!r}, which is part of its spec; "
+                f'PATCH /v1/rankers/{name} with {{"guardrail": null}}'
+            )
+
+    def change(connection: Connection, _: None) -> Done:
+        ended = trials.end(connection, name, number, "it was stopped", engine.clock())
+        return Done(None, f"experiment {number} was stopped" if ended else None)
+
+    changed(Action(engine, "stop-experiment", name, number), engine, name, look, change)
     engine.changed(name)
     return one(engine, name, number)
 

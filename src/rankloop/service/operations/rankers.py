@@ -19,7 +19,7 @@ from rankloop.features.counters import user_code
 from rankloop.service.engine import Engine
 from rankloop.service.errors import Conflict, OverLimit
 from rankloop.service.operations import revisions
-from rankloop.service.operations._shared import changed, required, unknown
+from rankloop.service.operations._shared import Action, Done, changed, required, unknown
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.declared import declarations, is_sparse, named, width_of
 from rankloop.service.ranking.live_ranker import LiveRanker
@@ -37,7 +37,6 @@ from rankloop.service.store import (
 )
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection
-from rankloop.service.tracing import did
 from rankloop.service.wire.experiments import Evidence
 from rankloop.service.wire.rankers import Erased, Origin, RankerStatus, Spec, SpecChanges
 
@@ -53,7 +52,7 @@ class _Wanted(NamedTuple):
     spec: Spec
     state: bytes  # of a learner that has learned nothing
     anew: bool  # whether it takes the place of what was learned
-    head: int
+    seq: int  # of the last snapshot
 
 
 def put(
@@ -76,7 +75,7 @@ def put(
         _check_catalog(row, spec, require_catalog)
         return _wanted(engine, row, spec, knows or acknowledged)
 
-    return _change(engine, name, look, "put")
+    return _change(Action(engine, "put", name, spec, if_match, acknowledged), engine, name, look)
 
 
 def patch(
@@ -101,7 +100,7 @@ def patch(
         _check_catalog(row, spec, require_catalog)
         return _wanted(engine, row, spec, knows or acknowledged)
 
-    return _change(engine, name, look, "patch")[0]
+    return _change(Action(engine, "patch", name, changes, if_match, acknowledged), engine, name, look)[0]
 
 
 def _check_catalog(row: admin.Ranker | None, spec: Spec, require: Callable[[str], None]) -> None:
@@ -124,55 +123,57 @@ def _wanted(engine: Engine, row: admin.Ranker | None, spec: Spec, acknowledged: 
         raise InvalidParameter(f"start has {len(start)} weights, but the ranker has {width} features; give one each")
     state = models.fresh_state(spec)
     if row is None:
-        return _Wanted(None, spec, state, anew=True, head=0)
+        return _Wanted(None, spec, state, anew=True, seq=0)
     name = row.name
 
-    def read(connection: Connection) -> tuple[Any, states.Snapshot | None, int]:
-        return trials.demotions(connection), states.snapshot(connection, name), log.heads(connection).get(name, 0)
+    def read(connection: Connection) -> tuple[Any, states.Snapshot | None, bool]:
+        snapshot = states.snapshot(connection, name)
+        to_learn = log.to_learn(connection, name, 0 if snapshot is None else snapshot.seq)
+        return trials.demotions(connection), snapshot, to_learn
 
-    demoted, snapshot, head = engine.database.read(read)
+    demoted, snapshot, to_learn = engine.database.read(read)
+    seq = 0 if snapshot is None else snapshot.seq
     revisions.require_acknowledged(row, spec, _demotion(row, demoted), acknowledged)
     old, new = models.fixed_part(row.spec), models.fixed_part(spec)
     if old == new:
-        return _Wanted(row, spec, state, anew=False, head=head)
-    learned = head > (snapshot.seq if snapshot else 0)
-    if learned or (snapshot is not None and models.fresh_state(row.spec) != snapshot.state):
+        return _Wanted(row, spec, state, anew=False, seq=seq)
+    if to_learn or (snapshot is not None and models.fresh_state(row.spec) != snapshot.state):
         parts = ", ".join(key for key in old if old[key] != new[key])
         raise Conflict(
             f"what ranker {name!r} has learned depends on its {parts}, and would mean nothing with what is sent; "
-            f"PUT a ranker of another name, or POST /v1/rankers/{name}/reset and PUT again"
+            f"PUT a ranker of another name; or POST /v1/rankers/{name}/pause, …/reset, PUT again, and …/resume"
         )
-    return _Wanted(row, spec, state, anew=True, head=head)
+    return _Wanted(row, spec, state, anew=True, seq=seq)
 
 
-def _change(engine: Engine, name: str, look: Any, action: str) -> tuple[RankerStatus, bool]:
-    """Write down what `look` wants, and see that it is so from now on. Nobody waits for kernels: `ready` says it."""
+def _change(action: Action, engine: Engine, name: str, look: Any) -> tuple[RankerStatus, bool]:
+    """Store what `look` wants; the status, and whether the ranker is new. Nobody waits for kernels: see `ready`."""
 
-    def change(connection: Connection, wanted: _Wanted) -> _Wanted | None:
-        now = engine.clock()
-        if wanted.before is None:
-            if not admin.add_ranker(connection, name, wanted.spec, wanted.state, now):
+    def change(connection: Connection, wanted: _Wanted) -> Done | None:
+        now, before, spec = engine.clock(), wanted.before, wanted.spec
+        if before is None:
+            if not admin.add_ranker(connection, name, spec, wanted.state, now):
                 return None
+            text: str | None = f"made ({spec.learner}, {len(spec.features)} features, exposure {spec.exposure})"
         else:
-            if wanted.anew and log.heads(connection).get(name, 0) != wanted.head:
-                return None  # something has been learned meanwhile, or will be
-            admin.change_spec(connection, name, wanted.spec)
+            if wanted.anew:
+                log.lock_head(connection, name)
+                if log.to_learn(connection, name, wanted.seq):
+                    return None  # something has been learned meanwhile, or will be
+            admin.change_spec(connection, name, spec)
+            difference = revisions.difference(before.spec, spec)
+            text = f"changed ({difference})" if difference else None  # the same spec again changes nothing
             if wanted.anew:
                 came = lineage.Came("changed")
                 states.replace_state(connection, name, wanted.state, now, reset=True, came=came)
         trials.settle(connection, name, now)
-        return wanted
+        return Done(before is None, text)
 
     sum(in_batches(engine.writer, lambda c, limit: graves.clear(c, limit, name), _within(CLEARING)))
-    done = changed(engine, name, look, change)
-    if done.before is None:
-        terms = f"{done.spec.learner}, {len(done.spec.features)} features, exposure {done.spec.exposure}"
-        did(action, name, f"made ({terms})")
-    elif told := revisions.difference(done.before.spec, done.spec):  # a deploy that sends the same has done nothing
-        did(action, name, f"changed ({told})")
+    created: bool = changed(action, engine, name, look, change)
     engine.changed(name)
     engine.cycle()  # it is learned from now on rather than in a second
-    return status(engine, name), done.before is None
+    return status(engine, name), created
 
 
 def status(engine: Engine, name: str) -> RankerStatus:
@@ -191,8 +192,10 @@ def delete(engine: Engine, name: str, if_match: str | None = None) -> None:
     def look(row: admin.Ranker | None) -> None:
         revisions.known(required(engine, row, name), name, if_match)
 
-    changed(engine, name, look, lambda connection, _: graves.bury(connection, name, engine.clock()) or None)
-    did("delete", name, "deleted")
+    def change(connection: Connection, _: None) -> Done | None:
+        return Done(None, "deleted") if graves.bury(connection, name, engine.clock()) else None
+
+    changed(Action(engine, "delete", name, if_match), engine, name, look, change)
     engine.changed(name)
     threading.Thread(target=_clear, args=(engine, name), name="rankloop-clearing", daemon=True).start()
 
@@ -211,12 +214,12 @@ def set_learning(engine: Engine, name: str, learning: bool, if_match: str | None
     def look(row: admin.Ranker | None) -> None:
         revisions.known(required(engine, row, name), name, if_match)
 
-    def change(connection: Connection, _: None) -> bool:
+    def change(connection: Connection, _: None) -> Done:
         admin.set_learning(connection, name, learning)
-        return True
+        return Done(None, f"learning {'goes on' if learning else 'is paused'}")
 
-    changed(engine, name, look, change)
-    did("resume" if learning else "pause", name, f"learning {'goes on' if learning else 'is paused'}")
+    action = Action(engine, "resume" if learning else "pause", name, if_match)
+    changed(action, engine, name, look, change)
     engine.changed(name)
     return status(engine, name)
 
@@ -228,9 +231,15 @@ def erase_user(engine: Engine, user: str) -> Erased:
     erased = forgetting.erase_user(engine.writer, user)
     code = f"{int(user_code(user)[0]):x}"  # counters know nobody by name, and nor does what they are told
     engine.writer.do(lambda connection: counting.forget(connection, code, engine.clock()))
-    erased.entries = engine.writer.do(lambda connection: catalogue.forget_user(connection, user, engine.clock()))
-    what = f"{erased.impressions} impressions, {erased.events} events, {erased.entries} entries of catalogues"
-    did("erase", None, f"a user was forgotten: {what}")
+
+    def last(connection: Connection) -> Done:
+        entries = catalogue.forget_user(connection, user, engine.clock())
+        what = f"{erased.impressions} impressions, {erased.events} events, {entries} entries of catalogues"
+        return Done(entries, f"a user was forgotten: {what}")
+
+    done = Action(engine, "erase", None).commit(last)
+    assert done is not None
+    erased.entries = done.result
     return erased
 
 

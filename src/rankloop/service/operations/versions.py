@@ -9,15 +9,14 @@ from rankloop.errors import InvalidParameter
 from rankloop.export import Engine as Target
 from rankloop.export import Exported
 from rankloop.service.engine import Engine
-from rankloop.service.errors import Conflict, UnknownRanker, UnknownVersion
+from rankloop.service.errors import Conflict, NotLearned, UnknownRanker, UnknownVersion
 from rankloop.service.offline import exports
 from rankloop.service.operations import revisions
-from rankloop.service.operations._shared import changed, loaded, required
+from rankloop.service.operations._shared import Action, Done, changed, required
 from rankloop.service.operations.rankers import status
 from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, lineage, log, schema, states, trials
 from rankloop.service.store.database import Connection
-from rankloop.service.tracing import did
 from rankloop.service.wire.rankers import Generation, RankerStatus, VersionInfo
 
 
@@ -67,68 +66,85 @@ def _numbered(connection: Connection, name: str) -> list[tuple[int, lineage.Begi
     return list(enumerate(lineage.beginnings(connection, name), 1))
 
 
-def keep(engine: Engine, name: str, note: str) -> VersionInfo:
+def keep(engine: Engine, name: str, note: str, force: bool = False) -> VersionInfo:
     """Keep what is learned now as a version."""
-    loaded(engine, name)
-    engine.save_now(name)
-    now = engine.clock()
-    number = engine.writer.do(lambda connection: _kept(connection, name, note, now))
-    did("keep", name, f"v{number} was kept")
+
+    def look(row: admin.Ranker | None) -> int:
+        required(engine, row, name)
+        return engine.save_now(name)
+
+    def change(connection: Connection, acknowledged: int) -> Done:
+        kept = _kept(connection, name, note, engine.clock(), acknowledged, force)
+        return Done(kept.version, f"v{kept.version} was kept{kept.lacks}")
+
+    action = Action(engine, "keep", name, note, force)
+    number = changed(action, engine, name, look, change)
     return next(version for version in versions(engine, name) if version.version == number)
 
 
 def promote(
-    engine: Engine, name: str, version: int | str | None, note: str, if_match: str | None = None
+    engine: Engine,
+    name: str,
+    version: int | str | None,
+    note: str,
+    if_match: str | None = None,
+    force: bool = False,
 ) -> RankerStatus:
     """Serve a version: the given one, `live`, or (None) one made of what is learned now. Learning goes on behind it."""
 
-    def look(row: admin.Ranker | None) -> None:
+    def look(row: admin.Ranker | None) -> int:
         row = required(engine, row, name)
         revisions.known(row, name, if_match)
         if version is None:
-            engine.save_now(name)
-        elif version != "live":
+            return engine.save_now(name)
+        if version != "live":
             usable(engine, row, int(version))
+        return 0
 
-    def change(connection: Connection, _: None) -> str | None:
-        now = engine.clock()
+    def change(connection: Connection, acknowledged: int) -> Done | None:
+        number: int | None = None
+        now, lacks = engine.clock(), ""
         if version is None:
-            number = _kept(connection, name, note or "promoted", now)
-        elif version == "live":
-            number = None
-        else:
+            number, lacks = _kept(connection, name, note or "promoted", now, acknowledged, force)
+        elif version != "live":
             number = int(version)
             if not _there(connection, name, number):
-                return None  # the clock has just dropped it: look again, and say so
+                return None  # it has just been dropped as an old automatic version: look again, and refuse
         admin.set_serving(connection, name, number)
         trials.settle(connection, name, now)
-        return "live" if number is None else f"v{number}"
+        return Done(number, f"serves {'live' if number is None else f'v{number}'}{lacks}")
 
-    served = changed(engine, name, look, change)
-    did("promote", name, f"serves {served}")
+    changed(Action(engine, "promote", name, version, note, if_match, force), engine, name, look, change)
     engine.changed(name)
     return status(engine, name)
 
 
-class _Back(NamedTuple):
+class _Target(NamedTuple):
     """Where a rollback goes."""
 
     version: int
     knows: int | None  # outcomes in it
     large: bool
+    acknowledged: int  # outcomes in the log when the rollback was decided
 
 
 def rollback(
-    engine: Engine, name: str, version: int | str | None, note: str, if_match: str | None = None
+    engine: Engine,
+    name: str,
+    version: int | str | None,
+    note: str,
+    if_match: str | None = None,
+    force: bool = False,
 ) -> RankerStatus:
     """Go back to a version, in serving and in learning; the state until now is kept as a version of its own.
 
-    Without a version: the newest there is, so that a second rollback undoes the first.
+    Outcomes that are not in the version that is kept are learned on top of the version that is gone back to. Without a
+    version: the newest there is, so that a second rollback undoes the first.
     """
     if version == "live":
         raise InvalidParameter('rollback goes to a kept version; to serve what is learned, promote {"version": "live"}')
 
-    def look(row: admin.Ranker | None) -> _Back:
+    def look(row: admin.Ranker | None) -> _Target:
         row = required(engine, row, name)
         revisions.known(row, name, if_match)
         kept = engine.database.read(lambda connection: states.versions(connection, name))
@@ -136,49 +152,58 @@ def rollback(
             raise Conflict(f"ranker {name!r} has no versions to go back to; POST /v1/rankers/{name}/versions keeps one")
         number = kept[0].version if version is None else int(version)
         large = len(usable(engine, row, number)) > states.LARGE
-        engine.save_now(name)
-        # None if the clock has dropped it meanwhile, which `change` will see.
+        acknowledged = engine.save_now(name)
+        # None if it has been dropped meanwhile, which `change` finds out.
         knows = next((one.knows for one in versions(engine, name) if one.version == number), None)
-        return _Back(number, knows, large)
+        return _Target(number, knows, large, acknowledged)
 
-    def change(connection: Connection, to: _Back) -> tuple[int, int] | None:
+    def change(connection: Connection, to: _Target) -> Done | None:
         newest = states.versions(connection, name)[0].version if version is None else to.version
         if newest != to.version or not _there(connection, name, to.version):
             return None
         now = engine.clock()
-        kept = _kept(connection, name, note or f"before the rollback to v{to.version}", now)
+        text = note or f"before the rollback to v{to.version}"
+        kept = _kept(connection, name, text, now, to.acknowledged, force)
         # An earlier release looks for a state in its own row.
         points = to.large and schema.alone(connection)
         found = None if points else states.version_state(connection, name, to.version)
-        came = lineage.Came("rollback", to.version, kept, to.knows)
+        came = lineage.Came("rollback", to.version, kept.version, to.knows)
         states.replace_state(connection, name, b"" if found is None else found[1], now, reset=False, came=came)
         trials.settle(connection, name, now)
-        return to.version, kept
+        return Done(None, f"rolled back to v{to.version}; what was is v{kept.version}{kept.lacks}")
 
-    number, kept = changed(engine, name, look, change)
-    did("rollback", name, f"rolled back to v{number}; what was is v{kept}")
+    changed(Action(engine, "rollback", name, version, note, if_match, force), engine, name, look, change)
     engine.changed(name)
     return status(engine, name)
 
 
-def reset(engine: Engine, name: str, note: str = "", if_match: str | None = None) -> RankerStatus:
-    """Forget what was learned; it is kept as a version. Feedback to lists shown before is late from now on."""
+class _Fresh(NamedTuple):
+    """What a reset begins with."""
 
-    def look(row: admin.Ranker | None) -> bytes:
+    state: bytes
+    acknowledged: int  # outcomes in the log when the reset was decided
+
+
+def reset(engine: Engine, name: str, note: str = "", if_match: str | None = None, force: bool = False) -> RankerStatus:
+    """Forget what was learned; it is kept as a version. Feedback to rankings shown before is late from now on.
+
+    Outcomes that were acknowledged before the reset and are not in the version that is kept are learned afterwards.
+    """
+
+    def look(row: admin.Ranker | None) -> _Fresh:
         row = required(engine, row, name)
         revisions.known(row, name, if_match)
-        engine.save_now(name)
-        return models.fresh_state(row.spec)
+        return _Fresh(models.fresh_state(row.spec), engine.save_now(name))
 
-    def change(connection: Connection, fresh: bytes) -> int:
+    def change(connection: Connection, fresh: _Fresh) -> Done:
         now = engine.clock()
-        kept = _kept(connection, name, note or "before the reset", now)
-        states.replace_state(connection, name, fresh, now, reset=True, came=lineage.Came("reset", None, kept))
+        kept = _kept(connection, name, note or "before the reset", now, fresh.acknowledged, force)
+        came = lineage.Came("reset", None, kept.version)
+        states.replace_state(connection, name, fresh.state, now, reset=True, came=came)
         trials.settle(connection, name, now)
-        return kept
+        return Done(None, f"reset; what was is v{kept.version}{kept.lacks}")
 
-    kept = changed(engine, name, look, change)
-    did("reset", name, f"reset; what was is v{kept}")
+    changed(Action(engine, "reset", name, note, if_match, force), engine, name, look, change)
     engine.changed(name)
     return status(engine, name)
 
@@ -186,11 +211,28 @@ def reset(engine: Engine, name: str, note: str = "", if_match: str | None = None
 # -- helpers -------------------------------------------------------------------------------------------------------
 
 
-def _kept(connection: Connection, name: str, note: str, now: float) -> int:
-    number = states.keep_version(connection, name, note, now)
-    if number is None:
+class _Kept(NamedTuple):
+    """A version that was just kept."""
+
+    version: int
+    lacks: str  # for the audit list: how many outcomes are not in it; empty if none
+
+
+def _kept(connection: Connection, name: str, note: str, now: float, acknowledged: int, force: bool) -> _Kept:
+    """Keep the last snapshot as a version, if it has all outcomes that were `acknowledged` when this was decided."""
+    number, place = states.keep_version(connection, name, note, now), states.place(connection, name)
+    if number is None or place is None:
         raise UnknownRanker(f"ranker {name!r} has been deleted")
-    return number
+    missing = acknowledged - place[1]
+    if missing <= 0:
+        return _Kept(number, "")
+    if not force:
+        raise NotLearned(
+            f"ranker {name!r} has learned {place[1]} of {acknowledged} acknowledged outcomes, so the version to keep "
+            f"would lack {missing}; nothing was changed. Start a process that learns, or wait until `lag` is 0, and "
+            'try again; or send {"force": true}: those outcomes stay in the log and are learned afterwards'
+        )
+    return _Kept(number, f", without {missing} of {acknowledged} acknowledged outcomes (forced)")
 
 
 def _there(connection: Connection, name: str, number: int) -> bool:

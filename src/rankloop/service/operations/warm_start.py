@@ -21,10 +21,11 @@ from rankloop.errors import DataError, InvalidInput, InvalidParameter
 from rankloop.logged import LoggedList, Reading, Report, parse_line
 from rankloop.service.engine import Engine
 from rankloop.service.errors import Conflict, OverLimit, UnknownRanker
+from rankloop.service.operations._shared import Action
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.store import past
+from rankloop.service.store.database import Connection
 from rankloop.service.store.past import Added, PastList
-from rankloop.service.tracing import did
 from rankloop.service.wire.calls import Candidate, RankRequest
 from rankloop.service.wire.rankers import WarmAnswer
 
@@ -52,8 +53,10 @@ def call(engine: Engine, name: str, body: bytes, strict: bool = False) -> WarmAn
             if strict:
                 raise InvalidInput(f"line {number}: {error}; nothing of this call was taken") from None
             problems.append(f"line {number}: {error}")
-    added = add(engine, live, lists)
-    did("warm", name, f"{added.lists} logged lists with {added.clicks} clicks were added")
+    action = Action(engine, "warm", name)
+    added = add(engine, live, lists, action, Added(0, 0, 0))
+    if added.lists:
+        action.log(_text(added))
     engine.wake_learner([name])
     return WarmAnswer(added.lists, added.clicks, added.known, len(problems), problems[:PROBLEMS])
 
@@ -64,7 +67,7 @@ def warm(engine: Engine, name: str, reading: Reading, on_progress: Progress | No
     If this process holds the lease, each portion is learned before the next is adopted; else the holder learns behind.
     """
     began, raws = time.perf_counter(), iter(reading)
-    lists = clicks = known = 0
+    action, added, known = Action(engine, "warm", name), Added(0, 0, 0), 0
     while some := list(islice(raws, PORTION)):
         live = target(engine, name)
         keys = [raw.key for raw in some]
@@ -77,15 +80,14 @@ def warm(engine: Engine, name: str, reading: Reading, on_progress: Progress | No
                 if one is not None:
                     made.append(one)
         except DataError:  # strict: what came before the malformed one is kept
-            add(engine, live, made)
+            add(engine, live, made, action, added)
             raise
-        added = add(engine, live, made)
-        lists, clicks, known = lists + added.lists, clicks + added.clicks, known + added.known
+        added = add(engine, live, made, action, added)
         if engine.learning is None or not engine.learning.learn_now(name):
             engine.wake_learner([name])
         if on_progress is not None:
             on_progress(reading.position, reading.total)
-    return Report(lists, clicks, reading.bad, known, time.perf_counter() - began)
+    return Report(added.lists, added.clicks, reading.bad, known + added.known, time.perf_counter() - began)
 
 
 def target(engine: Engine, name: str) -> LiveRanker:
@@ -121,15 +123,30 @@ def adopted(engine: Engine, live: LiveRanker, key: str, one: LoggedList) -> Past
     return PastList(key, one.user, one.items[:k], one.clicks, live.model.adopt(candidates, k, told))
 
 
-def add(engine: Engine, live: LiveRanker, lists: Sequence[PastList]) -> Added:
-    """Append lists to the log."""
+def _text(added: Added) -> str:
+    return f"{added.lists} logged lists with {added.clicks} clicks were added"
+
+
+def add(engine: Engine, live: LiveRanker, lists: Sequence[PastList], action: Action, before: Added) -> Added:
+    """Append lists to the log; how many `action` has appended, with those `before`. Its audit entry counts them."""
     name, epoch, now = live.row.name, live.row.epoch, engine.clock()
-    added = Added(0, 0, 0)
+    added = before
     for first in range(0, len(lists), PORTION):  # a transaction keeps others waiting for the head
-        some = lists[first : first + PORTION]
-        found = engine.writer.do(lambda c, part=some: past.add(c, name, epoch, part, now))  # type: ignore[misc]
+
+        def work(
+            connection: Connection, part: Sequence[PastList] = lists[first : first + PORTION], sofar: Added = added
+        ) -> Added | None:
+            found = past.add(connection, name, epoch, part, now)
+            if found is None:
+                return None
+            total = Added(*(a + b for a, b in zip(sofar, found, strict=True)))
+            if found.lists:
+                action.update(connection, _text(total))
+            return total
+
+        found = engine.writer.do(work)
         if found is None:
             raise Conflict(f"ranker {name!r} was reset, paused or deleted meanwhile; look, and send the rest again")
-        added = Added(*(a + b for a, b in zip(added, found, strict=True)))
-        engine.metrics.count("outcomes_total", found.lists, ranker=name, kind="logged")
+        engine.metrics.count("outcomes_total", found.lists - added.lists, ranker=name, kind="logged")
+        added = found
     return added

@@ -262,7 +262,9 @@ def _close(
     for name in sorted(by_ranker):  # always in this order, so that two processes never wait for each other in a ring
         group, ranker = by_ranker[name], rankers[name]
         sql = "UPDATE heads SET next_seq = next_seq + ? WHERE ranker = ? RETURNING next_seq"
-        ((after,),) = connection.rows(sql, len(group), name)
+        if (head := connection.row(sql, len(group), name)) is None:
+            raise Contended(f"ranker {name!r} was deleted at this moment")
+        after = int(head[0])
         for seq, (one, kind) in enumerate(group, after - len(group)):
             one.settle(ranker)
             values = one.values(ranker.kind)
@@ -272,6 +274,11 @@ def _close(
             outcomes.append((name, seq, one.id, kind, learn, _encode(values), one.viewed, now))
             closed.append((None if one.seen is None else _encode(one.seen), one.viewed, seq, one.id))
             closings.append(Closing(name, kind, values, len(one.slots)))
+    if by_ranker and connection.lock_rows:
+        # A reset may have been committed between reading the ranker and locking its head: judge the events again.
+        sql = f"SELECT name, epoch FROM rankers WHERE name IN ({marks(by_ranker)})"
+        if dict(connection.rows(sql, *by_ranker)) != {name: rankers[name].epoch for name in by_ranker}:
+            raise Contended("a ranker was reset at this moment")
     if outcomes:
         if connection.append(OUTCOMES, outcomes) < len(outcomes):
             raise Contended("an outcome of that number was stored by another process")
@@ -327,6 +334,18 @@ def by_id(connection: Connection, columns: str, ids: Sequence[str]) -> dict[str,
 def heads(connection: Connection) -> dict[str, int]:
     """How many outcomes each ranker has."""
     return {name: int(seq) for name, seq in connection.rows("SELECT ranker, next_seq FROM heads")}
+
+
+def lock_head(connection: Connection, ranker: str) -> int | None:
+    """How many outcomes a ranker has; none is added before the transaction ends. None if there is no such ranker."""
+    row = connection.row(f"SELECT next_seq FROM heads WHERE ranker = ?{connection.lock_rows}", ranker)
+    return None if row is None else int(row[0])
+
+
+def to_learn(connection: Connection, ranker: str, seq: int) -> bool:
+    """Whether any of the outcomes from `seq` on is to be learned."""
+    sql = "SELECT 1 FROM outcomes WHERE ranker = ? AND seq >= ? AND learn = 1 LIMIT 1"
+    return connection.row(sql, ranker, seq) is not None
 
 
 def want(connection: Connection, ranker: str) -> int | None:

@@ -263,5 +263,15 @@ MIGRATIONS: list[list[str]] = [
     [  # deleted rows of catalogs, so that what deletes them for good does not read the others
         "CREATE INDEX catalogue_rows_deleted ON catalogue_rows (changed) WHERE body IS NULL",
     ],
+    [  # operator actions that were carried out: a repeated request gets the stored result
+        """CREATE TABLE actions (
+            who TEXT NOT NULL,              -- as in audit
+            key TEXT NOT NULL,              -- Idempotency-Key of the request, or one that was generated for it
+            request {bytes} NOT NULL,       -- digest of the action and its arguments
+            result {bytes} NOT NULL,        -- JSON
+            created {real} NOT NULL,
+            PRIMARY KEY (who, key)
+        )""",
+    ],
 ]
 SETTLED = 14  # migrations that were made in one go; those after it only add, so that an earlier release may run beside

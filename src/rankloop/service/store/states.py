@@ -180,8 +180,12 @@ def save_snapshot(
 def replace_state(
     connection: Connection, name: str, state: bytes, now: float, *, reset: bool, came: lineage.Came | None = None
 ) -> None:
-    """Put another state in the place of what was learned (rollback, reset); the fold goes on from there. `came` says
-    more about it than that. An empty state stands for that of the version that `came` names."""
+    """Begin a new generation with another state (rollback, reset). `came` describes how it came about. An empty state
+    stands for that of the version that `came` names.
+
+    The new generation begins where the last snapshot ends, not at the head of the log. So every acknowledged outcome is
+    either in that snapshot, which the caller keeps as a version, or is learned by the new generation.
+    """
     connection.run(
         "UPDATE rankers SET generation = generation + 1, epoch = epoch + ?, revision = revision + 1, serving = NULL "
         "WHERE name = ?",
@@ -189,11 +193,11 @@ def replace_state(
         name,
     )
     ((generation, epoch),) = connection.rows("SELECT generation, epoch FROM rankers WHERE name = ?", name)
-    sql = f"SELECT next_seq FROM heads WHERE ranker = ?{connection.lock_rows}"
-    ((seq,),) = connection.rows(sql, name)
-    save_snapshot(connection, name, int(generation), int(seq), state, now, 0 if state else AS_BEGUN)
+    last = place(connection, name, keep=True)
+    assert last is not None  # every ranker has a snapshot from the start
+    save_snapshot(connection, name, int(generation), last[1], state, now, 0 if state else AS_BEGUN)
     came = came or (lineage.Came("reset") if reset else lineage.Came("rollback", base=None))
-    lineage.begin(connection, name, lineage.Origin(int(generation), int(epoch), int(seq), state), now, came)
+    lineage.begin(connection, name, lineage.Origin(int(generation), int(epoch), last[1], state), now, came)
 
 
 def versions(connection: Connection, name: str) -> list[Version]:

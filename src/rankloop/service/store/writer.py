@@ -162,7 +162,12 @@ class Writer:
         return self._put(Write("events", list(new), loop, sum(len(one.body) for one in new)))
 
     def run(self, work: Callable[[Connection], T], loop: asyncio.AbstractEventLoop | None = None) -> Write[T]:
-        """Do anything else in a transaction. An error that `work` raises undoes what it did and is its answer."""
+        """Do anything else in a transaction. An error that `work` raises undoes what it did and is its answer.
+
+        `work` may be carried out more than once: if a COMMIT is not acknowledged, nobody knows whether it took place,
+        and `work` is run again. So it must find out what an earlier run has done (`operations._shared.Action`), or do
+        no harm if it is done twice.
+        """
         return self._put(Write("work", work, loop))
 
     def do(self, work: Callable[[Connection], T], timeout: float = 30.0) -> T:

@@ -147,6 +147,9 @@ class VersionRequest(Struct, forbid_unknown_fields=True):
         Meta(description='promote: a number, "live", or none for what is learned now; rollback: a number, or none'),
     ] = None
     note: Text = ""
+    force: Annotated[
+        bool, Meta(description="go on even if the version to keep lacks acknowledged outcomes: a backlog, no learner")
+    ] = False
 
 
 How = Literal["made", "changed", "reset", "rollback"]

@@ -11,6 +11,7 @@ from litestar.handlers.base import BaseRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import HeaderParameter, Parameter
 
+from rankloop.service import tracing
 from rankloop.service.engine import Engine
 from rankloop.service.wire.basics import NAME, Problem
 from rankloop.service.wire.rankers import RankerStatus
@@ -20,6 +21,22 @@ IfMatch = Annotated[
     str | None,
     HeaderParameter(name="If-Match", description="an ETag of the ranker: change it only if it is still as it was then"),
 ]
+IdempotencyKey = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Idempotency-Key",
+        pattern="^[ -~]{1,255}$",
+        description="of your choice, one for each action: the same request with the same key again changes nothing and "
+        "gets the result of the first",
+    ),
+]
+
+
+def once(key: str | None) -> None:
+    """Carry out the operator action of this request at most once for this idempotency key."""
+    trace = tracing.current.get()
+    if trace is not None and key is not None:
+        trace.idempotency_key = key
 
 
 def problems(*codes: int) -> dict[int, ResponseSpec]:

@@ -14,7 +14,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
 from rankloop.service.engine import Engine
-from rankloop.service.http.routes._shared import needs, problems
+from rankloop.service.http.routes._shared import IdempotencyKey, needs, once, problems
 from rankloop.service.keys import Key
 from rankloop.service.operations import catalogues
 from rankloop.service.store.catalogue import KINDS, Kind
@@ -55,8 +55,9 @@ def _visible(info: CatalogueInfo, key: Key) -> CatalogueInfo:
     summary="Delete a catalogue",
     responses=problems(400, 404),
 )
-async def delete_catalogue(state: State, catalogue: Name) -> None:
+async def delete_catalogue(state: State, catalogue: Name, idempotency_key: IdempotencyKey = None) -> None:
     """With all its items and users. Rankers that name it go on with ids that nobody knows."""
+    once(idempotency_key)
     await asyncio.to_thread(catalogues.drop, state.engine, catalogue)
 
 
@@ -77,7 +78,8 @@ def _of(kind: Kind) -> list[Any]:
         engine: Engine = request.app.state.engine
         return await asyncio.to_thread(catalogues.delete, engine, catalogue, kind, await request.body())
 
-    async def delete_all(state: State, catalogue: Name) -> Emptied:
+    async def delete_all(state: State, catalogue: Name, idempotency_key: IdempotencyKey = None) -> Emptied:
+        once(idempotency_key)
         return await asyncio.to_thread(catalogues.empty, state.engine, catalogue, kind)
 
     async def get_one(request: Request[Any, Any, Any], catalogue: Name, key: Id) -> Entry:
@@ -85,7 +87,10 @@ def _of(kind: Kind) -> list[Any]:
             catalogues.entry, request.app.state.engine, catalogue, kind, _sent(request, kind, key)
         )
 
-    async def delete_one(request: Request[Any, Any, Any], catalogue: Name, key: Id) -> None:
+    async def delete_one(
+        request: Request[Any, Any, Any], catalogue: Name, key: Id, idempotency_key: IdempotencyKey = None
+    ) -> None:
+        once(idempotency_key)
         call = partial(catalogues.delete_one, request.app.state.engine, catalogue, kind, _sent(request, kind, key))
         await asyncio.to_thread(call)
 

@@ -11,7 +11,7 @@ from litestar.params import Body, Parameter
 
 from rankloop.errors import InvalidInput
 from rankloop.service.errors import NotAllowed
-from rankloop.service.http.routes._shared import RankerName, needs, problems
+from rankloop.service.http.routes._shared import IdempotencyKey, RankerName, needs, once, problems
 from rankloop.service.operations import experiments
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
 
@@ -26,7 +26,9 @@ Terms = Annotated[ExperimentRequest | None, Body()]
     summary="Start an experiment",
     responses=problems(400, 404, 409, 422),
 )
-async def start_experiment(request: Request[Any, Any, Any], name: RankerName, data: Terms = None) -> Experiment:
+async def start_experiment(
+    request: Request[Any, Any, Any], name: RankerName, data: Terms = None, idempotency_key: IdempotencyKey = None
+) -> Experiment:
     """A share of the requests is answered with a list mixed from the ranker's and the rival's, and clicks say which of
     the two users prefer. One at a time for each ranker; without a body it is compared with your order."""
     if data is not None and "\0" in data.note:
@@ -34,6 +36,7 @@ async def start_experiment(request: Request[Any, Any, Any], name: RankerName, da
     terms, key = data or ExperimentRequest(), request.state.key
     if isinstance(terms.against, str) and terms.against not in ("base", "live") and not key.is_for(terms.against):
         raise NotAllowed("the key sent is not for the ranker to compare with")
+    once(idempotency_key)
     return await asyncio.to_thread(experiments.start, request.app.state.engine, name, terms)
 
 
@@ -69,8 +72,11 @@ async def get_experiment(state: State, name: RankerName, number: Number) -> Expe
     summary="Stop an experiment",
     responses=problems(400, 404, 409),
 )
-async def stop_experiment(state: State, name: RankerName, number: Number) -> Experiment:
+async def stop_experiment(
+    state: State, name: RankerName, number: Number, idempotency_key: IdempotencyKey = None
+) -> Experiment:
     """It keeps what it has found. A guardrail is part of the ranker's spec: change that."""
+    once(idempotency_key)
     return await asyncio.to_thread(experiments.stop, state.engine, name, number)
 
 

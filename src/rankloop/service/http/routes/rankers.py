@@ -13,7 +13,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Body, Parameter
 
 from rankloop.service.engine import Engine
-from rankloop.service.http.routes._shared import IfMatch, RankerName, needs, problems, told
+from rankloop.service.http.routes._shared import IdempotencyKey, IfMatch, RankerName, needs, once, problems, told
 from rankloop.service.keys import Key
 from rankloop.service.operations import rankers, warm_start
 from rankloop.service.wire.rankers import Erased, RankerStatus, Spec, SpecChanges, WarmAnswer
@@ -41,6 +41,7 @@ async def put_ranker(
     data: Annotated[Spec, Body()],
     if_match: IfMatch = None,
     acknowledge_demotion: Acknowledge = False,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response[RankerStatus]:
     """What hangs on what was learned (learner, parameters, features, normalisation, seed) can only change while nothing
     has been learned; k, exposure, displacement, window, silence and time-out can change at any time.
@@ -49,6 +50,7 @@ async def put_ranker(
     After the guardrail has put a ranker into shadow, the same PUT again does not put it up (409 `demoted`).
     A key for some rankers may only name a catalog that it may use, or that the ranker has already (403).
     """
+    once(idempotency_key)
     allowed = request.state.key.require_catalog
     call = partial(rankers.put, request.app.state.engine, name, data, if_match, acknowledge_demotion, allowed)
     status, created = await asyncio.to_thread(call)
@@ -68,9 +70,11 @@ async def patch_ranker(
     data: Annotated[SpecChanges, Body()],
     if_match: IfMatch = None,
     acknowledge_demotion: Acknowledge = False,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response[RankerStatus]:
     """Any fields of the spec; what is left out stays. `parameters` and `guardrail` are replaced as a whole, and another
     learner begins with its own parameters. The rules are those of PUT."""
+    once(idempotency_key)
     allowed = request.state.key.require_catalog
     call = partial(rankers.patch, request.app.state.engine, name, data, if_match, acknowledge_demotion, allowed)
     return told(await asyncio.to_thread(call))
@@ -102,8 +106,11 @@ async def get_ranker(state: State, name: RankerName) -> Response[RankerStatus]:
     summary="Delete a ranker",
     responses=problems(400, 404, 409, 412),
 )
-async def delete_ranker(state: State, name: RankerName, if_match: IfMatch = None) -> None:
+async def delete_ranker(
+    state: State, name: RankerName, if_match: IfMatch = None, idempotency_key: IdempotencyKey = None
+) -> None:
     """And all its impressions, feedback and versions."""
+    once(idempotency_key)
     await asyncio.to_thread(rankers.delete, state.engine, name, if_match)
 
 

@@ -15,7 +15,7 @@ from litestar.params import Body, Parameter
 from rankloop.errors import InvalidInput
 from rankloop.export import Engine as Format
 from rankloop.service.engine import Engine
-from rankloop.service.http.routes._shared import IfMatch, RankerName, needs, problems, told
+from rankloop.service.http.routes._shared import IdempotencyKey, IfMatch, RankerName, needs, once, problems, told
 from rankloop.service.operations import rankers, versions
 from rankloop.service.wire.rankers import Generation, RankerStatus, VersionInfo, VersionRequest
 
@@ -54,11 +54,16 @@ async def get_lineage(state: State, name: RankerName) -> list[Generation]:
     guards=[needs("admin")],
     tags=["versions"],
     summary="Keep a version",
-    responses=problems(400, 404, 422),
+    responses=problems(400, 404, 409, 422),
 )
-async def keep_version(state: State, name: RankerName, data: Wanted = None) -> VersionInfo:
-    """An immutable copy of what is learned now, with a note."""
-    return await asyncio.to_thread(versions.keep, state.engine, name, _wanted(data).note)
+async def keep_version(
+    state: State, name: RankerName, data: Wanted = None, idempotency_key: IdempotencyKey = None
+) -> VersionInfo:
+    """An immutable copy of what is learned now, with a note. Refused (409 `not-learned`) if it would lack acknowledged
+    outcomes, because no process learns or learning is behind; with `force` it is kept without them."""
+    once(idempotency_key)
+    wanted = _wanted(data)
+    return await asyncio.to_thread(versions.keep, state.engine, name, wanted.note, wanted.force)
 
 
 @get(
@@ -94,17 +99,22 @@ Action = Literal["promote", "rollback", "reset", "pause", "resume"]
 
 def _action(action: Action, summary: str, text: str) -> Any:
     async def handler(
-        state: State, name: RankerName, data: Wanted = None, if_match: IfMatch = None
+        state: State,
+        name: RankerName,
+        data: Wanted = None,
+        if_match: IfMatch = None,
+        idempotency_key: IdempotencyKey = None,
     ) -> Response[RankerStatus]:
+        once(idempotency_key)
         wanted = _wanted(data)
         engine: Engine = state.engine
         call: Callable[[], RankerStatus]
         if action == "promote":
-            call = partial(versions.promote, engine, name, wanted.version, wanted.note, if_match)
+            call = partial(versions.promote, engine, name, wanted.version, wanted.note, if_match, wanted.force)
         elif action == "rollback":
-            call = partial(versions.rollback, engine, name, wanted.version, wanted.note, if_match)
+            call = partial(versions.rollback, engine, name, wanted.version, wanted.note, if_match, wanted.force)
         elif action == "reset":
-            call = partial(versions.reset, engine, name, wanted.note, if_match)
+            call = partial(versions.reset, engine, name, wanted.note, if_match, wanted.force)
         else:
             call = partial(rankers.set_learning, engine, name, action == "resume", if_match)
         return told(await asyncio.to_thread(call))
@@ -132,12 +142,14 @@ ACTIONS = [
         "rollback",
         "Go back to a version",
         "Serving and learning go back to it; the state until now is kept as a version first. Without a number: the "
-        "newest, so a second rollback undoes the first.",
+        "newest, so a second rollback undoes the first. Refused (409 `not-learned`) if the kept version would lack "
+        "acknowledged outcomes; with `force` they are learned on top of the version gone back to.",
     ),
     _action(
         "reset",
         "Forget what was learned",
-        "It is kept as a version. Feedback to lists shown before is late from now on.",
+        "It is kept as a version. Feedback to lists shown before is late from now on. Refused (409 `not-learned`) if "
+        "the kept version would lack acknowledged outcomes; with `force` they are learned afterwards.",
     ),
     _action(
         "pause", "Pause learning", "Feedback is still joined and kept, but what comes while paused is not learned."
