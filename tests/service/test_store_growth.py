@@ -116,7 +116,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Filled, Filled]:
 
 
 def swept(connection: Connection) -> int:
-    return forgetting.sweep(connection, None) + forgetting.sweep_strays(connection)
+    return forgetting.sweep(connection, None)
 
 
 WORK: dict[str, Callable[[Filled], Any]] = {
@@ -126,8 +126,8 @@ WORK: dict[str, Callable[[Filled], Any]] = {
     "feedback to a closed list": lambda s: log.add_events(s.connection, [event(s.open[0].id, "new")], s.now, KINDS),
     "numbers": lambda s: log.reserve_numbers(s.connection, "shop", 10),
     "windows to close": lambda s: log.due(s.connection, s.now),
-    "closing windows": lambda s: log.close_windows(s.connection, "shop", s.now, KINDS),
-    "closing none": lambda s: log.close_windows(s.connection, "other", s.now, KINDS),
+    "closing windows": lambda s: log.close_windows(s.connection, s.now, KINDS),
+    "closing none": lambda s: log.close_windows(s.connection, s.now - 1000, KINDS),
     "open lists": lambda s: log.open_counts(s.connection),
     "heads": lambda s: log.heads(s.connection),
     "outcomes to learn": lambda s: log.outcomes_from(s.connection, "shop", s.heads["shop"] - 10),

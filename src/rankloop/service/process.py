@@ -43,7 +43,8 @@ class Process:
         self.signals = self.database.signals()
         shared = StoreClock(self.database) if self.database.clock and clock is None else None
         self.clock: Callable[[], float] = clock or shared or time.time
-        self._looking = Repeating("clock", LOOK_EVERY, shared.look, self.database) if shared else None
+        looking = Repeating("clock", LOOK_EVERY, shared.look, self.database, self.thread_failed) if shared else None
+        self._looking = looking
         self._shared_clock = shared
 
     def open(self) -> None:
@@ -104,6 +105,10 @@ class Process:
             self.metrics.observe("store_batch_size", count)
         self.metrics.gauge("process_resident_memory_bytes", process_memory())
         return self.metrics.report()
+
+    def thread_failed(self, name: str) -> None:
+        """Count a failure of one of this process's threads."""
+        self.metrics.count("thread_failures_total", thread=name)
 
     def _store_error(self, kind: str) -> None:
         self.metrics.count("store_errors_total", kind=kind)

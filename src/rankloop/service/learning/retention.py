@@ -20,7 +20,6 @@ def sweep(process: Process, stopping: Callable[[], bool] = lambda: False, archiv
     for work in (
         lambda c, limit: forgetting.sweep(c, before, limit),
         graves.clear,
-        forgetting.sweep_strays,
         lambda c, limit: catalogue.sweep(c, process.clock(), limit),
     ):
         sum(in_batches(process.writer, work, stopping))
