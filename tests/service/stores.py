@@ -100,8 +100,8 @@ class Store:
     def send(self, *events: FeedbackEvent) -> list[Receipt]:
         return self.writer.events([as_new(event) for event in events]).future.result(PATIENCE).receipts
 
-    def close_windows(self, ranker: str = "shop") -> list[Closing]:
-        return self.do(log.close_windows, ranker, self.now, KINDS)
+    def close_windows(self) -> list[Closing]:
+        return self.do(log.close_windows, self.now, KINDS)
 
     def outcomes(self, ranker: str = "shop") -> list[Outcome]:
         return self.see(log.outcomes_from, ranker, 0)

@@ -121,8 +121,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Filled, Filled]:
 
 
 def swept(connection: Connection) -> int:
-    assert forgetting.stray_rankers(connection) == []
-    return forgetting.sweep(connection, None) + forgetting.sweep_strays(connection, 500, "gone")
+    return forgetting.sweep(connection, None)
 
 
 WORK: dict[str, Callable[[Filled], Any]] = {
@@ -132,8 +131,8 @@ WORK: dict[str, Callable[[Filled], Any]] = {
     "feedback to a closed list": lambda s: log.add_events(s.connection, [event(s.open[0].id, "new")], s.now, KINDS),
     "numbers": lambda s: log.reserve_numbers(s.connection, "shop", 10),
     "windows to close": lambda s: log.due(s.connection, s.now),
-    "closing windows": lambda s: log.close_windows(s.connection, "shop", s.now, KINDS),
-    "closing none": lambda s: log.close_windows(s.connection, "other", s.now, KINDS),
+    "closing windows": lambda s: log.close_windows(s.connection, s.now, KINDS),
+    "closing none": lambda s: log.close_windows(s.connection, s.now - 1000, KINDS),
     "open lists": lambda s: log.open_counts(s.connection),
     "heads": lambda s: log.heads(s.connection),
     "outcomes to learn": lambda s: log.outcomes_from(s.connection, "shop", s.heads["shop"] - 10),
@@ -157,14 +156,3 @@ WORK: dict[str, Callable[[Filled], Any]] = {
 def test_it_costs_the_same_in_a_large_store(what: str, stores: tuple[Filled, Filled]) -> None:
     small, large = (store.cost(WORK[what]) for store in stores)
     assert large <= 1.5 * small + 100, f"{small} steps with {SMALL} lists, {large} with {LARGE}"
-
-
-def test_looking_for_strays_costs_the_same_with_many_open_lists(tmp_path: Path) -> None:
-    costs = []
-    for lists in (SMALL, LARGE):
-        filled = Filled(tmp_path / f"{lists}.db", 20)
-        with filled.connection.transaction():
-            waiting = [impression(1000 + i, "shop", filled.now + i / 1000, 1e6) for i in range(lists)]
-            log.add_impressions(filled.connection, waiting)
-        costs.append(filled.cost(lambda s: forgetting.stray_rankers(s.connection)))
-    assert costs[1] <= 1.5 * costs[0] + 100, costs

@@ -177,8 +177,9 @@ class Compared:
                 assert statuses(store.send(*events)) == [book.take(event) for event in events]
             else:
                 store.now += action[1]
-                store.close_windows(prefix + action[2])
-                book.close(action[2], store.now)
+                store.close_windows()
+                for ranker in RANKERS:
+                    book.close(ranker, store.now)
         for ranker, expected in book.outcomes.items():
             found = store.rows(
                 "SELECT seq, impression_id, kind, feedback, viewed FROM outcomes WHERE ranker = ? ORDER BY seq",

@@ -135,7 +135,8 @@ def test_windows_of_a_ranker_that_was_deleted_meanwhile_are_nobody_s(shop: Store
     name = shop.show()
     shop.send(ev("e", name, ["a"]))
     shop.do(graves.bury, "shop", shop.now)
-    assert shop.do(log.close_windows, "shop", shop.now + 10_000.0, KINDS) == []
+    assert shop.do(log.close_windows, shop.now + 10_000.0, KINDS) == []
+    assert not shop.see(log.due, shop.now + 10_000.0)
 
 
 # -- events --------------------------------------------------------------------------------------------------------
@@ -288,9 +289,9 @@ def test_a_window_that_closes_takes_silence_for_no_click(shop: Store) -> None:
     early, silent, partial, later = shop.show(), shop.show(), shop.show(), shop.show(window=50.0)
     shop.send(ev("e1", early, ["a"], final=True), ev("e2", partial, ["b"]))
     assert shop.close_windows() == []
-    assert shop.see(log.due, shop.now) == []
+    assert not shop.see(log.due, shop.now)
     shop.now += 10
-    assert shop.see(log.due, shop.now) == ["shop"]
+    assert shop.see(log.due, shop.now)
     assert sorted(shop.close_windows()) == [
         Closing("shop", "silent", [], 3),
         Closing("shop", "window", [0.0, 1.0, 0.0], 3),
@@ -320,7 +321,7 @@ def test_silence_is_no_grade(store: Store) -> None:
     partial = store.show(ranker="films")
     store.send(ev("e1", partial, grades={"a": 2.0}))
     store.now += 10
-    store.close_windows("films")
+    store.close_windows()
     assert [outcome.values for outcome in store.outcomes("films")] == [[2.0]]
 
 
@@ -328,6 +329,6 @@ def test_windows_close_in_portions(shop: Store) -> None:
     for _ in range(7):
         shop.show()
     shop.now += 10
-    sizes = [len(shop.do(log.close_windows, "shop", shop.now, KINDS, limit=3)) for _ in range(4)]
+    sizes = [len(shop.do(log.close_windows, shop.now, KINDS, limit=3)) for _ in range(4)]
     assert sizes == [3, 3, 1, 0]
     assert [outcome.seq for outcome in shop.outcomes()] == list(range(7))

@@ -248,7 +248,7 @@ CALLS: dict[str, tuple[int, Callable[[Filled], Any]]] = {
     "an answer given up on": (ONE, _discard),
     "an event": (LATELY, lambda f: _report(f, f.open[0])),
     "an event on an old list": (LATELY, lambda f: _report(f, f.ids[OLD])),
-    "windows that end": (ALL, lambda f: log.close_windows(f.connection, "shop", f.now + 60, KINDS)),
+    "windows that end": (ALL, lambda f: log.close_windows(f.connection, f.now + 60, KINDS)),
     "whose windows end": (ALL, lambda f: log.due(f.connection, f.now + 60)),
     "open lists": (ALL, lambda f: log.open_counts(f.connection)),
     "oldest open list": (ALL, lambda f: log.oldest_open(f.connection)),
@@ -269,10 +269,6 @@ CALLS: dict[str, tuple[int, Callable[[Filled], Any]]] = {
     "a user forgotten": (ALL, _erase),
     "what is old": (ALL, _sweep_old),
     "whether a partition may go": (ONE, _covered),
-    "strays": (
-        ALL,
-        lambda f: [forgetting.stray_rankers(f.connection), forgetting.sweep_strays(f.connection, 500, "gone")],
-    ),
     "what a ranker leaves": (ALL, _bury),
     "an outcome passed over": (
         ALL,

@@ -250,7 +250,7 @@ def test_windows_close_while_the_last_events_come(crowd: list[Store]) -> None:
         store.now += 10
         if number < 2:
             closed = 0
-            while closings := store.do(log.close_windows, "shop", store.now, KINDS, limit=5):
+            while closings := store.do(log.close_windows, store.now, KINDS, limit=5):
                 closed += len(closings)
             return ["closed"] * closed
         mine = names[number % 2 :: 2]

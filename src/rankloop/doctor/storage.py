@@ -116,8 +116,8 @@ def apart(seconds: float, whose: str) -> Iterator[Finding]:
 def _rankers(connection: Connection) -> Iterator[Finding]:
     """What the rankers suffer from."""
     for name, text in connection.rows("SELECT ranker, text FROM troubles WHERE given_up = 1"):
-        remedy = "mend the learner, then change the ranker (PATCH) or restart: it is tried again"
-        yield Finding("rankers", "warning", f"{name} is not learned any more: {text}", remedy)
+        remedy = "fix the learner; it is tried again by itself within 10 minutes, or when the ranker changes"
+        yield Finding("rankers", "warning", f"{name} is in quarantine: {text}", remedy)
     for one in admin.rankers(connection):
         found = states.snapshot(connection, one.name)
         try:

@@ -24,6 +24,7 @@ from rankloop.service.following import Following
 from rankloop.service.keys import Keys
 from rankloop.service.learning.channel import Inbox
 from rankloop.service.learning.learning import Learning
+from rankloop.service.learning.windows import Windows
 from rankloop.service.live_rankers import LiveRankers
 from rankloop.service.process import Process
 from rankloop.service.ranking import features, rules
@@ -70,6 +71,7 @@ class Engine(Process):
         self.warm = threading.Event()
         self.inbox = inbox
         self.learning = Learning(self, self.rankers.take, self.warming) if inbox is None and settings.learn else None
+        self.windows = Windows(self, None, self.wake_learner, self.changed) if self.learning is None else None
         self.following = Following(self, self.keys, self.rankers, self.warming, self.learning)
         self.refresh = self.following.refresh
         if self.learning is not None:
@@ -89,11 +91,15 @@ class Engine(Process):
         if self.learning is not None:
             self.learning.start()
         self.following.start()
+        if self.windows is not None:
+            self.windows.start()
         threading.Thread(target=self._warm_up, name="rankloop-warm-up", daemon=True).start()
 
     def stop(self) -> None:
         """Learn what is logged, if that happens here; save it, give the leases back."""
         self.draining = True
+        if self.windows is not None:
+            self.windows.stop()
         self.following.stop()
         self.rankers.catalogues.stop()
         self.rankers.counted.stop()

@@ -49,7 +49,8 @@ class Following:
         self._warming, self._learning = warming, learning
         self._turn = threading.Lock()
         self._looked = float("-inf")  # monotonic: when everything was last looked at
-        self._beating = Repeating("refresh", process.settings.beat_seconds, self._beat, process.database)
+        every = process.settings.beat_seconds
+        self._beating = Repeating("refresh", every, self._beat, process.database, process.thread_failed)
         self._some = threading.Condition()
         self._words: dict[tuple[str, str], Word] = {}  # the newest of each kind and ranker
         self._missed = self._stopping = False

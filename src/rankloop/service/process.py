@@ -44,10 +44,11 @@ class Process:
         self.signals = self.database.signals()
         shared = StoreClock(self.database) if self.database.clock and clock is None else None
         self.clock: Callable[[], float] = clock or shared or time.time
-        self._looking = Repeating("clock", LOOK_EVERY, shared.look, self.database) if shared else None
+        looking = Repeating("clock", LOOK_EVERY, shared.look, self.database, self.thread_failed) if shared else None
+        self._looking = looking
         self._shared_clock = shared
         self.reports = SharedReports(self.database.name, self.machine, self.worker)
-        self._sharing = Repeating("metrics", WRITE_EVERY, self._share, self.database)
+        self._sharing = Repeating("metrics", WRITE_EVERY, self._share, self.database, self.thread_failed)
 
     def open(self) -> None:
         """Bring the store up to date and open it for writing."""
@@ -118,6 +119,10 @@ class Process:
     def _share(self) -> None:
         """Let the other processes of this machine know the metrics, as of the last heartbeat."""
         self.reports.write(self.metrics.report())
+
+    def thread_failed(self, name: str) -> None:
+        """Count a failure of one of this process's threads."""
+        self.metrics.count("thread_failures_total", thread=name)
 
     def _store_error(self, kind: str) -> None:
         self.metrics.count("store_errors_total", kind=kind)

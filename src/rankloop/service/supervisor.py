@@ -25,6 +25,7 @@ from rankloop.service.learning.slate import Slate
 from rankloop.service.settings import Settings
 
 TICK = 0.1  # seconds between looks at the processes
+LATE = 1.0  # seconds between two looks after which the whole machine is taken to have stood still
 SOON = 5.0  # seconds: one that ends sooner after its start is started again less and less quickly
 PAUSE, LONGEST = 0.1, 5.0  # before that: the first and the longest
 _TIME = struct.Struct("d")
@@ -102,6 +103,7 @@ class Supervisor:
             child._run = lambda: learn(settings, ends, self._slate, child.beat)
         self._sockets = sockets
         self._stopping, self._signal = False, int(signal.SIGTERM)
+        self._looked = self._resumed = 0.0  # monotonic: the last look; when this process last went on after a pause
         self._code = 0
 
     def _ranking(self, rank: Rank, sockets: list[socket.socket], end: socket.socket | None, child: Child) -> Any:
@@ -117,6 +119,7 @@ class Supervisor:
         for child in children:
             child.start()
         while not self._stopping:
+            self._notice_pause(time.monotonic())
             for child in children:
                 self._look_after(child)
             time.sleep(TICK)
@@ -154,9 +157,15 @@ class Supervisor:
         child.due = now + child.pause
         logger.error("%s ended (%s); it is started anew", child.name, _why(code))
 
+    def _notice_pause(self, now: float) -> None:
+        """A pause of the machine stops this process, too: signs of life that are missing then are no one's fault."""
+        if self._looked and now - self._looked > LATE:
+            self._resumed = now
+        self._looked = now
+
     def _watch(self, child: Child, now: float) -> None:
         limit = self._settings.watchdog_seconds
-        if not limit or not child.beaten or now - child.beaten < limit:
+        if not limit or not child.beaten or now - max(child.beaten, self._resumed) < limit:
             return
         logger.error("%s has stood still for %g s and is killed", child.name, limit)
         if child is self._learner:

@@ -25,15 +25,15 @@ class Archive:
         self.process, self.folder = process, Path(process.settings.archive).expanduser()
         self.complete = float("-inf")  # all lists made before that moment are exported, unless they had no outcome
         self._due = float("-inf")
-        self._thread = Repeating("archive", LOOK, self._look, process.database)
+        self.thread = Repeating("archive", LOOK, self._look, process.database, process.thread_failed)
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         """End after the export under way, if that is soon; else it ends with the process, and the next goes on."""
-        self._thread.stop()
+        self.thread.stop()
 
     def _look(self) -> None:
         now = self.process.clock()

@@ -1,4 +1,5 @@
-"""Counting what mixed lists came to, in the process that learns the ranker; a guardrail acts on it.
+"""Counting what mixed lists came to; a guardrail acts on it. The process that learns a ranker counts its experiments;
+those of a ranker that nobody learns are counted by the process that closes windows (`windows`).
 
 Tally and place in the log move in one transaction, and a tally is put only in the place of the one it was counted on
 from: whatever is killed, every list counts once.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
+from collections.abc import Collection
 
 from rankloop.service.experiments import evidence
 from rankloop.service.learning.fold import Fold
@@ -106,3 +108,15 @@ def _demotion(tally: Tally) -> str:
         f"exposure is shadow now, users prefer the base order: preference {found.preference:.3f} "
         f"({low:.3f} to {high:.3f}) over {found.lists} lists"
     )
+
+
+def count_unlearned(process: Process, learned: Collection[str]) -> list[str]:
+    """Count the running experiments of rankers that are not among `learned`; those that a guardrail has demoted."""
+    demoted = []
+    for name, number in process.database.read(trials.lagging):
+        if name not in learned:
+            while (after := _count_on(process, name, number)) == "more":
+                pass
+            if after == "demoted":
+                demoted.append(name)
+    return demoted

@@ -43,6 +43,8 @@ class Fold:
         self.generation = row.generation
         self.running = list(running)  # its experiments and guardrail
         self.held = False  # whether this process holds the lease and learns
+        self.quarantined = False  # whether it is tried again after a quarantine, and has not been learned yet
+        self.failures, self.rests_until = 0, 0.0  # in a row; monotonic: when it is tried again after them
         self.warm = False  # whether its kernels are compiled or loaded; before that it is not learned
         self.turn = threading.Lock()  # one at a time works through the log
         self.snapshot_seq = self.version_seq = learned

@@ -1,4 +1,4 @@
-"""The thread that keeps house where rankers are learned: leases, windows that close, what is old, what is told."""
+"""The threads that keep leases, delete what is old, and report about rankers that are learned here."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from rankloop import codec
 from rankloop.service.learning.archiving import Archive
 from rankloop.service.learning.fold import Fold
 from rankloop.service.learning.leases import Leases
-from rankloop.service.learning.loading import learnable
 from rankloop.service.learning.retention import sweep
 from rankloop.service.learning.upgrading import Upgrading
-from rankloop.service.learning.windows import close_windows
 from rankloop.service.repeating import Repeating
 from rankloop.service.store import admin, log, published, shown
 from rankloop.service.store.size import size
@@ -25,7 +23,7 @@ from rankloop.telling import Explains
 if TYPE_CHECKING:
     from rankloop.service.learning.learning import Learning
 
-TICK = 0.2  # seconds between looks for windows that end
+TICK = 0.2  # seconds between looks whether a round is due, and that a report waits for a learner at most
 REMEMBER_EVERY = 2.0  # seconds between additions to the curves
 COUNT_EVERY = 5.0  # seconds between counts of open impressions
 SWEEP_EVERY = 30.0  # seconds between deletions
@@ -35,21 +33,22 @@ logger = logging.getLogger("rankloop")
 
 
 class Housekeeping:
-    """Runs `cycle` every second and closes windows in between."""
+    """Runs `cycle` every beat."""
 
     def __init__(self, learning: Learning) -> None:
         self.learning, self.process = learning, learning.process
         self.leases = Leases(learning.process)
         self._upgrading = Upgrading(learning.process)
         self._turn = threading.Lock()
-        self._thread = Repeating("housekeeping", TICK, self._tick, learning.process.database)
-        self._sweeping = Repeating("sweeping", SWEEP_EVERY, self._sweep, learning.process.database)
+        process = learning.process
+        self._thread = Repeating("housekeeping", TICK, self._tick, process.database, process.thread_failed)
+        self._sweeping = Repeating("sweeping", SWEEP_EVERY, self._sweep, process.database, process.thread_failed)
         self.archive = Archive(learning.process) if learning.process.settings.archive else None
         self._alarms: dict[str, int] = {}  # ranker -> changes of users that were told of
         self._watched: dict[str, int] = {}  # ranker -> outcomes learned when its lag was last told
         self._quiet = 0  # where the turn of those with nothing new to learn is
         self._looked: dict[str, float] = {}  # ranker -> when the newest list was made that the learner was asked about
-        self._last = self._remembered = time.monotonic()
+        self._last = self._remembered = self._asked = time.monotonic()
         self._counted = float("-inf")  # at once: what is told of the store must not be missing at first
 
     def start(self) -> None:
@@ -66,36 +65,35 @@ class Housekeeping:
         if self.archive:
             self.archive.stop()
 
+    @property
+    def threads(self) -> list[Repeating]:
+        """All of them."""
+        return [self._thread, self._sweeping, *([self.archive.thread] if self.archive else [])]
+
     def _sweep(self) -> None:
-        """What a large ranker leaves takes hours to delete; windows close and leases are kept meanwhile."""
+        """What a large ranker leaves takes hours to delete; leases are kept meanwhile."""
         sweep(self.process, lambda: self._sweeping.stopping, self.archive)
 
     def _tick(self) -> None:
-        try:
-            if close_windows(self.process, self.learning.folds):
-                self.learning.wake.set()
-        finally:  # whatever was wrong with a list: leases must be kept, and what was deleted be noticed
-            self._round()
-
-    def _round(self) -> None:
         if time.monotonic() - self._last >= self.process.settings.beat_seconds:
             self._last = time.monotonic()
             self.cycle()
+            self._report()
 
     def hasten(self) -> None:
         """Do the next round at the next tick: something has changed in the store."""
         self._last = float("-inf")
 
     def cycle(self) -> None:
-        """One round: news, leases, and now and then counting and sweeping."""
+        """One round: news, leases, and now and then counting."""
         with self._turn:
             self._cycle()
 
     def _cycle(self) -> None:
         process, learning = self.process, self.learning
-        known = learnable(process, learning.unable)
+        known = learning.learnable()
         self.leases.look_around(process.database.read(admin.workers))
-        turn = self.leases.turn(known, learning.watch.silent())
+        turn = self.leases.turn(known)
         learning.hold(turn.mine, turn.fresh, turn.loads, known)
         learning.saving.peers = self.leases.strangers
         for name in turn.spare:
@@ -105,15 +103,20 @@ class Housekeeping:
             process.metrics.gauge("lease_held", int(name in turn.mine), ranker=name)
             if name not in turn.mine:
                 process.metrics.drop("learner_lag", ranker=name)  # whoever learns it tells
+        if time.monotonic() - self._counted > COUNT_EVERY:
+            self._counted = time.monotonic()
+            self._upgrading.look()
+            self._count()
+
+    def _report(self) -> None:
+        """Ask learners, now and then. Without the lock of `cycle`: one that does not return holds up no lease."""
         now = time.monotonic()
         if now - self._remembered > REMEMBER_EVERY:
             self._remembered = now
             self._watch_lag()
-            process.history.store(process.writer, process.clock())
-        if now - self._counted > COUNT_EVERY:
-            self._counted = now
-            self._upgrading.look()
-            self._count()
+            self.process.history.store(self.process.writer, self.process.clock())
+        if now - self._asked > COUNT_EVERY:
+            self._asked = now
             self._tell_of_drift()
 
     def _give_back(self, name: str) -> None:
@@ -157,7 +160,10 @@ class Housekeeping:
         for name, fold in list(self.learning.folds.items()):
             if fold.held and fold.turn.acquire(timeout=TICK):  # else the next time
                 try:
-                    movement.count(name, fold.learner, self.process.metrics, self._alarms)
+                    with self.learning.watch.of(fold.row, "explain", fold.learned):
+                        movement.count(name, fold.learner, self.process.metrics, self._alarms)
+                except BaseException as error:  # SystemExit, too: the other rankers are reported
+                    logger.warning("ranker %s: its learner does not report: %r", name, error)
                 finally:
                     fold.turn.release()
 
@@ -192,7 +198,8 @@ class Housekeeping:
             if not fold.turn.acquire(timeout=TICK):
                 break
             try:
-                with suppress(Exception):  # of other features, or of before a reset
+                # Of other features, or of before a reset; or SystemExit of a learner.
+                with suppress(BaseException), self.learning.watch.of(fold.row, "explain", fold.learned):
                     found = learner.explain(codec.load_impression(body))
                     pairs += found.pairs
                     uncertain += len(found.uncertain)

@@ -19,13 +19,15 @@ from rankloop.service.learning import count_evidence
 from rankloop.service.learning.fold import Fold, Publication
 from rankloop.service.learning.heartbeat import Heartbeat
 from rankloop.service.learning.housekeeping import Housekeeping
-from rankloop.service.learning.loading import learnable, load_folds
+from rankloop.service.learning.loading import Unable, learnable, load_folds
 from rankloop.service.learning.notices import Notices
 from rankloop.service.learning.saving import Saving
-from rankloop.service.learning.watch import Watch
+from rankloop.service.learning.watch import Entry, Watch
+from rankloop.service.learning.windows import Windows
 from rankloop.service.process import Process
 from rankloop.service.ranking.warm_up import WarmUp
-from rankloop.service.store import admin, log
+from rankloop.service.repeating import Essential, Repeating
+from rankloop.service.store import admin, log, troubles
 from rankloop.service.store.signals import Word
 
 GATHER = 0.004  # seconds in which outcomes gather, so that one look at the log finds several
@@ -35,6 +37,7 @@ PORTION = 256  # outcomes that are read at a time
 SNAPSHOT_EVENTS = 2000  # a snapshot is due after so many outcomes, whatever the clock says
 SHARE = 20  # a snapshot may take at most one part in so many of the time, publishing as much
 WITHIN = 3  # saves within the time that others may be behind
+REST, LONGEST_REST = 0.2, 60.0  # seconds for which a ranker whose learner fails is left alone; doubled each time
 logger = logging.getLogger("rankloop")
 
 
@@ -58,37 +61,53 @@ class Learning:
         self.wake = threading.Event()
         self.on_change: Callable[[], None] = lambda: None  # told when a ranker was changed from here
         self.mine: set[str] = set()  # rankers whose leases this process has
-        self.unable: dict[str, int] = {}  # those that it cannot load, and the revision that it could not
+        self.unable: dict[str, Unable] = {}  # those that it cannot load
         self.watch = Watch(process)
+        self.watch.on_hanging = self.leave_behind
         self.heartbeat = Heartbeat(process, self.watch)
         self.saving = Saving(process, self.watch, self.wake.set)
         self.housekeeping = Housekeeping(self)
+        self.windows = Windows(process, self.housekeeping.leases, self._closed, self._changed)
         self.notices = Notices(process, self.folds)
         self._loading = threading.RLock()
         self._told = False  # whether someone of this machine has added to the log since the last look at it
         self._heads: dict[str, int] = {}  # outcomes of each ranker when others were last told
         self._warming = warming or WarmUp(self.folds)
+        self._running = False
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="rankloop-learning", daemon=True)
+        self._thread = Essential("learning", self._work, self._stopping, process.thread_failed)
 
     def start(self) -> None:
         """Take leases and begin."""
         self.heartbeat.beat()
         self.heartbeat.start()
+        self.watch.thread.start()
         self.saving.start()
         self.housekeeping.cycle()
         self._thread.start()
         self.housekeeping.start()
+        self.windows.start()
         self.notices.start()
+        self._running = True
+
+    def dead_threads(self) -> list[str]:
+        """The names of the threads without which this process does not learn as it should, and that have ended. Empty
+        before `start` and after `stop`."""
+        threads: list[Essential | Repeating] = [self._thread, self.saving.thread, *self.housekeeping.threads]
+        threads += [self.heartbeat.thread, self.watch.thread, self.windows.thread, self.notices.thread]
+        return [one.name for one in threads if not one.is_alive()] if self._running else []
 
     def stop(self, patience: float = 10.0) -> None:
         """Learn what is left, save it, give the leases back."""
+        self._running = False
+        self.windows.stop()
         self.notices.stop()
         self.housekeeping.stop()
         self._stopping.set()
         self.wake.set()
         self._thread.join(timeout=patience)
         self.saving.stop(patience)
+        self.watch.thread.stop()
         self.heartbeat.stop()
         process = self.process
         try:
@@ -112,9 +131,13 @@ class Learning:
         """Load the folds of rankers that are this process's to learn, new or changed in the store, and drop the others.
         `known` are the revisions of all that it can learn, if they were just read."""
         with self._loading:
-            known = learnable(self.process, self.unable) if known is None else known
+            known = self.learnable() if known is None else known
             wanted = {name: revision for name, revision in known.items() if name in self.mine}
             load_folds(self.process, self.folds, self.watch, wanted, self.unable)
+
+    def learnable(self) -> dict[str, int]:
+        """Rankers that this process may learn now, and their revisions."""
+        return learnable(self.process, self.watch, self.unable)
 
     def hold(self, mine: set[str], fresh: set[str], loads: Mapping[str, float], known: Mapping[str, int]) -> None:
         """These leases are this process's now. A fold that is left of one that it had before, or that the store has
@@ -132,10 +155,35 @@ class Learning:
                 logger.info("ranker %s: this process learns", name)
                 self.wake.set()
 
+    def leave_behind(self, entry: Entry) -> None:
+        """A thread does not return from a learner: drop its ranker, and let another thread do the work for the others.
+        What the learner does when it returns counts for nothing: the ranker is loaded from its snapshot."""
+        fold = self.folds.pop(entry.row.name, None)
+        if fold is not None:
+            fold.held = False
+        self.watch.take_down(entry)
+        threads: list[Essential | Repeating] = [self._thread, self.saving.thread, *self.housekeeping.threads]
+        for thread in threads:
+            if thread.ident == entry.thread:
+                logger.error("thread %s does not return from ranker %s; another goes on", thread.name, entry.row.name)
+                thread.replace()
+
+    def _closed(self, names: set[str]) -> None:  # noqa: ARG002
+        self.tell()
+
+    def _changed(self, name: str) -> None:
+        """The guardrail has changed a ranker: those who rank must not show for another second what users like less."""
+        self.sync()
+        self.on_change()
+        self.process.say(Word("changed", name))
+
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while not self._stopping.is_set():
+            if self._thread.replaced:
+                self.process.database.forget()
+                return
             if self.wake.wait(NET if self.process.hears else POLL):
                 time.sleep(GATHER)
             self.wake.clear()
@@ -163,12 +211,15 @@ class Learning:
         for fold in [fold for fold in list(self.folds.values()) if fold.held and not fold.copying]:
             if not fold.warm and self._warming.begin(fold) is not None:
                 continue  # its kernels are on their way: the others are learned meanwhile, and it does not seem to hang
+            if self._thread.replaced:
+                return
             name = fold.row.name
             head = heads.get(name, 0)
             fold.work.came(head, time.monotonic())
             self._tell_lag(fold, head)
             asked = wanted.get(name, 0) > fold.snapshot_seq
-            if head > fold.learned or fold.learned > min(fold.snapshot_seq, fold.published) or asked:
+            due = head > fold.learned or fold.learned > min(fold.snapshot_seq, fold.published) or asked
+            if due and time.monotonic() >= fold.rests_until:
                 self._guarded(fold, asked, head)
             self._count(fold, head)
 
@@ -184,30 +235,49 @@ class Learning:
         return True
 
     def _guarded(self, fold: Fold, save: bool = False, head: int = 0) -> None:
-        """One ranker's trouble is not another's."""
+        """Whatever a learner raises concerns its own ranker, which is left alone for a while."""
         began, before = time.perf_counter(), fold.learned
         try:
             with fold.turn:
                 self.advance(fold, head)
             self.publish(fold)
             fold.work.took(fold.learned - before, time.perf_counter() - began)
+            if not fold.held:
+                return  # it was given back, or taken for hanging, meanwhile
             if fold.learned > fold.snapshot_seq and (save or self._due(fold)):
                 self.saving.order(fold, asked=save)
             self._send_part(fold)
+            self._recovered(fold)
         except StoreUnavailable as error:
             logger.warning("ranker %s: learning waits for the store: %s", fold.row.name, error)
-        except Exception:
-            logger.exception("ranker %s: learning stopped at outcome %d", fold.row.name, fold.learned)
-            with suppress(Exception):
+        except BaseException:  # SystemExit, too
+            fold.failures += 1
+            rest = min(LONGEST_REST, REST * 2.0 ** min(fold.failures, 30))
+            fold.rests_until = time.monotonic() + rest
+            self.process.metrics.count("learn_errors_total", ranker=fold.row.name)
+            logger.exception(
+                "ranker %s: learning stopped at outcome %d; it is tried again in %g s",
+                fold.row.name,
+                fold.learned,
+                rest,
+            )
+            with suppress(BaseException):
                 self.publish(fold)  # what was learned before it counts
+
+    def _recovered(self, fold: Fold) -> None:
+        """Its learner has done all that it was asked for."""
+        fold.failures = 0
+        if fold.quarantined:
+            name = fold.row.name
+            self.process.writer.do(lambda c: troubles.recovered(c, name))
+            fold.quarantined = False
+            logger.info("ranker %s: its quarantine is over", name)
 
     def _count(self, fold: Fold, head: int, force: bool = False) -> None:
         """Count what mixed lists came to, also of a ranker that fails to learn."""
         try:
             if count_evidence.count(self.process, fold, head, force):
-                self.sync()
-                self.on_change()  # those who rank must not show for another second what users like less
-                self.process.say(Word("changed", fold.row.name))
+                self._changed(fold.row.name)
         except StoreUnavailable as error:
             logger.warning("ranker %s: counting waits for the store: %s", fold.row.name, error)
         except Exception:
@@ -226,6 +296,8 @@ class Learning:
                 logger.warning("ranker %s: its log begins at %d, not at %d; it is loaded anew", name, first, start)
                 return
             for outcome in outcomes:
+                if not fold.held:
+                    return
                 began = time.perf_counter()
                 try:
                     with self.watch.of(fold.row, "learn", outcome.seq):
@@ -259,6 +331,8 @@ class Learning:
         began = time.perf_counter()
         with self.watch.of(fold.row, "state", fold.learned):
             made = fold.news(whole)
+        if not fold.held:
+            return  # it was taken for hanging: what it has done since counts for nothing
         if not self._publish(made):
             fold.published = -1  # whatever comes next must be whole
         fold.last_published, fold.publish_cost = now, time.perf_counter() - began

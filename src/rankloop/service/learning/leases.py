@@ -35,7 +35,9 @@ class Leases:
     def __init__(self, process: Process, clock: Callable[[], float] = time.monotonic) -> None:
         self.process, self._clock = process, clock
         self.alive: set[str] = {process.worker}  # those that learn
+        self.in_charge = False  # whether this process does what nobody does who learns: see `look_around`
         self.strangers = False  # whether processes of other machines live: they know what is learned from the store
+        self.learners: set[str] = set()  # those that have beaten and learn
         self._seen: dict[str, tuple[object, float]] = {}  # lease or worker -> what it was, since when (monotonic)
         self._taken: dict[str, float] = {}  # ranker -> when this process took its lease
 
@@ -63,27 +65,36 @@ class Leases:
         return False
 
     def look_around(self, workers: Mapping[str, tuple[str, int, bool]]) -> None:
-        """See which processes live; those that do not are forgotten."""
-        process, alive, strangers = self.process, {self.process.worker}, False
+        """See which processes live; those that do not are forgotten.
+
+        The first of those that learn is in charge of what no process learns. If none learns, the first of all is.
+        """
+        process, strangers = self.process, False
+        alive, learners, present = {process.worker}, set[str](), {process.worker}
         for name, (machine, beat, learns) in workers.items():
             if name == process.worker:
+                learners.update([name] if learns else [])
                 continue
             if self._gone(name) or self._stands_still(f"worker {name}", beat):
                 process.writer.do(lambda c, n=name, b=beat: admin.forget_worker(c, n, b))  # type: ignore[misc]
                 continue
+            present.add(name)
             if learns:
                 alive.add(name)
+                learners.add(name)
             strangers = strangers or learns or machine != process.machine
         self.alive, self.strangers = alive, strangers
+        self.learners = learners
+        self.in_charge = process.worker == min(learners or present)
 
-    def turn(self, names: Collection[str], silent: Collection[str] = ()) -> Turn:
+    def turn(self, names: Collection[str]) -> Turn:
         """Take leases that nobody keeps, as far as they are this process's to take, and say which are too many.
 
-        `names` are the rankers that it can learn; `silent` are those that hang here: they are somebody else's turn.
+        `names` are the rankers that it can learn.
         """
         process, me, now = self.process, self.process.worker, self._clock()
         held, loads = process.database.read(lambda c: (admin.leases(c), published.loads(c)))
-        free = [name for name in sorted(names) if name not in silent and self._is_free(name, held.get(name))]
+        free = [name for name in sorted(names) if self._is_free(name, held.get(name))]
         holders = {name: lease[0] for name, lease in held.items() if name not in free}
         wanted = shares.to_take(me, self.alive, holders, loads, free)
         # Whoever should have taken it may be unable to: nothing is left lying for long.

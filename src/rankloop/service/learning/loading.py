@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rankloop.errors import RankloopError
 from rankloop.learner import Learner
 from rankloop.service.errors import StoreUnavailable, TooSlow
 from rankloop.service.learning.fold import Fold
@@ -20,17 +20,33 @@ from rankloop.service.store.database import Connection
 logger = logging.getLogger("rankloop")
 
 
-def learnable(process: Process, unable: Mapping[str, int]) -> dict[str, int]:
-    """Rankers that this process may learn, and their revisions: without those that were given up, or that it is
-    `unable` to load as they are now."""
-    wanted, given_up = process.database.read(lambda c: (admin.revisions(c), troubles.given_up(c)))
-    return {
-        name: revision for name, revision in wanted.items() if revision not in (given_up.get(name), unable.get(name))
-    }
+class Unable(NamedTuple):
+    """A ranker that this process could not load."""
+
+    revision: int
+    times: int
+    until: float  # monotonic: when it is tried again
+
+
+def learnable(process: Process, watch: Watch, unable: Mapping[str, Unable]) -> dict[str, int]:
+    """Rankers that this process may learn, and their revisions: without those in quarantine, those that hang here, and
+    those that it is `unable` to load for now."""
+    wanted, quarantined = process.database.read(lambda c: (admin.revisions(c), troubles.quarantined(c)))
+    now, ticks, silent = process.clock(), time.monotonic(), watch.silent()
+
+    def waits(name: str, revision: int) -> bool:
+        held, failed = quarantined.get(name), unable.get(name)
+        return (
+            name in silent
+            or (held is not None and held.holds(revision, now))
+            or (failed is not None and failed.revision == revision and ticks < failed.until)
+        )
+
+    return {name: revision for name, revision in wanted.items() if not waits(name, revision)}
 
 
 def load_folds(
-    process: Process, folds: dict[str, Fold], watch: Watch, wanted: Mapping[str, int], unable: dict[str, int]
+    process: Process, folds: dict[str, Fold], watch: Watch, wanted: Mapping[str, int], unable: dict[str, Unable]
 ) -> None:
     """Bring `folds` up to date: those of the rankers that this process learns. What it does not learn it does not load
     either; that would be every snapshot of every machine, again and again."""
@@ -41,22 +57,26 @@ def load_folds(
         if fold is None or fold.row.revision != revision:
             try:
                 _load(process, folds, name, watch)
+                unable.pop(name, None)
             except StoreUnavailable:
                 raise
-            except RankloopError as error:  # one ranker's trouble is not another's
+            except Exception as error:  # whatever the learner raises concerns this ranker only
                 folds.pop(name, None)
-                unable[name] = revision
-                logger.error("ranker %s cannot be learned: %s", name, error)
+                times = 1 + (unable[name].times if name in unable and unable[name].revision == revision else 0)
+                pause = troubles.delay(times)
+                unable[name] = Unable(revision, times, time.monotonic() + pause)
+                logger.error("ranker %s cannot be learned, it is loaded again in %g s: %s", name, pause, error)
 
 
 class _Found(NamedTuple):
     row: admin.Ranker | None
     snapshot: states.Snapshot | None
     running: list[trials.Trial]
+    quarantined: bool
 
 
 def _load(process: Process, folds: dict[str, Fold], name: str, watch: Watch) -> None:
-    row, snapshot, running = process.database.read(lambda c: _stored(c, name))
+    row, snapshot, running, quarantined = process.database.read(lambda c: _stored(c, name))
     if row is None or snapshot is None:
         folds.pop(name, None)
         return
@@ -71,16 +91,24 @@ def _load(process: Process, folds: dict[str, Fold], name: str, watch: Watch) -> 
         return
     what = f"ranker {name!r}, snapshot {snapshot.seq}"
 
+    at = ["load"]  # where it is
+
     def load() -> Learner:
-        return load_learner(row.spec, snapshot.state, what)
+        with watch.of(row, "load", snapshot.seq, aside=True):
+            learner = load_learner(row.spec, snapshot.state, what)
+            if quarantined:  # it may have hung in `state`: it is tried where no other ranker waits for it
+                at[0] = "state"
+                learner.state()
+        return learner
 
     try:
         learner = bounded(load, process.settings.learn_seconds, f"rankloop-load-{name}")
     except TooSlow:
-        watch.take_down(Entry(row, "load", snapshot.seq, 0.0, process.worker))
+        watch.take_down(Entry(row, at[0], snapshot.seq, 0.0, process.worker))
         folds.pop(name, None)
         return
     fold = Fold(row, learner, snapshot.seq, running)
+    fold.quarantined = quarantined
     fold.held = True
     fold.large = len(snapshot.state) > states.LARGE
     if old is not None:
@@ -91,5 +119,7 @@ def _load(process: Process, folds: dict[str, Fold], name: str, watch: Watch) -> 
 def _stored(connection: Connection, name: str) -> _Found:
     row = admin.ranker(connection, name)
     if row is None:
-        return _Found(None, None, [])
-    return _Found(row, states.snapshot(connection, name), trials.running(connection, name))
+        return _Found(None, None, [], False)
+    held = troubles.quarantined(connection).get(name)
+    quarantined = held is not None and held.revision == row.revision
+    return _Found(row, states.snapshot(connection, name), trials.running(connection, name), quarantined)

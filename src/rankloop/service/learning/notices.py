@@ -30,22 +30,22 @@ class Notices:
 
     def __init__(self, process: Process, folds: Mapping[str, Fold]) -> None:
         self.process, self._folds = process, folds
-        self._thread = Repeating("notices", LOOK_EVERY, self.deliver, process.database)
+        self.thread = Repeating("notices", LOOK_EVERY, self.deliver, process.database, process.thread_failed)
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         """End; what waits is delivered after the next start."""
-        self._thread.stop(patience=2.0)  # a webhook that hangs is not waited for
+        self.thread.stop(patience=2.0)  # a webhook that hangs is not waited for
 
     def deliver(self) -> None:
         """Try what is due, of rankers that are learned here."""
         process, now = self.process, self.process.clock()
         for one in process.database.read(lambda c: notices.due(c, now)):
             fold = self._folds.get(one.ranker)
-            if fold is None or not fold.held or self._thread.stopping:
+            if fold is None or not fold.held or self.thread.stopping:
                 continue
             self._settle(one)
         held = {name for name, fold in list(self._folds.items()) if fold.held}

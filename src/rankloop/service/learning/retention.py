@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from math import inf
 
 from rankloop.service.learning.archiving import Archive
@@ -24,8 +23,6 @@ def sweep(process: Process, stopping: Callable[[], bool] = lambda: False, archiv
         lambda c, limit: catalogue.sweep(c, process.clock(), limit),
     ):
         sum(in_batches(process.writer, work, stopping))
-    for name in process.database.read(forgetting.stray_rankers):  # not in a transaction that writes: it may take 0.1 s
-        sum(in_batches(process.writer, partial(forgetting.sweep_strays, ranker=name), stopping))
     process.writer.do(lambda c: series.sweep(c, process.clock()))
     process.writer.do(lambda c: counting.sweep(c, process.clock()))
     if process.settings.audit_days:

@@ -19,11 +19,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from rankloop import codec
+from rankloop.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.learning.fold import Fold, Publication
 from rankloop.service.learning.watch import Watch
 from rankloop.service.process import Process
 from rankloop.service.ranking.model import state_bytes, state_pieces
+from rankloop.service.repeating import Essential
 from rankloop.service.store import published, states
 from rankloop.service.store.database import Connection, Retryable
 from rankloop.service.store.schema import alone
@@ -70,24 +72,23 @@ class Saving:
         self._number = 0
         self._some = threading.Condition()
         self._under_way = 0
-        self._stopping = False
+        self._stopping = threading.Event()
         self._free_at = 0.0  # monotonic: until then the budget is spent
         self._busy = 0.0  # seconds that the parts of the state under way took to write
         self._swept: dict[str, int] = {}  # ranker: the generation in which it was looked for parts that are nobody's
         self._connection: Connection | None = None
-        self._thread = threading.Thread(target=self._work, name="rankloop-saving", daemon=True)
+        self.thread = Essential("saving", self._work, self._stopping, process.thread_failed)
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self.thread.start()
 
     def stop(self, patience: float = 10.0) -> None:
         """Save what was ordered, then end."""
         with self._some:
-            self._stopping = True
+            self._stopping.set()
             self._some.notify_all()
-        if self._thread.is_alive():
-            self._thread.join(timeout=patience)
+        self.thread.join(patience)
 
     @property
     def free(self) -> bool:
@@ -123,10 +124,13 @@ class Saving:
         # Pauses, and no lower priority: whoever is put aside while it has the interpreter keeps all others from it.
         while True:
             with self._some:
-                self._some.wait_for(lambda: self._orders or self._stopping)
+                self._some.wait_for(lambda: self._orders or self._stopping.is_set())
                 if not self._orders:
                     break
             self._round()
+            if self.thread.replaced:
+                self._process.database.forget()
+                return
         self._disconnect()
         self._process.database.forget()
 
@@ -134,13 +138,13 @@ class Saving:
         """Save one that is large, or some that are small together; only `small` ones between the parts of another."""
         waiting: list[tuple[_Order, int, int, Write[bool]]] = []
         size = 0
-        while size < states.LARGE and (order := self._next(small)) is not None:
+        while size < states.LARGE and not self.thread.replaced and (order := self._next(small)) is not None:
             try:
                 if order.part is not None:
                     size += self._save_part(order.fold, order.part)
                 else:
                     size += self._save(order, waiting, small)
-            except Exception as error:
+            except BaseException as error:  # SystemExit of a learner, too: the other orders are saved
                 self._failed(order, error)
         for order, learned, length, write in waiting:
             try:
@@ -196,7 +200,9 @@ class Saving:
                 learned, arrays = fold.copy()
                 fold.large = sum(array.nbytes for array in arrays.values()) > states.LARGE
                 fold.send_parts(fold.large and self.peers)
-                return learned, arrays, part
+            if self.thread.replaced:
+                raise RankloopError("its state took too long to copy, and another thread saves the others")
+            return learned, arrays, part
         finally:
             fold.copying = False
             self._copied()
@@ -227,7 +233,7 @@ class Saving:
                     work(self._connection)
                 took = time.perf_counter() - began
                 self._busy += took
-                if not self._stopping:
+                if not self._stopping.is_set():
                     time.sleep(max(SHORTEST, took))
                 return
             except (Retryable, StoreUnavailable) as error:
@@ -304,7 +310,7 @@ class Saving:
         self._process.writer.do(keep)
         fold.last_version, fold.version_seq = time.monotonic(), learned
 
-    def _failed(self, order: _Order, error: Exception) -> None:
+    def _failed(self, order: _Order, error: BaseException) -> None:
         name = order.fold.row.name
         if isinstance(error, StoreUnavailable | TimeoutError):
             logger.warning("ranker %s: saving waits for the store: %s", name, error)

@@ -50,7 +50,7 @@ def run(settings: Settings, ends: Sequence[socket.socket], slate: Slate, beat: C
         logger.error("this process ends, to be started anew")
         os._exit(HUNG)
 
-    learning.heartbeat.on_hanging = end
+    learning.watch.on_hanging = end
     _remember(process, learning, slate)
     slate.worker = process.worker
     learning.start()
@@ -60,7 +60,10 @@ def run(settings: Settings, ends: Sequence[socket.socket], slate: Slate, beat: C
     learning.publish_all()
     gc.collect()
     gc.freeze()
-    stopping.wait()
+    while not stopping.wait(BEAT):
+        if dead := learning.dead_threads():
+            logger.error("threads have ended: %s; this process ends, to be started again", ", ".join(dead))
+            os._exit(HUNG)
     learning.stop()
     process.close()
 

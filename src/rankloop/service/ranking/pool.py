@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from rankloop.service.errors import TooSlow
 
 T = TypeVar("T")
+STEP = 0.25  # seconds of a wait at a time, to notice that the whole process stood still
 
 
 class _Job(Generic[T]):
@@ -94,7 +96,10 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
 
 
 def bounded(work: Callable[[], T], seconds: float, name: str) -> T:
-    """`work()` in a thread of its own, which is left behind if it takes longer: TooSlow."""
+    """`work()` in a thread of its own, which is left behind if it takes longer: TooSlow.
+
+    Time in which the whole process stood still (SIGSTOP, a paused machine) does not count.
+    """
     found: list[T] = []
     failed: list[BaseException] = []
 
@@ -106,7 +111,11 @@ def bounded(work: Callable[[], T], seconds: float, name: str) -> T:
 
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
-    thread.join(seconds)
+    left = seconds
+    while left > 0 and thread.is_alive():
+        began = time.monotonic()
+        thread.join(min(STEP, left))
+        left -= min(time.monotonic() - began, 2 * STEP)
     if failed:
         error = failed[0]
         raise error if isinstance(error, Exception) else RuntimeError(f"it raised {error!r}") from error

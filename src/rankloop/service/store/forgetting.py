@@ -26,45 +26,42 @@ def _delete(connection: Connection, ids: list[str]) -> int:
 
 
 def sweep(connection: Connection, before: float | None, limit: int = 500) -> int:
-    """Delete impressions made `before` that time, and those to be erased, as far as a snapshot covers them."""
+    """Delete impressions made `before` that time, and those to be erased, as far as a snapshot covers them.
+
+    What is read is what is deleted, also for a ranker that has not been learned for long: of such a ranker only
+    impressions with an outcome that its snapshot covers are deleted, found by the number of the outcome. Those without
+    an outcome follow when it is learned again.
+    """
     sql = f"SELECT i.id FROM impressions i WHERE i.erase = 1 AND {_COVERED} LIMIT {limit}"
     ids = [row[0] for row in connection.rows(sql)]
     if before is not None:
-        old = "i.ranker IN (SELECT name FROM rankers) AND i.created < ? AND i.erase >= 0"
+        late = _late(connection, before)
+        names = f"SELECT name FROM rankers WHERE name NOT IN ({marks(late)})" if late else "SELECT name FROM rankers"
+        old = f"i.ranker IN ({names}) AND i.created < ? AND i.erase >= 0"
         for table in by_row(connection, before):
             if len(ids) < limit:
                 sql = f"SELECT i.id FROM {table} i WHERE {old} AND {_COVERED} LIMIT {limit - len(ids)}"
-                ids += [row[0] for row in connection.rows(sql, before)]
+                ids += [row[0] for row in connection.rows(sql, *late, before)]
+            outcomes = table.replace("impressions", "outcomes", 1)
+            for name, seq in late.items():
+                if len(ids) < limit:
+                    sql = f"SELECT impression_id FROM {outcomes} WHERE ranker = ? AND seq < ? AND created < ?"
+                    found = connection.rows(f"{sql} ORDER BY seq LIMIT {limit - len(ids)}", name, seq, before)
+                    ids += [row[0] for row in found]
     ids = sorted(set(ids))
     _delete(connection, ids)
     return len(ids)
 
 
-# The rankers that have lists, by one look-up in the index `impressions_latest` each, however many lists they have.
-_STRAY = """
-    WITH RECURSIVE found (ranker) AS (
-        SELECT MIN(ranker) FROM impressions WHERE erase >= 0
-        UNION ALL
-        SELECT (SELECT MIN(ranker) FROM impressions WHERE ranker > found.ranker AND erase >= 0)
-        FROM found WHERE found.ranker IS NOT NULL
-    )
-    SELECT ranker FROM found WHERE ranker IS NOT NULL AND ranker NOT IN (SELECT name FROM rankers)
-    AND ranker NOT IN (SELECT ranker FROM graves)
-"""
-
-
-def stray_rankers(connection: Connection) -> list[str]:
-    """Deleted rankers of which lists are left that were on the way when the ranker was deleted."""
-    return [row[0] for row in connection.rows(_STRAY)]
-
-
-def sweep_strays(connection: Connection, limit: int, ranker: str) -> int:
-    """Delete up to `limit` lists of a ranker that does not exist."""
-    there = "NOT EXISTS (SELECT 1 FROM rankers WHERE name = ?)"
-    sql = f"SELECT id FROM impressions WHERE ranker = ? AND erase >= 0 AND {there} ORDER BY created LIMIT {limit}"
-    ids = [row[0] for row in connection.rows(sql, ranker, ranker)]
-    _delete(connection, ids)
-    return len(ids)
+def _late(connection: Connection, before: float) -> dict[str, int]:
+    """Rankers with outcomes of `before` that time that no snapshot covers, and how many outcomes their snapshot has."""
+    sql = "SELECT h.ranker, s.seq FROM heads h JOIN snapshots s ON s.ranker = h.ranker WHERE h.next_seq > s.seq"
+    found = {}
+    for name, seq in connection.rows(sql):
+        row = connection.row("SELECT created FROM outcomes WHERE ranker = ? AND seq = ?", name, seq)
+        if row is not None and row[0] < before:
+            found[name] = int(seq)
+    return found
 
 
 def erase_user(writer: Writer, person: str) -> Erased:

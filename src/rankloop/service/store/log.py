@@ -158,7 +158,8 @@ def discard_impressions(connection: Connection, ids: Sequence[str]) -> None:
 
 
 _SELECT = f"SELECT {OpenImpression.COLUMNS} FROM impressions"
-OPEN = "impressions_open"  # the index of those that wait
+OPEN = "impressions_open"  # the index of those that wait, by the end of their windows
+COUNTED = 100_000  # open impressions that are counted at most: some 20 ms
 
 
 def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kinds: dict[str, str]) -> Receipts:
@@ -207,36 +208,41 @@ def _visible(one: OpenImpression | None, allowed: frozenset[str] | None) -> Open
     return one if one is not None and (allowed is None or one.ranker in allowed) else None
 
 
-def close_windows(
-    connection: Connection, ranker: str, now: float, kinds: dict[str, str], limit: int = 500
-) -> list[Closing]:
-    """Close impressions whose window has ended; silence is an outcome only if the ranker says so."""
-    due = f"ranker = ? AND open = 1 AND closes <= ? ORDER BY closes, id LIMIT {limit}"
-    sql = f"{_SELECT}{connection.by(OPEN)} WHERE {due}"
-    impressions = [OpenImpression(row) for row in connection.rows(f"{sql}{connection.lock_rows}", ranker, now)]
-    if not impressions:
-        return []
-    rankers = _rankers(connection, {ranker}, kinds)
-    if ranker not in rankers:
-        return []  # deleted just now, and so will its lists be
-    ending, silent = [], []
+def close_windows(connection: Connection, now: float, kinds: dict[str, str], limit: int = 500) -> list[Closing]:
+    """Close up to `limit` impressions whose attribution window has ended, of any ranker, the one that ended first
+    first; silence is an outcome only if the ranker says so.
+
+    Several processes may do so at once: each skips the rows that another has locked. An impression whose ranker was
+    deleted while it was stored is marked to be erased, since nobody else knows of it, and is not returned.
+    """
+    skip = f"{connection.lock_rows} SKIP LOCKED" if connection.lock_rows else ""
+    due = f"open = 1 AND closes <= ? ORDER BY closes, ranker LIMIT {limit}{skip}"
+    sql = f"SELECT {OpenImpression.COLUMNS}, closes FROM impressions{connection.by(OPEN)} WHERE {due}"
+    # Those that end at the same moment are in the order of their ids, whatever the index gives.
+    rows = sorted(connection.rows(sql, now), key=lambda row: (row[-1], row[0]))
+    impressions = [OpenImpression(row[:-1]) for row in rows]
+    rankers = _rankers(connection, {one.ranker for one in impressions}, kinds)
+    ending, silent, stray = [], [], []
     for one in impressions:
         known = rankers.get(one.ranker)
-        ignored = known is None or known.kind == "grades" or known.spec.silence == "ignore"
-        if one.unseen or (one.silent and ignored):
+        if known is None:
+            stray.append(one)
+        elif one.unseen or (one.silent and (known.kind == "grades" or known.spec.silence == "ignore")):
             silent.append(one)
         else:
             ending.append((one, "silent" if one.silent else "window"))
+    if stray:
+        connection.many("UPDATE impressions SET open = 0, erase = 1 WHERE id = ?", [(one.id,) for one in stray])
     if silent:
         connection.many("UPDATE impressions SET open = 0 WHERE id = ?", [(one.id,) for one in silent])
     closings = _close(connection, ending, rankers, now)
-    return closings + [Closing(ranker, "ignored", [], len(one.slots)) for one in silent]
+    return closings + [Closing(one.ranker, "ignored", [], len(one.slots)) for one in silent]
 
 
-def due(connection: Connection, now: float) -> list[str]:
-    """Rankers that have impressions whose window has ended."""
-    sql = f"SELECT DISTINCT ranker FROM impressions{connection.by(OPEN)} WHERE open = 1 AND closes <= ?"
-    return [row[0] for row in connection.rows(sql, now)]
+def due(connection: Connection, now: float) -> bool:
+    """Whether there are impressions whose attribution window has ended."""
+    sql = f"SELECT 1 FROM impressions{connection.by(OPEN)} WHERE open = 1 AND closes <= ? LIMIT 1"
+    return connection.row(sql, now) is not None
 
 
 def _rankers(connection: Connection, names: Iterable[str], kinds: dict[str, str]) -> dict[str, JoinedRanker]:
@@ -361,9 +367,10 @@ def wanted(connection: Connection) -> dict[str, int]:
 
 
 def open_counts(connection: Connection) -> Counter[str]:
-    """How many impressions of each ranker wait for feedback."""
-    sql = f"SELECT ranker, COUNT(*) FROM impressions{connection.by(OPEN)} WHERE open = 1 GROUP BY ranker"
-    rows = connection.rows(sql)
+    """How many impressions of each ranker wait for feedback. If the store has more than `COUNTED` of them, the numbers
+    are lower bounds: those whose windows end first are counted."""
+    first = f"SELECT ranker FROM impressions{connection.by(OPEN)} WHERE open = 1 ORDER BY closes LIMIT {COUNTED}"
+    rows = connection.rows(f"SELECT ranker, COUNT(*) FROM ({first}) AS waiting GROUP BY ranker")
     return Counter({name: int(count) for name, count in rows})
 
 

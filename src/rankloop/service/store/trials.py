@@ -109,6 +109,15 @@ def running(connection: Connection, ranker: str) -> list[Trial]:
     return [_trial(row) for row in rows]
 
 
+def lagging(connection: Connection) -> list[tuple[str, int]]:
+    """(ranker, number) of those that go on and have outcomes to count."""
+    rows = connection.rows(
+        "SELECT e.ranker, e.id FROM experiments e JOIN heads h ON h.ranker = e.ranker "
+        "WHERE e.state = 'running' AND e.next_seq < h.next_seq ORDER BY e.ranker, e.id"
+    )
+    return [(name, int(number)) for name, number in rows]
+
+
 def demotions(connection: Connection) -> dict[str, Evidence]:
     """Why rankers are in shadow: the evidence of those whose last guardrail has demoted them."""
     rows = connection.rows(

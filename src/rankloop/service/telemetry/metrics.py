@@ -90,6 +90,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "store_commit_seconds": Metric("histogram", "Time of a commit to the database."),
     "store_batch_size": Metric("histogram", "Writes that shared a commit.", buckets=SIZES),
     "store_errors_total": Metric("counter", "Failures of the database.", ("kind",)),
+    "thread_failures_total": Metric("counter", "Failures of a thread that began again.", ("thread",)),
     "http_requests_total": Metric("counter", "HTTP requests by route and status.", ("route", "status")),
     "store_bytes": Metric("gauge", "Room that the store takes."),
     "store_free_disk_bytes": Metric("gauge", "Room left on its disk (SQLite)."),
