@@ -35,6 +35,11 @@ class Repeating:
         """Whether it was told to stop: for work that takes long."""
         return self._stopping.is_set()
 
+    def dead_threads(self) -> list[str]:
+        """The name of its thread, if that was started and has ended without being told to."""
+        dead = self._thread.ident is not None and not self._thread.is_alive() and not self.stopping
+        return [self._thread.name] if dead else []
+
     def _run(self) -> None:
         while not self._stopping.wait(self._seconds):
             try:

@@ -27,6 +27,10 @@ class Heartbeat:
         """Fall silent."""
         self._thread.stop()
 
+    def dead_threads(self) -> list[str]:
+        """The name of its thread, if that has ended without being told to."""
+        return self._thread.dead_threads()
+
     def beat(self) -> None:
         """One beat. Who hangs in a learner does not beat for its ranker: another process may take it."""
         process = self._process

@@ -66,6 +66,10 @@ class Housekeeping:
         if self.archive:
             self.archive.stop()
 
+    def dead_threads(self) -> list[str]:
+        """The names of its threads that have ended without being told to."""
+        return [*self._thread.dead_threads(), *self._sweeping.dead_threads()]
+
     def _sweep(self) -> None:
         """What a large ranker leaves takes hours to delete; windows close and leases are kept meanwhile."""
         sweep(self.process, lambda: self._sweeping.stopping, self.archive)

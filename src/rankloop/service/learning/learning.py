@@ -96,6 +96,14 @@ class Learning:
         except (RankloopError, TimeoutError) as error:
             logger.warning("leases could not be given back: %s", error)
 
+    def dead_threads(self) -> list[str]:
+        """The names of threads that learning needs and that have ended without being told to."""
+        if self._stopping.is_set():
+            return []
+        own = [self._thread.name] if self._thread.ident is not None and not self._thread.is_alive() else []
+        parts = (self.heartbeat, self.saving, self.housekeeping)
+        return own + [name for part in parts for name in part.dead_threads()]
+
     def tell(self) -> None:
         """There is something new in the log, from this machine; perhaps for another one to learn."""
         self._told = True

@@ -34,6 +34,7 @@ def load_folds(
 ) -> None:
     """Bring `folds` up to date: those of the rankers that this process learns. What it does not learn it does not load
     either; that would be every snapshot of every machine, again and again."""
+    missed = 0
     for name in set(folds).difference(wanted):
         folds.pop(name).held = False
     for name, revision in wanted.items():
@@ -41,8 +42,12 @@ def load_folds(
         if fold is None or fold.row.revision != revision:
             try:
                 _load(process, folds, name, watch)
-            except StoreUnavailable:
-                raise
+                missed = 0
+            except StoreUnavailable as error:
+                missed += 1
+                if missed > 1:  # the store is at fault, and not this ranker
+                    raise
+                logger.error("ranker %s cannot be read, and will be tried again: %s", name, error)
             except RankloopError as error:  # one ranker's trouble is not another's
                 folds.pop(name, None)
                 unable[name] = revision

@@ -89,6 +89,11 @@ class Saving:
         if self._thread.is_alive():
             self._thread.join(timeout=patience)
 
+    def dead_threads(self) -> list[str]:
+        """The name of its thread, if that was started and has ended without being told to."""
+        dead = self._thread.ident is not None and not self._thread.is_alive() and not self._stopping
+        return [self._thread.name] if dead else []
+
     @property
     def free(self) -> bool:
         """Whether there is budget for what nobody waits for."""
