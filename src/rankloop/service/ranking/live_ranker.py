@@ -162,8 +162,10 @@ class LiveRanker(InFlight):
     def age(self, now: float) -> float:
         """Age in seconds of the oldest outcome in the store that the live model does not include; 0 if it includes all
         that this process has seen there."""
-        since = self.behind_since
-        return 0.0 if since is None else max(0.0, now - since)
+        since, model = self.behind_since, self.model
+        if since is None or (model is not None and model.learned > self.behind_at):
+            return 0.0
+        return max(0.0, now - since)
 
     def take_over(self, other: LiveRanker) -> None:
         """Go on in the place of the same ranker with another state."""
