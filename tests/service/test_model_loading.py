@@ -128,7 +128,6 @@ def test_a_slow_load_concerns_its_own_ranker_and_is_used_when_it_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rankloop.service.live_rankers.LOAD_SECONDS", 0.05)
-    monkeypatch.setattr("rankloop.service.ranking.live_ranker.LOAD_SECONDS", 0.05, raising=False)
     store = tmp_path / "store.db"
     settings = {"refresh_seconds": 0.1, "snapshot_seconds": 0.1}
     with Service(store, **settings) as learns, Service(store, learn=False, **settings) as follows:
@@ -147,6 +146,22 @@ def test_a_slow_load_concerns_its_own_ranker_and_is_used_when_it_returns(
         assert len(loading) == 1
         answer = follows.rank("shop", items(4))
         assert (answer["version"], answer["fallback"]) == ("live@0", False)  # the last good model
+        held.go.set()
+        until(lambda: model_of(follows.engine.rankers["shop"]).learned == 9, "what was learned meanwhile")
+
+
+def test_a_slow_load_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankloop.service.live_rankers.LOAD_SECONDS", 0.05)
+    monkeypatch.setattr("rankloop.service.ranking.live_ranker.LOAD_SECONDS", 0.05)
+    settings = {"refresh_seconds": 0.1, "snapshot_seconds": 0.1}
+    store = tmp_path / "store.db"
+    with Service(store, **settings) as learns, Service(store, learn=False, **settings) as follows:
+        for name in ("shop", "other"):
+            learns.ready().put(name, **SPEC)
+        follows.ready()
+        until(lambda: {"shop", "other"} <= set(follows.engine.rankers), "the rankers")
+        held = Held(monkeypatch, lambda what: what.startswith("ranker 'shop', snapshot"))
+        teach(learns, "shop", 3)
         until(lambda: follows.status("shop")["model_age_seconds"] > 0, "the age of the model")
         assert follows.metric("rankloop_model_age_seconds", ranker="shop") > 0
         until(lambda: follows.status("shop")["trouble"] is not None, "the status to report it")
@@ -154,9 +169,9 @@ def test_a_slow_load_concerns_its_own_ranker_and_is_used_when_it_returns(
         assert codes["loading"] == ["shop"]
         assert follows.status("other")["trouble"] is None
         held.go.set()
-        until(lambda: model_of(follows.engine.rankers["shop"]).learned == 9, "what was learned meanwhile")
         until(lambda: follows.status("shop")["trouble"] is None, "the end of the trouble")
-        assert follows.status("shop")["model_age_seconds"] == 0
+        until(lambda: follows.status("shop")["model_age_seconds"] == 0, "a model that is up to date")
+        until(lambda: fine(follows.http.get("/readyz"))["status"] == "ready", "it to be ready")
 
 
 def test_a_promoted_version_that_is_slow_to_load_leaves_the_model_before_it(
@@ -183,7 +198,6 @@ def test_a_promoted_version_that_is_slow_to_load_leaves_the_model_before_it(
 def test_a_state_that_cannot_be_read_keeps_no_other_ranker_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankloop.service.state_loading.FIRST_RETRY", 0.01, raising=False)
     store, real, readable = tmp_path / "store.db", states.snapshot, threading.Event()
     with Service(store) as service:
         for name in ("large", "small"):

@@ -125,6 +125,7 @@ class LiveRankers(dict[str, LiveRanker]):
             if live.asked_for is None:
                 live.previous = before
             self.states.open_trials(live, running, lambda _: None)
+            self.states.forget_errors(live)
             if not self.states.complete(live):
                 self.states.order(live)
         live.loader.wait("states", patience)

@@ -83,6 +83,12 @@ class StateLoading:
             else:
                 self._unopened.discard(name)
 
+    def forget_errors(self, live: LiveRanker) -> None:
+        """Forget why states could not be loaded that the row does not ask for any more."""
+        asked = {"live", f"v{live.row.serving}", *(["experiments"] if live.row.name in self._unopened else [])}
+        for what in set(live.errors).difference(asked):
+            live.errors.pop(what, None)
+
     # -- in the thread of a ranker -----------------------------------------------------------------------------------
 
     def _load(self, live: LiveRanker) -> None:
@@ -103,8 +109,7 @@ class StateLoading:
                 live.errors[what] = str(error) or repr(error)
                 self._process.metrics.count("model_load_errors_total", ranker=name)
                 logger.error("ranker %s: %s could not be loaded: %s", name, what, live.errors[what])
-        for what in set(live.errors).difference(steps):
-            live.errors.pop(what, None)  # it is not asked for any more
+        self.forget_errors(live)
         if live.asked_for is not None or (failed and not unreadable):
             live.previous = None
         live.failures = live.failures + 1 if failed else 0
