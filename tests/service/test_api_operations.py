@@ -57,7 +57,7 @@ def test_the_status_counts(service: Service) -> None:
 
 def test_alive(service: Service) -> None:
     assert fine(service.http.get("/healthz"))["status"] == "ok"
-    assert fine(service.http.get("/readyz")) == {"status": "ready", "warming": 0, "rankers": []}
+    assert fine(service.http.get("/readyz")) == {"status": "ready", "reasons": []}
 
 
 def test_not_ready_while_kernels_warm_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,8 @@ def test_not_ready_while_kernels_warm_up(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(models, "warm", slow)
     with Service(store) as cold:
         response = cold.http.get("/readyz")
-        refused(response, 503, error="not-ready")
+        assert (response.status_code, response.json()["error"]) == (503, "not-ready")
+        assert [reason["code"] for reason in response.json()["reasons"]] == ["warming-up"]
         assert response.headers["retry-after"] == "1"
         assert fine(cold.http.get("/healthz"))["status"] == "ok"
         answer = cold.rank("first", items(4))

@@ -141,8 +141,8 @@ def test_an_idle_process_asks_nothing_of_rankers_that_nobody_told_of(
 def test_a_large_state_is_followed_by_its_parts(url: str, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader loads no second snapshot in this test, and yet ranks as the one that learns."""
     monkeypatch.setattr("rankloop.service.store.states.LARGE", 100)
-    monkeypatch.setattr("rankloop.service.live_rankers.LARGE", 100)
-    monkeypatch.setattr("rankloop.service.live_rankers.SHARE", 1e9)
+    monkeypatch.setattr("rankloop.service.state_loading.LARGE", 100)
+    monkeypatch.setattr("rankloop.service.state_loading.SHARE", 1e9)
     one = machines("here/1")
     rankers.put(one, "shop", Spec(**{**SPEC, "learner": "hybrid", "parameters": {"max_queries": 12}}))
     two = machines("there/2", learn=False)
@@ -182,11 +182,12 @@ def test_what_takes_long_to_load_is_loaded_less_often(machines: Machines) -> Non
     seen(one, two)
     use(one, 2)
     wait_for(lambda: learned(two) == 2, "what was learned there")
-    two.rankers._rest["shop"] = float("inf")  # it took for ever
+    live = two.rankers["shop"]
+    live.rest = float("inf")  # it took for ever
     use(one, 2)
-    wait_for(lambda: "shop" in two.rankers._later, "it to be put off")
+    wait_for(lambda: live.put_off, "it to be put off")
     assert learned(two) == 2
     assert two.rankers.put_off() == []
-    two.rankers._rest["shop"] = two.rankers._later["shop"] = 0.0
+    live.rest = 0.0
     wait_for(lambda: learned(two) == 4, "it to be loaded after all")
-    assert two.rankers._later == {}
+    assert not live.put_off

@@ -108,7 +108,9 @@ def lists(model: Model, request: RankColumns, s: int, seed: int) -> list[tuple[s
         candidates, k = schema.candidates(call), min(call.k or spec.k, len(call.ids))
         if frame is not None:
             choice = frame.base(candidates, k)
-            found.append(("base", frame, Ranked(choice, codec.dump_impression(choice.impression), None, None, 0)))
+            found.append(
+                ("base", frame, Ranked(choice, codec.dump_impression(choice.impression), None, None, "live@0"))
+            )
             if frame.fixed:
                 continue
         found.append((exposure, frame, model.rank(candidates, k, seed, spec, None, None, frame)))

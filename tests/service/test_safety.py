@@ -274,7 +274,7 @@ def test_a_learner_that_hangs_from_the_first_moment_stops_nobody(
     for _ in range(2):
         with Service(tmp_path / "hang.db", warm_seconds=0.3) as one:
             one.ready().put_cold("hangs", learner="hangs", parameters={"always": True}, exposure="full")
-            assert one.http.get("/readyz").json()["rankers"] == ["hangs"]
+            assert one.http.get("/readyz").json()["reasons"][0]["rankers"] == ["hangs"]
             one.put("fine", learner="base", exposure="full")
             assert one.rank("hangs", items(3))["reason"] == "warming-up"
             until(lambda: not one.rank("fine", items(3))["fallback"])

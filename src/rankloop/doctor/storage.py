@@ -127,6 +127,22 @@ def _rankers(connection: Connection) -> Iterator[Finding]:
         except CodecError as error:
             remedy = f"`POST /v1/rankers/{one.name}/rollback` to a version, or `rankloop replay` to rebuild it"
             yield Finding("rankers", "trouble", f"the state of {one.name} is damaged: {error}", remedy)
+        if one.serving is not None:
+            yield from _promoted(connection, one.name, one.serving)
         if not one.learning:
             remedy = f"`POST /v1/rankers/{one.name}/resume` when you want it to"
             yield Finding("rankers", "note", f"{one.name} is paused: feedback is kept and not learned", remedy)
+
+
+def _promoted(connection: Connection, name: str, version: int) -> Iterator[Finding]:
+    """Whether the version that a ranker serves can be read."""
+    found = states.version_state(connection, name, version)
+    try:
+        if found is None:
+            raise CodecError("there is none")
+        codec.loads(found[1], "state")
+    except CodecError as error:
+        remedy = (
+            f"`POST /v1/rankers/{name}/promote` another version, or `live`; the baseline ranking is shown until then"
+        )
+        yield Finding("rankers", "trouble", f"v{version}, which {name} serves, is damaged: {error}", remedy)

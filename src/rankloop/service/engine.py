@@ -115,12 +115,10 @@ class Engine(Process):
             live.close()
         self.close()
 
-    @property
-    def ready(self) -> str | None:
-        """None if requests are welcome, else why not."""
-        if self.draining:
-            return "stopping"
-        return None if self.warm.is_set() else "warming up: kernels are being compiled or loaded"
+    def dead_threads(self) -> list[str]:
+        """The names of threads that this process needs and that have ended without being told to."""
+        learning = [] if self.learning is None else self.learning.dead_threads()
+        return [*learning, *self.following.dead_threads(), *self.writer.dead_threads()]
 
     def cycle(self) -> None:
         """Look at the store now rather than in a second: what is new, who learns what."""

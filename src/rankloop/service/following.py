@@ -18,7 +18,7 @@ from rankloop.service.live_rankers import LiveRankers
 from rankloop.service.process import Process
 from rankloop.service.ranking.warm_up import WarmUp
 from rankloop.service.repeating import Repeating
-from rankloop.service.store import admin, keys
+from rankloop.service.store import admin, keys, log
 from rankloop.service.store.signals import LOG, NEWS, Word
 
 NET = 10.0  # seconds between looks at everything, where words are heard
@@ -75,6 +75,11 @@ class Following:
         if self._thread.is_alive():
             self._thread.join(timeout=10.0)
 
+    def dead_threads(self) -> list[str]:
+        """The names of its threads that have ended without being told to."""
+        dead = self._thread.ident is not None and not self._thread.is_alive() and not self._stopping
+        return [*self._beating.dead_threads(), *([self._thread.name] if dead else [])]
+
     def refresh(self, whole: bool = True) -> None:
         """Say that this process lives, and keep up: keys, and all rankers (`whole`) or those that were put off."""
         process = self._process
@@ -90,6 +95,7 @@ class Following:
                 self._rankers.newer()
             else:
                 self._rankers.newer(self._rankers.put_off())
+            self._rankers.compare(process.database.read(log.heads))
             process.metrics.keep_rankers(self._rankers)
             for live in list(self._rankers.values()):
                 if not live.warm:

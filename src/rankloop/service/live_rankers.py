@@ -1,79 +1,91 @@
-"""The rankers as a process that ranks knows them: loaded from the store, and fed with what is learned."""
+"""The rankers of a process that ranks: loaded from the store, and updated with what is learned."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
 
-from rankloop import codec
 from rankloop.errors import RankloopError
 from rankloop.service.catalogue.counted import CountedRankers
 from rankloop.service.catalogue.held import Catalogues
-from rankloop.service.errors import StoreUnavailable, TooSlow
-from rankloop.service.experiments import mixing
+from rankloop.service.errors import StoreUnavailable
 from rankloop.service.learning.fold import Publication
 from rankloop.service.process import Process
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.declared import counts, declarations
 from rankloop.service.ranking.features import Schema
-from rankloop.service.ranking.live_ranker import LiveRanker
+from rankloop.service.ranking.live_ranker import LOAD_SECONDS, LiveRanker
 from rankloop.service.ranking.model import Model
-from rankloop.service.ranking.pool import bounded
-from rankloop.service.store import admin, published, states, trials
+from rankloop.service.state_loading import StateLoading
+from rankloop.service.store import admin, log, published, states, trials
 from rankloop.service.store.catalogue import KINDS, Bounds
+from rankloop.service.store.database import Connection
 from rankloop.service.store.signals import Word
-from rankloop.telling import InParts
 
-LARGE = 2**20  # bytes of a state that are put in by a thread: a thousand requests need not wait for it
-LOAD_SECONDS = 5.0  # that a learner may take to load a state
-SHARE = 20  # loading large snapshots of a ranker may take at most one part in so many of the time
+LARGE = 2**20  # bytes of a state that is put in by a thread: requests must not wait for it
+WAITING = 64  # publications that may wait to be put in; if there are more, the next one must be whole
+LOOKUPS = 32  # rankers per look whose oldest outcome that is not included is read from the store
 logger = logging.getLogger("rankloop")
 
 
 class LiveRankers(dict[str, LiveRanker]):
-    """Name -> ranker."""
+    """Name -> ranker.
+
+    The states of a ranker are read and loaded by a thread of that ranker (`LiveRanker.loader`), so that one that is
+    large, damaged or slow concerns no other. Meanwhile the ranker serves the last model that it loaded, under that
+    model's own label.
+    """
 
     def __init__(self, process: Process) -> None:
         super().__init__()
-        self.trials: dict[str, mixing.Trials] = {}  # of rankers that have some
+        self.states = StateLoading(process)
+        self.trials = self.states.trials
         self.behind: Callable[[], None] = lambda: None  # called when what is learned here must come whole
         self._process = process
         settings = process.settings
         self.catalogues = Catalogues(process.database, Bounds(settings.catalogue_items, settings.catalogue_bytes))
         self.counted = CountedRankers(process.database, lambda: process.writer, process.clock, settings.counter_keys)
-        self._loading = threading.RLock()
-        self._hung: set[tuple[str, float, int]] = set()  # states whose loading did not come back
-        self._rest: dict[str, float] = {}  # ranker -> until when no snapshot of it is loaded (monotonic)
-        self._later: dict[str, float] = {}  # those of them of which there is a newer one
-        self._waiting: dict[str, list[Publication]] = {}  # what was published and is not put in yet
+        self._loading = threading.RLock()  # for rows; nobody loads a state while holding it
+        self._fresh: dict[str, LiveRanker] = {}  # those that take their place when their first load is over
 
     # -- from the store --------------------------------------------------------------------------------------------
 
     def sync(self) -> list[str]:
-        """Load rankers that are new or have changed in the store, drop those that are gone; which were loaded."""
-        loaded = []
+        """Load rankers that are new or have changed in the store, drop those that are gone; which were loaded.
+
+        Slow loads are waited for, but half as long each time: however many there are, the others are not kept waiting.
+        """
+        loaded, patience, missed = [], LOAD_SECONDS, 0
         with self._loading:
             wanted = self._process.database.read(admin.revisions)
             for name in set(self).difference(wanted):
                 self.drop(name)
-            for name, revision in wanted.items():
-                live = self.get(name)
-                if live is None or live.row.revision != revision:
-                    try:
-                        self.load(name)
-                        loaded.append(name)
-                    except StoreUnavailable:
-                        raise
-                    except RankloopError as error:  # one ranker's trouble is not another's
-                        logger.error("ranker %s cannot be loaded: %s", name, error)
-            for gone in self.catalogues.keep([live.row.spec.catalogue for live in self.values()]):
+        for name, revision in wanted.items():
+            live = self.get(name)
+            if live is not None and live.row.revision == revision:
+                continue
+            try:
+                found = self.load(name, patience)
+                loaded.append(name)
+                missed = 0
+                if found is not None and found.loader.count("states"):
+                    patience /= 2
+            except StoreUnavailable as error:
+                missed += 1
+                if missed > 1:  # the store is at fault, and not this ranker
+                    raise
+                logger.error("ranker %s cannot be read, and will be tried again: %s", name, error)
+            except RankloopError as error:  # one ranker's trouble is not another's
+                logger.error("ranker %s cannot be loaded: %s", name, error)
+        with self._loading:
+            kept = {**self, **self._fresh}
+            for gone in self.catalogues.keep([live.row.spec.catalogue for live in kept.values()]):
                 self._process.metrics.drop("catalogue_bytes", catalogue=gone)
                 for kind in KINDS:
                     self._process.metrics.drop("catalogue_entries", catalogue=gone, kind=kind)
-            self.counted.keep([name for name, live in self.items() if counts(live.row.spec)])
+            self.counted.keep([name for name, live in kept.items() if counts(live.row.spec)])
         return loaded
 
     def count_missing(self, live: LiveRanker) -> None:
@@ -88,49 +100,55 @@ class LiveRankers(dict[str, LiveRanker]):
     def drop(self, name: str) -> None:
         """A ranker has gone."""
         live = self.pop(name, None)
-        self.trials.pop(name, None)
-        self._later.pop(name, None)
-        self._rest.pop(name, None)
+        self._fresh.pop(name, None)
+        self.states.drop(name)
         if live is not None:
             live.close()
 
-    def load(self, name: str) -> LiveRanker | None:
-        """Read a ranker and, if it has another state than the one in memory, its snapshot.
+    def load(self, name: str, patience: float = LOAD_SECONDS) -> LiveRanker | None:
+        """Read a ranker's row, and have the states loaded that it asks for and that are not there; None if it has gone.
 
-        A state that is damaged, or that its learner does not come back from, gives a ranker without a model: it answers
-        with the caller's order, and says why.
+        Waits for them, for at most `patience` seconds. If that is not enough, or if a state cannot be loaded, the
+        ranker is there nevertheless: `LiveRanker.serving` says with which model, `LiveRanker.trouble` says why.
         """
         with self._loading:
-            row, snapshot, version, found = self._process.database.read(lambda connection: _stored(connection, name))
-            if row is None or snapshot is None:
+            row, running = self._process.database.read(lambda connection: _stored(connection, name))
+            if row is None:
                 self.drop(name)
                 return None
-            live = self.get(name)
-            fixed = models.fixed_part(row.spec)
-            same = live is not None and live.row.generation == row.generation and live.broken is None
-            if live is None or not same or models.fixed_part(live.row.spec) != fixed or live.row.created != row.created:
-                fresh = LiveRanker(row, *self._model(row, snapshot))
-                if live is not None:
-                    fresh.take_over(live)
-                    fresh.warm = live.warm and models.fixed_part(live.row.spec) == fixed
-                live = fresh
-            if row.serving is None:
-                live.pinned = None
-            elif version is not None and (live.pinned is None or live.row.serving != row.serving):
-                pinned = states.Snapshot(version[0], -1, version[1])
-                live.pinned, live.broken = self._model(row, pinned)
-            running = mixing.opened(self._process.database, self.trials.get(name), row, found)
+            live = self._in_place(row)
+            before = live.serving
             catalogue = None if row.spec.catalogue is None else self.catalogues.want(row.spec.catalogue)
-            # Anew: defaults may change at any time.
-            live.row = row
             counters = self.counted.want(name, declarations(row.spec)) if counts(row.spec) else None
+            live.row = row
             live.schema = Schema(row.spec, catalogue, self._process.clock, live.schema, counters)
-            if running is None:
-                self.trials.pop(name, None)
-            else:
-                self.trials[name] = running
-            self[name] = live
-        return live
+            if live.asked_for is None:
+                live.previous = before
+            self.states.open_trials(live, running, lambda _: None)
+            self.states.forget_errors(live)
+            if not self.states.complete(live):
+                self.states.order(live)
+        live.loader.wait("states", patience)
+        with self._loading:
+            if self._fresh.get(name) is live:
+                self[name] = self._fresh.pop(name)
+        return self.get(name) or self._fresh.get(name)
+
+    def _in_place(self, row: admin.Ranker) -> LiveRanker:
+        """The ranker of a row: the one that is there, or one that takes its place after its first load."""
+        live = self._fresh.get(row.name) or self.get(row.name)
+        if live is not None:
+            fits = models.fixed_part(live.row.spec) == models.fixed_part(row.spec)
+            same = fits and live.row.created == row.created
+            if same and live.row.generation == row.generation:
+                return live
+        fresh = self._fresh[row.name] = LiveRanker(row)
+        if live is not None:
+            fresh.take_over(live)
+            fresh.warm = live.warm and fits
+            if same and live.row.epoch == row.epoch:  # not after a reset: what was learned is not wanted any more
+                fresh.previous = live.serving
+        return fresh
 
     def look(self, name: str) -> LiveRanker | None:
         """One ranker that another process has changed; None if it has gone."""
@@ -143,18 +161,18 @@ class LiveRankers(dict[str, LiveRanker]):
     def follow(self, word: Word) -> None:
         """What another process has saved of a ranker, if that is ahead of what is known here."""
         live = self.get(word.ranker)
-        if live is None or live.model is None or word.generation != live.row.generation:
+        if live is None or word.generation != live.row.generation:
             return  # a state of another generation belongs to another row, too: a look loads both
-        if word.seq <= live.model.learned:
+        if live.model is not None and word.seq <= live.model.learned:
             return
         if word.what == "part":
-            self._take_parts(live)
+            live.loader.add("parts", lambda: self.states.take_parts(live), alone=True)
         else:
             self.newer([word.ranker])
 
     def newer(self, names: Iterable[str] | None = None) -> None:
-        """Snapshots of rankers that another machine learns, as far as they are ahead of what is known here; of some, or
-        of all. What is large is loaded less often: the time in between is put to better use."""
+        """Have snapshots loaded that are ahead of what is known here, and what could not be loaded before; of some
+        rankers, or of all. What is large is loaded less often, and so is what fails."""
         process = self._process
         parts: dict[str, tuple[int, int]] = {}
         if names is None:
@@ -164,69 +182,15 @@ class LiveRankers(dict[str, LiveRanker]):
             newest = {name: place for name, place in found if place is not None}
         for name, (generation, seq) in newest.items():
             live = self.get(name)
-            if live is None or generation != live.row.generation or live.model is None or seq <= live.model.learned:
-                self._later.pop(name, None)
-            elif time.monotonic() < self._rest.get(name, 0.0):
-                self._later[name] = self._rest[name]
-            else:
-                self._later.pop(name, None)
-                began = time.monotonic()
-                if self._load_newer(live, generation) > LARGE:
-                    self._rest[name] = time.monotonic() + SHARE * (time.monotonic() - began)
-                self._take_parts(live)
+            if live is not None and generation == live.row.generation:
+                self.states.look(live, seq)
         for name, (generation, seq) in parts.items():
             self.follow(Word("part", name, generation, seq=seq))
 
     def put_off(self) -> list[str]:
         """Rankers of which there is a snapshot that was not loaded when it came, and may be now."""
         now = time.monotonic()
-        return [name for name, since in list(self._later.items()) if since <= now]
-
-    def _load_newer(self, live: LiveRanker, generation: int) -> int:
-        """Load its snapshot; how many bytes that is."""
-        name = live.row.name
-        found = self._process.database.read(lambda connection: states.snapshot(connection, name))
-        if found is None or found.generation != generation:
-            return 0
-        model, broken = self._model(live.row, found)
-        if model is None:
-            logger.warning("ranker %s: its new snapshot cannot be used: %s", name, broken)
-        elif live.model is None or live.model.learned < model.learned:
-            live.model = model
-        return len(found.state)
-
-    def _take_parts(self, live: LiveRanker) -> None:
-        """Follow a large state by what has changed in it, as far as that leads on from what is known here."""
-        model, name = live.model, live.row.name
-        if model is None or not isinstance(model.learner, InParts):
-            return
-        parts = self._process.database.read(lambda c: published.parts_from(c, name, model.generation, model.learned))
-        for part in parts:
-            if part.base > model.learned:
-                break  # one is missing: the next snapshot has it
-            arrays = codec.loads(part.state, f"ranker {name!r}, a part of its state")[0]
-            model.take(arrays, part.seq)
-
-    def _model(self, row: admin.Ranker, found: states.Snapshot) -> tuple[Model | None, str | None]:
-        """What ranks, or why there is nothing that could."""
-        name = row.name
-        key = (name, row.created, found.seq if found.generation < 0 else found.generation)
-        if key in self._hung:
-            return None, "its learner does not come back from load"
-        what = f"ranker {name!r}, " + (f"v{row.serving}" if found.generation < 0 else f"snapshot {found.seq}")
-
-        def load() -> Model:
-            return models.load_model(row.spec, found.generation, found.seq, found.state, what)
-
-        try:
-            return bounded(load, LOAD_SECONDS, f"rankloop-load-{name}"), None
-        except TooSlow:
-            self._hung.add(key)
-            text = f"its learner does not come back from load within {LOAD_SECONDS:g} s"
-        except Exception as error:
-            text = str(error)
-        logger.error("ranker %s has no model: %s", name, text)
-        return None, text
+        return [name for name, live in list(self.items()) if live.put_off and live.rest <= now]
 
     # -- from those who learn --------------------------------------------------------------------------------------
 
@@ -239,9 +203,19 @@ class LiveRankers(dict[str, LiveRanker]):
         if live is None or live.row.generation != news.generation:
             return False  # the row is older or newer than the news: `sync` will load both
         size = sum(array.nbytes for array in news.arrays.values())
-        if live.loading or (not live.trusted or size > LARGE):
-            return self._take_later(live, news)
-        return self._put_in(live, news)
+        waiting = live.loader.count("publication")
+        if not waiting and live.trusted and size <= LARGE:
+            return self._put_in(live, news)
+        if waiting >= WAITING and news.base is not None:
+            live.loader.drop("publication")
+            return False
+        live.loader.add("publication", lambda: self._put_in_later(live, news), alone=news.base is None)
+        return True
+
+    def _put_in_later(self, live: LiveRanker, news: Publication) -> None:
+        if not self._put_in(live, news):
+            live.loader.drop("publication")  # they lead on from this one
+            self.behind()
 
     def _put_in(self, live: LiveRanker, news: Publication) -> bool:
         model = live.model
@@ -255,36 +229,40 @@ class LiveRankers(dict[str, LiveRanker]):
             learner = models.make_learner(live.row.spec)
             learner.load(news.arrays)
         except Exception as error:
+            live.errors["live"] = str(error) or type(error).__name__
+            self._process.metrics.count("model_load_errors_total", ranker=news.name)
             logger.warning("ranker %s: what was learned cannot be used: %s", news.name, error)
             return True
-        live.model, live.broken = Model(learner, live.row.spec, news.generation, news.learned), None
+        live.publish(Model(learner, live.row.spec, news.generation, news.learned))
+        live.errors.pop("live", None)
         return True
 
-    def _take_later(self, live: LiveRanker, news: Publication) -> bool:
-        waiting = self._waiting.setdefault(news.name, [])
-        if news.base is None:
-            waiting.clear()  # it has all that the others had
-        waiting.append(news)
-        if not live.loading:
-            live.loading = True
-            threading.Thread(
-                target=self._work_off, args=(live,), name=f"rankloop-load-{news.name}", daemon=True
-            ).start()
-        return True
+    # -- how far behind --------------------------------------------------------------------------------------------
 
-    def _work_off(self, live: LiveRanker) -> None:
-        waiting = self._waiting[live.row.name]
-        try:
-            while waiting:
-                if not self._put_in(live, waiting.pop(0)):
-                    waiting.clear()
-                    self.behind()
-        finally:
-            live.loading = False
+    def compare(self, heads: Mapping[str, int]) -> None:
+        """Find out which live models do not include every outcome in the store, and since when.
+
+        `heads` is how many outcomes there are of each ranker. A model that includes all that was there at the look
+        before this one is up to date: the others are on their way.
+        """
+        lookups = 0
+        for name, live in list(self.items()):
+            known = 0 if live.model is None else live.model.learned
+            seen, live.head = min(live.head, heads.get(name, 0)), heads.get(name, 0)
+            if known >= seen:
+                live.behind_since, live.behind_at = None, -1
+            elif live.behind_at != known and lookups < LOOKUPS:
+                lookups += 1
+                rows = self._process.database.read(
+                    lambda c, n=name, at=known: log.next_outcomes(c, "created", n, at, 1)  # type: ignore[misc]
+                )
+                live.behind_since, live.behind_at = (rows[0][2] if rows else self._process.clock()), known
 
     def measure(self) -> None:
-        """Tell the metrics how much is held of catalogues and counters, and how far these are behind."""
-        metrics = self._process.metrics
+        """Set the gauges of models, catalogs and counters."""
+        metrics, now = self._process.metrics, self._process.clock()
+        for name, live in list(self.items()):
+            metrics.gauge("model_age_seconds", live.age(now), ranker=name)
         for name, one in list(self.catalogues.items()):
             metrics.gauge("catalogue_bytes", one.nbytes, catalogue=name)
             for kind, table in one.tables.items():
@@ -296,16 +274,5 @@ class LiveRankers(dict[str, LiveRanker]):
             metrics.gauge("counters_bytes", counted.counters.nbytes, ranker=name)
 
 
-class _Stored(NamedTuple):
-    row: admin.Ranker | None
-    snapshot: states.Snapshot | None
-    version: tuple[int, bytes] | None
-    running: list[trials.Trial]
-
-
-def _stored(connection: Any, name: str) -> _Stored:
-    row = admin.ranker(connection, name)
-    if row is None:
-        return _Stored(None, None, None, [])
-    version = None if row.serving is None else states.version_state(connection, name, row.serving)
-    return _Stored(row, states.snapshot(connection, name), version, trials.running(connection, name))
+def _stored(connection: Connection, name: str) -> tuple[admin.Ranker | None, list[trials.Trial]]:
+    return admin.ranker(connection, name), trials.running(connection, name)

@@ -135,6 +135,11 @@ class Repeating:
         """Whether `stop` was called: for work that takes long."""
         return self._stopping.is_set()
 
+    def dead_threads(self) -> list[str]:
+        """The name of its thread, if that was started and has ended without being told to."""
+        dead = self._thread.ident is not None and not self._thread.is_alive() and not self.stopping
+        return [self.name] if dead else []
+
     def _run(self) -> None:
         while not self._stopping.wait(self._seconds) and not self._thread.replaced:
             try:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.errors import InvalidInput, RankloopError
+from rankloop.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking.exposure import Mix
 from rankloop.service.ranking.in_flight import HANGING, InFlight
 from rankloop.service.ranking.live_ranker import LiveRanker, PendingRanking
-from rankloop.service.ranking.model import Model, load_model
-from rankloop.service.store import states
+from rankloop.service.ranking.model import Model
 from rankloop.service.store.admin import Ranker
-from rankloop.service.store.database import Database
 from rankloop.service.store.trials import Trial
 from rankloop.service.telemetry.metrics import Metrics
 from rankloop.service.wire.basics import Exposure
@@ -105,25 +103,36 @@ class Trials:
         return None
 
 
-def opened(database: Database, before: Trials | None, row: Ranker, found: Sequence[Trial]) -> Trials | None:
-    """The trials of a ranker that go on, with the versions they need; those that are open already stay so."""
+class Opened(NamedTuple):
+    """The trials of a ranker that run, and whether some could not be opened because a version is not loaded yet."""
+
+    trials: Trials | None
+    incomplete: bool
+
+
+def opened(before: Trials | None, row: Ranker, found: Sequence[Trial], load: Callable[[int], Model | None]) -> Opened:
+    """The trials of a ranker that run, with the versions they need. Those that are open already stay open.
+
+    `load` returns the model of a version, or None if it cannot be had now. A trial whose version cannot be loaded at
+    all is left out: the ranker serves without it.
+    """
     known = {one.row.id: one for one in before.trials} if before else {}
-    trials = []
+    trials, incomplete = [], False
     for one in found:
         version, against = known[one.id].version if one.id in known else None, one.terms.against
-        try:
-            if version is None and isinstance(against, int):
-                stored = database.read(lambda c, n=against: states.version_state(c, row.name, n))  # type: ignore[misc]
-                if stored is None:
-                    raise InvalidInput(f"there is no version {against}")
-                version = load_model(row.spec, -1, stored[0], stored[1], f"{row.name!r}, v{against}")
-        except StoreUnavailable:
-            raise
-        except RankloopError as error:  # what cannot be tried is not; the ranker stands
-            logger.error("ranker %s, experiment %d: %s", row.name, one.id, error)
-            continue
+        if version is None and isinstance(against, int):
+            try:
+                version = load(against)
+            except StoreUnavailable:
+                raise
+            except RankloopError as error:
+                logger.error("ranker %s, experiment %d: %s", row.name, one.id, error)
+                continue
+            if version is None:
+                incomplete = True
+                continue
         trials.append(LiveTrial(one, one.terms.exposure or row.spec.exposure, version))
-    return Trials(row, trials) if trials else None
+    return Opened(Trials(row, trials) if trials else None, incomplete)
 
 
 def prepared(drawn: Drawn, pending: PendingRanking, rankers: Mapping[str, LiveRanker], metrics: Metrics) -> Mix | None:

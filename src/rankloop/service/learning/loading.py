@@ -50,6 +50,7 @@ def load_folds(
 ) -> None:
     """Bring `folds` up to date: those of the rankers that this process learns. What it does not learn it does not load
     either; that would be every snapshot of every machine, again and again."""
+    missed = 0
     for name in set(folds).difference(wanted):
         folds.pop(name).held = False
     for name, revision in wanted.items():
@@ -58,8 +59,12 @@ def load_folds(
             try:
                 _load(process, folds, name, watch)
                 unable.pop(name, None)
-            except StoreUnavailable:
-                raise
+                missed = 0
+            except StoreUnavailable as error:
+                missed += 1
+                if missed > 1:  # the store is at fault, and not this ranker
+                    raise
+                logger.error("ranker %s cannot be read, it is read again later: %s", name, error)
             except Exception as error:  # whatever the learner raises concerns this ranker only
                 folds.pop(name, None)
                 times = 1 + (unable[name].times if name in unable and unable[name].revision == revision else 0)

@@ -279,8 +279,8 @@ def _origin(number: int, began: lineage.Beginning, learned: int) -> Origin:
 
 def _trouble(row: admin.Ranker, live: LiveRanker | None, noted: tuple[int, str] | None) -> str | None:
     """Why a ranker does not rank or learn as it should, if that is so."""
-    if live is not None and live.broken is not None:
-        return f"your order is shown: {live.broken}"
+    if live is not None and (trouble := live.trouble) is not None:
+        return trouble
     return noted[1] if noted is not None and noted[0] == row.revision else None
 
 
@@ -297,7 +297,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
         heads, opened = log.heads(connection), log.open_counts(connection)
         leases, snapshots = admin.leases(connection), states.snapshot_seqs(connection)
         demoted, began = trials.demotions(connection), lineage.latest(connection)
-        trouble = troubles.texts(connection)
+        trouble, now = troubles.texts(connection), engine.clock()
         found = []
         for row in rows:
             if names is not None and row.name not in names:
@@ -330,6 +330,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
                     counts=dict(live.counts) if live else {},
                     fallbacks=engine.metrics.counts("rank_fallbacks_total", "reason", ranker=row.name),
                     trouble=_trouble(row, live, trouble.get(row.name)),
+                    model_age_seconds=None if live is None else live.age(now),
                     demoted=_demotion(row, demoted),
                 )
             )

@@ -183,7 +183,7 @@ def weights(engine: Engine, name: str, limit: int) -> Weights:
     live = _live(engine, name)
     model, names = _model(live, live.serving), live.schema.names
     with model.looked_at() as learner:
-        theta, learned = weights_of(learner), model.learned
+        theta, label = weights_of(learner), model.label
         bounds = learner.half_widths() if isinstance(learner, Confident) else None
     found = []
     count = len(names)
@@ -193,7 +193,7 @@ def weights(engine: Engine, name: str, limit: int) -> Weights:
         called = [names[j] if j < len(names) else BASE_ORDER for j in largest]
         sure: list[Any] = [None] * len(largest) if bounds is None else bounds[largest].tolist()
         found = list(map(Weight, called, theta[largest].tolist(), sure))
-    return Weights(name, live.version(learned), theta is not None, count, found)
+    return Weights(name, label, theta is not None, count, found)
 
 
 def movement(engine: Engine, name: str, limit: int) -> Movement:
@@ -204,12 +204,12 @@ def movement(engine: Engine, name: str, limit: int) -> Movement:
     found = looked_at(serving, bodies)
     # A promoted version stands still; what users do is noticed by the model that learns behind it.
     drift = noticed(_model(live, live.model))
-    return told(name, live.version(serving.learned), found, drift)
+    return told(name, serving.label, found, drift)
 
 
 def _model(live: LiveRanker, model: Model | None) -> Model:
     if model is None:
-        raise Conflict(f"ranker {live.row.name!r} has no model: {live.broken}")
+        raise Conflict(f"ranker {live.row.name!r} has no model: {live.broken or 'its state is being loaded'}")
     return model
 
 

@@ -119,7 +119,7 @@ def adopted(engine: Engine, live: LiveRanker, key: str, one: LoggedList) -> Past
         told["logged"] = np.ones(1)
     k = len(one.clicks)
     if live.model is None:
-        raise Conflict(f"ranker {live.row.name!r} has no model: {live.broken}")
+        raise Conflict(f"ranker {live.row.name!r} has no model: {live.broken or 'its state is being loaded'}")
     return PastList(key, one.user, one.items[:k], one.clicks, live.model.adopt(candidates, k, told))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from rankloop.service.ranking.exposure import Choice, Mix, base_choice
 from rankloop.service.ranking.features import RankCall, Schema
 from rankloop.service.ranking.in_flight import InFlight
 from rankloop.service.ranking.model import Model, Ranked
-from rankloop.service.ranking.pool import Pool
+from rankloop.service.ranking.pool import JobQueue, Pool
 from rankloop.service.ranking.rules import Frame
 from rankloop.service.store.admin import Ranker
 from rankloop.service.store.log import NewImpression, new_id
@@ -28,6 +29,7 @@ THREADS = 2  # of a ranker whose learner is slow
 SLOW = 0.003  # seconds that ranking may take where requests are read; a slower learner gets threads
 QUICK = 0.0015  # and one that has become as quick as this is asked directly again
 SHARE = 0.1  # of the newest list in the mean of how long lists take
+LOAD_SECONDS = 5.0  # that loading a state may take before it counts as slow
 TALLIES = 100_000  # lists that wait to be counted at most
 
 
@@ -71,36 +73,99 @@ class Numbers:
 
 
 class LiveRanker(InFlight):
-    """What is needed to answer for a ranker without asking the store."""
+    """What is needed to answer for a ranker without asking the store.
 
-    def __init__(self, row: Ranker, model: Model | None, broken: str | None = None) -> None:
+    One object belongs to one generation of a ranker with one learner and one set of features: after a rollback, a reset
+    or another learner, there is a new one. Its states are loaded by one thread, `loader`.
+    """
+
+    def __init__(self, row: Ranker, model: Model | None = None) -> None:
         super().__init__()
         self.row, self.model = row, model
-        self.broken = broken  # why there is no model
+        self.pinned: Model | None = None  # the promoted version, if one is
+        self.previous: Model | None = None  # serves until what the row asks for has been loaded
+        self.errors: dict[str, str] = {}  # why the last attempt to load the live state ("live") or a version failed
+        self.failures = 0  # attempts to load in a row that failed
+        self.rest = 0.0  # monotonic: until then nothing is loaded
+        self.put_off = False  # whether there is something to load then
+        self.loader = JobQueue(f"rankloop-load-{row.name}")
+        self.head = 0  # outcomes in the store when this process last looked
+        self.behind_since: float | None = None  # when the first outcome closed that the live model does not include
+        self.behind_at = -1  # the number of that outcome
+        self._publishing = threading.Lock()
         self.schema = Schema(row.spec)
-        self.ruled = bool(row.spec.pinned or row.spec.excluded or row.spec.quotas)
         self.kind: str = registry.learner_class(row.spec.learner).feedback
         # What others bring may hang or take long; a network takes milliseconds. Both are asked in threads.
         entry = registry.entry_of(row.spec.learner)
         self.trusted = entry.path.startswith("rankloop.learners.")
         self.inline = self._may_be_inline = self.trusted and entry.family != "neural"
-        self.pinned: Model | None = None  # the promoted version, if one is served
         self.warm = False
         self.counts: Counter[str] = Counter()
         self.answered: deque[Answered] = deque(maxlen=TALLIES)
-        self.loading = False  # a thread puts a published state in
         self.numbers = Numbers()
         self._seconds = 0.0
         self._pool: Pool | None = None
 
     @property
-    def serving(self) -> Model | None:
-        """The model that ranks; None if its state is damaged."""
-        return self.pinned or self.model
+    def ruled(self) -> bool:
+        """Whether the spec pins, excludes or limits items."""
+        spec = self.row.spec
+        return bool(spec.pinned or spec.excluded or spec.quotas)
 
-    def version(self, learned: int) -> str:
-        """What ranked, as answers say it."""
-        return f"live@{learned}" if self.row.serving is None else f"v{self.row.serving}"
+    @property
+    def asked_for(self) -> Model | None:
+        """The model that the row asks for, the live one or the promoted version; None if it is not loaded."""
+        if self.row.serving is None:
+            return self.model
+        return self.pinned if self.pinned is not None and self.pinned.version == self.row.serving else None
+
+    @property
+    def serving(self) -> Model | None:
+        """The model that ranks, under its own label: the one that the row asks for or, while that is being loaded, the
+        one before it. None: the baseline ranking is shown."""
+        return self.asked_for or self.previous
+
+    @property
+    def version(self) -> str:
+        """The label of the model that ranks, or of the one that should."""
+        serving = self.serving
+        if serving is not None:
+            return serving.label
+        return "live@0" if self.row.serving is None else f"v{self.row.serving}"
+
+    @property
+    def broken(self) -> str | None:
+        """Why the last attempt to load a state failed; None if it did not."""
+        return next(iter(list(self.errors.values())), None)
+
+    @property
+    def slow(self) -> float:
+        """For how many seconds a state has been loading, if that is longer than usual; else 0."""
+        seconds = self.loader.seconds
+        return seconds if seconds > LOAD_SECONDS else 0.0
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it does not rank with what it should, if that is so."""
+        slow, serving = self.slow, self.serving
+        why = f"its state has been loading for {slow:.0f} s" if slow else self.broken
+        if serving is None:
+            return f"the baseline ranking is shown: {why or 'its state has not been loaded yet'}"
+        return None if why is None else f"{serving.label} ranks meanwhile: {why}"
+
+    def publish(self, model: Model) -> None:
+        """Rank with this live model from now on, unless a newer one is there already."""
+        with self._publishing:
+            if self.model is None or self.model.learned <= model.learned:
+                self.model = model
+
+    def age(self, now: float) -> float:
+        """Age in seconds of the oldest outcome in the store that the live model does not include; 0 if it includes all
+        that this process has seen there."""
+        since, model = self.behind_since, self.model
+        if since is None or (model is not None and model.learned > self.behind_at):
+            return 0.0
+        return max(0.0, now - since)
 
     def take_over(self, other: LiveRanker) -> None:
         """Go on in the place of the same ranker with another state."""
@@ -153,9 +218,9 @@ class PendingRanking:
 
     def base(self) -> Ranked:
         """The caller's own order."""
-        choice, serving = self._base(), self.live.serving
+        choice = self._base()
         body = codec.dump_impression(choice.impression)
-        return Ranked(choice, body, None, None, 0 if serving is None else serving.learned, self._certain())
+        return Ranked(choice, body, None, None, self.live.version, self._certain())
 
     def _certain(self) -> dict[str, float | None] | None:
         """The chances in the caller's own order, if they are wanted."""
@@ -180,7 +245,7 @@ class PendingRanking:
             scores = [None if score is UNSET else score for score in frame.merged(scores, UNSET)]
             shares = frame.merged(shares, UNSET) if shares else shares
             items = frame.merged(items)
-        answer = _answer(self, made, items, scores, ranked.learned, mix, reason)
+        answer = _answer(self, made, items, scores, ranked.version, mix, reason)
         if ranked.chances is not None:
             answer.chances = dict.fromkeys(ranked.chances) if mix else ranked.chances
         for item, share in zip(answer.items, shares, strict=False):
@@ -216,10 +281,9 @@ class PendingRanking:
 
     def unstored(self) -> bytes:
         """The answer while the store is down: the caller's own order, and nothing to report on."""
-        items, serving = self._base().impression.items.tolist(), self.live.serving
+        items = self._base().impression.items.tolist()
         items = items if self.frame is None else self.frame.merged(items)
-        learned = 0 if serving is None else serving.learned
-        answer = _answer(self, None, items, [None] * len(items), learned, None, "store")
+        answer = _answer(self, None, items, [None] * len(items), self.live.version, None, "store")
         answer.chances = self._certain() or msgspec.UNSET
         return msgspec.json.encode(answer)
 
@@ -229,7 +293,7 @@ def _answer(
     impression_id: str | None,
     items: list[str | int],
     scores: Sequence[float | None],
-    learned: int,
+    version: str,
     mix: Mix | None,
     reason: str | None,
 ) -> RankAnswer:
@@ -237,7 +301,7 @@ def _answer(
     return RankAnswer(
         impression_id=impression_id,
         ranker=row.name,
-        version=asked.live.version(learned),
+        version=version,
         exposure=mix.exposure if mix else asked.spec.exposure,
         fallback=reason is not None,
         items=[RankedItem(item, i, score) for i, (item, score) in enumerate(zip(items, scores, strict=True), 1)],

@@ -39,23 +39,29 @@ class Ranked(NamedTuple):
     body: bytes
     scores: list[float] | None
     contributions: list[dict[str, Contribution]] | None
-    learned: int
+    version: str  # the label of the model that ranked
     chances: dict[str, float | None] | None = None  # of each candidate, to stand first; if asked for
 
 
 class Model:
-    """A learner that does not learn, and how far in the log it had come when it was published.
+    """A learner that does not learn, and how far in the log it had come when it was published: the live model, or the
+    kept version of that number.
 
     What ranks is never what learns: the fold has a learner of its own (`learning.fold`) and publishes copies, so that
     nobody waits here for a list to be learned from. Only a learner that is published in parts (`telling.InParts`)
     changes under those who rank; a lock, held for as long as a part is put in, keeps it whole.
     """
 
-    def __init__(self, learner: Learner, spec: Spec, generation: int, learned: int) -> None:
+    def __init__(self, learner: Learner, spec: Spec, generation: int, learned: int, version: int | None = None) -> None:
         self.learner, self.spec = learner, spec
-        self.generation, self.learned = generation, learned
+        self.generation, self.learned, self.version = generation, learned, version
         self._guard = threading.Lock() if isinstance(learner, InParts) else None
         self._local = threading.local()  # the generator that draws is reused, so each thread has its own
+
+    @property
+    def label(self) -> str:
+        """How answers name this model: `live@` and the outcomes it includes, or `v` and the number of the version."""
+        return f"live@{self.learned}" if self.version is None else f"v{self.version}"
 
     def rank(
         self,
@@ -77,7 +83,7 @@ class Model:
             if frame is not None:
                 own = mix is None and spec.exposure == "full"
                 choice = frame.applied(choice, self.learner, candidates, own)
-            parts, learned = parts_of(self.learner, choice.impression), self.learned
+            parts, label = parts_of(self.learner, choice.impression), self.label
         scores = contributions = None
         if parts is not None:
             rows, weights, offsets = parts
@@ -91,7 +97,7 @@ class Model:
                 scores = (total if offsets is None else total + offsets).tolist()
             else:
                 scores = parts.scores().tolist()
-        return Ranked(choice, codec.dump_impression(choice.impression), scores, contributions, learned)
+        return Ranked(choice, codec.dump_impression(choice.impression), scores, contributions, label)
 
     def best(self, candidates: Candidates, k: int, exposure: Exposure, displacement: int) -> Array:
         """(k,) what the learner believes best, for a list of another ranker that is mixed with it."""
@@ -278,9 +284,9 @@ def load_learner(spec: Spec, state: bytes, name: str) -> Learner:
     return learner
 
 
-def load_model(spec: Spec, generation: int, learned: int, state: bytes, name: str) -> Model:
-    """The same to rank with."""
-    return Model(load_learner(spec, state, name), spec, generation, learned)
+def load_model(spec: Spec, generation: int, learned: int, state: bytes, name: str, version: int | None = None) -> Model:
+    """The same to rank with: the live model, or the kept version of that number."""
+    return Model(load_learner(spec, state, name), spec, generation, learned, version)
 
 
 def warm(spec: Spec) -> None:

@@ -1,11 +1,13 @@
-"""Threads that can be given up on: a call that does not come back in time is left behind and its thread replaced."""
+"""Threads for work that may hang: a pool, a queue with one thread, a call with a time limit."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -13,6 +15,7 @@ from rankloop.service.errors import TooSlow
 
 T = TypeVar("T")
 STEP = 0.25  # seconds of a wait at a time, to notice that the whole process stood still
+logger = logging.getLogger("rankloop")
 
 
 class _Job(Generic[T]):
@@ -93,6 +96,80 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         future.set_result(result)
     else:
         future.set_exception(error)
+
+
+class JobQueue:
+    """Runs jobs one after another in a thread of its own, which ends when no job is left.
+
+    At most one thread exists, however long a job takes: a job that never returns costs one thread, and the jobs after
+    it wait.
+
+    Parameters
+    ----------
+    name
+        Of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._changed = threading.Condition(threading.Lock())
+        self._jobs: deque[tuple[str, Callable[[], None]]] = deque()
+        self._running: str | None = None  # the kind of the job under way
+        self._since = 0.0  # when it began, monotonic
+        self._alive = False  # whether there is a thread; changes only together with the check for more jobs
+
+    def add(self, kind: str, job: Callable[[], None], alone: bool = False) -> None:
+        """Run `job` after those that wait. With `alone` it replaces the waiting jobs of its kind."""
+        with self._changed:
+            if alone:
+                self._drop(kind)
+            self._jobs.append((kind, job))
+            if self._alive:
+                return
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            self._alive = True
+
+    def drop(self, kind: str) -> None:
+        """Forget the waiting jobs of a kind."""
+        with self._changed:
+            self._drop(kind)
+
+    def count(self, kind: str) -> int:
+        """Jobs of a kind that wait or run."""
+        with self._changed:
+            return self._count(kind)
+
+    def wait(self, kind: str, seconds: float) -> bool:
+        """Wait until no job of a kind is left; False if that takes longer than `seconds`."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._count(kind), seconds)
+
+    @property
+    def seconds(self) -> float:
+        """How long the job under way has been running; 0 if there is none."""
+        with self._changed:
+            return 0.0 if self._running is None else time.monotonic() - self._since
+
+    def _drop(self, kind: str) -> None:
+        self._jobs = deque(one for one in self._jobs if one[0] != kind)
+
+    def _count(self, kind: str) -> int:
+        return (self._running == kind) + sum(one[0] == kind for one in self._jobs)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._running = None
+                self._changed.notify_all()
+                if not self._jobs:
+                    self._alive = False
+                    return
+                self._running, job = self._jobs.popleft()
+                self._since = time.monotonic()
+            try:
+                job()
+            except BaseException:  # SystemExit, too: the jobs after this one are not to blame
+                logger.exception("%s: a job failed", self._name)
 
 
 def bounded(work: Callable[[], T], seconds: float, name: str) -> T:

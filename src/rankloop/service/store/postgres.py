@@ -21,7 +21,7 @@ T = TypeVar("T")
 READERS = 8  # connections for reading that a process opens at most
 POOL_SECONDS = 2.0  # how long a reader waits for one of them
 LOCK_SECONDS = 2.0  # how long a statement waits for a row that someone else has locked
-READ_SECONDS = 10.0  # a hurried reader's transaction; longer than a large snapshot takes, shorter than patience
+READ_SECONDS = 10.0  # a statement of a hurried reader; a large state is read by several statements
 IDLE_SECONDS = 5.0  # for which a process may stand still inside a transaction; others wait for its locks
 WRITE_SECONDS = 30.0  # a transaction that writes; whoever waits for it has given up long before
 TURN, TURNS = 7267, 4096  # a number that no one else uses for advisory locks; how many there are of them
@@ -69,6 +69,12 @@ class Watch:
         finally:
             with self._lock:  # never cut a descriptor that has been closed and belongs to something else now
                 self._watched.pop(descriptor, None)
+
+    def renew(self, descriptor: int, seconds: float) -> None:
+        """What is under way on a socket makes progress: count from now."""
+        with self._lock:
+            if descriptor in self._watched:
+                self._watched[descriptor] = time.monotonic() + seconds
 
     def look(self) -> None:
         """Cut what is over its time."""
@@ -197,9 +203,15 @@ class PostgresConnection(Connection):
 
 class PostgresReader(PostgresConnection):
     """All that a transaction reads is of one moment: READ COMMITTED would let each statement see another one, and pair
-    a ranker's row with the snapshot of its next generation."""
+    a ranker's row with the snapshot of its next generation. The time limit is one of each statement: a transaction that
+    only reads keeps nobody waiting, and may be as long as what it reads is large."""
 
     _begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+
+    def rows(self, sql: str, *parameters: Any) -> list[Row]:
+        if self._seconds is not None:
+            self._watch.renew(self._raw.fileno(), self._seconds)
+        return super().rows(sql, *parameters)
 
 
 class Postgres(Database):

@@ -46,6 +46,7 @@ class Stored(NamedTuple):
 
 
 LARGE = 2**20  # bytes of a state that does not lie in its row
+AT_ONCE = 16  # parts that one statement reads: the time limit is one of statements, however large the state is
 AS_BEGUN = -1  # `parts` of a state that is the one its generation began with
 
 
@@ -55,8 +56,12 @@ def _whole(connection: Connection, name: str, generation: int, seq: int, state: 
         return bytes(state)
     if parts == AS_BEGUN:
         return _begun_with(connection, name, generation) or b""
-    sql = "SELECT state FROM snapshot_parts WHERE ranker = ? AND generation = ? AND seq = ? AND part < ? ORDER BY part"
-    return b"".join(bytes(part[0]) for part in connection.rows(sql, name, generation, seq, parts))
+    where = "ranker = ? AND generation = ? AND seq = ? AND part >= ? AND part < ?"
+    sql, found = f"SELECT state FROM snapshot_parts WHERE {where} ORDER BY part", list[bytes]()
+    for first in range(0, parts, AT_ONCE):
+        rows = connection.rows(sql, name, generation, seq, first, min(first + AT_ONCE, parts))
+        found += [bytes(row[0]) for row in rows]
+    return b"".join(found)
 
 
 def snapshot(connection: Connection, name: str) -> Snapshot | None:

@@ -138,6 +138,7 @@ class Writer:
         self._slow_until = 0.0  # monotonic
         self._stalled_after, self._since = stalled_after, math.inf  # when the commit under way began, monotonic
         self._trouble = math.inf  # since when nothing could be written, monotonic
+        self._committed = time.monotonic()  # when something last was
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rankloop-writer", daemon=True)
         self._thread.start()
@@ -186,6 +187,16 @@ class Writer:
                     "look before you ask again"
                 ) from None
             raise StoreUnavailable(f"the store has been busy for {timeout:g} seconds; try again") from None
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the store last took something. Every process writes its heartbeat once per second or so."""
+        return time.monotonic() - self._committed
+
+    def dead_threads(self) -> list[str]:
+        """The names of its threads that have ended though it was not closed."""
+        threads = [] if self._closing.is_set() else [self._thread, self._tending]
+        return [thread.name for thread in threads if not thread.is_alive()]
 
     def close(self) -> None:
         """Commit what waits, then stop."""
@@ -291,7 +302,7 @@ class Writer:
         while writes:
             try:
                 results = self._try(writes, durable)
-                self._trouble = math.inf
+                self._trouble, self._committed = math.inf, time.monotonic()
                 break
             except Retryable as error:
                 if not isinstance(error, Contended):

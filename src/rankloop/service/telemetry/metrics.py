@@ -62,6 +62,10 @@ METRICS: Final[Mapping[str, Metric]] = {
     "learn_errors_total": Metric("counter", "Outcomes the learner failed on.", ("ranker",)),
     "learn_seconds": Metric("histogram", "Time to learn from one outcome.", ("ranker",)),
     "learner_lag": Metric("gauge", "Outcomes that are not learned yet.", ("ranker",)),
+    "model_age_seconds": Metric(
+        "gauge", "Age of the oldest outcome that the live model of the process does not include.", ("ranker",)
+    ),
+    "model_load_errors_total": Metric("counter", "Attempts to load a model that failed.", ("ranker",)),
     "open_impressions": Metric("gauge", "Impressions that wait for feedback.", ("ranker",)),
     "drift_alarms": Metric("gauge", "Changes of users that the learner is sure of, so far.", ("ranker",)),
     "remembered_queries": Metric("gauge", "Queries that the learner remembers.", ("ranker",)),

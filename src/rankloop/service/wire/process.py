@@ -18,9 +18,42 @@ class ServiceStatus(Struct):
     webhook: Annotated[bool, Meta(description="whether this process tells somebody of demotions")]
 
 
-class Readiness(Struct):
-    """That requests may come, and which rankers answer with your order for want of kernels."""
+class Reason(Struct):
+    """Why a process does not serve as it should."""
 
-    status: Literal["ready"]
-    warming: Annotated[int, Meta(description="rankers whose kernels are being compiled or loaded in this process")]
-    rankers: Annotated[list[str], Meta(description="those of them that the key sent, or having none, may look at")]
+    code: Annotated[
+        Literal[
+            "stopping",
+            "warming-up",
+            "store",
+            "thread",
+            "rankers",
+            "damaged",
+            "hanging",
+            "loading",
+            "load-error",
+            "stale",
+        ],
+        Meta(description="docs/operations.md explains each"),
+    ]
+    message: str
+    count: Annotated[int, Meta(description="rankers concerned; 0: it concerns the whole process")] = 0
+    rankers: Annotated[
+        list[str], Meta(description="the names of those that the key sent, or having none, may look at")
+    ] = []
+
+
+class Readiness(Struct):
+    """Requests may come. Degraded: some get the baseline ranking, or a model that is not the newest."""
+
+    status: Literal["ready", "degraded"]
+    reasons: list[Reason] = []
+
+
+class NotReady(Struct):
+    """Requests should go elsewhere."""
+
+    error: Literal["not-ready"]
+    message: str
+    request_id: str
+    reasons: list[Reason]

@@ -230,7 +230,14 @@ class RankerStatus(Struct):
     ] = None
     trouble: Annotated[
         str | None,
-        Meta(description="why it does not rank or learn as it should: a state that is damaged, …"),
+        Meta(description="why it does not rank or learn as it should: a state that cannot be loaded, …"),
+    ] = None
+    model_age_seconds: Annotated[
+        float | None,
+        Meta(
+            description="age of the oldest outcome that the live model of this process does not include; 0: it "
+            "includes all; null: this process has not loaded the ranker"
+        ),
     ] = None
     demoted: Annotated[
         Evidence | None,

@@ -12,13 +12,13 @@ from litestar.openapi.datastructures import ResponseSpec
 from rankloop import __version__
 from rankloop.service.engine import Engine
 from rankloop.service.errors import NotAllowed, NotAuthenticated
-from rankloop.service.http.errors import failure, problem
+from rankloop.service.http.errors import failure
 from rankloop.service.http.routes._shared import needs, problems
-from rankloop.service.operations import views
+from rankloop.service.operations import readiness, views
 from rankloop.service.pages import beacon, status
 from rankloop.service.pages.api_docs import CONTENT_SECURITY_POLICY
 from rankloop.service.telemetry.metrics import exposition
-from rankloop.service.wire.process import Readiness, ServiceStatus
+from rankloop.service.wire.process import NotReady, Readiness, Reason, ServiceStatus
 
 
 @get("/healthz", tags=["operations"], summary="Is the process alive?", sync_to_thread=False)
@@ -32,20 +32,35 @@ def healthz() -> dict[str, str]:
     tags=["operations"],
     summary="May requests come?",
     sync_to_thread=False,
-    responses={200: ResponseSpec(Readiness, generate_examples=False), **problems()},
+    responses={
+        200: ResponseSpec(Readiness, generate_examples=False),
+        **problems(),
+        503: ResponseSpec(NotReady, description="requests should go elsewhere", generate_examples=False),
+    },
 )
 def readyz(request: Request[Any, Any, Any]) -> Response[Any]:
-    """Yes once the kernels of the rankers that were there at the start are compiled, until the service stops.
+    """200 if requests may come, 503 if they should go to another process; `reasons` say why.
 
-    A ranker made later does not make the service unready: it is counted in `warming` until its own are, and named to
-    whoever may look at it.
+    503 until the kernels of the rankers that were there at the start are compiled, while the service stops, if the
+    store is unreachable, if a thread that the process needs has ended, or if every ranker is unusable. What is wrong
+    with some of the rankers gives 200 with the status `degraded`. Names of rankers are for keys that may look at them.
     """
     engine: Engine = request.app.state.engine
-    if engine.ready is not None:
-        return problem(failure(503, "not-ready", engine.ready))
-    waiting = sorted(name for name, live in list(engine.rankers.items()) if not live.warm)
-    named = [name for name in waiting if _may_look(engine, request.headers.get("authorization"), name)]
-    return Response(Readiness("ready", len(waiting), named))
+    found = readiness.obstacles(engine)
+    reasons = [
+        _shown(engine, request.headers.get("authorization"), one) for one in found or readiness.degradations(engine)
+    ]
+    if not found:
+        return Response(Readiness("degraded" if reasons else "ready", reasons))
+    failed = failure(503, "not-ready", "; ".join(one.message for one in found))
+    body = NotReady("not-ready", failed.problem.message, failed.problem.request_id, reasons)
+    return Response(body, status_code=503, headers=dict(failed.headers))
+
+
+def _shown(engine: Engine, authorization: str | None, reason: Reason) -> Reason:
+    """A reason with the names that may be shown."""
+    names = [name for name in reason.rankers if _may_look(engine, authorization, name)]
+    return Reason(reason.code, reason.message, reason.count, names)
 
 
 def _may_look(engine: Engine, authorization: str | None, name: str) -> bool:
