@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from rankloop.errors import InvalidInput, RankloopError
-from rankloop.service.errors import Conflict, OverLimit, StoreUnavailable, TooSlow, UnknownRanker
+from rankloop.service.errors import Busy, Conflict, OverLimit, StoreUnavailable, TooSlow, UnknownRanker
+from rankloop.service.executors import BoundedExecutor
 from rankloop.service.experiments import evidence, mixing
 from rankloop.service.following import Following
 from rankloop.service.keys import Keys
@@ -76,6 +77,10 @@ class Engine(Process):
             self.learning.on_change = self.refresh
         self.answers: Counter[tuple[str, int]] = Counter()  # (route, status) of the calls past the framework
         self._reserving: dict[str, Write[int | None]] = {}
+        self.operations = BoundedExecutor("changes by operators", threads=8, waiting=32)
+        self.reads = BoundedExecutor("reads by operators", threads=4, waiting=64)
+        self.lookups = BoundedExecutor("looking up rankers and impressions", threads=4, waiting=256)
+        self.bodies = BoundedExecutor("reading large bodies", threads=2, waiting=64)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -107,6 +112,8 @@ class Engine(Process):
             logger.warning("the last counts could not be stored: %s", error)
         for live in list(self.rankers.values()):
             live.close()
+        for executor in (self.operations, self.reads, self.lookups, self.bodies):
+            executor.close()
         self.close()
 
     @property
@@ -131,7 +138,7 @@ class Engine(Process):
         if self.inbox is not None:
             inbox, take = self.inbox, self.rankers.take
             self.rankers.behind = inbox.want_all
-            loop.add_reader(inbox.fileno(), lambda: inbox.read(take, lambda: loop.run_in_executor(None, self.refresh)))
+            loop.add_reader(inbox.fileno(), lambda: inbox.read(take, self.following.refresh_soon))
             inbox.hello()
 
     def wake_learner(self, names: Iterable[str]) -> None:
@@ -174,22 +181,22 @@ class Engine(Process):
         """The ranker called `name`, looked up in the store if this process does not know it yet."""
         live = self.rankers.get(name)
         if live is None and await self._revision(name) is not None:
-            live = await asyncio.to_thread(self.load, name)
+            live = await self.lookups.run(self.load, name)
         if live is None:
             raise UnknownRanker.among("ranker", name, sorted(self.rankers) or ["none yet; make one with PUT"])
         return live
 
     async def _revision(self, name: str) -> int | None:
         """A ranker's revision in the store: one number, so that nobody's mistakes cost others a snapshot."""
-        return await asyncio.to_thread(self.database.read, lambda connection: admin.revision(connection, name))
+        return await self.lookups.run(self.database.read, lambda connection: admin.revision(connection, name))
 
     async def _changed(self, live: LiveRanker) -> LiveRanker | None:
         """The ranker as it is in the store, if that is another than is known here."""
         try:
             if await self._revision(live.row.name) == live.row.revision:
                 return None
-            return await asyncio.to_thread(self.load, live.row.name)
-        except StoreUnavailable:  # what was sent breaks a rule as far as anybody can tell
+            return await self.lookups.run(self.load, live.row.name)
+        except (StoreUnavailable, Busy):  # what was sent breaks a rule as far as this process can tell
             return None
 
     # -- ranking ---------------------------------------------------------------------------------------------------

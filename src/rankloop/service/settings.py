@@ -41,7 +41,7 @@ class Settings:
     learn: bool = _setting(True, "whether this machine's processes may hold leases and learn")
     max_body_bytes: int = _setting(8 * 2**20, "largest request body")
     max_header_bytes: int = _setting(32 * 2**10, "largest head of a request, all its headers together")
-    request_seconds: float = _setting(30.0, "how long a request may take to arrive in whole")
+    request_seconds: float = _setting(30.0, "how long a request may take to arrive in whole, and a client to read on")
     idle_seconds: int = _setting(75, "how long a connection on which nothing comes is kept")
     max_connections: int = _setting(0, "connections a process; 0: as many as leave descriptors for the store")
     max_candidates: int = _setting(1000, "candidates a request")

@@ -1,7 +1,7 @@
 """Which request this is, whose key it came with and what it changed: known wherever its work is done, in any thread.
 
-A request gets a `Trace` at the door. It travels in a context variable, which `asyncio.to_thread` carries along, so that
-log lines (`logs`) and the audit list (`store.audit`) can say which request they belong to without it being handed on.
+A request gets a `Trace` at the door. It travels in a context variable, which `executors` carry into their threads, so
+that log lines (`logs`) and the audit list (`store.audit`) can name the request they belong to.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -116,7 +115,7 @@ class _Feedback:
             return
         lines = b"\n".join(msgspec.json.encode({**metarank.values(one.fields), "id": _whose(one)}) for one in events)
         for name in sorted(filter(None, names)):
-            answer = await asyncio.to_thread(catalogues.put, self.engine, name, kind, lines, True)
+            answer = await self.engine.operations.run(catalogues.put, self.engine, name, kind, lines, True)
             self.updated += answer.counts.get("accepted", 0)
             self.problems += [f"{one.id}: {one.reason}" for one in answer.results if one.status == "rejected"]
             refused = answer.counts.get("rejected", 0)

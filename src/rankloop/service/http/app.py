@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.enums import ScopeType
@@ -53,7 +54,7 @@ def create_served(
 ) -> Doors:
     """The application as it is served: behind its doors, with a lane of its own for what every user calls."""
     running = engine or Engine(settings or from_environment())
-    inner = Bodies(create_app(engine=running, on_loop=on_loop), running.settings.max_body_bytes)
+    inner = Bodies(create_app(engine=running, on_loop=on_loop), running)
     return Doors(FastPath(inner, running), running)
 
 
@@ -69,15 +70,17 @@ def create_app(
     @asynccontextmanager
     async def life(app: Litestar) -> AsyncIterator[None]:
         on_loop(asyncio.get_running_loop())
-        app.state.document = document()
-        app.state.docs = api_docs.page(app.state.document)
-        await asyncio.to_thread(running.start)
+        described = document()
+        # Encoded once: a response holds a reference, however many clients ask and do not read.
+        app.state.document = msgspec.json.encode(described)
+        app.state.docs = api_docs.page(described).encode()
+        await asyncio.to_thread(running.start)  # noqa: TID251 - nothing else uses the default executor
         running.listen(asyncio.get_running_loop())
         try:
             with noticed(running):
                 yield
         finally:
-            await asyncio.to_thread(running.stop)
+            await asyncio.to_thread(running.stop)  # noqa: TID251 - likewise
 
     return Litestar(
         [*ROUTES, *(route for name in sorted(listed(settings.adapters)) for route in FOREIGN[name])],

@@ -70,7 +70,7 @@ class FastPath:
                 if header == b"authorization":
                     key = value.decode("latin-1")
                 elif header == b"content-encoding":
-                    receive = bodies.unpacking(receive, value, self._limit)
+                    receive = bodies.unpacking(receive, value, self.engine)
             keys = self.engine.keys
             caller = EVERYTHING if keys.off else keys.check(key, "feedback" if name is None else "rank", name)
             message = await receive()

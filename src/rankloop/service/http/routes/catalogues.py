@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -13,7 +11,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
 from rankloop.service.engine import Engine
-from rankloop.service.http.routes._shared import needs, problems
+from rankloop.service.http.routes._shared import needs, operate, problems, read
 from rankloop.service.operations import catalogues
 from rankloop.service.store.catalogue import KINDS, Kind
 from rankloop.service.wire.basics import NAME
@@ -29,13 +27,13 @@ TAGS = ["catalogues"]
 @get("/v1/catalogues", guards=LOOKS, tags=TAGS, summary="All catalogues", responses=problems())
 async def list_catalogues(state: State) -> list[CatalogueInfo]:
     """How many items and users each has, their fields, the memory they take."""
-    return await asyncio.to_thread(catalogues.infos, state.engine)
+    return await read(catalogues.infos, state.engine)
 
 
 @get("/v1/catalogues/{catalogue:str}", guards=LOOKS, tags=TAGS, summary="One catalogue", responses=problems(400, 404))
 async def get_catalogue(state: State, catalogue: Name) -> CatalogueInfo:
     """How many items and users it has, their fields, the memory they take, ids that requests named and it has not."""
-    return await asyncio.to_thread(catalogues.info, state.engine, catalogue)
+    return await read(catalogues.info, state.engine, catalogue)
 
 
 @delete(
@@ -47,7 +45,7 @@ async def get_catalogue(state: State, catalogue: Name) -> CatalogueInfo:
 )
 async def delete_catalogue(state: State, catalogue: Name) -> None:
     """With all its items and users. Rankers that name it go on with ids that nobody knows."""
-    await asyncio.to_thread(catalogues.drop, state.engine, catalogue)
+    await operate(catalogues.drop, state.engine, catalogue)
 
 
 def _of(kind: Kind) -> list[Any]:
@@ -57,27 +55,24 @@ def _of(kind: Kind) -> list[Any]:
 
     async def put_many(request: Request[Any, Any, Any], catalogue: Name) -> CatalogueAnswer:
         engine: Engine = request.app.state.engine
-        return await asyncio.to_thread(catalogues.put, engine, catalogue, kind, await request.body(), False)
+        return await operate(catalogues.put, engine, catalogue, kind, await request.body(), False)
 
     async def patch_many(request: Request[Any, Any, Any], catalogue: Name) -> CatalogueAnswer:
         engine: Engine = request.app.state.engine
-        return await asyncio.to_thread(catalogues.put, engine, catalogue, kind, await request.body(), True)
+        return await operate(catalogues.put, engine, catalogue, kind, await request.body(), True)
 
     async def delete_many(request: Request[Any, Any, Any], catalogue: Name) -> CatalogueAnswer:
         engine: Engine = request.app.state.engine
-        return await asyncio.to_thread(catalogues.delete, engine, catalogue, kind, await request.body())
+        return await operate(catalogues.delete, engine, catalogue, kind, await request.body())
 
     async def delete_all(state: State, catalogue: Name) -> Emptied:
-        return await asyncio.to_thread(catalogues.empty, state.engine, catalogue, kind)
+        return await operate(catalogues.empty, state.engine, catalogue, kind)
 
     async def get_one(request: Request[Any, Any, Any], catalogue: Name, key: Id) -> Entry:
-        return await asyncio.to_thread(
-            catalogues.entry, request.app.state.engine, catalogue, kind, _sent(request, kind, key)
-        )
+        return await read(catalogues.entry, request.app.state.engine, catalogue, kind, _sent(request, kind, key))
 
     async def delete_one(request: Request[Any, Any, Any], catalogue: Name, key: Id) -> None:
-        call = partial(catalogues.delete_one, request.app.state.engine, catalogue, kind, _sent(request, kind, key))
-        await asyncio.to_thread(call)
+        await operate(catalogues.delete_one, request.app.state.engine, catalogue, kind, _sent(request, kind, key))
 
     put_many.__doc__ = (
         f'An array of objects, or a JSON object a line: `{{"id": …}}` and the {one}\'s fields beside it. Each replaces '

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from litestar import Request, get, post
@@ -11,7 +10,7 @@ from litestar.params import Body, Parameter
 
 from rankloop.errors import InvalidInput
 from rankloop.service.errors import NotAllowed
-from rankloop.service.http.routes._shared import RankerName, needs, problems
+from rankloop.service.http.routes._shared import RankerName, needs, operate, problems, read
 from rankloop.service.operations import experiments
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
 
@@ -34,7 +33,7 @@ async def start_experiment(request: Request[Any, Any, Any], name: RankerName, da
     terms, key = data or ExperimentRequest(), request.state.key
     if isinstance(terms.against, str) and terms.against not in ("base", "live") and not key.is_for(terms.against):
         raise NotAllowed("the key sent is not for the ranker to compare with")
-    return await asyncio.to_thread(experiments.start, request.app.state.engine, name, terms)
+    return await operate(experiments.start, request.app.state.engine, name, terms)
 
 
 @get(
@@ -46,7 +45,7 @@ async def start_experiment(request: Request[Any, Any, Any], name: RankerName, da
 )
 async def list_experiments(state: State, name: RankerName) -> list[Experiment]:
     """And guardrails: the newest first, at most a hundred. Look as often as you like: the intervals allow for it."""
-    return await asyncio.to_thread(experiments.listed, state.engine, name)
+    return await read(experiments.listed, state.engine, name)
 
 
 @get(
@@ -58,7 +57,7 @@ async def list_experiments(state: State, name: RankerName) -> list[Experiment]:
 )
 async def get_experiment(state: State, name: RankerName, number: Number) -> Experiment:
     """The preference with its interval, the verdict, and how many lists it may still take."""
-    return await asyncio.to_thread(experiments.one, state.engine, name, number)
+    return await read(experiments.one, state.engine, name, number)
 
 
 @post(
@@ -71,7 +70,7 @@ async def get_experiment(state: State, name: RankerName, number: Number) -> Expe
 )
 async def stop_experiment(state: State, name: RankerName, number: Number) -> Experiment:
     """It keeps what it has found. A guardrail is part of the ranker's spec: change that."""
-    return await asyncio.to_thread(experiments.stop, state.engine, name, number)
+    return await operate(experiments.stop, state.engine, name, number)
 
 
 ROUTES: list[Any] = [start_experiment, list_experiments, get_experiment, stop_experiment]

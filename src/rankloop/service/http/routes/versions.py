@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -15,7 +14,7 @@ from litestar.params import Body, Parameter
 from rankloop.errors import InvalidInput
 from rankloop.export import Engine as Format
 from rankloop.service.engine import Engine
-from rankloop.service.http.routes._shared import IfMatch, RankerName, needs, problems, told
+from rankloop.service.http.routes._shared import IfMatch, RankerName, needs, operate, problems, read, told
 from rankloop.service.operations import rankers, versions
 from rankloop.service.wire.rankers import Generation, RankerStatus, VersionInfo, VersionRequest
 
@@ -34,7 +33,7 @@ VersionNumber = Annotated[str | None, Parameter(pattern=r"^([0-9]{1,9}|live)$", 
 )
 async def list_versions(state: State, name: RankerName) -> list[VersionInfo]:
     """The newest first. One an hour is kept by itself while the ranker learns."""
-    return await asyncio.to_thread(versions.versions, state.engine, name)
+    return await read(versions.versions, state.engine, name)
 
 
 @get(
@@ -46,7 +45,7 @@ async def list_versions(state: State, name: RankerName) -> list[VersionInfo]:
 )
 async def get_lineage(state: State, name: RankerName) -> list[Generation]:
     """Its generations, the newest first: each began with a fresh learner, or with a version that was gone back to."""
-    return await asyncio.to_thread(versions.lineage_of, state.engine, name)
+    return await read(versions.lineage_of, state.engine, name)
 
 
 @post(
@@ -58,7 +57,7 @@ async def get_lineage(state: State, name: RankerName) -> list[Generation]:
 )
 async def keep_version(state: State, name: RankerName, data: Wanted = None) -> VersionInfo:
     """An immutable copy of what is learned now, with a note."""
-    return await asyncio.to_thread(versions.keep, state.engine, name, _wanted(data).note)
+    return await operate(versions.keep, state.engine, name, _wanted(data).note)
 
 
 @get(
@@ -77,7 +76,7 @@ async def get_export(
     learned; without it, what is served. `without_base` leaves out what your order counts.
     """
     wanted: Any = int(version) if version is not None and version.isdigit() else version
-    made = await asyncio.to_thread(versions.exported, state.engine, name, to, wanted, without_base)
+    made = await read(versions.exported, state.engine, name, to, wanted, without_base)
     ending = "onnx" if to == "onnx" else "json"
     headers = {"Content-Disposition": f'attachment; filename="{made.name}.{ending}"'}
     return Response(made.body, media_type=made.media, headers=headers)
@@ -107,7 +106,7 @@ def _action(action: Action, summary: str, text: str) -> Any:
             call = partial(versions.reset, engine, name, wanted.note, if_match)
         else:
             call = partial(rankers.set_learning, engine, name, action == "resume", if_match)
-        return told(await asyncio.to_thread(call))
+        return told(await engine.operations.run(call))
 
     handler.__doc__, handler.__name__ = text, action
     tag = "rankers" if action in ("pause", "resume") else "versions"
