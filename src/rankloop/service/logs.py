@@ -24,7 +24,8 @@ def config(kind: str = "plain") -> dict[str, Any]:
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "lines"}},
         "loggers": {
             "rankloop": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
-            "uvicorn.error": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
+            # It warns of each request that it cannot parse; `http.request_log` has a line for it, and bounds their number.
+            "uvicorn.error": {"handlers": ["stderr"], "level": "ERROR", "propagate": False},
             # It warns of every try, several a second; that the store is away is told by those who wait for it.
             "psycopg.pool": {"handlers": ["stderr"], "level": "ERROR", "propagate": False},
         },

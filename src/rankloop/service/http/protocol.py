@@ -15,7 +15,9 @@ of uvicorn, and tests/service/test_protocol.py checks what is used of it.
 from __future__ import annotations
 
 import http
+import socket
 from asyncio import TimerHandle
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -29,6 +31,7 @@ from rankloop.service.tracing import begun
 
 MOST_HEADERS = 100  # per request; browsers send some twenty
 MOST_AHEAD = 32  # requests that wait on a connection while one is answered
+SEND_BUFFER = 128 * 2**10  # bytes that the system holds for a connection; Linux would let it grow to 4 MB
 LEAST_READ = 64 * 2**10  # bytes of a pending answer that a client has to take in `request_seconds`
 
 
@@ -55,8 +58,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._pending = 0  # bytes that the client had not taken at the last check
 
     def connection_made(self, transport: Any) -> None:
-        """Who connects and says nothing is let go like who says nothing more."""
+        """Close a connection on which nothing comes, like one on which nothing more comes."""
         super().connection_made(transport)
+        with suppress(OSError, AttributeError):  # a transport without a socket, or one that has gone already
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         if len(self.connections) > self._room:
             self._refuse(_crowded(self._room))
             return
