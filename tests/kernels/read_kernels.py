@@ -11,6 +11,7 @@ from rankloop.kernels import (
     diagonal,
     fetching,
     hashing,
+    json_counts,
     letor,
     matching,
     metrics,
@@ -50,6 +51,11 @@ def results() -> Results:
     ranked = metrics.ranked(scores, ties, grades, offsets)
     lists = metrics.ragged_list_metrics(ranked, frozen(2.0**ranked - 1.0), offsets, k, 4.0, 0.8)
     return {
+        "entry_counts": [
+            count
+            for most in (1, 9)
+            for count in json_counts.entry_counts(np.frombuffer(b'{"a":[1,2],"ids":["\\"",2,3]}', np.uint8), most, 99)
+        ],
         "rates": cascade.rates(positions([0, -1, 2]), positions([4, 1, 0]), positions([1, 1, 0])).tolist(),
         "contenders": [
             *certainty.contenders(scores, norms, NOTHING, 0.4, k).tolist(),

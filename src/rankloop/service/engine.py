@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from rankloop.errors import InvalidInput, RankloopError
-from rankloop.service.errors import Busy, Conflict, OverLimit, StoreUnavailable, TooSlow, UnknownRanker
+from rankloop.service.errors import Busy, Conflict, StoreUnavailable, TooSlow, UnknownRanker
 from rankloop.service.executors import BoundedExecutor
 from rankloop.service.experiments import evidence, mixing
 from rankloop.service.following import Following
@@ -206,20 +206,24 @@ class Engine(Process):
         start = time.perf_counter()
         live = self.rankers.get(name) or await self.find(name)
         try:
-            call = live.schema.parse(body)
+            call = await self._read(live, body)
         except InvalidInput:
             # Another process may just have changed the ranker: look before refusing what fits its new features.
             newer = await self._changed(live)
             if newer is None:
                 raise
             live = newer
-            call = live.schema.parse(body)
-        if len(call.ids) > self.settings.max_candidates:
-            limit = self.settings.max_candidates
-            raise OverLimit(f"{len(call.ids)} candidates; the limit max_candidates is {limit}: send the best of them")
+            call = await self._read(live, body)
         answer = await self.answer(live, call, explain, start)
         # The token is no part of what is stored: it ends, and the secret that it is signed with may be replaced.
         return self.keys.tokens.added(answer, live.row.spec.window_seconds) if call.token else answer
+
+    async def _read(self, live: LiveRanker, body: bytes) -> RankCall:
+        """The request in a body; a large one is decoded in a thread, so that others need not wait for it."""
+        schema, most = live.schema, self.settings.max_candidates
+        if len(body) <= schema.most_inline:
+            return schema.parse(body, most)
+        return schema.call(await self.bodies.run(schema.decode, body, most))
 
     async def answer(self, live: LiveRanker, call: RankCall, explain: bool, start: float) -> bytes:
         """The answer to a request that has been read, in whatever words it came; `start` is when it did."""

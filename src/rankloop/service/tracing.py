@@ -65,6 +65,7 @@ class Trace(msgspec.Struct):
     error: str = ""  # the word of the error that was answered
     deeds: list[Deed] = []
     held: list[Any] = []  # of `Held`
+    private: str = ""  # the id of a user or an item in its path: no log line may contain it
 
 
 def begun(sent: bytes | None = None, parent: bytes | None = None) -> Trace:

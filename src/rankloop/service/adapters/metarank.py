@@ -17,6 +17,7 @@ from rankloop.service.errors import OverLimit
 from rankloop.service.keys import Key
 from rankloop.service.operations import catalogues
 from rankloop.service.ranking.live_ranker import LiveRanker
+from rankloop.service.ranking.parsing import check_counts
 from rankloop.service.store.catalogue import Kind
 from rankloop.service.wire.calls import FeedbackEvent, RankAnswer, RankedItem
 
@@ -27,6 +28,7 @@ _answer = msgspec.json.Decoder(RankAnswer).decode
 async def rank(engine: Engine, name: str, body: bytes, explain: bool) -> bytes:
     """Rank the items of a request; the answer in Metarank's words."""
     start = time.perf_counter()
+    check_counts(body, engine.settings.max_candidates)
     request = metarank.rank_request(body)
     live = engine.rankers.get(name) or await engine.find(name)
     answer = _answer(await engine.rank(name, _asked(live, request), explain))
@@ -136,7 +138,9 @@ class _Feedback:
             fine = False
             for live in self.models:
                 try:
-                    call = live.schema.parse(_asked(live, one))._replace(as_shown=True)
+                    call = live.schema.parse(_asked(live, one), self.engine.settings.max_candidates)._replace(
+                        as_shown=True
+                    )
                     await self.engine.answer(live, call, False, time.perf_counter())
                     fine = True
                 except RankloopError as error:
