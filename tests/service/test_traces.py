@@ -188,4 +188,4 @@ def test_a_service_that_logs_for_programs_writes_nothing_else(tmp_path: Path) ->
     lines = [json.loads(line) for line in service.log_file.read_text("utf-8").splitlines()]
     assert {"time", "level", "process", "message"} <= set.intersection(*(set(line) for line in lines))
     assert any("serves http://" in line["message"] for line in lines)
-    assert [line["status"] for line in lines if line.get("path") == "/nowhere"] == [404]
+    assert [line["status"] for line in lines if line.get("path") == "/…"] == [404]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import http
 import socket
+import struct
 from asyncio import TimerHandle
 from contextlib import suppress
 from typing import Any
@@ -60,8 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Close a connection on which nothing comes, like one on which nothing more comes."""
         super().connection_made(transport)
-        with suppress(OSError, AttributeError):  # a transport without a socket, or one that has gone already
-            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        self._set_option(socket.SO_SNDBUF, SEND_BUFFER)
         if len(self.connections) > self._room:
             self._refuse(_crowded(self._room))
             return
@@ -174,9 +174,15 @@ class BoundedProtocol(HttpToolsProtocol):
             trace = begun()
             trace.status, trace.error = 408, "not-read"
             self.app.log.tell("?", "an answer that its client did not read", trace)
+            # Without this the system goes on offering what it holds to the client.
+            self._set_option(socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.transport.abort()
         else:
             self._watch_reader()
+
+    def _set_option(self, option: int, value: int | bytes) -> None:
+        with suppress(OSError, AttributeError):  # a transport without a socket, or one that has gone already
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, option, value)
 
     def _drained(self) -> None:
         if self._reader_check is not None:
