@@ -285,7 +285,7 @@ def test_every_limit_is_named_when_it_is_passed(tmp_path: Path) -> None:
         small.ready().put("shop", features=names(3))
         path = "/v1/rankers/shop/rank"
         shown(small.rank("shop", items(5)))
-        refused(small.http.post(path, json={"candidates": items(6)}), 413, "candidates", "max_candidates")
+        refused(small.http.post(path, json={"candidates": items(6)}), 413, "max_candidates")
         wide = {"features": names(4)}
         refused(small.http.put("/v1/rankers/wide", json=wide), 413, "features", "max_features")
         event = {"event_id": "e", "impression_id": "i", "clicks": []}

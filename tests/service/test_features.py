@@ -295,7 +295,7 @@ def test_a_parser_that_is_held_up_is_replaced() -> None:
         assert call.rows is not None
         assert call.rows.tolist() == [[1.0, 2.0]]
     assert schema("a", "b")._quick is not None
-    assert QuickReader(["a", "b"], {}).read(sent) is not None  # the quick way again
+    assert QuickReader(["a", "b"], {}).read(sent, 9) is not None  # the quick way again
     assert held["ids"].as_list() == ["x"]
 
 
@@ -305,10 +305,10 @@ def test_a_parser_that_is_held_up_is_replaced() -> None:
 def test_an_error_leaves_nothing_behind_that_holds_the_parser(wrong: bytes) -> None:
     fine = body("columns", ["x"], [[1.0, 2.0]], ["a", "b"])
     reader = QuickReader(["a", "b"], {})
-    assert reader.read(fine) is not None
+    assert reader.read(fine, 9) is not None
     for _ in range(3):
-        assert reader.read(wrong) is None
-        assert reader.read(fine) is not None
+        assert reader.read(wrong, 9) is None
+        assert reader.read(fine, 9) is not None
 
 
 def test_threads_read_at_the_same_time() -> None:

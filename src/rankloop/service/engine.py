@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from rankloop.errors import InvalidInput, RankloopError
-from rankloop.service.errors import Conflict, OverLimit, StoreUnavailable, TooSlow, UnknownRanker
+from rankloop.service.errors import Busy, Conflict, StoreUnavailable, TooSlow, UnknownRanker
+from rankloop.service.executors import BoundedExecutor
 from rankloop.service.experiments import evidence, mixing
 from rankloop.service.following import Following
 from rankloop.service.keys import Keys
@@ -78,6 +79,10 @@ class Engine(Process):
             self.learning.on_change = self.refresh
         self.answers: Counter[tuple[str, int]] = Counter()  # (route, status) of the calls past the framework
         self._reserving: dict[str, Write[int | None]] = {}
+        self.operations = BoundedExecutor("changes by operators", threads=8, waiting=32)
+        self.reads = BoundedExecutor("reads by operators", threads=4, waiting=64)
+        self.lookups = BoundedExecutor("looking up rankers and impressions", threads=4, waiting=256)
+        self.bodies = BoundedExecutor("reading large bodies", threads=2, waiting=64)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -113,6 +118,8 @@ class Engine(Process):
             logger.warning("the last counts could not be stored: %s", error)
         for live in list(self.rankers.values()):
             live.close()
+        for executor in (self.operations, self.reads, self.lookups, self.bodies):
+            executor.close()
         self.close()
 
     def dead_threads(self) -> list[str]:
@@ -135,7 +142,7 @@ class Engine(Process):
         if self.inbox is not None:
             inbox, take = self.inbox, self.rankers.take
             self.rankers.behind = inbox.want_all
-            loop.add_reader(inbox.fileno(), lambda: inbox.read(take, lambda: loop.run_in_executor(None, self.refresh)))
+            loop.add_reader(inbox.fileno(), lambda: inbox.read(take, self.following.refresh_soon))
             inbox.hello()
 
     def wake_learner(self, names: Iterable[str]) -> None:
@@ -178,22 +185,22 @@ class Engine(Process):
         """The ranker called `name`, looked up in the store if this process does not know it yet."""
         live = self.rankers.get(name)
         if live is None and await self._revision(name) is not None:
-            live = await asyncio.to_thread(self.load, name)
+            live = await self.lookups.run(self.load, name)
         if live is None:
             raise UnknownRanker.among("ranker", name, sorted(self.rankers) or ["none yet; make one with PUT"])
         return live
 
     async def _revision(self, name: str) -> int | None:
         """A ranker's revision in the store: one number, so that nobody's mistakes cost others a snapshot."""
-        return await asyncio.to_thread(self.database.read, lambda connection: admin.revision(connection, name))
+        return await self.lookups.run(self.database.read, lambda connection: admin.revision(connection, name))
 
     async def _changed(self, live: LiveRanker) -> LiveRanker | None:
         """The ranker as it is in the store, if that is another than is known here."""
         try:
             if await self._revision(live.row.name) == live.row.revision:
                 return None
-            return await asyncio.to_thread(self.load, live.row.name)
-        except StoreUnavailable:  # what was sent breaks a rule as far as anybody can tell
+            return await self.lookups.run(self.load, live.row.name)
+        except (StoreUnavailable, Busy):  # what was sent breaks a rule as far as this process can tell
             return None
 
     # -- ranking ---------------------------------------------------------------------------------------------------
@@ -203,20 +210,24 @@ class Engine(Process):
         start = time.perf_counter()
         live = self.rankers.get(name) or await self.find(name)
         try:
-            call = live.schema.parse(body)
+            call = await self._read(live, body)
         except InvalidInput:
             # Another process may just have changed the ranker: look before refusing what fits its new features.
             newer = await self._changed(live)
             if newer is None:
                 raise
             live = newer
-            call = live.schema.parse(body)
-        if len(call.ids) > self.settings.max_candidates:
-            limit = self.settings.max_candidates
-            raise OverLimit(f"{len(call.ids)} candidates; the limit max_candidates is {limit}: send the best of them")
+            call = await self._read(live, body)
         answer = await self.answer(live, call, explain, start)
         # The token is no part of what is stored: it ends, and the secret that it is signed with may be replaced.
         return self.keys.tokens.added(answer, live.row.spec.window_seconds) if call.token else answer
+
+    async def _read(self, live: LiveRanker, body: bytes) -> RankCall:
+        """The request in a body; a large one is decoded in a thread, so that others need not wait for it."""
+        schema, most = live.schema, self.settings.max_candidates
+        if len(body) <= schema.most_inline:
+            return schema.parse(body, most)
+        return schema.call(await self.bodies.run(schema.decode, body, most))
 
     async def answer(self, live: LiveRanker, call: RankCall, explain: bool, start: float) -> bytes:
         """The answer to a request that has been read, in whatever words it came; `start` is when it did."""

@@ -147,5 +147,11 @@ class TooSlow(Told, RankloopError):
     word, status = "busy", 503
 
 
+class Busy(Told, RankloopError):
+    """More blocking calls wait than a process takes; nothing of this one has happened."""
+
+    word, status = "busy", 503
+
+
 class NotARanking(RankloopError):
     """A learner answered with something that is not a ranking."""

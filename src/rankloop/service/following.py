@@ -62,7 +62,7 @@ class Following:
         self._thread.start()
         if self._process.signals is not None:
             channels = [NEWS] if self._learning is None else [NEWS, LOG]
-            self._process.signals.start(self._process.worker, channels, self._hear, self._everything)
+            self._process.signals.start(self._process.worker, channels, self._hear, self.refresh_soon)
 
     def stop(self) -> None:
         """Neither look nor listen any more."""
@@ -114,8 +114,8 @@ class Following:
                 self._words[word.what, word.ranker] = word
                 self._some.notify_all()
 
-    def _everything(self) -> None:
-        """Words may have been lost."""
+    def refresh_soon(self) -> None:
+        """Let the following thread look at everything. Several calls before it does so cost one look."""
         with self._some:
             self._missed = True
             self._some.notify_all()

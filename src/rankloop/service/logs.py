@@ -6,6 +6,7 @@ What is never in them: bodies, keys, tokens, passwords of stores, queries, items
 from __future__ import annotations
 
 import logging
+import re
 import time
 from typing import Any
 
@@ -24,7 +25,8 @@ def config(kind: str = "plain") -> dict[str, Any]:
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "lines"}},
         "loggers": {
             "rankloop": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
-            "uvicorn.error": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
+            # It warns of each request that it cannot parse. `http.request_log` does so too, and bounds the lines.
+            "uvicorn.error": {"handlers": ["stderr"], "level": "ERROR", "propagate": False},
             # It warns of every try, several a second; that the store is away is told by those who wait for it.
             "psycopg.pool": {"handlers": ["stderr"], "level": "ERROR", "propagate": False},
         },
@@ -36,6 +38,10 @@ class PlainLines(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(process)d %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line and its traceback, without ids of users and items."""
+        return _redacted(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """The line; a traceback goes behind it."""
@@ -54,13 +60,21 @@ class JsonLines(logging.Formatter):
             "time": f"{seconds}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "process": record.process,
-            "message": record.getMessage(),
+            "message": _redacted(record.getMessage()),
         }
         line |= {{"request": "request_id", "trace": "trace_id"}.get(k, k): value for k, value in _request().items()}
         line |= getattr(record, "fields", {})
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = _redacted(self.formatException(record.exc_info))
         return msgspec.json.encode(line).decode()
+
+
+def _redacted(text: str) -> str:
+    """A text without the id of the user or item that the current request is about."""
+    trace = tracing.current.get()
+    if trace is None or not trace.private:
+        return text
+    return re.sub(rf"(?<!\w){re.escape(trace.private)}(?!\w)", "…", text)
 
 
 def _request() -> dict[str, str]:

@@ -65,7 +65,9 @@ class Settings:
     learn: bool = _setting(True, "whether this machine's processes may hold leases and learn")
     max_body_bytes: int = _setting(8 * 2**20, "largest request body", 1, 2**40)
     max_header_bytes: int = _setting(32 * 2**10, "largest head of a request, all its headers together", 1, 2**30)
-    request_seconds: float = _setting(30.0, "how long a request may take to arrive in whole", 0.1, YEAR)
+    request_seconds: float = _setting(
+        30.0, "how long a request may take to arrive in whole, and a client to read on", 0.1, YEAR
+    )
     idle_seconds: int = _setting(75, "how long a connection on which nothing comes is kept", 1, YEAR)
     max_connections: int = _setting(
         0, "connections a process; 0: as many as leave descriptors for the store", 1, MANY, zero=True

@@ -1,7 +1,7 @@
 """Which request this is, and whose key it came with: known wherever its work is done, in any thread.
 
-A request gets a `Trace` at the door. It travels in a context variable, which `asyncio.to_thread` carries along, so that
-log lines (`logs`) and the audit list (`store.audit`) can say which request they belong to without it being handed on.
+A request gets a `Trace` at the door. It travels in a context variable, which `executors` carry into their threads, so
+that log lines (`logs`) and the audit list (`store.audit`) can name the request they belong to.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Trace(msgspec.Struct):
     error: str = ""  # the word of the error that was answered
     idempotency_key: str = ""  # of an operator action; empty: none was sent
     held: list[Any] = []  # of `Held`
+    private: str = ""  # the id of a user or an item in its path: no log line may contain it
 
 
 def begun(sent: bytes | None = None, parent: bytes | None = None) -> Trace:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from hashlib import blake2b
 
@@ -20,7 +19,7 @@ async def shown(engine: Engine, caller: Key, names: Sequence[str]) -> dict[str, 
     """The lists that were made for requests, by any process, before or after a restart; of rankers that the caller may
     report on."""
     rankers = [name for name in engine.rankers if caller.is_for(name)]
-    return await asyncio.to_thread(engine.database.read, lambda c: requests.shown(c, rankers, names))
+    return await engine.lookups.run(engine.database.read, lambda c: requests.shown(c, rankers, names))
 
 
 def event_id(impression: str, *parts: str | None) -> str:

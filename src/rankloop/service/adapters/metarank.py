@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from rankloop.service.errors import OverLimit
 from rankloop.service.keys import Key
 from rankloop.service.operations import catalogues
 from rankloop.service.ranking.live_ranker import LiveRanker
+from rankloop.service.ranking.parsing import check_counts
 from rankloop.service.store.catalogue import Kind
 from rankloop.service.wire.calls import FeedbackEvent, RankAnswer, RankedItem
 
@@ -28,6 +28,7 @@ _answer = msgspec.json.Decoder(RankAnswer).decode
 async def rank(engine: Engine, name: str, body: bytes, explain: bool) -> bytes:
     """Rank the items of a request; the answer in Metarank's words."""
     start = time.perf_counter()
+    check_counts(body, engine.settings.max_candidates)
     request = metarank.rank_request(body)
     live = engine.rankers.get(name) or await engine.find(name)
     answer = _answer(await engine.rank(name, _asked(live, request), explain))
@@ -142,7 +143,7 @@ class _Feedback:
             return
         lines = b"\n".join(msgspec.json.encode({**metarank.values(one.fields), "id": _whose(one)}) for one in events)
         for name in self.catalogs:
-            answer = await asyncio.to_thread(catalogues.put, self.engine, name, kind, lines, True)
+            answer = await self.engine.operations.run(catalogues.put, self.engine, name, kind, lines, True)
             self.updated += answer.counts.get("accepted", 0)
             self.problems += [f"{one.id}: {one.reason}" for one in answer.results if one.status == "rejected"]
             refused = answer.counts.get("rejected", 0)
@@ -159,7 +160,9 @@ class _Feedback:
             fine = False
             for live in self.models:
                 try:
-                    call = live.schema.parse(_asked(live, one))._replace(as_shown=True)
+                    call = live.schema.parse(_asked(live, one), self.engine.settings.max_candidates)._replace(
+                        as_shown=True
+                    )
                     await self.engine.answer(live, call, False, time.perf_counter())
                     fine = True
                 except RankloopError as error:

@@ -14,6 +14,7 @@ from rankloop.service.errors import Conflict, UnknownEvent, UnknownRanker
 from rankloop.service.keys import Key
 from rankloop.service.ranking.features import RankCall
 from rankloop.service.ranking.live_ranker import LiveRanker
+from rankloop.service.ranking.parsing import check_counts
 from rankloop.service.store.log import new_id
 from rankloop.service.store.requests import Shown
 from rankloop.service.wire.calls import FeedbackEvent, RankAnswer
@@ -35,6 +36,7 @@ def ranker_of(name: str | None, key: Key) -> str:
 async def rank(engine: Engine, name: str, body: bytes) -> bytes:
     """Choose an action; the answer in Personalizer's words."""
     start = time.perf_counter()
+    check_counts(body, engine.settings.max_candidates)
     request = _rank_request(body)
     actions = personalizer.allowed(request)
     live = await _live(engine, name)

@@ -79,7 +79,8 @@ class Catalogue:
                     table.upsert(one.id, _decode(one.body))
             except (RankloopError, msgspec.MsgspecError) as error:
                 self.refused += 1
-                logger.error("catalogue %s: %r cannot be held: %s", self.name, one.id, error)
+                text = str(error).replace(repr(one.id), "it")  # ids of users are not for logs
+                logger.error("catalogue %s: an entry cannot be held: %s", self.name, text)
 
 
 class Catalogues(dict[str, Catalogue]):

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
+import msgspec
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.enums import ScopeType
@@ -48,10 +49,11 @@ class CountRequests:
 
 
 @cache
-def _documents() -> tuple[dict[str, Any], str]:
-    """The OpenAPI document and the page that shows it, which are the same for every application of a process."""
+def _documents() -> tuple[bytes, bytes]:
+    """The OpenAPI document and the page that shows it, encoded once: a response holds a reference, however many clients
+    ask and do not read."""
     made = document()
-    return made, api_docs.page(made)
+    return msgspec.json.encode(made), api_docs.page(made).encode()
 
 
 def create_served(
@@ -61,7 +63,7 @@ def create_served(
 ) -> Doors:
     """The application as it is served: behind its doors, with a lane of its own for what every user calls."""
     running = engine or Engine(settings or from_environment())
-    inner = Bodies(create_app(engine=running, on_loop=on_loop), running.settings.max_body_bytes)
+    inner = Bodies(create_app(engine=running, on_loop=on_loop), running)
     return Doors(FastPath(inner, running), running)
 
 
@@ -78,13 +80,13 @@ def create_app(
     async def life(app: Litestar) -> AsyncIterator[None]:
         on_loop(asyncio.get_running_loop())
         app.state.document, app.state.docs = _documents()
-        await asyncio.to_thread(running.start)
+        await asyncio.to_thread(running.start)  # noqa: TID251 - nothing else uses the default executor
         running.listen(asyncio.get_running_loop())
         try:
             with noticed(running):
                 yield
         finally:
-            await asyncio.to_thread(running.stop)
+            await asyncio.to_thread(running.stop)  # noqa: TID251 - likewise
 
     return Litestar(
         [*ROUTES, *(route for name in sorted(listed(settings.adapters)) for route in FOREIGN[name])],

@@ -1,14 +1,15 @@
-"""What HTTP knows of bodies and the routes need not: that none is wanted back (HEAD), that one is packed (gzip)."""
+"""Request bodies: HEAD is answered without one, gzip is decompressed, size limits apply to both forms."""
 
 from __future__ import annotations
 
-import asyncio
 import zlib
 from typing import Any
 
+from rankloop.service.engine import Engine
 from rankloop.service.errors import Malformed, OverLimit, UnknownEncoding
 
-LARGE = 64 * 2**10  # bytes; more is unpacked in a thread, so that others need not wait for it
+LARGE = 64 * 2**10  # compressed bytes; more are decompressed in a thread
+LARGE_UNPACKED = 2**20  # bytes; so is what becomes larger than this
 PACKED = "rankloop.packed"  # in the scope of a request whose body is
 _OF_PACKED = (b"content-encoding", b"content-length")  # headers that are not true of what was unpacked
 _GZIP = 16 + zlib.MAX_WBITS  # a gzip header, and nothing else
@@ -17,8 +18,8 @@ _GZIP = 16 + zlib.MAX_WBITS  # a gzip header, and nothing else
 class Bodies:
     """An ASGI application in front of another."""
 
-    def __init__(self, app: Any, limit: int) -> None:
-        self.app, self._limit = app, limit
+    def __init__(self, app: Any, engine: Engine) -> None:
+        self.app, self._engine = app, engine
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer HEAD like GET, without the body; unpack what was packed once it is read, that is after the key."""
@@ -29,7 +30,7 @@ class Bodies:
                 if name == b"content-encoding" and not _plain(value):
                     kept = [pair for pair in scope["headers"] if pair[0] not in _OF_PACKED]
                     scope = {**scope, "headers": kept, PACKED: True}
-                    receive = unpacking(receive, value, self._limit)
+                    receive = unpacking(receive, value, self._engine)
                     break
         await self.app(scope, receive, send)
 
@@ -38,8 +39,8 @@ def _plain(encoding: bytes) -> bool:
     return encoding.strip().lower() in (b"", b"identity")
 
 
-def unpacking(receive: Any, encoding: bytes, limit: int) -> Any:
-    """What gives the body of a request as it was before it was packed."""
+def unpacking(receive: Any, encoding: bytes, engine: Engine) -> Any:
+    """Return a `receive` that gives the decompressed body of a request."""
     if _plain(encoding):
         return receive
     unpacked = False
@@ -52,8 +53,11 @@ def unpacking(receive: Any, encoding: bytes, limit: int) -> Any:
         name = encoding.decode("latin-1").strip().lower()
         if name not in ("gzip", "x-gzip"):
             raise UnknownEncoding(f"content-encoding is {name[:40]!r}; send the body as gzip, or as it is")
+        limit = engine.settings.max_body_bytes
         packed = await whole(receive, limit)
-        body = await asyncio.to_thread(gunzip, packed, limit) if len(packed) > LARGE else gunzip(packed, limit)
+        body = _small(packed, limit)
+        if body is None:
+            body = await engine.bodies.run(gunzip, packed, limit)
         return {"type": "http.request", "body": body, "more_body": False}
 
     return read
@@ -102,6 +106,18 @@ def gunzip(packed: bytes, limit: int) -> bytes:
         what = "something follows its end" if member.eof else "it ends too early"
         raise Malformed(f"content-encoding is gzip, but the body is not whole: {what}")
     return found
+
+
+def _small(packed: bytes, limit: int) -> bytes | None:
+    """The body, if it is small on both sides; else None, after at most a few milliseconds."""
+    if len(packed) > LARGE:
+        return None
+    try:
+        return gunzip(packed, min(limit, LARGE_UNPACKED))
+    except OverLimit:
+        if limit <= LARGE_UNPACKED:
+            raise
+        return None
 
 
 def _headless(send: Any) -> Any:

@@ -20,7 +20,7 @@ from rankloop.service import tracing
 from rankloop.service.engine import Engine
 from rankloop.service.http import safe_headers
 from rankloop.service.http.errors import Failure, failure
-from rankloop.service.http.request_log import RequestLog
+from rankloop.service.http.request_log import RequestLog, private_part
 from rankloop.service.http.safe_headers import Headers
 from rankloop.service.pages import beacon
 from rankloop.service.settings import is_loopback, listed
@@ -67,6 +67,8 @@ class Doors:
         else:
             trace = tracing.begun(sent, parent)
         tracing.current.set(trace)  # of this request's task only
+        if "/users/" in scope["path"] or "/items/" in scope["path"]:
+            trace.private = private_part(scope["path"])
         let_in = origin is not None and _text(origin) in self._origins
         headers = [(b"x-request-id", trace.id.encode())]
         if let_in or parent is not None:

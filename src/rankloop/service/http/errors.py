@@ -36,6 +36,9 @@ HEADERS: dict[int, dict[str, str]] = {
 }
 
 
+MOST_EXPLAINED = 512 * 2**10  # bytes of a body that is searched for what is wrong with it
+
+
 class Failure(NamedTuple):
     """A failure, before it has become an answer."""
 
@@ -75,6 +78,8 @@ def _malformed(error: Exception, body: bytes, kind: Any = None, names: Sequence[
         return f"the body is not JSON, which is UTF-8: {text}"
     if isinstance(error, RecursionError):
         return "the body is nested too deeply; nothing here is more than a few levels deep"
+    if len(body) > MOST_EXPLAINED:
+        return text
     if _NO_JSON.search(body):
         text += "; JSON has no NaN and no Infinity: leave the candidate out, or send a number"
     return helped(text, body, kind, names)

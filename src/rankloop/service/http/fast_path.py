@@ -13,8 +13,10 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
+import numpy as np
 
 from rankloop.errors import InvalidInput
+from rankloop.kernels.json_counts import entry_counts
 from rankloop.service.engine import Engine
 from rankloop.service.errors import OverLimit, UnknownRanker
 from rankloop.service.http import bodies
@@ -26,6 +28,7 @@ from rankloop.service.wire.calls import FeedbackAnswer, FeedbackEvent, Receipt
 
 RANK = "/v1/rankers/{name}/rank"
 FEEDBACK = "/v1/feedback"
+LARGE = 256 * 2**10  # bytes of feedback; more are read in a thread
 _ranked = re.compile(NAME.replace("^", "^/v1/rankers/(").replace("$", ")/rank$")).match
 _JSON = (b"content-type", b"application/json")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
@@ -70,7 +73,7 @@ class FastPath:
                 if header == b"authorization":
                     key = value.decode("latin-1")
                 elif header == b"content-encoding":
-                    receive = bodies.unpacking(receive, value, self._limit)
+                    receive = bodies.unpacking(receive, value, self.engine)
             keys = self.engine.keys
             caller = EVERYTHING if keys.off else keys.check(key, "feedback" if name is None else "rank", name)
             message = await receive()
@@ -92,11 +95,26 @@ class FastPath:
 
 async def feedback(engine: Engine, body: bytes, caller: Key) -> bytes:
     """Take one event or an array of them; one that cannot be read is rejected for itself, unless it is alone."""
-    raw = _decode_events(body) if body.lstrip()[:1] == b"[" else [msgspec.Raw(body)]
+    most = engine.settings.max_events
+    if len(body) > LARGE:
+        results, events = await engine.bodies.run(_events, body, most, caller)
+    else:
+        results, events = _events(body, most, caller)
+    if events:
+        receipts = iter((await engine.feedback(events)).receipts)
+        results = [next(receipts) if one is None else one for one in results]
+    final = [one for one in results if one is not None]
+    return msgspec.json.encode(FeedbackAnswer(final, dict(Counter(one.status for one in final))))
+
+
+def _events(body: bytes, most: int, caller: Key) -> tuple[list[Receipt | None], list[NewEvent]]:
+    """The events of a body, and for each place of its array a receipt, or None where an event could be read."""
+    many = body.lstrip()[:1] == b"["
+    if many and entry_counts(np.frombuffer(body, np.uint8), most, len(body) + 1)[0] > most:
+        raise OverLimit(f"more than {most} events; the limit max_events is {most}: send several calls")
+    raw = _decode_events(body) if many else [msgspec.Raw(body)]
     if not raw:
         raise InvalidInput("the array of events is empty; send at least one")
-    if len(raw) > engine.settings.max_events:
-        raise OverLimit(f"{len(raw)} events; the limit max_events is {engine.settings.max_events}: send several calls")
     results: list[Receipt | None] = []
     events: list[NewEvent] = []
     for one in raw:
@@ -110,11 +128,7 @@ async def feedback(engine: Engine, body: bytes, caller: Key) -> bytes:
             if len(raw) == 1:
                 raise
             results.append(Receipt(None, "rejected", str(error)))
-    if events:
-        receipts = iter((await engine.feedback(events)).receipts)
-        results = [next(receipts) if one is None else one for one in results]
-    final = [one for one in results if one is not None]
-    return msgspec.json.encode(FeedbackAnswer(final, dict(Counter(one.status for one in final))))
+    return results, events
 
 
 def _explain(query: bytes) -> bool | Failure:

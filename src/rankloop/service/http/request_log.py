@@ -1,6 +1,8 @@
-"""A line for each request that failed or was slow, so that what a caller complains of can be found by its id.
+"""A log line for each request that failed or was slow, so that it can be found by its id.
 
-Requests that went well are counted, not told: a line each would cost more than ranking does.
+Requests that succeed are counted, not logged: a line each would cost more than ranking does. A path is logged as far as
+its route is known, with the names of rankers and catalogs. Ids of users, items and events are masked, and so is
+everything that belongs to no route.
 """
 
 from __future__ import annotations
@@ -9,12 +11,20 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from itertools import takewhile
+from urllib.parse import unquote
 
+from rankloop.service.http.routes import FOREIGN, ROUTES
 from rankloop.service.tracing import Trace
+from rankloop.service.wire.basics import NAME
 
 MOST = 50  # lines a second and process; whoever sends rubbish without end must not fill a disk with it
 _OFTEN = "/readyz"  # it says no for a while at every start, to someone who asks every second
-_USERS = "/v1/users/"  # what follows is someone's name
+_TEMPLATES = [path for route in (*ROUTES, *(one for some in FOREIGN.values() for one in some)) for path in route.paths]
+_LITERALS = frozenset(part for path in _TEMPLATES for part in path.split("/") if not part.startswith("{"))
+_BARE_NAME = NAME[1:].partition("$")[0]
+_LOGGED = {"{name:str}": _BARE_NAME, "{catalogue:str}": _BARE_NAME, "{number:int}": "[0-9]{1,10}"}
+_PRIVATE = re.compile(r"/(?:users|items)/(.+)", re.DOTALL).search
 _keys = re.compile(r"rl_[A-Za-z0-9_-]{16,}").sub  # put where it does not belong, by mistake
 logger = logging.getLogger("rankloop")
 
@@ -72,12 +82,41 @@ def level(status: int) -> int:
     return logging.INFO if 400 <= status < 500 and status not in (401, 403, 429) else logging.WARNING
 
 
-def _written(path: str) -> str:
-    """A path as it may stand in a line: in one line, not too long, without anyone's name.
+def private_part(path: str) -> str:
+    """The id of a user or an item in a path, which log lines about its request must not contain.
 
-    >>> _written("/v1/users/ann"), _written("/a\\nINFO all is well"), _written("/rl_0123456789abcdefghij/rank")
-    ('/v1/users/…', '/a\\\\nINFO all is well', '/rl_…/rank')
+    >>> private_part("/v1/catalogues/shop/users/ann"), private_part("/v1/rankers/shop")
+    ('ann', '')
     """
-    if path.startswith(_USERS):
-        return f"{_USERS}…"
-    return _keys("rl_…", path[:200].encode("unicode_escape").decode("ascii"))
+    found = _PRIVATE(path)
+    return unquote(found[1]) if found else ""
+
+
+def _written(path: str) -> str:
+    """A path as it may be logged.
+
+    >>> _written("/v1/rankers/shop/rank"), _written("/v1/users/ann/b"), _written("/v1/catalogues/c/users/ann")
+    ('/v1/rankers/shop/rank', '/v1/users/…', '/v1/catalogues/c/users/…')
+    >>> _written("/v1/user/ann"), _written("/v1/rankers/rl_0123456789abcdefghij/rank")
+    ('/v1/…', '/v1/rankers/rl_…/rank')
+    """
+    for matched in _ROUTES:
+        if found := matched(path):
+            for i in range(found.re.groups, 0, -1):
+                path = f"{path[: found.start(i)]}…{path[found.end(i) :]}"
+            return _keys("rl_…", path)
+    parts = path.split("/")
+    known = list(takewhile(_LITERALS.__contains__, parts))
+    return "/".join(known if len(known) == len(parts) else [*known, "…"])
+
+
+def _matcher(template: str) -> Callable[[str], re.Match[str] | None]:
+    """Matches the paths of a route; what must not be logged is a group."""
+    parts = (
+        _LOGGED.get(part, "(.+)" if part.endswith(":path}") else "([^/]+)") if part.startswith("{") else re.escape(part)
+        for part in template.split("/")
+    )
+    return re.compile("/".join(parts), re.DOTALL).fullmatch
+
+
+_ROUTES = [_matcher(one) for one in sorted(_TEMPLATES, key=lambda one: one.count("{"))]  # the most literal first

@@ -59,7 +59,7 @@ class Recent:
         for old in [key for key, (made, _) in self._answers.items() if now - made > _lasts(key[0])]:
             del self._answers[old]
         if key not in self._answers:
-            work = asyncio.to_thread(lambda: msgspec.json.encode(make(engine, *arguments)))
+            work = engine.reads.run(lambda: msgspec.json.encode(make(engine, *arguments)))
             self._answers[key] = now, asyncio.ensure_future(work)
         answer = self._answers[key][1]
         try:

@@ -25,11 +25,25 @@ from rankloop.kernels.ragged import minmax_queries
 from rankloop.service.catalogue.held import Catalogue
 from rankloop.service.errors import UnknownFeature
 from rankloop.service.ranking.declared import are_wide, declarations, listed
-from rankloop.service.ranking.parsing import QuickReader, ids_alone, joined_rows, plain, unpacked
+from rankloop.service.ranking.parsing import (
+    LARGE,
+    Parts,
+    QuickReader,
+    check_counts,
+    ids_alone,
+    joined_rows,
+    plain,
+    too_many,
+    unpacked,
+)
 from rankloop.service.ranking.sparse_bodies import SparseReader
+from rankloop.service.settings import Settings
 from rankloop.service.wire.calls import Candidate, RankColumns, RankHead, RankRequest
 from rankloop.service.wire.rankers import Spec
 from rankloop.types import LARGEST, Array, Candidates, Rows, taken
+
+LARGE_SPARSE = 32 * 2**10  # bytes; names of hashed features take a hundred times as long to read as numbers
+MOST_BESIDE = 16  # values of a candidate beside its features: its id, its groups, …
 
 
 class RankCall(NamedTuple):
@@ -111,27 +125,46 @@ class Schema:
         came = [isinstance(one, Sent) for one in declared for _ in range(0 if self._wide else one.width)]
         self._places, self._computed = np.flatnonzero(came), np.flatnonzero(np.logical_not(came))
 
-    def parse(self, body: bytes) -> RankCall:
-        """The request in a body of JSON."""
-        if self._sparse is not None:
-            return self.read(plain(body))
-        if self._quick is None:
-            request = ids_alone(body) if self._computes else None
-            return self.read(plain(body)) if request is None else self._call(request, request.ids, None)
-        parts = self._quick.read(body)
+    @property
+    def most_inline(self) -> int:
+        """Bytes of a body that `parse` reads in a few milliseconds; a larger one is for `decode`, in a thread."""
+        return LARGE if self._sparse is None else LARGE_SPARSE
+
+    def parse(self, body: bytes, most: int = Settings.max_candidates) -> RankCall:
+        """The request in a body of JSON, with at most `most` candidates."""
+        return self.call(self.decode(body, most))
+
+    def decode(self, body: bytes, most: int = Settings.max_candidates) -> Parts:
+        """The first half of `parse`: what the body says. Any thread may do it."""
+        values = most * (len(self.sent) + MOST_BESIDE) + 1000 if self.sent else None
+        if len(body) > LARGE:
+            check_counts(body, most, values)
+        parts = None if self._quick is None else self._quick.read(body, most)
         if parts is None:
-            return self.read(plain(body))
+            if len(body) <= LARGE:
+                check_counts(body, most, values)
+            alone = ids_alone(body) if self._computes and self._quick is None and self._sparse is None else None
+            parts = self._parts(plain(body)) if alone is None else Parts(alone, alone.ids, None)
+        if len(parts.ids) > most:
+            raise too_many(most)
+        return parts
+
+    def call(self, parts: Parts) -> RankCall:
+        """The second half of `parse`: values checked, declared features computed."""
         return self._call(parts.head, parts.ids, parts.rows)
 
     def read(self, request: RankRequest | RankColumns) -> RankCall:
         """The same of a request that is a struct already."""
+        return self.call(self._parts(request))
+
+    def _parts(self, request: RankRequest | RankColumns) -> Parts:
         if self._sparse is not None:
             ids = request.ids if isinstance(request, RankColumns) else [one.id for one in request.candidates]
-            return self._call(request, ids, self._sparse.rows(request))
+            return Parts(request, ids, self._sparse.rows(request))
         if isinstance(request, RankColumns):
-            return self._call(request, request.ids, self._table(request) if self.sent else None)
+            return Parts(request, request.ids, self._table(request) if self.sent else None)
         rows = self._rows(request.candidates) if self.sent else None
-        return self._call(request, [candidate.id for candidate in request.candidates], rows)
+        return Parts(request, [candidate.id for candidate in request.candidates], rows)
 
     def counted(self) -> tuple[int, Counter[str]]:
         """Ids that the catalogue did not have, and values that its items did not have by feature, since last asked."""
@@ -345,7 +378,8 @@ class Schema:
 
 
 def warm() -> None:
-    """Compile or load the kernel that scales. Every request with features passes it, also where its ranker waits for
+    """Compile or load the kernels that count and scale. Every request may pass them, also where its ranker waits for
     its own, and whoever calls a kernel for the first time while others are compiled waits for them: seconds, with all
     that the event loop has to do."""
     minmax_queries(np.zeros((1, 1)), np.array([0, 1]))
+    check_counts(b"{}", 1)

@@ -5,6 +5,9 @@ columns of numbers, which it copies into a buffer without making a Python object
 with a type made of the ranker's names, and for packed features, whose base64 it undoes itself. None of these ways
 explains anything. What they do not take, for whatever reason, is read again by `plain`, which takes every form and says
 what is wrong: so all ways together take exactly what `plain` does, and errors read the same whatever was tried before.
+
+The number of candidates is bounded before any of them is read. The quick ways look at counts that cost next to nothing
+and leave a body with too many to `check_counts`, which stops at the first candidate over the limit.
 """
 
 from __future__ import annotations
@@ -22,13 +25,17 @@ import simdjson
 from msgspec import Raw
 
 from rankloop.errors import InvalidInput
+from rankloop.kernels.json_counts import entry_counts
+from rankloop.service.errors import OverLimit
 from rankloop.service.wire.basics import ItemId
-from rankloop.service.wire.calls import RankColumns, RankHead, RankRequest
-from rankloop.types import Array
+from rankloop.service.wire.calls import Candidate, RankColumns, RankHead, RankRequest
+from rankloop.types import Array, Rows
 
 MOST_TYPED = 512  # features; a type of more is slower than a dictionary when rows name them in different orders
 MOST_ORDERS = 16  # in which callers name features, for which types are kept
 MOST_KEPT = 2**20  # bytes; a parser keeps some fourteen times as much memory as the largest body it has read
+MOST_BESIDE = 64  # objects, or commas, that a body may have beside its candidates, to be read in a quick way
+LARGE = MOST_KEPT  # bytes; a larger body is read in pieces, and in a thread (`engine`)
 _FORM = re.compile(rb'"features"\s*:\s*(["\[{])')
 _FIRST = re.compile(rb"\{[^{}]*\}")
 _BRACKET = ord("[")
@@ -44,7 +51,7 @@ class Parts(NamedTuple):
 
     head: RankHead
     ids: list[Any]
-    rows: Array
+    rows: Rows
 
 
 class _Other(Exception):
@@ -59,7 +66,7 @@ class QuickReader:
         self._places = {name: j for j, name in enumerate(names)}
         self._pack = Struct(f"{self._width}d").pack
         self._typed: dict[tuple[int, ...], Callable[[bytes], Any]] = {}
-        self._ways: dict[tuple[bool, bytes], Callable[[bytes, int], Parts]] = {
+        self._ways: dict[tuple[bool, bytes], Callable[[bytes, int, int], Parts]] = {
             (True, b"["): self._rows,
             (True, b"{"): self._named_rows,
             (False, b"["): self._columns,
@@ -67,8 +74,8 @@ class QuickReader:
             (False, b'"'): self._packed,
         }
 
-    def read(self, body: bytes) -> Parts | None:
-        """The parts of a request; None if it has none of the forms known here, or something is wrong with it."""
+    def read(self, body: bytes, most: int) -> Parts | None:
+        """The parts of a request with at most about `most` candidates; None if another way has to look at it."""
         found = _FORM.search(body)  # a guess, which costs time if a query or an id looks like this, and nothing else
         if found is None:
             return None
@@ -77,11 +84,12 @@ class QuickReader:
         if way is None:
             return None
         try:
-            return way(body, found.start(1))
+            return way(body, found.start(1), most)
         except (_Other, ValueError, TypeError, LookupError, RuntimeError, error):  # simdjson's, struct's and msgspec's
             return None
 
-    def _rows(self, body: bytes, _: int) -> Parts:
+    def _rows(self, body: bytes, _: int, most: int) -> Parts:
+        _check_few(body, b"{", most)
         document = _parsed(body)
         ids, rows = [], []
         for candidate in document["candidates"]:
@@ -91,9 +99,9 @@ class QuickReader:
             rows.append(candidate["features"])
         return Parts(_head(document, "candidates"), _checked(ids), _table(body, rows, self._width, len(ids) + 1))
 
-    def _columns(self, body: bytes, _: int) -> Parts:
+    def _columns(self, body: bytes, _: int, most: int) -> Parts:
         document = _parsed(body)
-        ids, table = _checked(document["ids"].as_list()), document["features"]
+        ids, table = _few(document["ids"], most), document["features"]
         rows = list(table)
         _check_shape(body, rows, self._width, len(ids) + 2)
         if len(rows) != len(ids):
@@ -101,21 +109,23 @@ class QuickReader:
         numbers = np.frombuffer(table.as_buffer(of_type="d"))  # a copy, flattened
         return Parts(_head(document, "ids", "features"), ids, numbers.reshape(len(ids), self._width))
 
-    def _named_columns(self, body: bytes, _: int) -> Parts:
+    def _named_columns(self, body: bytes, _: int, most: int) -> Parts:
         document = _parsed(body)
-        ids, given = _checked(document["ids"].as_list()), document["features"]
+        ids, given = _few(document["ids"], most), document["features"]
         if len(given) != self._width:
             raise _Other
         columns = _table(body, [given[name] for name in self.names], len(ids), self._width + 1)
         return Parts(_head(document, "ids", "features"), ids, np.ascontiguousarray(columns.T))
 
-    def _packed(self, body: bytes, _: int) -> Parts:
+    def _packed(self, body: bytes, _: int, most: int) -> Parts:
+        _check_few(body, b",", most)
         request = _columns(body)
         if not isinstance(request.features, bytes):
             raise _Other
         return Parts(request, request.ids, unpacked(request.features, len(request.ids), self._width))
 
-    def _named_rows(self, body: bytes, at: int) -> Parts:
+    def _named_rows(self, body: bytes, at: int, most: int) -> Parts:
+        _check_few(body, b"{", 2 * most)  # one for a candidate, one for its features
         first = _FIRST.match(body, at)
         if first is None or self._width > MOST_TYPED:
             raise _Other
@@ -160,12 +170,60 @@ def plain(body: bytes) -> RankRequest | RankColumns:
     try:
         fields = _names(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # the form's own type says it with the place
+        if len(body) > LARGE:
+            raise
         return _request(body) if b'"candidates"' in body else _columns(body)
     if "candidates" in fields and ("ids" in fields or "features" in fields):
         raise msgspec.ValidationError("Object has both `candidates` and `ids` or `features`; send one form")
     if "ids" not in fields and "features" not in fields:
-        return _request(body)
+        return _request(body) if len(body) <= LARGE else _request_in_pieces(body)
     return _columns(body)
+
+
+class _Pieces(RankHead):
+    candidates: list[Raw]
+
+
+_pieces = msgspec.json.Decoder(_Pieces).decode
+_candidate = msgspec.json.Decoder(Candidate).decode
+
+
+def _request_in_pieces(body: bytes) -> RankRequest:
+    """The same as `_request`, candidate by candidate: in between, other threads have their turn."""
+    found = _pieces(body)
+    if not found.candidates:
+        return _request(body)  # it says what is wrong
+    candidates = []
+    for number, raw in enumerate(found.candidates):
+        try:
+            candidates.append(_candidate(raw))
+        except msgspec.ValidationError as error:
+            text, _, place = str(error).partition(" - at `$")
+            raise msgspec.ValidationError(f"{text} - at `$.candidates[{number}]{place.rstrip('`')}`") from None
+    head = {name: getattr(found, name) for name in RankHead.__struct_fields__}
+    return RankRequest(candidates=candidates, **head)
+
+
+def check_counts(body: bytes, most: int, values: int | None = None) -> None:
+    """Raise `OverLimit` if a body has more than `most` candidates, or more than so many `values` in all.
+
+    >>> check_counts(b'{"candidates": [{"id": 1}, {"id": 2}]}', 2)
+    >>> check_counts(b'{"candidates": [{"id": 1}, {"id": 2}, and so on', 1)
+    Traceback (most recent call last):
+    ...
+    rankloop.service.errors.OverLimit: more than 1 candidates; the limit max_candidates is 1: send the best of them
+    """
+    limit = len(body) + 1 if values is None else values
+    entries, found = entry_counts(np.frombuffer(body, np.uint8), most, limit)
+    if entries > most:
+        raise too_many(most)
+    if found > limit:
+        raise OverLimit(f"the body has more than {limit:,} values, as many as {most:,} candidates can have; send less")
+
+
+def too_many(most: int) -> OverLimit:
+    """The error for a request with more candidates than the limit."""
+    return OverLimit(f"more than {most} candidates; the limit max_candidates is {most}: send the best of them")
 
 
 def ids_alone(body: bytes) -> RankColumns | None:
@@ -214,6 +272,18 @@ def _parsed(body: bytes) -> Any:
     except RuntimeError:  # too deep; or something of the last request is still there, which must not go on for ever
         _kept.parser = simdjson.Parser()
         raise
+
+
+def _check_few(body: bytes, sign: bytes, most: int) -> None:
+    """Leave a body alone that may have too many candidates: `sign` stands in it once for each, or more often."""
+    if body.count(sign) > most + MOST_BESIDE:
+        raise _Other
+
+
+def _few(ids: Any, most: int) -> list[Any]:
+    if len(ids) > most:
+        raise _Other
+    return _checked(ids.as_list())
 
 
 def _head(document: Any, *others: str) -> RankHead:

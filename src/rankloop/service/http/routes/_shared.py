@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 from litestar import Response
 from litestar.connection import ASGIConnection
@@ -16,6 +17,8 @@ from rankloop.service.engine import Engine
 from rankloop.service.wire.basics import NAME, Problem
 from rankloop.service.wire.rankers import RankerStatus
 
+P = ParamSpec("P")
+T = TypeVar("T")
 RankerName = Annotated[str, Parameter(pattern=NAME, description="the ranker", max_length=64)]
 IfMatch = Annotated[
     str | None,
@@ -103,3 +106,15 @@ def needs(scope: str | None, everything: bool = False) -> Any:
 def told(status: RankerStatus, code: int = 200) -> Response[RankerStatus]:
     """A ranker with its ETag."""
     return Response(status, status_code=code, headers={"ETag": status.etag})
+
+
+async def read(function: Callable[Concatenate[Engine, P], T], engine: Engine, *given: P.args, **named: P.kwargs) -> T:
+    """Call a function that only reads, in a thread."""
+    return await engine.reads.run(function, engine, *given, **named)
+
+
+async def operate(
+    function: Callable[Concatenate[Engine, P], T], engine: Engine, *given: P.args, **named: P.kwargs
+) -> T:
+    """Call a function that changes something and may wait for others, in a thread."""
+    return await engine.operations.run(function, engine, *given, **named)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from litestar import Request, get
@@ -28,5 +27,5 @@ async def list_changes(request: Request[Any, Any, Any], limit: Most = 100, ranke
     if ranker is not None:
         key.require_ranker(ranker)
     wanted = key.rankers if ranker is None else {ranker}
-    found = await asyncio.to_thread(engine.database.read, lambda c: audit.listed(c, limit, wanted))
+    found = await engine.reads.run(engine.database.read, lambda c: audit.listed(c, limit, wanted))
     return [Change(*one) for one in found]

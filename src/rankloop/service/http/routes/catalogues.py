@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -14,7 +12,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
 from rankloop.service.engine import Engine
-from rankloop.service.http.routes._shared import IdempotencyKey, needs, once, problems
+from rankloop.service.http.routes._shared import IdempotencyKey, needs, once, operate, problems, read
 from rankloop.service.keys import Key
 from rankloop.service.operations import catalogues
 from rankloop.service.store.catalogue import KINDS, Kind
@@ -32,14 +30,14 @@ TAGS = ["catalogues"]
 async def list_catalogues(request: Request[Any, Any, Any]) -> list[CatalogueInfo]:
     """How many items and users each has, their fields, the memory they take; of the catalogs that the key may use."""
     key: Key = request.state.key
-    found = await asyncio.to_thread(catalogues.infos, request.app.state.engine)
+    found = await read(catalogues.infos, request.app.state.engine)
     return [_visible(one, key) for one in found if key.may_use(one.name)]
 
 
 @get("/v1/catalogues/{catalogue:str}", guards=LOOKS, tags=TAGS, summary="One catalogue", responses=problems(400, 404))
 async def get_catalogue(request: Request[Any, Any, Any], catalogue: Name) -> CatalogueInfo:
     """How many items and users it has, their fields, the memory they take, ids that requests named and it has not."""
-    found = await asyncio.to_thread(catalogues.info, request.app.state.engine, catalogue)
+    found = await read(catalogues.info, request.app.state.engine, catalogue)
     return _visible(found, request.state.key)
 
 
@@ -58,7 +56,7 @@ def _visible(info: CatalogueInfo, key: Key) -> CatalogueInfo:
 async def delete_catalogue(state: State, catalogue: Name, idempotency_key: IdempotencyKey = None) -> None:
     """With all its items and users. Rankers that name it go on with ids that nobody knows."""
     once(idempotency_key)
-    await asyncio.to_thread(catalogues.drop, state.engine, catalogue)
+    await operate(catalogues.drop, state.engine, catalogue)
 
 
 def _of(kind: Kind) -> list[Any]:
@@ -68,31 +66,28 @@ def _of(kind: Kind) -> list[Any]:
 
     async def put_many(request: Request[Any, Any, Any], catalogue: Name) -> CatalogueAnswer:
         engine: Engine = request.app.state.engine
-        return await asyncio.to_thread(catalogues.put, engine, catalogue, kind, await request.body(), False)
+        return await operate(catalogues.put, engine, catalogue, kind, await request.body(), False)
 
     async def patch_many(request: Request[Any, Any, Any], catalogue: Name) -> CatalogueAnswer:
         engine: Engine = request.app.state.engine
-        return await asyncio.to_thread(catalogues.put, engine, catalogue, kind, await request.body(), True)
+        return await operate(catalogues.put, engine, catalogue, kind, await request.body(), True)
 
     async def delete_many(request: Request[Any, Any, Any], catalogue: Name) -> CatalogueAnswer:
         engine: Engine = request.app.state.engine
-        return await asyncio.to_thread(catalogues.delete, engine, catalogue, kind, await request.body())
+        return await operate(catalogues.delete, engine, catalogue, kind, await request.body())
 
     async def delete_all(state: State, catalogue: Name, idempotency_key: IdempotencyKey = None) -> Emptied:
         once(idempotency_key)
-        return await asyncio.to_thread(catalogues.empty, state.engine, catalogue, kind)
+        return await operate(catalogues.empty, state.engine, catalogue, kind)
 
     async def get_one(request: Request[Any, Any, Any], catalogue: Name, key: Id) -> Entry:
-        return await asyncio.to_thread(
-            catalogues.entry, request.app.state.engine, catalogue, kind, _sent(request, kind, key)
-        )
+        return await read(catalogues.entry, request.app.state.engine, catalogue, kind, _sent(request, kind, key))
 
     async def delete_one(
         request: Request[Any, Any, Any], catalogue: Name, key: Id, idempotency_key: IdempotencyKey = None
     ) -> None:
         once(idempotency_key)
-        call = partial(catalogues.delete_one, request.app.state.engine, catalogue, kind, _sent(request, kind, key))
-        await asyncio.to_thread(call)
+        await operate(catalogues.delete_one, request.app.state.engine, catalogue, kind, _sent(request, kind, key))
 
     put_many.__doc__ = (
         f'An array of objects, or a JSON object a line: `{{"id": …}}` and the {one}\'s fields beside it. Each replaces '

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from litestar import Request, get, post
@@ -11,7 +10,7 @@ from litestar.params import Body, Parameter
 
 from rankloop.errors import InvalidInput
 from rankloop.service.errors import NotAllowed
-from rankloop.service.http.routes._shared import IdempotencyKey, RankerName, needs, once, problems
+from rankloop.service.http.routes._shared import IdempotencyKey, RankerName, needs, once, operate, problems, read
 from rankloop.service.operations import experiments
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
 
@@ -37,7 +36,7 @@ async def start_experiment(
     if isinstance(terms.against, str) and terms.against not in ("base", "live") and not key.is_for(terms.against):
         raise NotAllowed("the key sent is not for the ranker to compare with")
     once(idempotency_key)
-    return await asyncio.to_thread(experiments.start, request.app.state.engine, name, terms)
+    return await operate(experiments.start, request.app.state.engine, name, terms)
 
 
 @get(
@@ -49,7 +48,7 @@ async def start_experiment(
 )
 async def list_experiments(state: State, name: RankerName) -> list[Experiment]:
     """And guardrails: the newest first, at most a hundred. Look as often as you like: the intervals allow for it."""
-    return await asyncio.to_thread(experiments.listed, state.engine, name)
+    return await read(experiments.listed, state.engine, name)
 
 
 @get(
@@ -61,7 +60,7 @@ async def list_experiments(state: State, name: RankerName) -> list[Experiment]:
 )
 async def get_experiment(state: State, name: RankerName, number: Number) -> Experiment:
     """The preference with its interval, the verdict, and how many lists it may still take."""
-    return await asyncio.to_thread(experiments.one, state.engine, name, number)
+    return await read(experiments.one, state.engine, name, number)
 
 
 @post(
@@ -77,7 +76,7 @@ async def stop_experiment(
 ) -> Experiment:
     """It keeps what it has found. A guardrail is part of the ranker's spec: change that."""
     once(idempotency_key)
-    return await asyncio.to_thread(experiments.stop, state.engine, name, number)
+    return await operate(experiments.stop, state.engine, name, number)
 
 
 ROUTES: list[Any] = [start_experiment, list_experiments, get_experiment, stop_experiment]

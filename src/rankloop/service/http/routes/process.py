@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from litestar import MediaType, Request, Response, get
@@ -19,6 +18,8 @@ from rankloop.service.pages import beacon, status
 from rankloop.service.pages.api_docs import CONTENT_SECURITY_POLICY
 from rankloop.service.telemetry.metrics import exposition
 from rankloop.service.wire.process import NotReady, Readiness, Reason, ServiceStatus
+
+_STATUS_PAGE, _BEACON_SCRIPT = status.PAGE.encode(), beacon.SCRIPT.encode()
 
 
 @get("/healthz", tags=["operations"], summary="Is the process alive?", sync_to_thread=False)
@@ -94,7 +95,7 @@ async def metrics(state: State) -> Response[str]:
         reports = {**engine.reports.read(), engine.worker: own}
         return exposition({name.rpartition(":")[0].rpartition(":")[2]: report for name, report in reports.items()})
 
-    text = await asyncio.to_thread(collect)
+    text = await engine.reads.run(collect)
     return Response(text, media_type="text/plain; version=0.0.4")  # the framework adds the charset
 
 
@@ -111,21 +112,20 @@ async def get_service(state: State) -> Response[bytes]:
 
 
 @get("/openapi.json", include_in_schema=False, sync_to_thread=False)
-def openapi(state: State) -> dict[str, Any]:
+def openapi(state: State) -> Response[bytes]:
     """The OpenAPI document."""
-    document: dict[str, Any] = state.document
-    return document
+    return Response(state.document, media_type=MediaType.JSON)
 
 
 @get("/", include_in_schema=False, sync_to_thread=False, media_type=MediaType.HTML)
-def status_page() -> Response[str]:
+def status_page() -> Response[bytes]:
     """The status page."""
     headers = {"Content-Security-Policy": status.CONTENT_SECURITY_POLICY, "Cache-Control": "no-cache"}
-    return Response(status.PAGE, headers=headers, media_type=MediaType.HTML)
+    return Response(_STATUS_PAGE, headers=headers, media_type=MediaType.HTML)
 
 
 @get(beacon.PATH, include_in_schema=False, sync_to_thread=False)
-def beacon_script(request: Request[Any, Any, Any]) -> Response[str]:
+def beacon_script(request: Request[Any, Any, Any]) -> Response[bytes]:
     """The script with which pages report clicks and views: for everyone's pages, and to be kept for an hour."""
     headers = {
         "ETag": beacon.ETAG,
@@ -133,11 +133,11 @@ def beacon_script(request: Request[Any, Any, Any]) -> Response[str]:
         "Cross-Origin-Resource-Policy": "cross-origin",
     }
     if request.headers.get("if-none-match") == beacon.ETAG:
-        return Response("", headers=headers, status_code=304)
-    return Response(beacon.SCRIPT, headers=headers, media_type="text/javascript")
+        return Response(b"", headers=headers, status_code=304)
+    return Response(_BEACON_SCRIPT, headers=headers, media_type="text/javascript")
 
 
 @get("/docs", include_in_schema=False, sync_to_thread=False, media_type=MediaType.HTML)
-def docs(state: State) -> Response[str]:
+def docs(state: State) -> Response[bytes]:
     """The API as a page to browse."""
     return Response(state.docs, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY}, media_type=MediaType.HTML)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -13,7 +11,17 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Body, Parameter
 
 from rankloop.service.engine import Engine
-from rankloop.service.http.routes._shared import IdempotencyKey, IfMatch, RankerName, needs, once, problems, told
+from rankloop.service.http.routes._shared import (
+    IdempotencyKey,
+    IfMatch,
+    RankerName,
+    needs,
+    once,
+    operate,
+    problems,
+    read,
+    told,
+)
 from rankloop.service.keys import Key
 from rankloop.service.operations import rankers, warm_start
 from rankloop.service.wire.rankers import Erased, RankerStatus, Spec, SpecChanges, WarmAnswer
@@ -51,9 +59,8 @@ async def put_ranker(
     A key for some rankers may only name a catalog that it may use, or that the ranker has already (403).
     """
     once(idempotency_key)
-    allowed = request.state.key.require_catalog
-    call = partial(rankers.put, request.app.state.engine, name, data, if_match, acknowledge_demotion, allowed)
-    status, created = await asyncio.to_thread(call)
+    engine, allowed = request.app.state.engine, request.state.key.require_catalog
+    status, created = await operate(rankers.put, engine, name, data, if_match, acknowledge_demotion, allowed)
     return told(status, 201 if created else 200)
 
 
@@ -75,16 +82,16 @@ async def patch_ranker(
     """Any fields of the spec; what is left out stays. `parameters` and `guardrail` are replaced as a whole, and another
     learner begins with its own parameters. The rules are those of PUT."""
     once(idempotency_key)
-    allowed = request.state.key.require_catalog
-    call = partial(rankers.patch, request.app.state.engine, name, data, if_match, acknowledge_demotion, allowed)
-    return told(await asyncio.to_thread(call))
+    engine, allowed = request.app.state.engine, request.state.key.require_catalog
+    return told(await operate(rankers.patch, engine, name, data, if_match, acknowledge_demotion, allowed))
 
 
 @get("/v1/rankers", guards=[needs("read")], tags=["rankers"], summary="All rankers", responses=problems())
 async def list_rankers(request: Request[Any, Any, Any]) -> list[RankerStatus]:
     """Every ranker with its status; of those that the key is for."""
     key: Key = request.state.key
-    return [one for one in await asyncio.to_thread(rankers.statuses, request.app.state.engine) if key.is_for(one.name)]
+    found = await read(rankers.statuses, request.app.state.engine)
+    return [one for one in found if key.is_for(one.name)]
 
 
 @get(
@@ -96,7 +103,7 @@ async def list_rankers(request: Request[Any, Any, Any]) -> list[RankerStatus]:
 )
 async def get_ranker(state: State, name: RankerName) -> Response[RankerStatus]:
     """Its spec, whether it is ready, how much it has learned and since when, how far learning is behind, who learns."""
-    return told(await asyncio.to_thread(rankers.status, state.engine, name))
+    return told(await read(rankers.status, state.engine, name))
 
 
 @delete(
@@ -111,7 +118,7 @@ async def delete_ranker(
 ) -> None:
     """And all its impressions, feedback and versions."""
     once(idempotency_key)
-    await asyncio.to_thread(rankers.delete, state.engine, name, if_match)
+    await operate(rankers.delete, state.engine, name, if_match)
 
 
 @post(
@@ -129,7 +136,7 @@ async def warm(request: Request[Any, Any, Any], name: RankerName, strict: Strict
     counts once for the ranker; without ids, the same body sent again counts once.
     """
     engine: Engine = request.app.state.engine
-    return await asyncio.to_thread(warm_start.call, engine, name, await request.body(), strict)
+    return await operate(warm_start.call, engine, name, await request.body(), strict)
 
 
 @delete(
@@ -145,4 +152,4 @@ async def erase_user(request: Request[Any, Any, Any], user: User) -> Erased:
     # As it was sent: to the framework a//b and a/ are a/b and a, but they may be users of their own.
     raw = request.scope.get("raw_path", b"").decode("latin-1").partition("?")[0]
     sent = unquote(raw.partition("/v1/users/")[2]) or user.removeprefix("/")
-    return await asyncio.to_thread(rankers.erase_user, request.app.state.engine, sent)
+    return await operate(rankers.erase_user, request.app.state.engine, sent)

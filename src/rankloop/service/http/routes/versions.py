@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -15,7 +14,17 @@ from litestar.params import Body, Parameter
 from rankloop.errors import InvalidInput
 from rankloop.export import Engine as Format
 from rankloop.service.engine import Engine
-from rankloop.service.http.routes._shared import IdempotencyKey, IfMatch, RankerName, needs, once, problems, told
+from rankloop.service.http.routes._shared import (
+    IdempotencyKey,
+    IfMatch,
+    RankerName,
+    needs,
+    once,
+    operate,
+    problems,
+    read,
+    told,
+)
 from rankloop.service.operations import rankers, versions
 from rankloop.service.wire.rankers import Generation, RankerStatus, VersionInfo, VersionRequest
 
@@ -34,7 +43,7 @@ VersionNumber = Annotated[str | None, Parameter(pattern=r"^([0-9]{1,9}|live)$", 
 )
 async def list_versions(state: State, name: RankerName) -> list[VersionInfo]:
     """The newest first. One an hour is kept by itself while the ranker learns."""
-    return await asyncio.to_thread(versions.versions, state.engine, name)
+    return await read(versions.versions, state.engine, name)
 
 
 @get(
@@ -46,7 +55,7 @@ async def list_versions(state: State, name: RankerName) -> list[VersionInfo]:
 )
 async def get_lineage(state: State, name: RankerName) -> list[Generation]:
     """Its generations, the newest first: each began with a fresh learner, or with a version that was gone back to."""
-    return await asyncio.to_thread(versions.lineage_of, state.engine, name)
+    return await read(versions.lineage_of, state.engine, name)
 
 
 @post(
@@ -63,7 +72,7 @@ async def keep_version(
     outcomes, because no process learns or learning is behind; with `force` it is kept without them."""
     once(idempotency_key)
     wanted = _wanted(data)
-    return await asyncio.to_thread(versions.keep, state.engine, name, wanted.note, wanted.force)
+    return await operate(versions.keep, state.engine, name, wanted.note, wanted.force)
 
 
 @get(
@@ -82,7 +91,7 @@ async def get_export(
     learned; without it, what is served. `without_base` leaves out what your order counts.
     """
     wanted: Any = int(version) if version is not None and version.isdigit() else version
-    made = await asyncio.to_thread(versions.exported, state.engine, name, to, wanted, without_base)
+    made = await read(versions.exported, state.engine, name, to, wanted, without_base)
     ending = "onnx" if to == "onnx" else "json"
     headers = {"Content-Disposition": f'attachment; filename="{made.name}.{ending}"'}
     return Response(made.body, media_type=made.media, headers=headers)
@@ -117,7 +126,7 @@ def _action(action: Action, summary: str, text: str) -> Any:
             call = partial(versions.reset, engine, name, wanted.note, if_match, wanted.force)
         else:
             call = partial(rankers.set_learning, engine, name, action == "resume", if_match)
-        return told(await asyncio.to_thread(call))
+        return told(await engine.operations.run(call))
 
     handler.__doc__, handler.__name__ = text, action
     tag = "rankers" if action in ("pause", "resume") else "versions"
