@@ -15,7 +15,7 @@ logger = logging.getLogger("rankloop")
 class Repeating:
     """Calls `work` every `seconds` from `start` to `stop`; what goes wrong is told, and it goes on."""
 
-    def __init__(self, name: str, seconds: float, work: Callable[[], None], database: Database) -> None:
+    def __init__(self, name: str, seconds: float, work: Callable[[], object], database: Database) -> None:
         self._name, self._seconds, self._work, self._database = name, seconds, work, database
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"rankloop-{name}", daemon=True)
