@@ -59,6 +59,7 @@ class Service:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RANKLOOP_")}
         self._environment = kept | {f"RANKLOOP_{name.upper()}": str(value) for name, value in settings.items()}
         self._environment["RANKLOOP_PORT"] = str(self.port)
+        self._environment["TMPDIR"] = str(log_file.parent)  # what processes that are killed leave there goes, too
         self.process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -48,6 +49,7 @@ class Process:
         self._looking = looking
         self._shared_clock = shared
         self.reports = SharedReports(self.database.name, self.machine, self.worker)
+        self._writing = threading.Lock()
         self._sharing = Repeating("metrics", WRITE_EVERY, self._share, self.database, self.thread_failed)
 
     def open(self) -> None:
@@ -112,13 +114,16 @@ class Process:
         self.metrics.gauge("process_resident_memory_bytes", process_memory())
 
     def report(self) -> bytes:
-        """This process's metrics, up to this moment."""
+        """This process's metrics, up to this moment; the other processes of the machine get the same."""
         self.collect()
-        return self.metrics.report()
+        return self._share()
 
-    def _share(self) -> None:
-        """Let the other processes of this machine know the metrics, as of the last heartbeat."""
-        self.reports.write(self.metrics.report())
+    def _share(self) -> bytes:
+        """Write the metrics, as they were collected last, for the other processes of this machine."""
+        with self._writing:  # or an older report might replace a newer one, and counters would go down
+            report = self.metrics.report()
+            self.reports.write(report)
+        return report
 
     def thread_failed(self, name: str) -> None:
         """Count a failure of one of this process's threads."""

@@ -99,7 +99,7 @@ class Repeating:
         self,
         name: str,
         seconds: float,
-        work: Callable[[], None],
+        work: Callable[[], object],
         database: Database,
         failed: Callable[[str], None] = _uncounted,
     ) -> None:

@@ -44,7 +44,7 @@ class SharedReports:
         """Let the other processes read this report. If that is not possible, log it once."""
         try:
             path = self._folder() / f"{quote(self._worker, safe='')}{_SUFFIX}"
-            new = path.with_suffix(f".{time.monotonic_ns()}")  # two threads may write at the same time
+            new = path.with_suffix(".new")
             new.write_bytes(report)
             new.replace(path)
             self._warned = False
