@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.ranking.pool import Pool
+from rankloop.service.ranking.pool import JobQueue, Pool
 from tests.service.running import PATIENCE, wait_for
 
 
@@ -142,3 +142,49 @@ def test_idle_threads_end_when_it_closes() -> None:
     soon(lambda: threads() == 3)
     one.close()
     soon(lambda: threads() == 0)
+
+
+# -- one thread for jobs in order ----------------------------------------------------------------------------------
+
+
+def test_jobs_run_in_order_and_a_newer_one_may_replace_those_that_wait() -> None:
+    jobs, go, done = JobQueue("pool-under-test"), threading.Event(), list[str]()
+    jobs.add("first", lambda: done.append("first") if go.wait(PATIENCE) else None)
+    for i in range(3):
+        jobs.add("state", lambda i=i: done.append(f"state {i}"), alone=True)  # type: ignore[misc]
+        jobs.add("part", lambda i=i: done.append(f"part {i}"))  # type: ignore[misc]
+    assert (jobs.count("first"), jobs.count("state"), jobs.count("part")) == (1, 1, 3)
+    assert not jobs.wait("state", 0.0)
+    assert threads() == 1
+    go.set()
+    assert jobs.wait("part", PATIENCE)
+    assert done == ["first", "part 0", "part 1", "state 2", "part 2"]
+    soon(lambda: threads() == 0)
+    jobs.add("state", lambda: done.append("again"))
+    assert jobs.wait("state", PATIENCE)
+    assert done[-1] == "again"
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_a_job_that_fails_does_not_stop_those_after_it(error: type[BaseException]) -> None:
+    jobs, done = JobQueue("pool-under-test"), list[int]()
+
+    def fail() -> None:
+        raise error("as it was told to")
+
+    jobs.add("a", fail)
+    jobs.add("a", lambda: done.append(1))
+    assert jobs.wait("a", PATIENCE)
+    assert done == [1]
+    assert jobs.seconds == 0.0
+
+
+def test_jobs_that_wait_can_be_dropped_and_a_long_one_is_timed() -> None:
+    jobs, go, done = JobQueue("pool-under-test"), threading.Event(), list[int]()
+    jobs.add("a", lambda: done.append(1) if go.wait(PATIENCE) else None)
+    soon(lambda: jobs.seconds > 0)
+    jobs.add("a", lambda: done.append(2))
+    jobs.drop("a")
+    go.set()
+    assert jobs.wait("a", PATIENCE)
+    assert done == [1]

@@ -219,6 +219,14 @@ def test_a_spec_holds_its_rules_where_it_can(service: Service) -> None:
     assert shown(service.rank("ruled", candidates, k=4, pinned={"i5": 2}, excluded=["i4"]))[1] == "i5"
 
 
+def test_rules_that_are_patched_take_effect_at_once(service: Service) -> None:
+    service.put("patched-rules", learner="base", exposure="full")
+    fine(service.http.patch("/v1/rankers/patched-rules", json={"pinned": {"i2": 1}}))
+    assert shown(service.rank("patched-rules", items(3)))[0] == "i2"
+    fine(service.http.patch("/v1/rankers/patched-rules", json={"pinned": {}}))
+    assert shown(service.rank("patched-rules", items(3)))[0] == "i0"
+
+
 def test_every_road_to_an_answer_keeps_the_rules(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """The learner's list, the caller's order when the learner fails or the store is down, and pins that fill a list."""
     service.put("roads", learner="pdgd", features=names(WIDTH), exposure="full")
