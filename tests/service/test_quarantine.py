@@ -205,7 +205,7 @@ def test_a_thread_that_fails_begins_again_and_is_counted(service: Service, monke
     learning = learning_of(service)
     real = learning.catch_up
 
-    def fail(told: bool = False) -> None:
+    def fail(_: bool = False) -> None:
         monkeypatch.setattr(learning, "catch_up", real)
         raise SystemExit
 
@@ -234,7 +234,7 @@ def test_time_in_which_the_whole_process_stood_still_is_not_the_learners(shop: S
     process = SimpleNamespace(
         settings=Settings(learn_seconds=5.0, lease_seconds=3.0, refresh_seconds=1.0),
         database=shop.database,
-        thread_failed=lambda name: None,
+        thread_failed=lambda _: None,
         worker="me",
     )
     watch = Watch(cast(Process, process), lambda: now[0])
@@ -261,7 +261,7 @@ def test_time_in_which_the_whole_process_stood_still_is_not_the_learners(shop: S
 
 def test_a_pause_of_the_machine_is_not_a_process_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
-    monkeypatch.setattr("rankloop.service.supervisor.os.kill", lambda pid, number: killed.append(pid))
+    monkeypatch.setattr("rankloop.service.supervisor.os.kill", lambda pid, _: killed.append(pid))
     nothing: Any = None
     supervisor = Supervisor(Settings(watchdog_seconds=5.0, learn=False), [], nothing, nothing)
     child: Any = SimpleNamespace(name="a process", beaten=10.0, pid=77)

@@ -61,7 +61,7 @@ class Settings:
     version_seconds: float = _setting(3600.0, "how often a version is kept by itself, if anything was learned")
     keep_versions: int = _setting(24, "how many of those are kept; versions made on request stay")
     lease_seconds: float = _setting(3.0, "a learning process silent for so long is replaced")
-    learn_seconds: float = _setting(30.0, "a learner that takes longer over one outcome hangs: it is passed over")
+    learn_seconds: float = _setting(30.0, "a learner that takes longer over one outcome hangs: the outcome is skipped")
     learn_in: str = _setting("process", "process: learning has a process of its own; thread: it has none")
     watchdog_seconds: float = _setting(15.0, "a process whose loop stands still for so long is replaced; 0: never")
     retention_days: float = _setting(30.0, "impressions and events older than this are deleted; 0 keeps them for ever")

@@ -72,7 +72,9 @@ def _of_late(connection: Connection, table: str, name: str, seq: int, before: fl
     """What may go of such a ranker: impressions with an outcome below `seq`, found by its number, and of the oldest
     `LOOKED` impressions those that have none. Others without an outcome follow when the ranker is learned again."""
     outcomes = table.replace("impressions", "outcomes", 1)
-    sql = f"SELECT impression_id FROM {outcomes} WHERE ranker = ? AND seq < ? AND created < ? ORDER BY seq LIMIT {limit}"
+    sql = (
+        f"SELECT impression_id FROM {outcomes} WHERE ranker = ? AND seq < ? AND created < ? ORDER BY seq LIMIT {limit}"
+    )
     ids = [row[0] for row in connection.rows(sql, name, seq, before)]
     oldest = f"SELECT id, open, seq FROM {table} WHERE ranker = ? AND created < ? AND erase >= 0 ORDER BY created"
     sql = f"SELECT id FROM ({oldest} LIMIT {LOOKED}) AS oldest WHERE open = 0 AND seq IS NULL LIMIT {limit}"
