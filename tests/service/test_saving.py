@@ -175,7 +175,7 @@ def test_small_ones_are_saved_between_the_parts_of_a_large_one(tmp_path: Path, m
         aside = Saving(one.engine, learning.watch, lambda: None)
         aside.order(fold_of(one, "large"), asked=True)
         aside.order(fold_of(one, "small"))
-        aside._stopping = True
+        aside._stopping.set()
         aside._work()
         assert saved == ["small", "large"]
         assert one.status("large")["snapshot_at"] == one.status("small")["snapshot_at"] == 3

@@ -152,6 +152,57 @@ WORK: dict[str, Callable[[Filled], Any]] = {
 }
 
 
+class Behind(Filled):
+    """A store with a ranker that nobody learns: so many of its impressions are older than all others, and are open
+    although their windows have ended, or closed and in no snapshot."""
+
+    def __init__(self, path: Path, lists: int, *, still_open: bool) -> None:
+        super().__init__(path, SMALL)
+        connection = self.connection
+        with connection.transaction():
+            admin.add_ranker(connection, "behind", SPEC, b"", 0.001)
+            old = [impression(10**6 + i, "behind", self.now - 10_000 + i / 10, 1.0) for i in range(lists)]
+            log.add_impressions(connection, old)
+            for start in range(0, 0 if still_open else lists, 500):
+                some = old[start : start + 500]
+                log.add_events(connection, [event(one.id, one.id) for one in some], self.now - 9000, KINDS)
+
+
+BEHIND: dict[str, Callable[[Filled], Any]] = {
+    "windows to close": lambda s: log.due(s.connection, s.now),
+    "closing windows": lambda s: log.close_windows(s.connection, s.now, KINDS, 20),
+    "old lists": lambda s: forgetting.sweep(s.connection, s.now - 5500, 20),
+    "open lists": lambda s: log.open_counts(s.connection),
+    "what may go": lambda s: swept(s.connection),
+}
+
+
+@pytest.mark.parametrize("still_open", [True, False], ids=["open", "in no snapshot"])
+def test_a_ranker_that_nobody_learns_costs_the_same_however_much_it_has(
+    tmp_path: Path, still_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "COUNTED", 200, raising=False)
+    monkeypatch.setattr(forgetting, "LOOKED", 200, raising=False)
+    small, large = (Behind(tmp_path / f"{lists}.db", lists, still_open=still_open) for lists in (SMALL, LARGE))
+    for what, work in BEHIND.items():
+        first, second = small.cost(work), large.cost(work)
+        assert second <= 1.5 * first + 100, f"{what}: {first} steps with {SMALL} lists, {second} with {LARGE}"
+
+
+def test_old_lists_of_other_rankers_go_while_one_is_not_learned(tmp_path: Path) -> None:
+    store = Behind(tmp_path / "store.db", SMALL, still_open=False)
+    with store.connection.transaction():
+        before = store.now - 4990
+        old = store.connection.rows("SELECT COUNT(*) FROM impressions WHERE ranker <> 'behind' AND created < ?", before)
+        gone = 0
+        while found := forgetting.sweep(store.connection, before, 50):
+            gone += found
+        assert [(gone,)] == old
+        assert gone > 0
+        left = store.connection.rows("SELECT COUNT(*) FROM impressions WHERE ranker = 'behind'")
+        assert left == [(SMALL,)]
+
+
 @pytest.mark.parametrize("what", WORK)
 def test_it_costs_the_same_in_a_large_store(what: str, stores: tuple[Filled, Filled]) -> None:
     small, large = (store.cost(WORK[what]) for store in stores)

@@ -249,7 +249,7 @@ CALLS: dict[str, tuple[int, Callable[[Filled], Any]]] = {
     "an event": (LATELY, lambda f: _report(f, f.open[0])),
     "an event on an old list": (LATELY, lambda f: _report(f, f.ids[OLD])),
     "windows that end": (ALL, lambda f: log.close_windows(f.connection, f.now + 60, KINDS)),
-    "whose windows end": (ALL, lambda f: log.due(f.connection, f.now + 60)),
+    "whether windows end": (ALL, lambda f: log.due(f.connection, f.now + 60)),
     "open lists": (ALL, lambda f: log.open_counts(f.connection)),
     "oldest open list": (ALL, lambda f: log.oldest_open(f.connection)),
     "settled lists": (ALL, lambda f: settled.rows(f.connection, "shop", LISTS, LISTS + 64)),

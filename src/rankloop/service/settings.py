@@ -100,7 +100,7 @@ class Settings:
     keep_versions: int = _setting(24, "how many of those are kept; versions made on request stay", 0, MANY)
     lease_seconds: float = _setting(3.0, "a learning process silent for so long is replaced", 0.1, YEAR)
     learn_seconds: float = _setting(
-        30.0, "a learner that takes longer over one outcome hangs: it is passed over", 0.1, YEAR
+        30.0, "a learner that takes longer over one outcome hangs: the outcome is skipped", 0.1, YEAR
     )
     learn_in: str = _setting("process", "process: learning has a process of its own; thread: it has none")
     watchdog_seconds: float = _setting(

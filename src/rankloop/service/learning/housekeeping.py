@@ -99,7 +99,7 @@ class Housekeeping:
         for name in turn.spare:
             self._give_back(name)
         self._tell_loads()
-        for name in known:
+        for name in process.database.read(admin.revisions):  # also those that nobody can learn now
             process.metrics.gauge("lease_held", int(name in turn.mine), ranker=name)
             if name not in turn.mine:
                 process.metrics.drop("learner_lag", ranker=name)  # whoever learns it tells

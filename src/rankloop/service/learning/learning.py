@@ -37,6 +37,7 @@ PORTION = 256  # outcomes that are read at a time
 SNAPSHOT_EVENTS = 2000  # a snapshot is due after so many outcomes, whatever the clock says
 SHARE = 20  # a snapshot may take at most one part in so many of the time, publishing as much
 WITHIN = 3  # saves within the time that others may be behind
+TURN = 1.0  # seconds that one ranker may keep the thread waiting
 REST, LONGEST_REST = 0.2, 60.0  # seconds for which a ranker whose learner fails is left alone; doubled each time
 logger = logging.getLogger("rankloop")
 
@@ -68,7 +69,7 @@ class Learning:
         self.saving = Saving(process, self.watch, self.wake.set)
         self.housekeeping = Housekeeping(self)
         self.windows = Windows(process, self.housekeeping.leases, self._closed, self._changed)
-        self.notices = Notices(process, self.folds)
+        self.notices = Notices(process, self.folds, self.housekeeping.leases)
         self._loading = threading.RLock()
         self._told = False  # whether someone of this machine has added to the log since the last look at it
         self._heads: dict[str, int] = {}  # outcomes of each ranker when others were last told
@@ -236,10 +237,14 @@ class Learning:
 
     def _guarded(self, fold: Fold, save: bool = False, head: int = 0) -> None:
         """Whatever a learner raises concerns its own ranker, which is left alone for a while."""
+        if not fold.turn.acquire(timeout=TURN):
+            return  # another thread asks its learner something: at the next look
         began, before = time.perf_counter(), fold.learned
         try:
-            with fold.turn:
+            try:
                 self.advance(fold, head)
+            finally:
+                fold.turn.release()
             self.publish(fold)
             fold.work.took(fold.learned - before, time.perf_counter() - began)
             if not fold.held:

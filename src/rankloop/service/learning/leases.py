@@ -87,6 +87,11 @@ class Leases:
         self.learners = learners
         self.in_charge = process.worker == min(learners or present)
 
+    def learned(self) -> set[str]:
+        """The rankers that a living process learns."""
+        held = self.process.database.read(admin.leases)
+        return {name for name, (holder, _) in held.items() if holder in self.learners}
+
     def turn(self, names: Collection[str]) -> Turn:
         """Take leases that nobody keeps, as far as they are this process's to take, and say which are too many.
 

@@ -2,7 +2,7 @@
 
 Told at least once: what is to be told is in the store before it happens for others, is tried again with growing pauses,
 over restarts too, and is deleted when the webhook has said yes. The process that learns the ranker delivers, so that
-several do not. Neither learning nor ranking waits for it.
+several do not; if nobody learns it, the one that counts its experiments (`windows`) does, if it learns others. Neither learning nor ranking waits for it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import random
 from collections.abc import Mapping
 
 from rankloop.service.learning.fold import Fold
+from rankloop.service.learning.leases import Leases
 from rankloop.service.process import Process
 from rankloop.service.repeating import Repeating
 from rankloop.service.store import notices
@@ -28,8 +29,8 @@ logger = logging.getLogger("rankloop")
 class Notices:
     """Delivers what waits in the store, if there is a webhook; without one it is thrown away."""
 
-    def __init__(self, process: Process, folds: Mapping[str, Fold]) -> None:
-        self.process, self._folds = process, folds
+    def __init__(self, process: Process, folds: Mapping[str, Fold], leases: Leases) -> None:
+        self.process, self._folds, self._leases = process, folds, leases
         self.thread = Repeating("notices", LOOK_EVERY, self.deliver, process.database, process.thread_failed)
 
     def start(self) -> None:
@@ -41,14 +42,15 @@ class Notices:
         self.thread.stop(patience=2.0)  # a webhook that hangs is not waited for
 
     def deliver(self) -> None:
-        """Try what is due, of rankers that are learned here."""
+        """Try what is due, of rankers that are learned here, and of those that nobody learns if that is up to us."""
         process, now = self.process, self.process.clock()
-        for one in process.database.read(lambda c: notices.due(c, now)):
-            fold = self._folds.get(one.ranker)
-            if fold is None or not fold.held or self.thread.stopping:
-                continue
-            self._settle(one)
+        due = process.database.read(lambda c: notices.due(c, now))
         held = {name for name, fold in list(self._folds.items()) if fold.held}
+        others = self._leases.learned() if due and self._leases.in_charge else None
+        for one in due:
+            unlearned = others is not None and one.ranker not in others
+            if (one.ranker in held or unlearned) and not self.thread.stopping:
+                self._settle(one)
         counts = process.database.read(notices.waiting)
         for name in held:
             process.metrics.gauge("notices_waiting", counts.get(name, 0), ranker=name)

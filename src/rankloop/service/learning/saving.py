@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from rankloop import codec
@@ -37,6 +37,7 @@ PART = 2**18  # bytes of a part: about a millisecond, in which nobody else write
 SOME = 4  # parts that are deleted at a time
 SHORTEST = 0.002  # seconds of a pause between parts
 BUDGET = 16 * 2**20  # bytes a second that are saved without anybody having asked for it
+WAIT = 0.2  # seconds between looks whether a fold that is waited for was dropped
 TRIES = 5  # of a part, while the store does not take it
 logger = logging.getLogger("rankloop")
 
@@ -195,7 +196,7 @@ class Saving:
     def _copy(self, fold: Fold) -> tuple[int, dict[str, Array], Publication | None]:
         fold.copying = True
         try:
-            with fold.turn, self._watch.of(fold.row, "state", fold.learned):
+            with self._turn(fold), self._watch.of(fold.row, "state", fold.learned):
                 part = fold.part()  # so that the chain of parts has a joint where the snapshot is
                 learned, arrays = fold.copy()
                 fold.large = sum(array.nbytes for array in arrays.values()) > states.LARGE
@@ -206,6 +207,18 @@ class Saving:
         finally:
             fold.copying = False
             self._copied()
+
+    @contextmanager
+    def _turn(self, fold: Fold) -> Iterator[None]:
+        """Have a fold to oneself. Whoever learns a backlog is waited for; a learner that hangs and was dropped is not."""
+        end = time.monotonic() + self._process.settings.learn_seconds
+        while not fold.turn.acquire(timeout=WAIT):
+            if not fold.held and time.monotonic() > end:
+                raise RankloopError("its learner does not return")
+        try:
+            yield
+        finally:
+            fold.turn.release()
 
     def _write_parts(self, fold: Fold, learned: int, arrays: dict[str, Array]) -> int:
         """Put the parts of a large state into the store; how many there are. Small orders go in between."""

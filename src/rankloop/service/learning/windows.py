@@ -86,8 +86,5 @@ class Windows:
 
     def _count(self) -> None:
         """Count the experiments of rankers that no living process learns."""
-        process, learners = self._process, self._leases.learners
-        held = process.database.read(admin.leases)
-        learned = {name for name, (holder, _) in held.items() if holder in learners}
-        for name in count_evidence.count_unlearned(process, learned):
+        for name in count_evidence.count_unlearned(self._process, self._leases.learned()):
             self._changed(name)

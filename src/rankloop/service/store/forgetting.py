@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection, marks
+from rankloop.service.store.log import OPEN
 from rankloop.service.store.partitions import by_row
 from rankloop.service.store.writer import Writer
 from rankloop.service.wire.rankers import Erased
+
+LOOKED = 500  # impressions of a ranker that has not been learned for long that are looked through at a time
 
 # Replay starts at the snapshot, so what it covers may go; so may what was closed without an outcome.
 _COVERED = "i.open = 0 AND (i.seq IS NULL OR i.seq < (SELECT s.seq FROM snapshots s WHERE s.ranker = i.ranker))"
@@ -28,9 +31,8 @@ def _delete(connection: Connection, ids: list[str]) -> int:
 def sweep(connection: Connection, before: float | None, limit: int = 500) -> int:
     """Delete impressions made `before` that time, and those to be erased, as far as a snapshot covers them.
 
-    What is read is what is deleted, also for a ranker that has not been learned for long: of such a ranker only
-    impressions with an outcome that its snapshot covers are deleted, found by the number of the outcome. Those without
-    an outcome follow when it is learned again.
+    What is read is little more than what is deleted, also for a ranker that has not been learned for long and has many
+    old impressions that no snapshot covers (`_of_late`).
     """
     sql = f"SELECT i.id FROM impressions i WHERE i.erase = 1 AND {_COVERED} LIMIT {limit}"
     ids = [row[0] for row in connection.rows(sql)]
@@ -42,26 +44,41 @@ def sweep(connection: Connection, before: float | None, limit: int = 500) -> int
             if len(ids) < limit:
                 sql = f"SELECT i.id FROM {table} i WHERE {old} AND {_COVERED} LIMIT {limit - len(ids)}"
                 ids += [row[0] for row in connection.rows(sql, *late, before)]
-            outcomes = table.replace("impressions", "outcomes", 1)
             for name, seq in late.items():
                 if len(ids) < limit:
-                    sql = f"SELECT impression_id FROM {outcomes} WHERE ranker = ? AND seq < ? AND created < ?"
-                    found = connection.rows(f"{sql} ORDER BY seq LIMIT {limit - len(ids)}", name, seq, before)
-                    ids += [row[0] for row in found]
+                    ids += _of_late(connection, table, name, seq, before, limit - len(ids))
     ids = sorted(set(ids))
     _delete(connection, ids)
     return len(ids)
 
 
 def _late(connection: Connection, before: float) -> dict[str, int]:
-    """Rankers with outcomes of `before` that time that no snapshot covers, and how many outcomes their snapshot has."""
-    sql = "SELECT h.ranker, s.seq FROM heads h JOIN snapshots s ON s.ranker = h.ranker WHERE h.next_seq > s.seq"
+    """Rankers with impressions of `before` that time that are open or that no snapshot covers, and how many outcomes
+    their snapshot has."""
+    sql = f"SELECT ranker FROM impressions{connection.by(OPEN)} WHERE open = 1 AND closes < ? ORDER BY closes"
+    waiting = {row[0] for row in connection.rows(f"{sql} LIMIT {LOOKED}", before)}
     found = {}
-    for name, seq in connection.rows(sql):
-        row = connection.row("SELECT created FROM outcomes WHERE ranker = ? AND seq = ?", name, seq)
-        if row is not None and row[0] < before:
+    sql = "SELECT h.ranker, s.seq, h.next_seq FROM heads h JOIN snapshots s ON s.ranker = h.ranker"
+    for name, seq, head in connection.rows(sql):
+        row = None
+        if head > seq:
+            row = connection.row("SELECT created FROM outcomes WHERE ranker = ? AND seq = ?", name, seq)
+        if name in waiting or (row is not None and row[0] < before):
             found[name] = int(seq)
     return found
+
+
+def _of_late(connection: Connection, table: str, name: str, seq: int, before: float, limit: int) -> list[str]:
+    """What may go of such a ranker: impressions with an outcome below `seq`, found by its number, and of the oldest
+    `LOOKED` impressions those that have none. Others without an outcome follow when the ranker is learned again."""
+    outcomes = table.replace("impressions", "outcomes", 1)
+    sql = (
+        f"SELECT impression_id FROM {outcomes} WHERE ranker = ? AND seq < ? AND created < ? ORDER BY seq LIMIT {limit}"
+    )
+    ids = [row[0] for row in connection.rows(sql, name, seq, before)]
+    oldest = f"SELECT id, open, seq FROM {table} WHERE ranker = ? AND created < ? AND erase >= 0 ORDER BY created"
+    sql = f"SELECT id FROM ({oldest} LIMIT {LOOKED}) AS oldest WHERE open = 0 AND seq IS NULL LIMIT {limit}"
+    return (ids + [row[0] for row in connection.rows(sql, name, before)])[:limit]
 
 
 def erase_user(writer: Writer, person: str) -> Erased:

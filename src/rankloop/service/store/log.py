@@ -159,7 +159,7 @@ def discard_impressions(connection: Connection, ids: Sequence[str]) -> None:
 
 _SELECT = f"SELECT {OpenImpression.COLUMNS} FROM impressions"
 OPEN = "impressions_open"  # the index of those that wait, by the end of their windows
-COUNTED = 100_000  # open impressions that are counted at most: some 20 ms
+COUNTED = 100_000  # open impressions that are counted at most: some tens of milliseconds
 
 
 def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kinds: dict[str, str]) -> Receipts:

@@ -73,8 +73,8 @@ def note(
 
 def recovered(connection: Connection, name: str) -> None:
     """End a quarantine: the ranker is learned again. That an outcome was skipped stays in its status."""
-    connection.run("UPDATE troubles SET text = '' WHERE ranker = ? AND given_up = 1 AND text NOT LIKE 'learn %'", name)
-    connection.run("UPDATE troubles SET given_up = 0 WHERE ranker = ?", name)
+    skipped = "CASE WHEN SUBSTR(text, 1, 6) = 'learn ' THEN text ELSE '' END"
+    connection.run(f"UPDATE troubles SET given_up = 0, text = {skipped} WHERE ranker = ? AND given_up = 1", name)
 
 
 def quarantined(connection: Connection) -> dict[str, Quarantine]:

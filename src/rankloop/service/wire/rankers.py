@@ -214,7 +214,12 @@ class RankerStatus(Struct):
         ),
     ]
     lag: Annotated[int, Meta(description="outcomes - learned")]
-    open_impressions: int
+    open_impressions: Annotated[
+        int,
+        Meta(
+            description="impressions that wait for feedback; a lower bound if the store has more than 100,000 of them"
+        ),
+    ]
     learner_process: Annotated[str | None, Meta(description="who holds the lease and learns")]
     snapshot_at: Annotated[int | None, Meta(description="outcomes in the last snapshot")]
     created: float
