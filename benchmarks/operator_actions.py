@@ -57,7 +57,9 @@ class Load:
     def __init__(self, url: str) -> None:
         self._go, self._stop = threading.Event(), threading.Event()
         self._busy = [threading.Lock() for _ in range(2)]
-        self.acknowledged: set[str] = set()  # impressions of the present ranker whose final event was accepted
+        # Impressions of the present ranker whose final event was accepted, or was accepted or late: if the COMMIT was
+        # not acknowledged, the repeated transaction answers "duplicate" for both.
+        self.acknowledged: dict[str, str] = {}
         self.total = 0  # of all rankers
         self._go.set()
         self._threads = [threading.Thread(target=self._work, args=(url, n), daemon=True) for n in range(2)]
@@ -103,8 +105,8 @@ class Load:
             (receipt,) = client.feedback(event).results
         except ServiceError:
             return  # deleted just now
-        if receipt.status in ("accepted", "duplicate"):  # duplicate: the first acknowledgment was lost
-            self.acknowledged.add(answer.impression_id)
+        if receipt.status in ("accepted", "duplicate"):
+            self.acknowledged[answer.impression_id] = receipt.status
             self.total += 1
 
 
@@ -187,22 +189,28 @@ class Checked:
         self.counts["states"] += 1 + len(rebuilt.compared)
         self.counts["differences"] += (not same) + sum(not one.equal for one in rebuilt.compared)
 
-    def look_for(self, acknowledged: set[str]) -> None:
+    def look_for(self, load: Load) -> None:
         """Every acknowledged outcome must be in the log, to be learned, and in a version or the live state."""
 
-        def read(connection: Connection) -> tuple[dict[str, tuple[int, int]], list[tuple[int, int]]]:
+        def read(connection: Connection) -> tuple[dict[str, tuple[int, int]], list[tuple[int, int]], set[str]]:
+            late = {row[0] for row in connection.rows("SELECT impression_id FROM events WHERE status = 'late'")}
             sql = "SELECT impression_id, seq, learn FROM outcomes WHERE ranker = ?"
             logged = {own: (int(seq), int(learn)) for own, seq, learn in connection.rows(sql, NAME)}
             ends = {one.version: one.seq for one in states.versions(connection, NAME)}
             began = lineage.beginnings(connection, NAME)
             covered = [(one.seq, ends[after.kept]) for one, after in pairwise(began) if after.kept]
-            return logged, [*covered, (began[-1].seq, log.heads(connection)[NAME])]
+            return logged, [*covered, (began[-1].seq, log.heads(connection)[NAME])], late
 
-        logged, covered = self.engine.database.read(read)
-        for own in acknowledged:
+        logged, covered, late = self.engine.database.read(read)
+        for own, status in list(load.acknowledged.items()):
+            if status == "duplicate" and own in late:
+                del load.acknowledged[own]  # it was answered late at first: after a reset
+                load.total -= 1
+                continue
             seq, learn = logged.get(own, (-1, 0))
             if not (learn and any(first <= seq < end for first, end in covered)):
                 self.missing.add(own)
+                print(f"missing: {own} ({status}), outcome {seq}, learn {learn}, covered {covered}", flush=True)
         self.counts["missing"] = len(self.missing)
 
 
@@ -310,13 +318,13 @@ def one_action(client: Client, engine: Engine, checked: Checked, load: Load, cha
                 grown = (0, 0, 0)
         added = tuple(now - then for now, then in zip(checked.steps(), before, strict=True))
         counts["not once"] += added != grown
-    counts["outcomes"] = load.total
     if counts["actions"] % every:
         return
     with load.resting():
         checked.settle()
         checked.compare()
-        checked.look_for(load.acknowledged)
+        checked.look_for(load)
+    counts["outcomes"] = load.total
 
 
 def main() -> None:
