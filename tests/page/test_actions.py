@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.page.shown import Looker, Served, at, fresh, get, traffic
+from tests.service.running import rank_request
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -133,3 +135,25 @@ def test_a_refusal_is_told(service: Served, look: Look) -> None:
     looker.agree("Roll back to v2")
     looker.told("Refused: ")
     looker.page.get_by_role("heading", level=1, name="refused", exact=True).wait_for(state="detached")
+
+
+def test_an_action_that_lacks_outcomes_shows_why_and_offers_to_force_it(
+    serve: Callable[..., Served], look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankloop.service.engine.CURRENT_SECONDS", 0.1)
+    idle = serve(learn=False)
+    idle.put_ranker("idle", learner="base", parameters={}, window_seconds=60, k=6)
+    assert idle.ask("POST", "/v1/rankers/idle/versions").status == 201
+    for number in range(3):
+        answer = idle.ask("POST", "/v1/rankers/idle/rank", rank_request(random.Random(number))).json
+        event = {"event_id": str(number), "impression_id": answer["impression_id"], "clicks": [], "final": True}
+        assert idle.ask("POST", "/v1/feedback", event).status == 200
+    looker = look(at(idle, "idle"))
+    looker.expected = ("409",)
+    for pressed, told in (("Cancel", "Refused: "), ("Roll back to v1 anyway", "idle is back at v1.")):
+        looker.button("Roll back to version 1").click()
+        looker.agree("Roll back to v1")
+        looker.sees(re.compile("learned 0 of 3 acknowledged outcomes"))
+        looker.agree(pressed)
+        looker.told(told)
+    assert idle.status("idle")["origin"]["how"] == "rollback"

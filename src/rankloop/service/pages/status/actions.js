@@ -43,11 +43,23 @@ async function carryOut(work, done, refresh) {
   await refresh();
 }
 
+// An action that the service refuses because acknowledged outcomes are not learned yet: show why, and offer to force it.
+async function orForced(send, confirm) {
+  try {
+    return await send(false);
+  } catch (error) {
+    if (error.error !== "not-learned" || !(await ask("Some outcomes are not learned yet", [error.message], confirm))) throw error;
+    return send(true);
+  }
+}
+
 async function changeVersion(status, action, version, refresh) {
   const { name, etag } = status;
-  if (!(await ask(...QUESTIONS[action](name, version)))) return;
+  const [title, text, confirm] = QUESTIONS[action](name, version);
+  if (!(await ask(title, text, confirm))) return;
   const done = action === "promote" ? `${name} serves ${version === "live" ? "live" : `v${version}`}.` : `${name} is back at v${version}.`;
-  await carryOut(() => call("POST", rankerPath(name, `/${action}`), { version }, etag), done, refresh);
+  const send = (force) => call("POST", rankerPath(name, `/${action}`), { version, force }, etag);
+  await carryOut(() => orForced(send, `${confirm} anyway`), done, refresh);
 }
 
 // Exposure, pause and keep: the controls beside a ranker's name.

@@ -280,7 +280,7 @@ function drawRanker(chosen) {
   renew(parts.versions, [state.versions, chosen.etag, chosen.serving, chosen.learning, Math.floor(now / 5)], () => [
     versionTable(chosen, state.versions, now, (action, version) => changeVersion(chosen, action, version, refresh)),
     h("p", { class: "row" }, h("button", { type: "button", class: "plain", onclick: () => carryOut(
-      () => call("POST", rankerPath(chosen.name, "/versions"), { note: "kept by hand" }), (kept) => `v${kept.version} is kept.`, refresh) },
+      () => orForced((force) => call("POST", rankerPath(chosen.name, "/versions"), { note: "kept by hand", force }), "Keep it anyway"), (kept) => `v${kept.version} is kept.`, refresh) },
     "Keep a version now")),
   ]);
 }

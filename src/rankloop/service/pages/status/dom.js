@@ -41,9 +41,10 @@ const known = (element) => [element.getAttribute("aria-label"), element.getAttri
 // -- the service --------------------------------------------------------------------------------------------------
 
 class Refused extends Error {
-  constructor(status, message) {
+  constructor(status, message, error) {
     super(message);
     this.status = status;
+    this.error = error;
   }
 }
 
@@ -64,7 +65,7 @@ async function call(method, path, body, seen) {
   const text = await answer.text();
   let found = null;
   try { found = text ? JSON.parse(text) : null; } catch { /* told below */ }
-  if (!answer.ok) throw new Refused(answer.status, found?.message ?? `${answer.status} ${answer.statusText}`);
+  if (!answer.ok) throw new Refused(answer.status, found?.message ?? `${answer.status} ${answer.statusText}`, found?.error);
   return found;
 }
 
