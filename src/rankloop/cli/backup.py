@@ -246,15 +246,14 @@ def _second(when: float) -> str:
 
 
 def _age(seconds: float) -> str:
-    """How long ago, in the largest unit.
+    """How long ago, in the largest unit that fits.
 
-    >>> _age(90), _age(7300), _age(400_000)
-    ('2 minutes', '2 hours', '5 days')
+    >>> _age(20), _age(90), _age(7300), _age(400_000)
+    ('20 seconds', '2 minutes', '2 hours', '5 days')
     """
-    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 1.5 * length or unit == "minutes":
-            return f"{seconds / length:.0f} {unit}"
-    raise AssertionError("unreachable")
+    units = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
+    unit, length = next((one for one in units if seconds >= 1.5 * one[1]), units[-1])
+    return f"{seconds / length:.0f} {unit}"
 
 
 def _megabytes(size: int) -> str:
