@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 from contextlib import closing
@@ -45,6 +46,12 @@ def change(path: Path, sql: str, *parameters: Any) -> None:
 def read(path: Path | str, sql: str) -> list[Any]:
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(sql).fetchall()
+
+
+@pytest.fixture(autouse=True)
+def same_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backup lowers the priority of its process, which here is that of the tests."""
+    monkeypatch.setattr(os, "nice", lambda _: 0)
 
 
 def run(*arguments: str) -> Any:

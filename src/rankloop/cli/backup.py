@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from rankloop.errors import InvalidParameter
 if TYPE_CHECKING:
     from rankloop.service.offline.backup import Copied, StoreCheck
 
+NICE = 10  # added to the niceness of a backup: the service on the same machine comes first
 POSTGRESQL = """\
 {url} is a PostgreSQL store. Back it up with the tools of PostgreSQL:
 
@@ -77,6 +79,7 @@ def backup(target: Path, /, *, store: str | None = None, quick: bool = False, js
     url = _store(store)
     _refuse_postgresql(url)
     _out.say_when_compiling()
+    os.nice(NICE)
     with _progress() as report:
         made = back_up(url, target, not quick, report)
     if json:
@@ -87,7 +90,7 @@ def backup(target: Path, /, *, store: str | None = None, quick: bool = False, js
     _print_check(made.check, "Recovery point")
 
 
-def restore(source: Path, /, *, store: str | None = None, quick: bool = False, json: bool = False) -> None:
+def restore(backup: Path, /, *, store: str | None = None, quick: bool = False, json: bool = False) -> None:
     """Make a SQLite store from a backup, at a place where there is none.
 
     Stop the service first, and move the old store with its -wal and -shm files away: an existing store is never
@@ -103,7 +106,7 @@ def restore(source: Path, /, *, store: str | None = None, quick: bool = False, j
 
     Parameters
     ----------
-    source
+    backup
         A file that `rankloop backup` wrote, or any other copy of a store.
     store
         The store to make, as in `rankloop serve`.
@@ -112,13 +115,13 @@ def restore(source: Path, /, *, store: str | None = None, quick: bool = False, j
     json
         Print JSON.
     """
-    from rankloop.service.offline import backup
+    from rankloop.service.offline import backup as backups
 
     url = _store(store)
     _refuse_postgresql(url)
     _out.say_when_compiling()
     with _progress() as report:
-        made = backup.restore(source, url, not quick, report)
+        made = backups.restore(backup, url, not quick, report)
     if json:
         _out.print_json(_plain(made))
         return
@@ -146,7 +149,7 @@ def verify(*, store: str | None = None, quick: bool = False, json: bool = False)
     json
         Print JSON.
     """
-    from rankloop.service.offline import backup
+    from rankloop.service.offline import backup as backups
     from rankloop.service.store import open_database
     from rankloop.service.store.sqlite import SQLite
 
@@ -156,7 +159,7 @@ def verify(*, store: str | None = None, quick: bool = False, json: bool = False)
         if isinstance(database, SQLite) and not database.path.is_file():
             raise InvalidParameter(f"there is no store at {database.path}; give a store, or a backup of one")
         with _progress() as report:
-            found = backup.verify(database, not quick, report)
+            found = backups.verify(database, not quick, report)
     finally:
         database.close()
     if json:
