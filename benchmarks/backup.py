@@ -2,7 +2,8 @@
 
 For each size: a store is filled with impressions of one ranker, `shop`, and a service is started on it. Callers rank
 and report clicks without pause on a second ranker, `live`: first alone, then while `rankloop backup` runs. The service
-is stopped and its store deleted, the backup restored into an empty folder with `rankloop restore`, and a service started on it. Checked are:
+is stopped and its store deleted, the backup is restored into an empty folder with `rankloop restore`, and a service is
+started on it. Checked are:
 
 - the backup verifies: integrity, checksums, and the log learned again gives the stored states bit for bit;
 - every outcome that was acknowledged before the recovery point is in the restored store;
