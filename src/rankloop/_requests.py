@@ -22,8 +22,9 @@ from rankloop.service.wire.audit import Change
 from rankloop.service.wire.calls import Candidate, FeedbackAnswer, FeedbackEvent, RankAnswer, Receipt
 from rankloop.service.wire.catalogue import CatalogueInfo
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
-from rankloop.service.wire.rankers import Erased, Generation, RankerStatus, Spec, VersionInfo, VersionRequest
+from rankloop.service.wire.rankers import Generation, RankerStatus, Spec, VersionInfo, VersionRequest
 from rankloop.service.wire.rules import Quota
+from rankloop.service.wire.users import Erased, UserExport
 from rankloop.service.wire.watch import Movement, Series, ShownList, Weights
 
 
@@ -330,8 +331,18 @@ class Requests(Exchange):
         return (yield from self.act(Experiment, "POST", f"{ranker_path(name)}/experiments/{int(number)}/stop"))
 
     def erase_user(self, user: str) -> Steps[Erased]:
-        """Delete what is stored of a user. After a retry the counts are those of the last try."""
+        """Delete what is stored under a user id. After a retry the counts are those of the last try."""
         return (yield from self.ask(Erased, "DELETE", f"/v1/users/{segment('user', user)}"))
+
+    def export_user(self, user: str) -> Steps[UserExport]:
+        """Everything that is stored under a user id."""
+        path = f"/v1/users/{segment('user', user)}?limit=1000"
+        found = page = yield from self.ask(UserExport, "GET", path)
+        while page.next is not None:
+            page = yield from self.ask(UserExport, "GET", f"{path}&after={segment('after', page.next)}")
+            found.impressions += page.impressions
+        found.next = None
+        return found
 
     def audit(self, limit: int = 100, ranker: str | None = None) -> Steps[list[Change]]:
         """Who changed what, the newest first; of one ranker if it is given."""

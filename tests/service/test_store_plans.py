@@ -30,6 +30,7 @@ from rankloop.service.store import (
     settled,
     trials,
     troubles,
+    users,
 )
 from rankloop.service.store import shown as latest
 from rankloop.service.store.database import Appended, Connection, Row
@@ -218,6 +219,10 @@ def _erase(f: Filled) -> Any:
     return forgetting.erase_user(writer, "p7")
 
 
+def _export(f: Filled) -> Any:
+    return users.impressions(f.connection, users.impression_ids(f.connection, "p7", "", 50))
+
+
 def _import(f: Filled) -> Any:
     epoch = f.store.row("shop").epoch
     return past.add(f.connection, "shop", epoch, [PastList("k", None, [1, 2], [1.0, 0.0], b"body")], f.now)
@@ -267,6 +272,7 @@ CALLS: dict[str, tuple[int, Callable[[Filled], Any]]] = {
     "bodies since": (ALL, lambda f: latest.newest_bodies(f.connection, "shop", 1, f.now - 30 * DAY, 8)),
     "lists of another system": (ALL, _import),
     "a user forgotten": (ALL, _erase),
+    "a user exported": (ALL, _export),
     "what is old": (ALL, _sweep_old),
     "whether a partition may go": (ONE, _covered),
     "what a ranker leaves": (ALL, _bury),

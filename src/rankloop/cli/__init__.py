@@ -25,6 +25,7 @@ def build() -> App:
     """The whole command, ready to call."""
     from rankloop.cli import (
         audit,
+        backup,
         catalogue,
         clicks,
         data,
@@ -45,6 +46,7 @@ def build() -> App:
         reproduce,
         search,
         service,
+        user,
         warm,
     )
 
@@ -64,8 +66,8 @@ def build() -> App:
         ),
     )
     for module in (
-        *(demo, search, service, doctor, keys, audit, kernels, catalogue, warm, import_, load, plan, replay, inspect),
-        *(export, export_log),
+        *(demo, search, service, doctor, keys, audit, backup, user, kernels, catalogue, warm, import_, load, plan),
+        *(replay, inspect, export, export_log),
         *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)

@@ -1,8 +1,8 @@
-"""The thread that tells whoever runs the service what he must not miss: a POST to his webhook when a guardrail acts.
+"""The thread that sends notices to the operator's webhook when a guardrail demotes a ranker.
 
-Told at least once: what is to be told is in the store before it happens for others, is tried again with growing pauses,
-over restarts too, and is deleted when the webhook has said yes. The process that learns the ranker delivers, so that
-several do not; if nobody learns it, the one that counts its experiments (`windows`) does, if it learns others. Neither learning nor ranking waits for it.
+Delivery is at least once: a notice is stored with the demotion, sent again with growing pauses, also after a restart,
+and deleted when the webhook accepts it. The process that learns the ranker sends it; if none does, the process that
+counts its experiments (`windows`), if that process learns other rankers. Neither learning nor ranking waits for it.
 """
 
 from __future__ import annotations

@@ -15,30 +15,19 @@ import msgspec
 from rankloop import registry
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.features import declarations as declared
-from rankloop.features.counters import user_code
 from rankloop.service.engine import Engine
 from rankloop.service.errors import Conflict, OverLimit
-from rankloop.service.operations import revisions
+from rankloop.service.operations import revisions, users
 from rankloop.service.operations._shared import Action, Done, changed, required, unknown
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.declared import declarations, is_sparse, named, width_of
 from rankloop.service.ranking.live_ranker import LiveRanker
-from rankloop.service.store import (
-    admin,
-    catalogue,
-    counting,
-    forgetting,
-    graves,
-    lineage,
-    log,
-    states,
-    trials,
-    troubles,
-)
+from rankloop.service.store import admin, graves, lineage, log, states, trials, troubles
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection
 from rankloop.service.wire.experiments import Evidence
-from rankloop.service.wire.rankers import Erased, Origin, RankerStatus, Spec, SpecChanges
+from rankloop.service.wire.rankers import Origin, RankerStatus, Spec, SpecChanges
+from rankloop.service.wire.users import Erased
 
 logger = logging.getLogger("rankloop")
 CLEARING = 3.0  # seconds that a new ranker waits for what a deleted one of its name has left
@@ -225,21 +214,10 @@ def set_learning(engine: Engine, name: str, learning: bool, if_match: str | None
 
 
 def erase_user(engine: Engine, user: str) -> Erased:
-    """Forget a user."""
-    if "\0" in user:
-        raise InvalidParameter("a user is text; this one has the character NUL in it")
-    erased = forgetting.erase_user(engine.writer, user)
-    code = f"{int(user_code(user)[0]):x}"  # counters know nobody by name, and nor does what they are told
-    engine.writer.do(lambda connection: counting.forget(connection, code, engine.clock()))
-
-    def last(connection: Connection) -> Done:
-        entries = catalogue.forget_user(connection, user, engine.clock())
-        what = f"{erased.impressions} impressions, {erased.events} events, {entries} entries of catalogues"
-        return Done(entries, f"a user was forgotten: {what}")
-
-    done = Action(engine, "erase", None).commit(last)
-    assert done is not None
-    erased.entries = done.result
+    """Erase what is stored under a user id."""
+    action = Action(engine, "erase", None)
+    erased = users.erase(engine.writer, user, engine.clock(), action.update, engine.settings.archive)
+    action.log(users.summary(erased))
     return erased
 
 

@@ -79,9 +79,11 @@ def save(connection: Connection, ranker: str, one: Saved, now: float, anew: bool
     )
 
 
-def forget(connection: Connection, code: str, now: float) -> None:
-    """Tell all who count that a user, known to them by a code, is to be forgotten."""
-    connection.insert("forgotten", "id, code, created", [(new_id(now), code, now)])
+def forget(connection: Connection, code: str, now: float) -> str:
+    """Let all processes that count remove a user, known to them by a code; the id of this."""
+    made = new_id(now)
+    connection.insert("forgotten", "id, code, created", [(made, code, now)])
+    return made
 
 
 def forgotten(connection: Connection) -> list[tuple[str, str]]:

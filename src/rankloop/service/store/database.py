@@ -177,6 +177,11 @@ class Database(ABC):
         """Words between the processes that share the store; None, if it has no way to pass them on."""
         return None
 
+    def empty_log(self) -> bool:
+        """Remove from the write-ahead log what was deleted or overwritten; False if others kept it busy. A server looks
+        after its own log."""
+        return True
+
     def tend(self) -> None:
         """What must be seen to beside the writing, a few times a second: nothing, if the database does it itself."""
         return

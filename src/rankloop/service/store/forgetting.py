@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection, marks
 from rankloop.service.store.log import OPEN
 from rankloop.service.store.partitions import by_row
 from rankloop.service.store.writer import Writer
-from rankloop.service.wire.rankers import Erased
+from rankloop.service.wire.users import Erased
 
 LOOKED = 500  # impressions of a ranker that has not been learned for long that are looked through at a time
 
@@ -15,17 +19,17 @@ LOOKED = 500  # impressions of a ranker that has not been learned for long that 
 _COVERED = "i.open = 0 AND (i.seq IS NULL OR i.seq < (SELECT s.seq FROM snapshots s WHERE s.ranker = i.ranker))"
 
 
-def _delete(connection: Connection, ids: list[str]) -> int:
-    """Delete impressions with their events and outcomes; how many events went."""
+def _delete(connection: Connection, ids: list[str]) -> tuple[int, int]:
+    """Delete impressions with their events and outcomes; how many events and outcomes were deleted."""
     if not ids:
-        return 0
+        return 0, 0
     inside = f"IN ({marks(ids)})"
-    gone = connection.run(f"DELETE FROM events WHERE impression_id {inside}", *ids)
+    events = connection.run(f"DELETE FROM events WHERE impression_id {inside}", *ids)
     closed = connection.rows(f"SELECT ranker, seq, id FROM impressions WHERE seq IS NOT NULL AND id {inside}", *ids)
     if closed:
         connection.many("DELETE FROM outcomes WHERE ranker = ? AND seq = ? AND impression_id = ?", closed)
     connection.run(f"DELETE FROM impressions WHERE id {inside}", *ids)
-    return gone
+    return events, len(closed)
 
 
 def sweep(connection: Connection, before: float | None, limit: int = 500) -> int:
@@ -82,20 +86,48 @@ def _of_late(connection: Connection, table: str, name: str, seq: int, before: fl
 
 
 def erase_user(writer: Writer, person: str) -> Erased:
-    """Delete what a user saw and did. What learning may still need is unlinked now and deleted by the next sweep.
+    """Delete the impressions of a user with their events and outcomes. Those that learning still needs are unlinked
+    from the user now, and deleted by the next sweep after a snapshot covers them.
 
-    In several transactions; should it be cut short, call it again.
+    In several transactions. If it is interrupted, call it again.
     """
-    # Nobody will report on an open list of someone who has left: close it without an outcome.
+    # Nobody will report on the open impressions of someone who has left: close them without an outcome.
     writer.do(lambda c: c.run("UPDATE impressions SET open = 0 WHERE person = ? AND open = 1", person))
     gone = list(in_batches(writer, lambda connection, limit: _erase_covered(connection, person, limit)))
-    unlink = "UPDATE impressions SET person = NULL, request_id = NULL, notes = NULL, erase = 1 WHERE person = ?"
-    pending = writer.do(lambda connection: connection.run(unlink, person))
-    return Erased(sum(lists for lists, _ in gone), sum(events for _, events in gone), pending)
+    pending = list(in_batches(writer, lambda connection, limit: _unlink(connection, person, limit)))
+    return Erased(
+        impressions=sum(impressions for impressions, _, _ in gone),
+        events=sum(events for _, events, _ in gone) + sum(events for _, events in pending),
+        pending=sum(impressions for impressions, _ in pending),
+        outcomes=sum(outcomes for _, _, outcomes in gone),
+    )
 
 
-def _erase_covered(connection: Connection, person: str, limit: int) -> tuple[int, int] | None:
-    """Delete what learning needs no more; how many impressions and events, if any."""
+def _erase_covered(connection: Connection, person: str, limit: int) -> tuple[int, int, int] | None:
+    """Delete what learning needs no more; how many impressions, events and outcomes, if any."""
     sql = f"SELECT i.id FROM impressions i WHERE i.person = ? AND {_COVERED} LIMIT {limit}"
     ids = [row[0] for row in connection.rows(sql, person)]
-    return (len(ids), _delete(connection, ids)) if ids else None
+    return (len(ids), *_delete(connection, ids)) if ids else None
+
+
+def _unlink(connection: Connection, person: str, limit: int) -> tuple[int, int] | None:
+    """Keep of impressions what learning reads, and nothing that leads to the user; how many, and how many events were
+    deleted, if any. The request id is the caller's, and may contain the user's: it is taken out of the answer, too."""
+    rows = connection.rows(f"SELECT id, answer FROM impressions WHERE person = ? LIMIT {limit}", person)
+    if not rows:
+        return None
+    ids = [row[0] for row in rows]
+    events = connection.run(f"DELETE FROM events WHERE impression_id IN ({marks(ids)})", *ids)
+    unlink = "UPDATE impressions SET person = NULL, request_id = NULL, notes = NULL, erase = 1, digest = ?, answer = ?"
+    connection.many(f"{unlink} WHERE id = ?", [(b"", _anonymous(bytes(answer)), own) for own, answer in rows])
+    return len(ids), events
+
+
+def _anonymous(answer: bytes) -> bytes:
+    """An answer without the request id."""
+    try:
+        said = msgspec.json.decode(answer, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return b"{}"
+    said.pop("request_id", None)
+    return msgspec.json.encode(said)

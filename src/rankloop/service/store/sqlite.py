@@ -21,6 +21,7 @@ READ_SECONDS = 2.0  # how long a reader waits: only while the log is being empti
 COPY_EVERY = 4 * 2**20  # bytes of write-ahead log after which they are copied into the file
 LARGE_LOG = 32 * 2**20  # bytes of write-ahead log that are worth emptying it
 EMPTY_SECONDS = 0.05  # how long to wait for readers to finish before that
+EMPTY_TRIES = 20  # to empty the log on demand, with as much time for writers in between: 2 seconds at most
 FAR_TOO_LARGE = 32768  # pages of log after which whoever commits copies it himself: the thread that should is gone
 
 
@@ -35,6 +36,7 @@ class SQLiteConnection(Connection):
             self._raw = sqlite3.connect(path, timeout=READ_SECONDS, isolation_level=None, check_same_thread=False)
             self._raw.execute("PRAGMA journal_mode = WAL")
             self._raw.execute("PRAGMA synchronous = FULL")
+            self._raw.execute("PRAGMA secure_delete = ON")  # deleted rows are overwritten, whatever the build's default
             self._raw.execute(f"PRAGMA wal_autocheckpoint = {FAR_TOO_LARGE}")
             self._raw.execute(f"PRAGMA busy_timeout = {self._nap}")
         except sqlite3.Error as error:
@@ -147,10 +149,17 @@ class LogCopier(SQLiteReader):
         if size - self._copied < COPY_EVERY:
             self._copied = min(self._copied, size)
             return
-        self._raw.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        if size > LARGE_LOG:  # little is left to copy while writers wait
-            self._raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        _, logged, copied = self._raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        # A checkpoint that truncates makes writers wait for readers. One that reads an older state (a backup) would
+        # cost them EMPTY_SECONDS every 4 MB until it ends.
+        if size > LARGE_LOG and copied == logged:
+            self.empty()
         self._copied = self._log.stat().st_size
+
+    def empty(self) -> bool:
+        """Copy the whole log and truncate it; False if a reader or a writer was in the way."""
+        busy, _, _ = self._raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not busy
 
 
 def _remedy(text: str) -> str:
@@ -214,6 +223,29 @@ class SQLite(Database):
             if connection is not None:
                 with suppress(Exception):  # one that reads at this moment ends with its thread
                     connection.close()
+
+    def empty_log(self) -> bool:
+        copier = LogCopier(self.path)
+        try:
+            for _ in range(EMPTY_TRIES):
+                with suppress(sqlite3.Error):
+                    if copier.empty():
+                        return True
+                time.sleep(EMPTY_SECONDS)  # writers go on in between
+            return False
+        finally:
+            copier.close()
+
+    def vacuum(self) -> None:
+        """Rewrite the file without unused space; nobody else can write meanwhile."""
+        connection = SQLiteConnection(self.path)
+        try:
+            connection.run("VACUUM")
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self.path}: {error}; {_remedy(str(error))}") from None
+        finally:
+            connection.close()
+        self.empty_log()
 
     def tend(self) -> None:
         with suppress(OSError, sqlite3.Error, StoreUnavailable, Retryable):  # the next time will do

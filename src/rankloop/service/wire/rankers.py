@@ -258,12 +258,3 @@ class WarmAnswer(Struct):
     known: Annotated[int, Meta(description="in the log already: sent before, and counted then")]
     skipped: Annotated[int, Meta(description="malformed, and so left out")]
     problems: Annotated[list[str], Meta(description="line: what is wrong with it, of the first of those")]
-
-
-class Erased(Struct):
-    """What was deleted of a user."""
-
-    impressions: int
-    events: int
-    pending: Annotated[int, Meta(description="unlinked from the user now, deleted when the next snapshot covers them")]
-    entries: Annotated[int, Meta(description="of the user in catalogues")] = 0

@@ -19,20 +19,21 @@ from rankloop.service.http.routes.process import (
 )
 from rankloop.service.http.routes.rankers import (
     delete_ranker,
-    erase_user,
     get_ranker,
     list_rankers,
     patch_ranker,
     put_ranker,
     warm,
 )
+from rankloop.service.http.routes.users import erase_user, export_user
 from rankloop.service.http.routes.versions import ACTIONS, get_export, get_lineage, keep_version, list_versions
 
 ROUTES: list[Any] = [rank, feedback, beacon]
 ROUTES += [put_ranker, patch_ranker, list_rankers, get_ranker, delete_ranker]
 ROUTES += [list_versions, keep_version, get_lineage, get_export]
 ROUTES += [*watch.ROUTES, *experiments.ROUTES, *catalogues.ROUTES]
-ROUTES += [*ACTIONS, warm, erase_user, list_changes, get_service, healthz, readyz, metrics, openapi, docs, status_page]
+ROUTES += [*ACTIONS, warm, export_user, erase_user, list_changes]
+ROUTES += [get_service, healthz, readyz, metrics, openapi, docs, status_page]
 ROUTES += [beacon_script]
 
 # The paths of other systems, by the name that the setting `adapters` calls each.

@@ -1,9 +1,8 @@
-"""The routes of rankers: make, change, look at, delete; logged lists; users to forget."""
+"""The routes of rankers: make, change, look at, delete; logged lists."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import unquote
 
 from litestar import Request, Response, delete, get, patch, post, put
 from litestar.datastructures import State
@@ -24,10 +23,8 @@ from rankloop.service.http.routes._shared import (
 )
 from rankloop.service.keys import Key
 from rankloop.service.operations import rankers, warm_start
-from rankloop.service.wire.rankers import Erased, RankerStatus, Spec, SpecChanges, WarmAnswer
+from rankloop.service.wire.rankers import RankerStatus, Spec, SpecChanges, WarmAnswer
 
-# 513: a path parameter comes with the slash before it
-User = Annotated[str, Parameter(min_length=1, max_length=513, description="as sent with rank requests")]
 Acknowledge = Annotated[bool, Parameter(description="put exposure up though the guardrail has put it into shadow")]
 Strict = Annotated[bool, Parameter(description="refuse the whole call if one line is malformed")]
 
@@ -137,19 +134,3 @@ async def warm(request: Request[Any, Any, Any], name: RankerName, strict: Strict
     """
     engine: Engine = request.app.state.engine
     return await operate(warm_start.call, engine, name, await request.body(), strict)
-
-
-@delete(
-    "/v1/users/{user:path}",
-    guards=[needs("admin", everything=True)],
-    status_code=200,
-    tags=["users"],
-    summary="Forget a user",
-    responses=problems(400, 422),
-)
-async def erase_user(request: Request[Any, Any, Any], user: User) -> Erased:
-    """Delete all impressions and events of a user. Weights that were learned stay: they hold no one's data."""
-    # As it was sent: to the framework a//b and a/ are a/b and a, but they may be users of their own.
-    raw = request.scope.get("raw_path", b"").decode("latin-1").partition("?")[0]
-    sent = unquote(raw.partition("/v1/users/")[2]) or user.removeprefix("/")
-    return await operate(rankers.erase_user, request.app.state.engine, sent)
