@@ -239,9 +239,9 @@ def test_a_store_is_not_rewritten_beside_a_running_process(store_url: str, monke
         beat(0.0)
         monkeypatch.setattr(users.time, "sleep", beat)
         with pytest.raises(InvalidParameter, match="stop them first"):
-            users.erase(writer, USER, 1000.0, lambda connection, text: None, vacuum=True)
+            users.erase(writer, USER, 1000.0, lambda _, __: None, vacuum=True)
         monkeypatch.setattr(users.time, "sleep", lambda _: None)  # one that was killed does not beat
-        users.erase(writer, USER, 1000.0, lambda connection, text: None, vacuum=True)
+        users.erase(writer, USER, 1000.0, lambda _, __: None, vacuum=True)
         assert writer.database.read(counting.forgotten) == []
 
 
