@@ -188,9 +188,10 @@ def test_nothing_is_overwritten(local: Shop, tmp_path: Path) -> None:
     target = tmp_path / "backup.db"
     back_up(local.url, target, fold=False)
     before = target.read_bytes()
-    for again in (lambda: back_up(local.url, target), lambda: restore(target, str(target))):
-        with pytest.raises(InvalidParameter, match="not overwritten"):
-            again()
+    with pytest.raises(InvalidParameter, match="not overwritten"):
+        back_up(local.url, target)
+    with pytest.raises(InvalidParameter, match="not overwritten"):
+        restore(target, str(target))
     assert target.read_bytes() == before
     # A write-ahead log that is left over would be applied to the restored store.
     (tmp_path / "store.db-wal").write_bytes(b"left over")
@@ -283,8 +284,13 @@ def test_a_reader_does_not_make_writers_wait_for_the_log_to_be_emptied(
     schema.migrate(database)
     monkeypatch.setattr("rankloop.service.store.sqlite.COPY_EVERY", 1)
     monkeypatch.setattr("rankloop.service.store.sqlite.LARGE_LOG", 1)
-    emptied = []
-    monkeypatch.setattr(LogCopier, "empty", lambda self: emptied.append(self) or True)
+    emptied: list[LogCopier] = []
+
+    def empty(copier: LogCopier) -> bool:
+        emptied.append(copier)
+        return True
+
+    monkeypatch.setattr(LogCopier, "empty", empty)
     writer, copier = database.connect(), LogCopier(database.path)
 
     def write() -> None:
