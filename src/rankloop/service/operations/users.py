@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -77,6 +78,11 @@ def _export(connection: Connection, user: str, after: str, limit: int) -> UserEx
     )
 
 
+def _events(one: users.Impression) -> list[tuple[float, str, dict[str, Any]]]:
+    """When each event came, its status and its body, which has the id that the caller sent."""
+    return [(at, status, msgspec.json.decode(body)) for _, at, status, body in one.events]
+
+
 def _impression(one: users.Impression) -> UserImpression:
     decode = msgspec.json.decode
     made = codec.load_impression(one.body, f"impression {one.id}")
@@ -96,7 +102,7 @@ def _impression(one: users.Impression) -> UserImpression:
         answer=decode(one.answer),
         feedback=None if one.seen is None else decode(one.seen),
         viewed=one.viewed,
-        events=[UserEvent(own, at, status, decode(body)) for own, at, status, body in one.events],
+        events=[UserEvent(sent["event_id"], at, status, sent) for at, status, sent in _events(one)],
         outcome=outcome,
     )
 
