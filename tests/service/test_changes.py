@@ -176,7 +176,7 @@ def test_a_deploy_that_puts_the_same_file_again_does_not_undo_a_demotion(
         refused(service.http.put(path, json={**file, "timeout_ms": 5.0}), 409, *words, error="demoted")
         refused(patch(service, "shop", exposure="bounded"), 409, *words, error="demoted")
         refused(service.http.put(path, json=file, headers={"If-Match": "*"}), 409, error="demoted")
-        changing = {"counts": {}, "model_age_seconds": None}
+        changing: dict[str, Any] = {"counts": {}, "model_age_seconds": None}
         assert service.status("shop") | changing == status | changing
         assert fine(patch(service, "shop", timeout_ms=50_000.0))["spec"]["exposure"] == "shadow"  # all else may change
         assert shown(service.rank("shop", ASK)) == list("abcd")

@@ -129,7 +129,7 @@ def test_a_slow_load_concerns_its_own_ranker_and_is_used_when_it_returns(
 ) -> None:
     monkeypatch.setattr("rankloop.service.live_rankers.LOAD_SECONDS", 0.05)
     store = tmp_path / "store.db"
-    settings = {"refresh_seconds": 0.1, "snapshot_seconds": 0.1}
+    settings: dict[str, Any] = {"refresh_seconds": 0.1, "snapshot_seconds": 0.1}
     with Service(store, **settings) as learns, Service(store, learn=False, **settings) as follows:
         for name in ("shop", "other"):
             learns.ready().put(name, **SPEC)
@@ -153,7 +153,7 @@ def test_a_slow_load_concerns_its_own_ranker_and_is_used_when_it_returns(
 def test_a_slow_load_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rankloop.service.live_rankers.LOAD_SECONDS", 0.05)
     monkeypatch.setattr("rankloop.service.ranking.live_ranker.LOAD_SECONDS", 0.05)
-    settings = {"refresh_seconds": 0.1, "snapshot_seconds": 0.1}
+    settings: dict[str, Any] = {"refresh_seconds": 0.1, "snapshot_seconds": 0.1}
     store = tmp_path / "store.db"
     with Service(store, **settings) as learns, Service(store, learn=False, **settings) as follows:
         for name in ("shop", "other"):
@@ -283,7 +283,7 @@ def at_line(number: int, act: Callable[[], None]) -> Iterator[list[bool]]:
     try:
         yield acted
     finally:
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
 
 
 def test_no_publication_is_left_waiting_wherever_the_thread_is_when_it_comes(

@@ -161,6 +161,7 @@ class Engine(Process):
             thread = self.warming.begin(live)
             if thread is not None:
                 thread.join(self.settings.warm_seconds)
+        self.rankers.wait()
         freeze()
         self.warm.set()
         logger.info("ready: kernels are warm")

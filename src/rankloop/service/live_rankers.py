@@ -26,6 +26,7 @@ from rankloop.service.store.signals import Word
 
 LARGE = 2**20  # bytes of a state that is put in by a thread: requests must not wait for it
 WAITING = 64  # publications that may wait to be put in; if there are more, the next one must be whole
+SYNC_SECONDS = 1.0  # that a look at all rankers waits for the first load that is slow: heartbeats wait for the look
 LOOKUPS = 32  # rankers per look whose oldest outcome that is not included is read from the store
 logger = logging.getLogger("rankloop")
 
@@ -57,7 +58,7 @@ class LiveRankers(dict[str, LiveRanker]):
 
         Slow loads are waited for, but half as long each time: however many there are, the others are not kept waiting.
         """
-        loaded, patience, missed = [], LOAD_SECONDS, 0
+        loaded, patience, missed = [], SYNC_SECONDS, 0
         with self._loading:
             wanted = self._process.database.read(admin.revisions)
             for name in set(self).difference(wanted):
@@ -133,6 +134,13 @@ class LiveRankers(dict[str, LiveRanker]):
             if self._fresh.get(name) is live:
                 self[name] = self._fresh.pop(name)
         return self.get(name) or self._fresh.get(name)
+
+    def wait(self) -> None:
+        """Wait until the states of all rankers are loaded; for slow ones half as long each time, as `sync` does."""
+        patience = LOAD_SECONDS
+        for live in list(self.values()):
+            if not live.loader.wait("states", patience):
+                patience /= 2
 
     def _in_place(self, row: admin.Ranker) -> LiveRanker:
         """The ranker of a row: the one that is there, or one that takes its place after its first load."""
