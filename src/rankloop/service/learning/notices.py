@@ -2,7 +2,8 @@
 
 Told at least once: what is to be told is in the store before it happens for others, is tried again with growing pauses,
 over restarts too, and is deleted when the webhook has said yes. The process that learns the ranker delivers, so that
-several do not; if nobody learns it, the one that counts its experiments (`windows`) does, if it learns others. Neither learning nor ranking waits for it.
+several do not; if nobody learns it, the one that counts its experiments (`windows`) does, if it learns others.
+Neither learning nor ranking waits for it.
 """
 
 from __future__ import annotations
