@@ -210,7 +210,7 @@ class Saving:
 
     @contextmanager
     def _turn(self, fold: Fold) -> Iterator[None]:
-        """Have a fold to oneself. A backlog that is being learned is waited for, a dropped learner that hangs is not."""
+        """Have a fold to oneself. It waits for a backlog that is learned, but not for a dropped learner that hangs."""
         end = time.monotonic() + self._process.settings.learn_seconds
         while not fold.turn.acquire(timeout=WAIT):
             if not fold.held and time.monotonic() > end:
