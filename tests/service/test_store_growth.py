@@ -170,8 +170,8 @@ class Behind(Filled):
 
 BEHIND: dict[str, Callable[[Filled], Any]] = {
     "windows to close": lambda s: log.due(s.connection, s.now),
-    "closing windows": lambda s: log.close_windows(s.connection, s.now, KINDS, 20),
     "old lists": lambda s: forgetting.sweep(s.connection, s.now - 5500, 20),
+    "closing windows": lambda s: log.close_windows(s.connection, s.now, KINDS, 20),
     "open lists": lambda s: log.open_counts(s.connection),
     "what may go": lambda s: swept(s.connection),
 }
