@@ -134,7 +134,7 @@ def _change(action: Action, engine: Engine, name: str, look: Any) -> tuple[Ranke
         if before is None:
             if not admin.add_ranker(connection, name, spec, wanted.state, now):
                 return None
-            text: str | None = f"made ({spec.learner}, {len(spec.features)} features, exposure {spec.exposure})"
+            text: str | None = made(spec)
         else:
             if wanted.anew:
                 log.lock_head(connection, name)
@@ -221,6 +221,11 @@ def erase_user(engine: Engine, user: str) -> Erased:
     assert done is not None
     erased.entries = done.result
     return erased
+
+
+def made(spec: Spec) -> str:
+    """What the audit list says about a new ranker."""
+    return f"made ({spec.learner}, {len(spec.features)} features, exposure {spec.exposure})"
 
 
 def complete(spec: Spec) -> Spec:
