@@ -107,6 +107,19 @@ def test_deleting_one_many_and_all(service: Service) -> None:
     assert fine(service.http.get("/v1/catalogues")) == []
 
 
+def test_a_repeated_deletion_gets_the_first_result(service: Service) -> None:
+    upload(service, [{"id": i, "x": i} for i in range(3)])
+
+    def delete(path: str) -> Any:
+        return service.http.delete(path, headers={"Idempotency-Key": f"delete {path}"})
+
+    for _ in range(2):
+        assert delete(f"{PATH}/0").status_code == 204
+        assert fine(delete(PATH)) == {"deleted": 2}
+        assert delete("/v1/catalogues/shop").status_code == 204
+    assert service.http.delete("/v1/catalogues/shop").status_code == 404
+
+
 def test_features_from_the_catalogue_are_bit_for_bit_those_of_a_body(service: Service) -> None:
     rng = np.random.default_rng(5)
     table = {f"i{i}": rng.normal(size=2).tolist() for i in range(40)}

@@ -76,15 +76,36 @@ def test_a_sabotaged_ranker_is_demoted_with_the_evidence(tmp_path: Path, caplog:
         told = [record.getMessage() for record in caplog.records if "exposure is shadow now" in record.getMessage()]
         assert len(told) == 1
         assert f"over {evidence['lists']} lists" in told[0]
-        until(lambda: fine(service.http.get("/v1/audit?ranker=shop"))[0]["action"] == "demote", "it to be in the list")
         change = fine(service.http.get("/v1/audit?ranker=shop"))[0]
-        assert (change["key"], change["request_id"]) == ("(rankloop)", "")
+        assert (change["key"], change["action"], change["request_id"]) == ("(rankloop)", "demote", "")
         assert change["text"] in told[0]
         answer = service.rank("shop", ASK)
         assert (shown(answer), answer["exposure"], answer["experiment"]) == (list("abcd"), "shadow", None)
         visit(service, "ab", 20)  # nothing more comes of it
         assert [one["number"] for one in trials(service)] == [1]
         assert service.metric("rankloop_demotions_total", ranker="shop") == 1
+
+
+def test_a_demotion_whose_audit_entry_cannot_be_written_does_not_happen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[Any] = []
+
+    def broken(*_: Any) -> None:
+        tries.append("to write an entry")
+        raise ZeroDivisionError("made for this test")
+
+    with Service(tmp_path / "a.db") as service:
+        service.ready()
+        service.put("shop", learner="reverse", exposure="full", k=4, guardrail=GUARD)
+        with monkeypatch.context() as patch:
+            patch.setattr("rankloop.service.store.audit.add", broken)
+            while not tries:
+                visit(service, "ab", 10)
+            assert service.status("shop")["spec"]["exposure"] == "full"
+        visit(service, "ab")
+        assert demoted(service)["spec"]["exposure"] == "shadow"
+        assert [one["action"] for one in fine(service.http.get("/v1/audit?ranker=shop"))] == ["demote", "put"]
 
 
 def test_a_better_and_an_equal_ranker_are_left_alone(tmp_path: Path) -> None:

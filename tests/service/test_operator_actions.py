@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from benchmarks import operator_actions
 
 from rankloop.service.keys import digest, new_token
 from rankloop.service.offline.replay import open_store, rebuild
@@ -167,7 +168,8 @@ def test_outcomes_that_arrive_during_an_action_are_learned_afterwards(
             return acknowledged
 
         monkeypatch.setattr(service.engine, "save_now", and_more)
-        fine(post(service, action, **({"version": 1} if action == "rollback" else {})))
+        body: dict[str, Any] = {"version": 1} if action == "rollback" else {}
+        fine(post(service, action, **body))
         service.settle("shop")
         status, (kept, *_) = service.status("shop"), service.versions("shop")
         assert (kept["learned"], kept["knows"]) == (15, 15)
@@ -199,6 +201,14 @@ def test_feedback_that_meets_a_reset_is_late_or_learned(postgres: Postgres, monk
         assert service.report(answer, ["y"]) == "late"
         assert met
         assert service.status("shop")["outcomes"] == 5
+
+
+@pytest.mark.slow
+def test_random_actions_under_load_with_lost_commits_lose_nothing(store_url: str) -> None:
+    counts = operator_actions.run(store_url, actions=12, seconds=PATIENCE, share=0.3, seed=1, every=4)
+    assert counts["actions"] == 12
+    assert counts["states"] > 0
+    assert (counts["differences"], counts["missing"], counts["not once"]) == (0, 0, 0)
 
 
 # -- once ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,10 @@ from rankloop.service.offline.challengers import planned, try_out
 from rankloop.service.offline.past import past_of
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.operations import warm_start
+from rankloop.service.operations._shared import Action
 from rankloop.service.settings import Settings
+from rankloop.service.store import audit
+from rankloop.service.store.past import Added
 from tests.logged.logs import lists, write_json_lines
 from tests.service.app_fixtures import Body, Service, fine, names, refused, teach
 from tests.waiting import wait_for
@@ -145,7 +148,7 @@ def test_a_ranker_that_was_reset_meanwhile_takes_nothing(tmp_path: Path) -> None
         old = live.row._replace(epoch=live.row.epoch - 1)
         live.row = old
         with pytest.raises(Conflict):
-            warm_start.add(service.engine, live, [one])
+            warm_start.add(service.engine, live, [one], Action(service.engine, "warm", "shop"), Added(0, 0, 0))
         assert service.status("shop")["outcomes"] == 0
 
 
@@ -196,6 +199,11 @@ def test_the_command_warms_a_store_without_a_service(tmp_path: Path, capsys: pyt
         found = rebuild(database, "shop")
         assert (found.learned, found.equal) == (700, True)
         assert [one.name for one in found.compared] == ["snapshot"]
+        entries = database.read(lambda connection: audit.listed(connection, 10))
+    assert [(one.who, one.action, one.text.split()[0]) for one in entries if one.action == "warm"] == [
+        (audit.COMMAND, "warm", "100"),
+        (audit.COMMAND, "warm", "600"),
+    ]
 
 
 def test_strict_keeps_what_came_before_the_malformed_list(tmp_path: Path) -> None:

@@ -23,10 +23,11 @@ from rankloop.service.http.protocol import BoundedProtocol
 from rankloop.service.learning import standalone
 from rankloop.service.learning.channel import Inbox
 from rankloop.service.listening import taken
-from rankloop.service.operations.rankers import complete
+from rankloop.service.operations.rankers import complete, made
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.settings import Settings, is_loopback
-from rankloop.service.store import Writer, admin, keys, open_database, schema
+from rankloop.service.store import Writer, admin, audit, keys, open_database, schema
+from rankloop.service.store.database import Connection
 from rankloop.service.supervisor import Supervisor
 from rankloop.service.wire.rankers import Spec
 
@@ -105,9 +106,14 @@ def prepare(settings: Settings) -> None:
 
 def prepare_ranker(settings: Settings, name: str, spec: Spec) -> None:
     """Make a ranker in the store if there is none of that name; one that is there stays as it is."""
-    full = complete(spec)
+    full, now = complete(spec), time.time()
+
+    def make(connection: Connection) -> None:
+        if admin.add_ranker(connection, name, full, fresh_state(full), now):
+            audit.add(connection, [audit.Entry(now, audit.COMMAND, "put", name, made(full))])
+
     with opened(settings) as writer:
-        writer.do(lambda connection: admin.add_ranker(connection, name, full, fresh_state(full), time.time()))
+        writer.do(make)
 
 
 @contextmanager

@@ -143,7 +143,7 @@ def _change(action: Action, engine: Engine, name: str, look: Any) -> tuple[Ranke
         if before is None:
             if not admin.add_ranker(connection, name, spec, wanted.state, now):
                 return None
-            text: str | None = f"made ({spec.learner}, {len(spec.features)} features, exposure {spec.exposure})"
+            text: str | None = made(spec)
         else:
             if wanted.anew:
                 log.lock_head(connection, name)
@@ -219,6 +219,11 @@ def erase_user(engine: Engine, user: str) -> Erased:
     erased = users.erase(engine.writer, user, engine.clock(), action.update, engine.settings.archive)
     action.log(users.summary(erased))
     return erased
+
+
+def made(spec: Spec) -> str:
+    """What the audit list says about a new ranker."""
+    return f"made ({spec.learner}, {len(spec.features)} features, exposure {spec.exposure})"
 
 
 def complete(spec: Spec) -> Spec:
