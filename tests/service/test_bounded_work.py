@@ -30,8 +30,9 @@ from rankloop.errors import UnknownName
 from rankloop.features.table import Table
 from rankloop.service import logs
 from rankloop.service.catalogue.held import Catalogue
+from rankloop.service.http import request_log
 from rankloop.service.operations import rankers, versions
-from rankloop.service.ranking import features
+from rankloop.service.ranking import features, parsing
 from rankloop.service.store.catalogue import Change
 from tests.page.shown import Served
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, until
@@ -295,7 +296,7 @@ def test_large_bodies_are_decoded_outside_of_the_event_loop(service: Service, mo
         threads.append(threading.current_thread().name)
         return usual(body)
 
-    usual = features.plain
+    usual = parsing.plain
     monkeypatch.setattr(features, "plain", plain)
     service.put("large", learner="base", width=1000, normalisation="none", features=[])
     service.put("large-dense", learner="base", features=["a"], defaults={"a": 0.0})
@@ -352,12 +353,13 @@ def test_suggestions_compare_few_names(monkeypatch: pytest.MonkeyPatch) -> None:
         ("POST", "/personalizer/v1.0/events/ann@example.com/reward"),
     ],
 )
-def test_ids_in_paths_are_not_logged(service: Service, method: str, path: str) -> None:
+def test_ids_in_paths_are_not_logged(service: Service, monkeypatch: pytest.MonkeyPatch, method: str, path: str) -> None:
+    monkeypatch.setattr(request_log, "MOST", 10**6)  # other tests may have used up this second's lines
     for formatter in (logs.PlainLines(), logs.JsonLines()):
         with heard(formatter) as lines:
             assert service.http.request(method, path).status_code >= 400
-            assert len(lines()) == 1
-        assert "ann@" not in lines()[0]
+            assert any(method in line for line in lines())
+            assert "ann@" not in str(lines())
 
 
 def test_tracebacks_do_not_contain_the_id_in_the_path(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

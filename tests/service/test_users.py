@@ -233,6 +233,7 @@ def test_what_learning_still_needs_does_not_lead_to_the_user(store_url: str) -> 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_a_store_is_not_rewritten_beside_a_running_process(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(Settings(store=store_url)) as writer:
+
         def beat(_: float) -> None:
             writer.do(lambda c: admin.beat(c, "worker", "machine", True))
 

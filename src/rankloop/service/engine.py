@@ -116,10 +116,8 @@ class Engine(Process):
             self.writer.do(lambda connection: admin.release(connection, self.worker))
         except (RankloopError, TimeoutError) as error:
             logger.warning("the last counts could not be stored: %s", error)
-        for live in list(self.rankers.values()):
-            live.close()
-        for executor in (self.operations, self.reads, self.lookups, self.bodies):
-            executor.close()
+        for one in (*self.rankers.values(), self.operations, self.reads, self.lookups, self.bodies):
+            one.close()
         self.close()
 
     def dead_threads(self) -> list[str]:
