@@ -25,7 +25,7 @@ def test_kill_nine(store_url: str, start_service: Callable[..., Service]) -> Non
     rng = random.Random(store_url[:6])
     load = Load("load", service.port)
     load.start()
-    tallied = []
+    tallied: list[int] = []
 
     def counted() -> int:
         return sum(row[0] for row in read(store_url, "SELECT next_seq FROM experiments"))
