@@ -22,6 +22,7 @@ from rankloop.service.store import postgres as postgres_store
 from rankloop.service.store import sqlite, writer
 from tests.processes import end_with_run, ended
 from tests.service.running import Service
+from tests.waiting import PATIENCE
 
 
 def store_patience(patch: pytest.MonkeyPatch, factor: float) -> None:
@@ -66,12 +67,18 @@ class Postgres:
         # Without it pgserver warns at import, and the default is no place for the sockets of tests anyway.
         os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
         pgserver = importlib.import_module("pgserver")
+        pg_ctl = importlib.import_module("pgserver._commands").pg_ctl
+        # pgserver gives a server ten seconds to start, which is too short beside other work.
+        starting: Any = importlib.import_module("pgserver.postgres_server")
+        starting.pg_ctl = lambda arguments, **how: pg_ctl(
+            ["-t", f"{PATIENCE:g}", *arguments], **{**how, "timeout": PATIENCE}
+        )
+        self._pg_ctl = pg_ctl
         self._data = folder / "data"
         self._numbers = count()
         self._server = pgserver.get_server(self._data, cleanup_mode=None)
         self._pid = 0
         self._guard()
-        self._pg_ctl = importlib.import_module("pgserver._commands").pg_ctl
 
     def database(self) -> str:
         """The URL of an empty store: a schema of its own, which is made in a millisecond, a database is not."""
@@ -93,9 +100,8 @@ class Postgres:
 
     def control(self, *arguments: str) -> None:
         """`pg_ctl` as whoever runs the server: `stop -m fast`."""
-        self._pg_ctl(
-            ["-w", "-l", str(self._data / "log"), *arguments], pgdata=self._data, user=self._server.system_user
-        )
+        how = ["-w", "-t", f"{PATIENCE:g}", "-l", str(self._data / "log")]
+        self._pg_ctl([*how, *arguments], pgdata=self._data, user=self._server.system_user)
 
     @contextmanager
     def hanging(self) -> Iterator[None]:
