@@ -14,7 +14,7 @@ import pytest
 from rankloop.registry import learner_class
 from rankloop.service.learning.learning import Learning
 from rankloop.service.learning.leases import Leases
-from rankloop.service.learning.watch import Watch
+from rankloop.service.learning.watch import Entry, Watch
 from rankloop.service.process import Process
 from rankloop.service.settings import Settings
 from rankloop.service.store import admin, troubles
@@ -161,7 +161,8 @@ def test_quarantines_grow_up_to_a_limit_and_end_with_an_hour_of_rest(shop: Store
     shop.now += troubles.FORGET + 1.0
     assert hangs() == troubles.FIRST
     shop.do(troubles.recovered, "shop")
-    assert shop.see(troubles.texts) == shop.see(troubles.quarantined) == {}
+    assert shop.see(troubles.texts) == {}
+    assert shop.see(troubles.quarantined) == {}
     assert hangs() == 2 * troubles.FIRST  # it has recovered, but not for long
     shop.now += troubles.FORGET + 1.0
     assert [hangs("learn") > 0.0 for _ in range(3)] == [False, False, True]
@@ -180,9 +181,8 @@ def test_an_error_in_state_affects_its_own_ranker(service: Service, bad: Bad, er
     check_recovers(service, bad)
 
 
-@pytest.mark.parametrize("error", [SystemExit(), ValueError("no state")], ids=repr)
-def test_an_error_in_load_affects_its_own_ranker(service: Service, bad: Bad, error: BaseException) -> None:
-    bad.raises("load", error)
+def test_an_error_in_load_affects_its_own_ranker(service: Service, bad: Bad) -> None:
+    bad.raises("load", SystemExit())
     reload(service, "bad")
     until(lambda: service.status("bad")["learner_process"] is None, "the lease to be given back")
     service.put("later", learner="pairrank", features=names(2), exposure="full")
@@ -230,7 +230,8 @@ def test_dead_threads_are_reported_while_the_process_should_learn(tmp_path: Path
 
 
 def test_time_in_which_the_whole_process_stood_still_is_not_the_learners(shop: Store) -> None:
-    now, hung = [0.0], []
+    now = [0.0]
+    hung: list[Entry] = []
     process = SimpleNamespace(
         settings=Settings(learn_seconds=5.0, lease_seconds=3.0, refresh_seconds=1.0),
         database=shop.database,
