@@ -133,6 +133,7 @@ def test_what_is_run_again_is_said(capsys: pytest.CaptureFixture[str], tmp_path:
     assert "no longer good and run again: 1 of other code" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_processes_do_not_change_results(capsys: pytest.CaptureFixture[str]) -> None:
     def numbers(processes: str) -> list[Any]:
         results = printed_json(capsys, "compare", "pairrank", "pdgd", *SMALL, "--processes", processes)
@@ -255,7 +256,9 @@ def test_compile_says_how_long_it_took_and_where_the_code_is(
     assert list(found["seconds"]) == ["random", "pairrank?pairs=matched"]
     assert found["failed"] == {}
     assert run("compile", "base") == 0
-    assert f"1 of 1 learners in 0.0 s; machine code is in {_cache.folder()}" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "1 of 1 learners" in printed
+    assert str(_cache.folder()) in printed
     assert run("compile", "pairank") == 2
     assert "pairrank" in capsys.readouterr().err  # did you mean
 
@@ -265,9 +268,9 @@ def test_compile_says_how_long_it_took_and_where_the_code_is(
 
     monkeypatch.setattr(model, "warm", fail)
     assert run("compile", "pdgd", "base") == 1
-    printed = capsys.readouterr()
-    assert "pdgd: RuntimeError: no compiler" in printed.err
-    assert "1 of 2 learners" in printed.out
+    told = capsys.readouterr()
+    assert "pdgd: RuntimeError: no compiler" in told.err
+    assert "1 of 2 learners" in told.out
     monkeypatch.setattr(_cache, "folder", lambda: None)
     assert run("compile", "base") == 1
     assert "it cannot be kept" in capsys.readouterr().out

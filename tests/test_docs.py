@@ -62,7 +62,7 @@ def python_blocks(path: Path) -> list[str]:
     "name",
     [
         "README.md",
-        "docs/lab.md",
+        pytest.param("docs/lab.md", marks=pytest.mark.slow),
         "docs/features.md",
         "docs/library.md",
         "docs/interleaving.md",
@@ -76,7 +76,7 @@ def python_blocks(path: Path) -> list[str]:
         "docs/click-models.md",
         "docs/learners/bandits.md",
         "docs/observability.md",
-        "docs/learners/neural.md",
+        pytest.param("docs/learners/neural.md", marks=pytest.mark.slow),
     ],
 )
 def test_python_in_the_docs_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

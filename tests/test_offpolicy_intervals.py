@@ -69,6 +69,7 @@ def shuffled(rng: np.random.Generator, N: int, K: int) -> Array:
     return np.argsort(rng.random((N, K)), axis=1)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     """300 logs of 300 random lists: 95 % intervals, by position with examination known and harvested, and by list."""
     N, K, logs = 300, 4, 300
@@ -109,6 +110,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 @pytest.mark.parametrize(
     "log", ["30 users x 20 lists", "50 users, 20 lists on average", "300 lists, very heavy weights"]
 )
+@pytest.mark.slow
 def test_intervals_by_user_hold_the_truth(log: str) -> None:
     """In 93 to 97 % of 2,000 logs; where weights are very heavy, in no less."""
     for held in LOGS[log].held(2000).values():

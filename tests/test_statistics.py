@@ -25,6 +25,7 @@ SEEDS = st.integers(0, 2**31)
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.slow
 def test_t_intervals_hold_the_truth(seeds: int) -> None:
     """In 93 to 97 % of 2,000 draws: means, and differences of runs that share their seeds."""
     assert 0.93 <= means(seeds, 2000).right <= 0.97
@@ -32,6 +33,7 @@ def test_t_intervals_hold_the_truth(seeds: int) -> None:
 
 
 @pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.slow
 def test_cluster_intervals_hold_the_truth(design: str) -> None:
     """In 93 to 97 % of 2,000 draws, where counting every value for itself holds far less often."""
     held = DESIGNS[design].held(2000)

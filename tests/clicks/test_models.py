@@ -77,6 +77,7 @@ def test_log_likelihood_of_a_log_is_that_of_its_pages(name: str) -> None:
     assert (found.pages, found.clicks, found.impossible, found.unseen) == (50, log.clicks.sum(), 0, 0.0)
 
 
+@pytest.mark.slow
 def test_the_truth_foresees_better_than_any_other_model() -> None:
     """On a long log, for every model: nobody beats the one who made it by more than its own fit does."""
     rng = np.random.default_rng(5)

@@ -14,6 +14,8 @@ from rankloop.types import Array
 from tests.clicks.truths import RANKS, identified, pages, truth
 from tests.reference import click_models as naive
 
+pytestmark = pytest.mark.slow
+
 SIZES = (1_000, 4_000, 16_000)
 SEEDS = range(4)
 

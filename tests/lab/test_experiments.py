@@ -349,6 +349,7 @@ def test_processes_give_the_same_bits_and_survive_a_failing_run(tmp_path: Path) 
         assert trial.learner == "pdgd" or done == list(range(1, 41))  # whose rounds come many at a time
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_costs_its_run_only(tmp_path: Path) -> None:
     long = [Trial("pdgd", TINY, rounds=100_000_000, seed=seed) for seed in range(2)]
 
@@ -363,6 +364,7 @@ def test_a_process_that_dies_costs_its_run_only(tmp_path: Path) -> None:
     assert set(read_results(tmp_path / "some.parquet")["seed"].to_pylist()) == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_processes(tmp_path: Path) -> None:
     long = [Trial("pdgd", TINY, rounds=100_000_000, seed=seed) for seed in range(2)]
 

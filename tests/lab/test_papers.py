@@ -83,6 +83,7 @@ def test_every_contender_can_be_made_and_published_ones_are_among_them(name: str
     assert all(part.seeds >= 5 for part in paper.parts) or name == "bubblerank"
 
 
+@pytest.mark.slow
 def test_the_page_on_what_can_be_learned_has_these_tables() -> None:
     page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text("utf-8")
     for table in theory.tables():

@@ -113,6 +113,7 @@ def test_sizes_can_be_fixed_and_features_left_raw() -> None:
     assert split.train.features.max() > 1
 
 
+@pytest.mark.slow
 def test_nonlinear_relevance_holds_more_than_a_linear_ranker_finds() -> None:
     """Boosted trees find it on held-out queries; where relevance is linear they find no more than the line does."""
     gain = {}

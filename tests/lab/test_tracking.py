@@ -226,6 +226,7 @@ def test_a_sweep_may_vary_the_world(tmp_path: Path) -> None:
         load_sweep(tmp_path / "wrong.toml")
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_bits_in_worlds_that_change(tmp_path: Path) -> None:
     trials = [Trial("pairrank", SMALL, rounds=100, world=world) for world in WORLDS]
     tables = [carry_out(trials, tmp_path / f"{count}.parquet", count) for count in (1, 2)]

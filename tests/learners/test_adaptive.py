@@ -186,6 +186,7 @@ def test_slow_drift_is_followed() -> None:
     assert np.mean(cosines["adaptive"][10:]) > 0.95 > 0.6 > np.mean(cosines["plain"][10:])
 
 
+@pytest.mark.slow
 def test_false_alarms_are_rare() -> None:
     """Ten learners, 1,500 lists each of users who do not change: no alarm, and nine of ten end as PairRank does."""
     alarms, moved = 0, 0

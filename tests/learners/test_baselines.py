@@ -102,6 +102,7 @@ def test_offline_ranknet_finds_a_linear_truth() -> None:
     assert cosine > 0.99
 
 
+@pytest.mark.slow
 def test_the_order_of_the_paper() -> None:
     """Figure 4 in small: offline above pairrank above pdgd and ε-greedy above random online; held-out all learn."""
     data, user = "synthetic:mq2007?queries=150&seed=2", "navigational"

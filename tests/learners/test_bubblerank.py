@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from benchmarks.bubblerank_delta import list_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +15,7 @@ from rankloop.kernels.click_models import CASCADE, POSITION, expected_clicks, re
 from rankloop.lab.runs.compiled_bandits import QUERY, play
 from rankloop.learners.bandits.bubblerank import ANYTIME, BubbleRank
 from rankloop.registry import make
-from rankloop.types import Candidates, Feedback
+from rankloop.types import Array, Candidates, Feedback
 from tests.learners.bubbling import (
     EVEN,
     KEEP,
@@ -188,6 +187,7 @@ def test_lists_that_someone_else_ordered_teach_nothing() -> None:
 
 
 @pytest.mark.parametrize(("i", "reference"), [(1, 1301), (2, 4378), (3, 10252), (4, 21444), (5, 46488)])
+@pytest.mark.slow
 def test_regret_against_the_least_examined_position(i: int, reference: float) -> None:
     """Paper 002, the last experiment: the best item starts at the bottom, which is examined with probability 0.5^i."""
     user = position_based([0.5] * 9 + [0.9], [0.9] * 8 + [0.5**i] * 2)
@@ -195,6 +195,7 @@ def test_regret_against_the_least_examined_position(i: int, reference: float) ->
     assert np.mean(regret) == pytest.approx(reference, rel=0.15)
 
 
+@pytest.mark.slow
 def test_regret_from_the_best_list() -> None:
     """The mean of 16 runs is some 1,060 ± 35, with the coin as with pairs that alternate; the paper prints 929."""
     user = cascade(0.55 - 0.05 * np.arange(1, 11))
@@ -202,7 +203,20 @@ def test_regret_from_the_best_list() -> None:
     assert np.mean(regret) == pytest.approx(929, rel=0.15)
 
 
+def list_with(inversions: int, rng: np.random.Generator) -> Array:
+    """A list of 10 items with this many pairs in the wrong order, drawn uniformly."""
+    while True:
+        code = [int(rng.integers(i + 1)) for i in range(10)]
+        if sum(code) == min(inversions, 45 - inversions):
+            break
+    made: list[int] = []
+    for i, above in enumerate(code):
+        made.insert(i - above, i)
+    return np.array(made if inversions <= 22 else made[::-1])
+
+
 @pytest.mark.parametrize(("inversions", "reference"), [(20, 11900), (40, 28681)])
+@pytest.mark.slow
 def test_regret_grows_with_the_pairs_that_start_the_wrong_way_round(inversions: int, reference: float) -> None:
     """Which list it is matters: the regret of one has a standard deviation of 4,800 and 6,400; means of 200 are 10,000
     and 30,400."""

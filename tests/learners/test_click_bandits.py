@@ -93,6 +93,7 @@ def test_who_learns_from_lists_that_someone_else_ordered(name: str, rounds: int)
 
 
 @pytest.mark.parametrize("name", PER_QUERY)
+@pytest.mark.slow
 def test_the_best_list_is_learned_whatever_users_do(name: str) -> None:
     """Well-parted attractions, both kinds of users; the cascading bandits have no such promise in the second."""
     attraction = np.array([0.1, 0.9, 0.3, 0.6])
@@ -255,6 +256,7 @@ def test_the_best_list_of_a_user_who_looks_at_a_low_rank_more_often() -> None:
     assert best_clicks(user, 3, 2) == pytest.approx(0.8 * 0.5 + 0.5 * 0.3)
 
 
+@pytest.mark.slow
 def test_the_best_list_holds_back_a_document_that_ends_the_visit() -> None:
     """Of a reader who is satisfied by the first document for sure: 0.9 from it alone, 0.5 + 0.9 with it second."""
     user = ClickChances(CHAIN, np.array([0.9, 0.5]), np.array([0.0, 1.0]), ONE, 1.0, TABLE)

@@ -143,6 +143,7 @@ def test_three_layers_start_at_zero() -> None:
 # -- state -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_brought_network_keeps_the_contract() -> None:
     """All rules of the contract; it has a name here, since parameters must survive JSON."""
     check_learner(lambda: OLRankNet(net="small", width=M, memory=50, steps=2))
@@ -285,6 +286,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_without_pytorch_the_built_in_network_learns_and_others_name_the_extra() -> None:
     code = """
 import sys
@@ -315,6 +317,7 @@ for arguments in (["learners"], ["simulate", "olranknet?net=three-layer"]):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_pytorch_is_imported_only_when_used() -> None:
     code = (
         "import sys, rankloop, rankloop.learners.neural.networks, rankloop.service.http.app, rankloop.cli.service\n"
@@ -326,6 +329,7 @@ def test_pytorch_is_imported_only_when_used() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_name_can_come_from_a_module_that_the_environment_lists() -> None:
     """What a command line, a worker process and the service need: nobody imports your code for them."""
     code = "import rankloop; rankloop.make('olranknet', net='small')"

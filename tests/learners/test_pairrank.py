@@ -82,6 +82,7 @@ def test_regret_flattens_under_linear_truth_and_full_examination() -> None:
 
 
 @pytest.mark.parametrize("user", ["perfect", "navigational", "informational"])
+@pytest.mark.slow
 def test_conservative_beats_random_online_at_alpha_a_tenth(user: str) -> None:
     """Figure 4: PairRank_C above PairRank_R, the paper's settings."""
     data = "synthetic:mq2007?queries=100&seed=1"
@@ -98,6 +99,7 @@ def test_conservative_beats_random_online_at_alpha_a_tenth(user: str) -> None:
 
 
 @pytest.mark.parametrize("user", ["perfect", "navigational", "informational"])
+@pytest.mark.slow
 def test_blocks_shrink_fastest_at_the_top(user: str) -> None:
     """Figures 6 and 7: one block of everything at first, then ever smaller ones, at rank 1 before rank 10."""
     data = "synthetic:mq2007?queries=100&seed=1"
