@@ -75,6 +75,7 @@ def taught(name: str, seed: int, pins: str = "none", quotas: bool = False) -> An
     return model.learner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pdgd", "pairrank"])
 def test_pins_and_quotas_do_not_bend_what_is_learned(name: str) -> None:
     """Quotas cost nothing; pins cost the positions that they take and no more."""

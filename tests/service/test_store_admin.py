@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from itertools import count
 
+import pytest
+
 from rankloop.service.store import admin, forgetting, keys, log, states, trials
 from rankloop.service.store.keys import StoredKey
 from rankloop.service.wire.experiments import ExperimentRequest
@@ -268,6 +270,7 @@ def test_a_user_is_forgotten(shop: Store) -> None:
     assert forgetting.erase_user(shop.writer, "ann-4711").impressions == 0
 
 
+@pytest.mark.slow
 def test_a_user_with_many_impressions_is_forgotten(shop: Store) -> None:
     for start in range(0, 1200, 400):
         shop.do(log.add_impressions, [shop.new(f"imp{i}", person="ann") for i in range(start, start + 400)])

@@ -21,6 +21,7 @@ def many_lists(store: Store, ranker: str, count: int) -> None:
         store.do(log.add_impressions, news)
 
 
+@pytest.mark.slow
 def test_others_write_while_a_large_ranker_is_deleted(shop: Store) -> None:
     shop.ranker("large")
     many_lists(shop, "large", 3000)

@@ -228,6 +228,7 @@ def test_joining_follows_the_rules_postgresql(postgres: Postgres) -> None:
     compared.store.close()
 
 
+@pytest.mark.slow
 def test_the_write_ahead_log_is_emptied_though_someone_always_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def test_many_large_requests_in_one_commit(shop: Store) -> None:
     assert shop.count("events") == 20 * most
 
 
+@pytest.mark.slow
 def test_many_large_requests_that_close_in_one_commit(shop: Store) -> None:
     names = [f"imp{i}" for i in range(6000)]
     for start in range(0, len(names), 500):
