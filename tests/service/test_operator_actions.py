@@ -203,6 +203,22 @@ def test_feedback_that_meets_a_reset_is_late_or_learned(postgres: Postgres, monk
         assert service.status("shop")["outcomes"] == 5
 
 
+def test_another_learner_can_be_put_after_pause_and_reset_while_feedback_arrives(
+    open_service: Callable[..., Service],
+) -> None:
+    with open_service() as service:
+        make_shop(service)
+        for action in ("pause", "reset"):
+            fine(post(service, action))
+            click(service, 2)
+        service.put("shop", learner="pairrank", features=["b"])
+        assert service.settle("shop") == 9
+        assert service.status("shop")["origin"]["how"] == "changed"
+        answer = service.rank("shop", [{"id": "x", "features": [1.0]}, {"id": "y", "features": [0.0]}])
+        fine(post(service, "resume"))
+        assert service.report(answer, ["x"]) == "accepted"
+
+
 @pytest.mark.slow
 def test_random_actions_under_load_with_lost_commits_lose_nothing(store_url: str) -> None:
     counts = operator_actions.run(store_url, actions=12, seconds=PATIENCE, share=0.3, seed=1, every=4)

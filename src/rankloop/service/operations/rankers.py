@@ -130,7 +130,8 @@ def _wanted(engine: Engine, row: admin.Ranker | None, spec: Spec, acknowledged: 
         parts = ", ".join(key for key in old if old[key] != new[key])
         raise Conflict(
             f"what ranker {name!r} has learned depends on its {parts}, and would mean nothing with what is sent; "
-            f"PUT a ranker of another name; or POST /v1/rankers/{name}/pause, …/reset, PUT again, and …/resume"
+            f"PUT a ranker of another name; or POST /v1/rankers/{name}/pause and /v1/rankers/{name}/reset, PUT again, "
+            f"and POST /v1/rankers/{name}/resume"
         )
     return _Wanted(row, spec, state, anew=True, seq=seq)
 
