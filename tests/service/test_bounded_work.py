@@ -347,7 +347,7 @@ def test_suggestions_compare_few_names(monkeypatch: pytest.MonkeyPatch) -> None:
         ("DELETE", "/v1/catalogues/c/users/ann@example.com"),
         ("GET", "/v1/catalogues/c/items/ann@example.com"),
         ("DELETE", "/v1/users/ann@example.com%00"),
-        ("GET", "/v1/users/ann@example.com"),
+        ("GET", "/v1/users/ann@example.com%00"),
         ("GET", "/v1/user/ann@example.com"),
         ("GET", "/ann@example.com?user=ann@example.com"),
         ("POST", "/personalizer/v1.0/events/ann@example.com/reward"),
