@@ -288,7 +288,7 @@ def test_every_limit_is_named_when_it_is_passed(tmp_path: Path) -> None:
         wide = {"features": names(4)}
         refused(small.http.put("/v1/rankers/wide", json=wide), 413, "4 features", "max_features", "is 3")
         event = {"event_id": "e", "impression_id": "i", "clicks": []}
-        refused(small.http.post("/v1/feedback", json=[event] * 3), 413, "3 events", "max_events", "is 2")
+        refused(small.http.post("/v1/feedback", json=[event] * 3), 413, "max_events", "is 2")
         large = b'{"candidates": [{"id": "%s"}]}' % (b"x" * 4000)
 
         def chunks() -> Iterator[bytes]:
