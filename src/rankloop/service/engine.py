@@ -116,8 +116,10 @@ class Engine(Process):
             self.writer.do(lambda connection: admin.release(connection, self.worker))
         except (RankloopError, TimeoutError) as error:
             logger.warning("the last counts could not be stored: %s", error)
-        for one in (*self.rankers.values(), self.operations, self.reads, self.lookups, self.bodies):
-            one.close()
+        for live in list(self.rankers.values()):
+            live.close()
+        for pool in (self.operations, self.reads, self.lookups, self.bodies):
+            pool.close()
         self.close()
 
     def dead_threads(self) -> list[str]:
@@ -224,9 +226,8 @@ class Engine(Process):
     async def _read(self, live: LiveRanker, body: bytes) -> RankCall:
         """The request in a body; a large one is decoded in a thread, so that others need not wait for it."""
         schema, most = live.schema, self.settings.max_candidates
-        if len(body) <= schema.most_inline:
-            return schema.parse(body, most)
-        return schema.call(await self.bodies.run(schema.decode, body, most))
+        small = len(body) <= schema.most_inline
+        return schema.call(schema.decode(body, most) if small else await self.bodies.run(schema.decode, body, most))
 
     async def answer(self, live: LiveRanker, call: RankCall, explain: bool, start: float) -> bytes:
         """The answer to a request that has been read, in whatever words it came; `start` is when it did."""
