@@ -35,27 +35,16 @@ def test_a_store_that_takes_no_writes_is_an_obstacle(tmp_path: Path, monkeypatch
         until(lambda: service.http.get("/readyz").status_code == 200, "the store to be back")
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_thread_that_has_ended_is_an_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def end() -> None:
-        raise SystemExit
-
+@pytest.mark.parametrize("owner", ["learning", "following", "writer"])
+def test_a_thread_that_has_ended_is_an_obstacle(owner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Service(tmp_path / "store.db") as service:
         service.ready()
-        assert service.http.get("/readyz").status_code == 200
-        monkeypatch.setattr(service.engine.following._beating, "_work", end)
-        until(lambda: "thread" in reasons(service, 503), "the reason")
-        assert "rankloop-refresh" in service.http.get("/readyz").json()["message"]
-
-
-def test_a_learning_thread_that_has_ended_is_an_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Service(tmp_path / "store.db") as service:
-        service.ready()
-        learning = service.engine.learning
-        assert learning is not None
-        assert learning.dead_threads() == []
-        monkeypatch.setattr(learning, "dead_threads", lambda: ["rankloop-learning"])
+        assert reasons(service, 200) == {}
+        part = getattr(service.engine, owner)
+        assert part.dead_threads() == []
+        monkeypatch.setattr(part, "dead_threads", lambda: ["rankloop-ended"])
         assert "thread" in reasons(service, 503)
+        assert "rankloop-ended" in service.http.get("/readyz").json()["message"]
 
 
 def test_rankers_without_a_model_are_an_obstacle_only_if_all_are(tmp_path: Path) -> None:

@@ -118,9 +118,9 @@ class Engine(Process):
             logger.warning("the last counts could not be stored: %s", error)
         for live in list(self.rankers.values()):
             live.close()
+        self.close()  # before the pools, so that their threads' connections are closed here and not when they end
         for pool in (self.operations, self.reads, self.lookups, self.bodies):
             pool.close()
-        self.close()
 
     def dead_threads(self) -> list[str]:
         """The names of threads that this process needs and that have ended without being told to."""

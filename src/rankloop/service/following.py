@@ -17,7 +17,7 @@ from rankloop.service.learning.learning import Learning
 from rankloop.service.live_rankers import LiveRankers
 from rankloop.service.process import Process
 from rankloop.service.ranking.warm_up import WarmUp
-from rankloop.service.repeating import Repeating
+from rankloop.service.repeating import Essential, Repeating
 from rankloop.service.store import admin, keys, log
 from rankloop.service.store.signals import LOG, NEWS, Word
 
@@ -53,8 +53,8 @@ class Following:
         self._beating = Repeating("refresh", every, self._beat, process.database, process.thread_failed)
         self._some = threading.Condition()
         self._words: dict[tuple[str, str], Word] = {}  # the newest of each kind and ranker
-        self._missed = self._stopping = False
-        self._thread = threading.Thread(target=self._work, name="rankloop-following", daemon=True)
+        self._missed, self._stopping = False, threading.Event()
+        self._thread = Essential("following", self._work, self._stopping, process.thread_failed)
 
     def start(self) -> None:
         """Begin to look and to listen."""
@@ -70,14 +70,13 @@ class Following:
             self._process.signals.stop()
         self._beating.stop()
         with self._some:
-            self._stopping = True
+            self._stopping.set()
             self._some.notify_all()
-        if self._thread.is_alive():
-            self._thread.join(timeout=10.0)
+        self._thread.join(10.0)
 
     def dead_threads(self) -> list[str]:
         """The names of its threads that have ended without being told to."""
-        dead = self._thread.ident is not None and not self._thread.is_alive() and not self._stopping
+        dead = self._thread.ident is not None and not self._thread.is_alive() and not self._stopping.is_set()
         return [*self._beating.dead_threads(), *([self._thread.name] if dead else [])]
 
     def refresh(self, whole: bool = True) -> None:
@@ -123,8 +122,8 @@ class Following:
     def _work(self) -> None:
         while True:
             with self._some:
-                self._some.wait_for(lambda: self._words or self._missed or self._stopping)
-                if self._stopping:
+                self._some.wait_for(lambda: self._words or self._missed or self._stopping.is_set())
+                if self._stopping.is_set():
                     break
                 words, self._words = list(self._words.values()), {}
                 missed, self._missed = self._missed, False
