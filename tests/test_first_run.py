@@ -75,23 +75,6 @@ def test_bars_have_one_for_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _compiling.tell is before
 
 
-@pytest.mark.parametrize(
-    ("shell", "where"),
-    [
-        ("bash", ".local/share/bash-completion/completions/rankloop"),
-        ("zsh", ".zsh/completions/_cyclopts_rankloop"),
-        ("fish", ".config/fish/completions/rankloop.fish"),
-    ],
-)
-def test_the_shell_completes_commands(shell: str, where: str, tmp_path: Path) -> None:
-    home = {"HOME": str(tmp_path), "SHELL": f"/bin/{shell}", "ZSH_CUSTOM": "", "ZSH": "", "XDG_CONFIG_HOME": ""}
-    command = [sys.executable, "-m", "rankloop", "--install-completion"]
-    subprocess.run(command, env=environment(tmp_path) | home, check=True, capture_output=True)
-    script = (tmp_path / where).read_text()
-    for name in ("compare", "serve", "doctor", "--rounds"):
-        assert name in script
-
-
 def test_bash_completes_a_command(tmp_path: Path) -> None:
     """In bash itself: rankloop com<TAB>."""
     home = {"HOME": str(tmp_path), "SHELL": "/bin/bash"}

@@ -175,6 +175,7 @@ def ask(*arguments: str) -> str:
 
 @pytest.mark.usefixtures("mine")
 @pytest.mark.parametrize("own", [("mine", "picky", "reversed"), [f"{PARTS}:{name}" for name in CLASSES]])
+@pytest.mark.slow
 def test_an_own_learner_user_and_world_in_two_processes(own: Sequence[str]) -> None:
     """Compared by the command in two worker processes: the very numbers that this process finds."""
     learner, user, world = own

@@ -17,7 +17,10 @@ from rankloop.clicks.readers import REPEATED, read_log
 
 SHARED = Path(os.environ.get("RANKLOOP_SHARED", Path(__file__).parents[3] / "shared" / "data"))
 CLARA2 = SHARED / "clara2"
-pytestmark = pytest.mark.skipif(not CLARA2.is_dir(), reason=f"{CLARA2} is not there")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CLARA2.is_dir(), reason=f"no data in {CLARA2}; RANKLOOP_SHARED sets the folder"),
+]
 
 
 @pytest.fixture(scope="module")

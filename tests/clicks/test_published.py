@@ -84,7 +84,7 @@ def test_no_file(tmp_path: Path) -> None:
         read_published(tmp_path / "nothing.json")
 
 
-@pytest.mark.skipif(not YANDEX.exists(), reason=f"{YANDEX} is not there")
+@pytest.mark.skipif(not YANDEX.exists(), reason=f"no data at {YANDEX}; RANKLOOP_SHARED sets the folder")
 def test_the_yandex_models_of_ten_queries() -> None:
     models = read_published(YANDEX)
     assert {name: len(queries) for name, queries in models.items()} == dict.fromkeys(WHOLE, 10)

@@ -20,7 +20,7 @@ from rankloop.lab.specs import parse_spec
 from tests.reference import letor as naive
 
 SHARED = Path(os.environ.get("RANKLOOP_SHARED", Path(__file__).parents[3] / "shared" / "data"))
-real_data = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data is not there; RANKLOOP_SHARED says where")
+real_data = pytest.mark.skipif(not SHARED.is_dir(), reason=f"no data in {SHARED}; RANKLOOP_SHARED sets the folder")
 compiled = pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="megabytes of text take the compiler")
 
 

@@ -18,6 +18,7 @@ SURROGATE = GradesTrial("surrogate", "rtopk", DATA, {"surrogate": "squared", "ra
 NDCG = GradesTrial("ndcg", "rtopk", DATA, {"surrogate": "kl"}, rounds=300, seed=7)
 
 
+@pytest.mark.slow
 def test_runs_are_the_same_in_other_processes(tmp_path: Path) -> None:
     trials = [ITEMS, SURROGATE, NDCG]
     here, there = (carry_out(trials, tmp_path / f"{n}.parquet", n) for n in (1, 2))

@@ -302,6 +302,7 @@ def test_the_command_ends_in_a_table_that_people_can_read(
     assert "wrote" in printed.err
 
 
+@pytest.mark.slow
 def test_what_can_be_learned_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("topk", "--observability") == 0
     printed = capsys.readouterr().out

@@ -46,6 +46,7 @@ def serve(learner: Learner, waiting: int, seed: int) -> tuple[Array, Array]:
 
 @pytest.mark.parametrize("waiting", range(1, 9))
 @pytest.mark.parametrize(("name", "parameters"), BANDITS, ids=IDS)
+@pytest.mark.slow
 def test_nothing_starves_and_the_list_gets_better(name: str, parameters: dict[str, Any], waiting: int) -> None:
     learner, page, work = make(name, **parameters), Candidates("q", np.arange(M)), np.zeros((3, K + 1))
     shown, tossed = serve(learner, waiting, seed=waiting)

@@ -26,7 +26,9 @@ FLAGS += ["--disable-component-update"]
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     """Chromium without a window; its event loop must have ended before other tests run one."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright; pip install it")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="no playwright: the pages are not tested; pip install playwright"
+    )
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine: the pages are not tested; apt-get install chromium")
     with playwright.sync_playwright() as engine:
