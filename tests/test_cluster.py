@@ -81,6 +81,13 @@ def opened(url: str) -> str:
         return str(answer.read().decode())
 
 
+def test_the_fixture_waits_until_the_file_of_the_scheduler_is_complete(tmp_path: Path) -> None:
+    (tmp_path / "scheduler.json").touch()
+    with dask_processes(tmp_path) as started:
+        assert started.address.startswith("tcp://127.0.0.1:")
+    assert started.scheduler.returncode is not None
+
+
 def test_results_and_notes_come_back_and_the_dashboard_calls_work_by_its_name(processes: Processes) -> None:
     notes: list[tuple[int, int]] = []
     with connect(processes.address) as on:
