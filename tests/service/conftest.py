@@ -46,7 +46,7 @@ STORE_PATIENCE: dict[Any, dict[str, float]] = {
 CONNECT_SECONDS: int = postgres_store.PATIENCE["connect_timeout"]
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def patient_store() -> Iterator[None]:
     """On a busy machine a store may answer late: that is not what these tests are about."""
     with pytest.MonkeyPatch.context() as patch:
