@@ -231,6 +231,7 @@ def test_a_silent_learner_on_another_machine_is_replaced(store_url: str, engines
     one.cycle()  # it wakes up, and sees
     assert not holds(one)
     assert holds(two)
+    wait_for(lambda: model_of(one.rankers["shop"]).learned == 40, "the snapshot to be loaded")
     assert model_of(one.rankers["shop"]).state() == model_of(two.rankers["shop"]).state()
     assert rankers.status(one, "shop").learner_process == two.worker
     assert check_state(store_url, "shop") == 40
