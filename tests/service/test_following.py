@@ -73,6 +73,7 @@ def test_what_is_learned_reaches_another_machine(url: str, machines: Machines) -
     wait_for(lambda: learned(two) == 10, "what was learned there")
     use(two, 10)  # learned elsewhere, and by a word at once
     wait_for(lambda: learned(two) == 20, "what was learned from its own lists")
+    wait_for(lambda: learned(one) == 20, "the learning process to publish it to its own ranker")
     assert model_of(two.rankers["shop"]).state() == model_of(one.rankers["shop"]).state()
     assert check_state(url, "shop") == 20
 
