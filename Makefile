@@ -9,6 +9,9 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.t
 .PHONY: help install serve demo compare test test-slow fast-tests slow-tests check lint types all-types kernels format \
   bench figures docs dist clean
 
+# Tests start hundreds of Python processes. Without cached bytecode each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # More processes than cores, because many tests wait for a service.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile

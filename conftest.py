@@ -59,7 +59,9 @@ class RunReport:
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
         yield  # pytest-xdist stops its workers here
-        for pid, command in started_processes() if OUTERMOST else []:
+        # Without workers, what this process stops when it exits is still running.
+        workers = self._config.getoption("numprocesses", None)
+        for pid, command in started_processes() if OUTERMOST and workers else []:
             print(f"left behind by a test and stopped now: process {pid}: {command}")  # noqa: T201
             os.kill(pid, signal.SIGKILL)
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -74,7 +74,7 @@ def line(where: str, seconds: float, folder: Path) -> dict[str, Any]:
         "p99 ms": round(float(np.quantile(took, 0.99)), 2),
         "max ms": round(float(took.max()), 1),
         "fallbacks": fallbacks,
-        "lag": good["lag"],
+        "lag": good["unlearned_impressions"],
         "the other afterwards": status["trouble"] or ("ranks" if not after["fallback"] else after["reason"]),
     }
 

@@ -78,7 +78,12 @@ class Watch(threading.Thread):
     def _sample(self, http: httpx.Client, seconds: float, took: list[float], bad: int) -> None:
         status = http.get(f"{self._url}/v1/rankers/load").json()
         sizes = {path.name: path.stat().st_size for path in self._store.parent.glob(f"{self._store.name}*")}
-        sample = {"seconds": seconds, "lag": status["lag"], "outcomes": status["outcomes"], "bad": bad}
+        sample = {
+            "seconds": seconds,
+            "lag": status["unlearned_impressions"],
+            "outcomes": status["closed_impressions"],
+            "bad": bad,
+        }
         sample |= {"open": status["open_impressions"], "store_mb": sum(sizes.values()) / 1e6}
         sample |= {f"{role}_mb": memory(pid) for role, pid in processes(self._supervisor).items()}
         sample |= {"p50_ms": float(np.median(took)) * 1e3, "p99_ms": float(np.quantile(took, 0.99)) * 1e3}

@@ -183,7 +183,7 @@ def measured(url: str, kind: str, large: Large, seconds: float, log: Path) -> li
                 own = service.ask("POST", "/v1/rankers/large/rank", body).json["impression_id"]
                 event = {"event_id": own, "impression_id": own, "clicks": [1], "final": True}
                 assert service.ask("POST", "/v1/feedback", event).status == 200
-            wait_for(lambda: service.status("large")["lag"] == 0, "the large one to learn")
+            wait_for(lambda: service.status("large")["unlearned_impressions"] == 0, "the large one to learn")
 
         def act(path: str, body: dict[str, Any]) -> None:
             answer = service.ask("POST", f"/v1/rankers/large/{path}", body, timeout=600)

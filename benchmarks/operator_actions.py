@@ -86,7 +86,7 @@ class Load:
 
     def _work(self, url: str, number: int) -> None:
         chance = random.Random(number)
-        with Client(url, timeout=30.0) as client:
+        with Client(url, timeout=30.0, rank_timeout=30.0, queue=0) as client:
             while not self._stop.is_set():
                 self._go.wait()
                 with self._busy[number]:
@@ -102,7 +102,9 @@ class Load:
                 return
             clicked = [answer.items[chance.randrange(len(answer.items))].id]
             event = FeedbackEvent(f"e-{answer.impression_id}", answer.impression_id, clicks=clicked, final=True)
-            (receipt,) = client.feedback(event).results
+            answered = client.feedback(event)
+            assert answered is not None, "without a queue there is an answer"
+            (receipt,) = answered.results
         except ServiceError:
             return  # deleted just now
         if receipt.status in ("accepted", "duplicate"):

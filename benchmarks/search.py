@@ -44,7 +44,7 @@ def quality(root: Path, seeds: range, visits: int) -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder, listening(0) as taken:
         settings = Settings(store=f"{folder}/clicks.db", host=HOST)
-        with embedded(settings, taken), Client(address(taken), timeout=60.0) as client:
+        with embedded(settings, taken), Client(address(taken), timeout=60.0, rank_timeout=60.0, queue=0) as client:
             index = Index(Path(folder, "index.db"))
             for seed in seeds:
                 search = Search(index, client, f"seed-{seed}", seed)
@@ -53,7 +53,7 @@ def quality(root: Path, seeds: range, visits: int) -> None:
                 people = People(search, seed)
                 for _ in range(visits):
                     people.visit()
-                while client.ranker(search.ranker).lag:
+                while client.ranker(search.ranker).unlearned_impressions:
                     time.sleep(0.05)
                 engine, learned = people.quality()
                 rows.append((engine, learned))

@@ -102,7 +102,7 @@ def into_store(log: Path, folder: Path, spec: str) -> dict[str, object]:
         began = time.process_time()
         found = warm_start.warm(engine, "shop", Reading([log]))
         spent = time.process_time() - began
-        lag = rankers.status(engine, "shop").lag
+        lag = rankers.status(engine, "shop").unlearned_impressions
     finally:
         engine.stop()
     again = time.perf_counter()

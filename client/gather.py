@@ -13,7 +13,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCE = Path(__file__).parents[1] / "src" / "rankloop"
-MODULES = ("_addresses", "_catalogue", "_exchange", "_requests", "_sending", "_tables", "errors")
+MODULES = ("_addresses", "_catalogue", "_exchange", "_fallback", "_queue", "_requests", "_sending", "_tables")
+MODULES += ("_transport", "errors")
 _IMPORT = re.compile(r"(?m)^(\s*from |\s*import )rankloop\b")
 
 

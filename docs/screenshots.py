@@ -1,7 +1,7 @@
 """Takes the screenshots of docs/page.md: `python docs/screenshots.py [--seconds 230] [--to FOLDER] [--site site]`.
 
 Starts `rankloop demo`, waits until tastes have changed and were followed, and looks at the page with Chromium: light,
-dark, narrow, and the latest lists from near. With `--site`, the folder that `make docs` has built, it looks at that
+dark, narrow, and the latest impressions. With `--site`, the folder that `make docs` has built, it looks at that
 instead. Needs Chromium and playwright (extra `dev`).
 """
 
@@ -107,7 +107,7 @@ def main() -> None:
             shoot(browser, url, options.to, "light", 1360, 1130)
             shoot(browser, url, options.to, "dark", 1360, 1130, color_scheme="dark")
             shoot(browser, url, options.to, "narrow", 390, 844, device_scale_factor=1.5)
-            shoot(browser, url, options.to, "lists", 1100, 900, part="Latest lists")
+            shoot(browser, url, options.to, "lists", 1100, 900, part="Latest impressions")
             browser.close()
     finally:
         process.send_signal(signal.SIGINT)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 # In the order of a reader who comes to them for the first time: title, and the modules or packages under it.
 PARTS = {
-    "Nouns and the protocol": ["types", "learner", "telling", "scaling", "streams", "codec", "errors"],
+    "Nouns and the protocol": ["types", "learner", "telling", "feature_map", "scaling", "streams", "codec", "errors"],
     "Learners": ["registry", "learners"],
     "Judging rankings": ["metrics", "statistics", "interleaving", "offpolicy", "sequential", "clicks", "examination"],
     "Many lists at once, logs and plugins": ["batch", "logged", "plugins", "checks"],

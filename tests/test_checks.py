@@ -11,6 +11,7 @@ import pytest
 
 from rankloop.checks import BrokenContract, check_learner, yield_checks
 from rankloop.checks.rules import memory_is_bounded
+from rankloop.feature_map import FeatureMap
 from rankloop.learner import show
 from rankloop.learners.pairwise.pdgd import PDGD
 from rankloop.types import Array, Candidates, Feedback, Impression
@@ -187,6 +188,14 @@ class Claims(PDGD):
         return shown._replace(memo={**shown.memo, "log_propensity": np.zeros(1)})
 
 
+@dataclass
+class Scatters(PDGD):
+    """Forgets its weights when features change."""
+
+    def remap(self, columns: FeatureMap) -> None:
+        self.theta_ = np.ones(columns.source.size)
+
+
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [
@@ -195,6 +204,7 @@ class Claims(PDGD):
         (Twice, "ranking_is_a_permutation_prefix"),
         (Scribbles, "inputs_are_untouched"),
         (Forgets, "restore_is_bit_exact"),
+        (Scatters, "a_change_of_features_keeps_the_rest"),
         (HandsOut, "state_is_plain_arrays"),
         (Hoards, "memory_is_bounded"),
         (Mute, "it_is_documented"),

@@ -64,6 +64,7 @@ REDUCED: list[checks.Check] = [
     rules.rank_is_pure,
     rules.same_rng_same_result,
     rules.restore_is_bit_exact,
+    rules.a_change_of_features_keeps_the_rest,
     propensity.propensities_are_probabilities,
 ]
 

@@ -69,6 +69,7 @@ def python_blocks(path: Path) -> list[str]:
         "docs/service.md",
         "docs/feedback.md",
         "docs/client.md",
+        "docs/production.md",
         "docs/replay.md",
         "docs/warm.md",
         "docs/catalogue.md",

@@ -297,4 +297,4 @@ def test_served(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with Service(tmp_path / "store.db") as service:
         service.ready()
         assert service.snapshot("shop") == service.state("shop") == state
-        assert service.status("shop")["learned"] == 4
+        assert service.status("shop")["learned_impressions"] == 4

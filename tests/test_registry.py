@@ -8,6 +8,22 @@ from rankloop import registry
 from rankloop.errors import InvalidParameter, UnknownName
 
 
+def test_parameters_may_be_part_of_the_name() -> None:
+    assert registry.make("hybrid?start=base&alpha=.1") == registry.make("hybrid", start="base", alpha=0.1)
+    assert registry.make("mgd@paper?candidates=19") == registry.make("mgd@paper", candidates=19)
+    assert registry.make("hybrid?start=base", alpha=0.1) == registry.make("hybrid", start="base", alpha=0.1)
+    for wrong in ("hybrid?strat=base", "hybrid?start", "hybrid?start=base&start=zero"):
+        with pytest.raises(InvalidParameter):
+            registry.make(wrong)
+    with pytest.raises(InvalidParameter, match="'start'"):
+        registry.make("hybrid?start=base", start="zero")
+
+
+def test_a_name_with_parameters_imports_no_more_than_one_without() -> None:
+    with pytest.raises(UnknownName):
+        registry.require_allowed("strange.module:Thing?x=1")
+
+
 def test_every_entry_makes_a_learner_that_knows_its_name() -> None:
     for name in registry.LEARNERS:
         assert registry.name_of(registry.make(name)) == name

@@ -68,7 +68,7 @@ import sys
 sys.modules |= dict.fromkeys(("numpy", "rankloop", "numba", "scipy"))  # an import of them fails
 from rankloop_client import Client, ServiceError
 from rankloop_client.wire.calls import Candidate
-with Client(sys.argv[1]) as client:
+with Client(sys.argv[1], rank_timeout=60.0, queue=0) as client:
     table = client.rank("shop", ids=["p", "q"], features=[[0.1, 9.0], [None, 49.0]], request_id="r")
     client.rank("shop", [{"id": "p", "features": {"a": 0.1}}, Candidate("q", {"a": 2.0})], request_id="r")
     print(client.click(table, ["p"]))
@@ -98,6 +98,6 @@ def test_the_client_comes_alone_from_the_same_files(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         alone = [asked.json for asked in server.asked]
         server.asked.clear()
-        with Client(server.url) as client:
+        with Client(server.url, rank_timeout=60.0) as client:
             client.rank("shop", ids=["p", "q"], features=[[0.1, 9.0], [None, 49.0]], request_id="r")
         assert server.asked[0].json == alone[0]

@@ -28,7 +28,8 @@ class CatalogueRequests:
     def put(
         self, items: Iterable[Mapping[str, Any] | bytes], on_progress: Progress | None = None
     ) -> Steps[CatalogueAnswer]:
-        """Add items, or replace all that is known of them; in as many calls as it takes.
+        """Add items, or replace all that is known of them; in as many calls as it takes. No items at all make an empty
+        catalogue, which a ranker can name.
 
         client.catalogue("shop").put([{"id": "hat", "price": 9.0, "brand": "acme"}]).counts
 
@@ -66,14 +67,15 @@ class CatalogueRequests:
         """How many there are, their fields, the memory they take."""
         return (yield from self.exchange.ask(CatalogueInfo, "GET", self._whole))
 
-    def drop(self) -> Steps[None]:
-        """Delete the catalogue, items and users."""
-        yield from self.exchange.act(type(None), "DELETE", self._whole)
+    def drop(self, force: bool = False) -> Steps[None]:
+        """Delete the catalogue, items and users; with `force` even if rankers name it."""
+        yield from self.exchange.act(type(None), "DELETE", f"{self._whole}?force=true" if force else self._whole)
 
     def _sent(
         self, method: str, path: str, lines: Iterable[Any], on_progress: Progress | None
     ) -> Steps[CatalogueAnswer]:
         told: list[LineReceipt] = []
+        warnings: list[str] = []
         counts: Counter[str] = Counter()
         done = 0
         for some in _portions(lines):
@@ -81,6 +83,7 @@ class CatalogueRequests:
                 reply = yield from self.exchange.exchange(Call(method, path, b"\n".join(some)))
                 answer = msgspec.json.decode(reply.body, type=CatalogueAnswer)
                 counts.update(answer.counts)
+                warnings += answer.warnings
                 for one in answer.results:
                     if one.status in ("rejected", "unknown"):  # a million that went well need not be kept
                         one.line += done
@@ -88,7 +91,9 @@ class CatalogueRequests:
             done += len(some)
             if on_progress is not None:
                 on_progress(done)
-        return CatalogueAnswer(told, dict(counts))
+        if not done and method == "PUT":  # an empty catalog is made all the same
+            yield from self.exchange.exchange(Call(method, path, b"[]"))
+        return CatalogueAnswer(told, dict(counts), warnings)
 
 
 def _portions(lines: Iterable[Any]) -> Iterator[list[bytes]]:

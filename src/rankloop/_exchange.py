@@ -7,7 +7,8 @@ an event an event_id and an operator action an Idempotency-Key.
 from __future__ import annotations
 
 import random
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import uuid4
 
@@ -17,7 +18,7 @@ from rankloop._addresses import checked_url, retry_after
 from rankloop.errors import InvalidParameter, RankloopError
 from rankloop.service.wire.basics import Problem
 
-FIRST_PAUSE = 0.1  # seconds; the pause before try n is drawn from 0 … FIRST_PAUSE * 2**n
+FIRST_PAUSE = 0.1  # seconds; the pause after try n is drawn from 0 … FIRST_PAUSE * 2**n; a tenth under a deadline
 LONGEST_PAUSE = 5.0  # also of what a Retry-After may ask for
 _jitter = random.Random()  # its own: a program that seeds the global one shall not see it move
 PASSING = (429, 502, 503, 504)  # too much at a time, or nobody is at home just now
@@ -39,6 +40,10 @@ class ServiceUnavailable(ServiceError):
     """No try got through. `status` is 429, 502, 503 or 504, or 0 if no answer came at all."""
 
 
+class RejectedEvent(ServiceError):
+    """The service rejected the one event that was sent; `message` is the reason. Status 422, error "rejected"."""
+
+
 class Call(NamedTuple):
     """A request as data."""
 
@@ -47,6 +52,7 @@ class Call(NamedTuple):
     body: bytes | None = None
     if_match: str | None = None  # the header of that name
     key: str | None = None  # Idempotency-Key: however often the call is sent, it is carried out once
+    end: float | None = None  # of `time.monotonic`: when all tries and pauses have to be over
 
 
 class Reply(NamedTuple):
@@ -57,9 +63,11 @@ class Reply(NamedTuple):
     retry_after: str = ""
     lost: str = ""
     arrived: bool = True  # False: the service has never seen the request
+    late: bool = False  # it got no answer in time
 
 
-Steps: TypeAlias = Generator["Call | float", "Reply | None", T]  # a float is a pause in seconds
+# A float is a pause in seconds; a function is work that may wait for a disk.
+Steps: TypeAlias = Generator["Call | float | Callable[[], None]", "Reply | None", T]
 
 
 class Exchange:
@@ -72,17 +80,18 @@ class Exchange:
 
     def ask(self, answer: type[T], method: str, path: str, body: Any = None) -> Steps[T]:
         """Send and read the answer as a struct. Sent twice it does no harm: it only reads, or has ids of its own."""
-        return (yield from self._asked(answer, Call(method, path, _data(body))))
+        return (yield from self.asked(answer, Call(method, path, encoded(body))))
 
     def act(self, answer: type[T], method: str, path: str, body: Any = None, if_match: str | None = None) -> Steps[T]:
         """The same for an operator action, with an idempotency key: sent twice it is carried out once."""
-        return (yield from self._asked(answer, Call(method, path, _data(body), if_match, uuid4().hex)))
+        return (yield from self.asked(answer, Call(method, path, encoded(body), if_match, uuid4().hex)))
 
-    def _asked(self, answer: type[T], call: Call) -> Steps[T]:
+    def asked(self, answer: type[T], call: Call) -> Steps[T]:
+        """Exchange a call for its answer."""
         reply = yield from self.exchange(call)
         try:
             return msgspec.json.decode(reply.body or b"null", type=answer)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             where = f"{call.method} {self.url}{call.path}"
             text = f"{where}: an answer that is not rankloop's ({error}); check the url and versions"
             raise ServiceError(text, reply.status, "strange-answer") from None
@@ -97,32 +106,42 @@ class Exchange:
                 raise self._refusal(call, reply)
             if n == self.retries:
                 break
-            asked = retry_after(reply.retry_after)
-            yield min(asked, LONGEST_PAUSE) + _jitter.uniform(0.0, min(FIRST_PAUSE * 2**n, LONGEST_PAUSE))
-        problem = _problem(reply)
+            wait = pause(n, reply, FIRST_PAUSE if call.end is None else FIRST_PAUSE / 10)
+            if call.end is not None and time.monotonic() + wait >= call.end:
+                break
+            yield wait
+        problem = problem_of(reply)
         why = f"{reply.status} {problem.message}".strip() if reply.status else reply.lost
         tries = f"{n + 1} tries" if n else "1 try"
         remedy = "is the service started, and is this its url?" if not reply.status else "try again later"
         if call.key is not None and reply.arrived and reply.status not in UNTOUCHED:
             remedy = "it may have been carried out: look before you send it again"
         text = f"{call.method} {self.url}{call.path}: {why} ({tries}); {remedy}"
-        raise ServiceUnavailable(text, reply.status, problem.error or "no-answer", problem.message, problem.request_id)
+        error = problem.error or ("timeout" if reply.late else "unreachable")
+        raise ServiceUnavailable(text, reply.status, error, problem.message, problem.request_id)
 
     def _refusal(self, call: Call, reply: Reply) -> ServiceError:
-        problem = _problem(reply)
+        problem = problem_of(reply)
         said = problem.message or "no reason given; is this the url of a rankloop service?"
         remedy = "; give the service's key: Client(url, key=...)" if reply.status in (401, 403) else ""
         text = f"{call.method} {self.url}{call.path}: {reply.status} {problem.error}".rstrip() + f": {said}{remedy}"
         return ServiceError(text, reply.status, problem.error or f"http-{reply.status}", said, problem.request_id)
 
 
-def _data(body: Any) -> bytes | None:
+def pause(n: int, reply: Reply, first: float) -> float:
+    """Seconds after try n, counted from 0: what the service asks for, and a random time that grows."""
+    asked = min(retry_after(reply.retry_after), LONGEST_PAUSE)
+    return asked + _jitter.uniform(0.0, min(first * 2 ** min(n, 20), LONGEST_PAUSE))
+
+
+def encoded(body: Any) -> bytes | None:
+    """A body as JSON."""
     return None if body is None else msgspec.json.encode(body)
 
 
-def _problem(reply: Reply) -> Problem:
+def problem_of(reply: Reply) -> Problem:
     """What the service says is wrong; empty if it does not say it in rankloop's way."""
     try:
         return msgspec.json.decode(reply.body, type=Problem)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return Problem("", "")

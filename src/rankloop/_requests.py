@@ -8,7 +8,9 @@ before the first try, so whatever arrives twice counts once.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -16,13 +18,15 @@ import msgspec
 
 from rankloop import _sending
 from rankloop._addresses import ranker_path, segment
-from rankloop._exchange import Call, Exchange, ServiceUnavailable, Steps
+from rankloop._exchange import Call, Exchange, RejectedEvent, ServiceError, ServiceUnavailable, Steps, encoded
+from rankloop._fallback import Breaker, baseline, cause
+from rankloop._queue import FeedbackQueue, OnRejected, log_rejected
 from rankloop._sending import ReadyCandidates, as_event, converted, ids_of
 from rankloop.service.wire.audit import Change
-from rankloop.service.wire.calls import Candidate, FeedbackAnswer, FeedbackEvent, RankAnswer, Receipt
+from rankloop.service.wire.calls import Candidate, FeedbackAnswer, FeedbackEvent, RankAnswer, RankColumns, Receipt
 from rankloop.service.wire.catalogue import CatalogueInfo
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
-from rankloop.service.wire.rankers import Generation, RankerStatus, Spec, VersionInfo, VersionRequest
+from rankloop.service.wire.rankers import Generation, RankerStatus, Spec, SpecChanges, VersionInfo, VersionRequest
 from rankloop.service.wire.rules import Quota
 from rankloop.service.wire.users import Erased, UserExport
 from rankloop.service.wire.watch import Movement, Series, ShownList, Weights
@@ -30,6 +34,18 @@ from rankloop.service.wire.watch import Movement, Series, ShownList, Weights
 
 class Requests(Exchange):
     """What both clients do, as steps."""
+
+    def __init__(
+        self,
+        url: str,
+        retries: int,
+        rank_timeout: float = 0.25,
+        queue: FeedbackQueue | None = None,
+        on_rejected: OnRejected = log_rejected,
+    ) -> None:
+        super().__init__(url, retries)
+        self.rank_timeout, self.queue, self.on_rejected = rank_timeout, queue, on_rejected
+        self.breaker = Breaker()
 
     def put_ranker(
         self,
@@ -42,9 +58,13 @@ class Requests(Exchange):
         acknowledge_demotion: bool = False,
         **settings: Any,
     ) -> Steps[RankerStatus]:
-        """Make a ranker, or replace the whole spec of the one there is; `spec` as a whole or its fields by name.
+        """Make a ranker, or change the one there is; `spec` as a whole or its fields by name.
 
         client.put_ranker("shop", learner="pairrank", features=["bm25", "price"], exposure="shadow")
+
+        Fields that are left out keep their values, so the same call can be sent with every deployment. So do the
+        fields of a `Spec` that have their default: to set one back to its default, give it by name.
+        `renamed={"price": "price_eur"}` says that a feature has another name now and keeps what was learned.
 
         Parameters
         ----------
@@ -55,8 +75,8 @@ class Requests(Exchange):
         acknowledge_demotion
             Put exposure up though the guardrail has put the ranker into shadow.
         """
-        given = msgspec.structs.asdict(spec) if isinstance(spec, Spec) else dict(spec or {})
-        whole = converted({**given, **settings}, Spec, f"the spec of ranker {name!r}")
+        given = dict(spec or {}) if not isinstance(spec, Spec) else _set_fields(spec)
+        whole = converted({**given, **settings}, SpecChanges, f"the spec of ranker {name!r}")
         path = ranker_path(name) + "?acknowledge_demotion=true" * acknowledge_demotion
         status = yield from self.act(RankerStatus, "PUT", path, whole, if_match)
         return (yield from self.wait_warm(name)) if wait and not status.ready else status
@@ -68,10 +88,9 @@ class Requests(Exchange):
 
         client.patch_ranker("shop", exposure="full", k=20)
         """
-        whole = converted(changes, Spec, f"the change of ranker {name!r}")
+        whole = converted(changes, SpecChanges, f"the change of ranker {name!r}")
         path = ranker_path(name) + "?acknowledge_demotion=true" * acknowledge_demotion
-        body = {field: getattr(whole, field) for field in changes}
-        return (yield from self.act(RankerStatus, "PATCH", path, body, if_match))
+        return (yield from self.act(RankerStatus, "PATCH", path, whole, if_match))
 
     def wait_warm(self, name: str, seconds: float = 300.0) -> Steps[RankerStatus]:
         """Wait until a ranker's kernels are compiled in the process that answers, so that its own lists are shown."""
@@ -117,12 +136,17 @@ class Requests(Exchange):
         quotas: Iterable[Quota | Mapping[str, Any]] = (),
         groups: Mapping[str, Iterable[Any]] | None = None,
     ) -> Steps[RankAnswer]:
-        """The list to show. Candidates come in the order you would show them without rankloop.
+        """The ranking to show. Candidates come in the order you would show them without rankloop.
 
         answer = client.rank("shop", [{"id": "hat", "features": {"bm25": 0.1, "price": 9.0}}], k=1)
         [item.id for item in answer.items]
         client.rank("shop", ids=["hat", "shoe"], features=np.array([[0.1, 9.0], [0.7, 49.0]]))  # the same, quicker
         client.rank("shop", ids=["hat", "shoe"], fields={"device": "phone"})  # features come from a catalogue
+
+        If the service does not answer within `rank_timeout`, cannot be reached or fails, the answer is the baseline
+        ranking: `fallback` is True, `reason` names the cause and `impression_id` is None. Without candidates the
+        answer has no items, and no request is sent. Raises `InvalidInput` or `ServiceError` for what only a change of
+        the program can fix.
 
         Parameters
         ----------
@@ -139,7 +163,8 @@ class Requests(Exchange):
         fields
             What is known of this request, for features that are declared of it.
         query, k, user
-            As the service has them (`RankHead`). A `rankloop.Candidates` brings its own query.
+            As the service has them (`RankHead`). A `rankloop.Candidates` brings its own query. Give `k` where the
+            length of the ranking matters: a fallback without it has all candidates.
         request_id
             The same id gets the same answer. Made up if not given, so that a retry is not a second impression.
         explain
@@ -148,8 +173,9 @@ class Requests(Exchange):
             Ask for a token with which a browser may report clicks on this list without a key (docs/browser.md).
         pinned, excluded, quotas, groups
             The rules of a shop (docs/rules.md): id and position; ids; at most so many of a kind in the first positions;
-            and for a kind that is no feature its value for each candidate.
+            and for a kind that is no feature its value for each candidate. A fallback ignores quotas.
         """
+        end = time.monotonic() + self.rank_timeout
         if query is None:
             query = candidates.query if isinstance(candidates, ReadyCandidates) else ""
         head: dict[str, Any] = {
@@ -164,36 +190,77 @@ class Requests(Exchange):
             head["fields"] = dict(fields)
         request = _sending.request(candidates, ids, features, **head)
         path = f"{ranker_path(name)}/rank" + ("?explain=true" if explain else "")
-        return (yield from self.ask(RankAnswer, "POST", path, request))
+        if isinstance(request, RankColumns) and not request.ids:
+            return baseline(name, request, "no candidates", fallback=False)
+        if (reason := self.breaker.skipped(time.monotonic())) is not None:
+            return baseline(name, request, reason)
+        try:
+            answer = yield from self.asked(RankAnswer, Call("POST", path, encoded(request), end=end))
+        except ServiceError as error:
+            reason = cause(error)
+            if reason is not None:
+                self.breaker.failed(reason, time.monotonic())
+                return baseline(name, request, reason)
+            self.breaker.answered()
+            raise
+        self.breaker.answered()
+        return answer
 
     def feedback(
         self, events: FeedbackEvent | Mapping[str, Any] | Iterable[FeedbackEvent | Mapping[str, Any]]
-    ) -> Steps[FeedbackAnswer]:
-        """Report what users did: one event or many. A dict without event_id gets one; of no events none is sent.
+    ) -> Steps[FeedbackAnswer | None]:
+        """Report what users did: one event or many. A dict without event_id gets one.
 
-        client.feedback([{"impression_id": answer.impression_id, "clicks": ["hat"]}]).counts
+        client.feedback([{"impression_id": answer.impression_id, "clicks": ["hat"]}])
+
+        The events are queued and sent in the background, and the answer is None. With `Client(queue=0)` they are sent
+        at once, the answer has a receipt for each, and `RejectedEvent` is raised if there was one event and the
+        service rejected it. Events whose impression_id is None, which is that of a fallback, are not sent.
         """
+        single = isinstance(events, FeedbackEvent | Mapping)
         many = [events] if isinstance(events, FeedbackEvent | Mapping) else list(events)
-        if not many:
-            return FeedbackAnswer([], {})
-        ready = [as_event(event, f"event {i}") for i, event in enumerate(many)]
-        return (yield from self.ask(FeedbackAnswer, "POST", "/v1/feedback", ready))
+        ready = [as_event(event, f"event {i}") for i, event in enumerate(many) if not _of_fallback(event)]
+        if self.queue is not None:
+            if ready:
+                put = partial(self.queue.put, ready)
+                if self.queue.path is None:
+                    put()
+                else:
+                    yield put
+            return None
+        sent = FeedbackAnswer([], {})
+        if ready:
+            sent = yield from self.ask(FeedbackAnswer, "POST", "/v1/feedback", ready)
+        for event, receipt in zip(ready, sent.results, strict=False):
+            if receipt.status == "rejected" and single:
+                raise _rejected(receipt)
+            if receipt.status == "rejected":
+                self.on_rejected(receipt, event)
+        if len(ready) == len(many):
+            return sent
+        receipts = iter(sent.results)
+        results = [_unsent(event) if _of_fallback(event) else next(receipts) for event in many]
+        return FeedbackAnswer(results, dict(Counter(one.status for one in results)))
 
     def click(
         self,
-        answer: RankAnswer | str,
+        answer: RankAnswer | str | None,
         clicked: Iterable[Any] = (),
         *,
         rewards: Mapping[Any, float] | None = None,
         seen: int | None = None,
         final: bool = True,
         event_id: str | None = None,
-    ) -> Steps[Receipt]:
-        """Report all that was clicked in a list, none if left out, and that the user is done with it.
+    ) -> Steps[Receipt | None]:
+        """Report all that was clicked in a ranking, none if left out, and that the user is done with it.
 
         client.click(answer, ["hat", "shoe"])  # or client.click(impression_id, …), where only that was kept
         client.click(answer, ["hat"], final=False)  # at the click, while the user still looks: more may follow
         client.click(answer, rewards={"hat": 1.0}, seen=5)  # the hat was bought, and five positions came into view
+
+        The event is queued and sent in the background, and None is returned. With `Client(queue=0)` it is sent at once;
+        the return value is its receipt, or `RejectedEvent` is raised. For a fallback, which has no impression_id,
+        nothing is sent: the receipt has the status "orphan".
 
         Parameters
         ----------
@@ -202,8 +269,8 @@ class Requests(Exchange):
         clicked
             The ids that were clicked.
         rewards, seen
-            What was worth more or less than a click, by id, from 0 to 1; how many positions came into view, if that is
-            known (docs/feedback.md).
+            What was worth more or less than a click, by id: in the unit that the ranker's `reward` declares, else
+            from 0 to 1. How many positions came into view, if that is known (docs/feedback.md).
         final
             Nothing more will come: the list is learned now, and a later click on it is answered `late` and not learned.
             With False the service waits for the ranker's window to close, and joins all that was reported until then.
@@ -211,12 +278,11 @@ class Requests(Exchange):
         event_id
             Yours, if it shall count once however often you call this; made up if not given.
         """
-        impression = answer if isinstance(answer, str) else answer.impression_id
-        if impression is None:  # the store was down; a page that shows lists must not break for want of feedback
-            return Receipt(event_id, "orphan", "the answer has no impression_id: the store was down, nothing to report")
+        impression = answer.impression_id if isinstance(answer, RankAnswer) else answer
         said = {"clicks": ids_of(clicked), "rewards": rewards, "seen": seen}
         event = {"event_id": event_id, "impression_id": impression, **said, "final": final}
-        return (yield from self.feedback(event)).results[0]
+        sent = yield from self.feedback(event)
+        return None if sent is None else sent.results[0]
 
     def series(self, name: str, seconds: int = 900, step: int | None = None) -> Steps[Series]:
         """How a ranker has fared in the last `seconds`: clicks, exploration, lag and the like, in steps of time."""
@@ -313,7 +379,7 @@ class Requests(Exchange):
         against
             "base" is the order in which candidates are sent.
         share, terms
-            As in `ExperimentRequest`: mixing, exposure, alpha, effect, note.
+            As in `ExperimentRequest`: mixing, metric, exposure, alpha, effect, note.
         """
         body = converted({"against": against, "share": share, **terms}, ExperimentRequest, "the experiment")
         return (yield from self.act(Experiment, "POST", f"{ranker_path(name)}/experiments", body))
@@ -376,3 +442,25 @@ class Requests(Exchange):
 
     def _change(self, name: str, what: str, body: Any = None, if_match: str | None = None) -> Steps[RankerStatus]:
         return (yield from self.act(RankerStatus, "POST", f"{ranker_path(name)}/{what}", body, if_match))
+
+
+def _of_fallback(event: FeedbackEvent | Mapping[str, Any]) -> bool:
+    """Whether an event is about a ranking that was never stored."""
+    return isinstance(event, Mapping) and "impression_id" in event and event["impression_id"] is None
+
+
+def _unsent(event: FeedbackEvent | Mapping[str, Any]) -> Receipt:
+    own = event.get("event_id") if isinstance(event, Mapping) else event.event_id
+    return Receipt(own, "orphan", "there is no impression_id: the ranking was a fallback, and nothing was sent")
+
+
+def _rejected(receipt: Receipt) -> RejectedEvent:
+    why = receipt.reason or "no reason given"
+    return RejectedEvent(f"event {receipt.event_id!r} was rejected: {why}", 422, "rejected", why)
+
+
+def _set_fields(spec: Spec) -> dict[str, Any]:
+    """The fields of a spec that do not have their default."""
+    plain = Spec()
+    given = msgspec.structs.asdict(spec)
+    return {name: value for name, value in given.items() if value != getattr(plain, name)}

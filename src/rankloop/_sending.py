@@ -48,12 +48,12 @@ def request(
         return RankColumns(ids=candidates.items.tolist(), features=table, **head)
     if candidates is None:
         listed = _ids(ids)
-        return RankColumns(ids=listed, features=_tables.sent(features, len(listed)), **head)
+        return RankColumns(ids=listed, features=_tables.sent(features, len(listed)) if listed else None, **head)
     if features is not None:
         raise InvalidInput("features were given beside candidates, which carry their own; give ids with features")
     rows = [_fields(i, candidate) for i, candidate in enumerate(candidates)]
     if not rows:
-        raise InvalidInput("there are no candidates; give at least one")
+        return RankColumns(ids=[], **head)
     whole = _tables.of_rows([own for _, own in rows])
     if whole is not None:
         return RankColumns(ids=[item for item, _ in rows], features=whole, **head)
@@ -64,8 +64,6 @@ def _ids(given: Any) -> list[Any]:
     if isinstance(given, str | Mapping):
         raise InvalidInput(f"ids are {given!r:.60}; give a list of ids")
     found = given.tolist() if hasattr(given, "tolist") else [_plain(item) for item in given]
-    if not found:
-        raise InvalidInput("ids are empty; give at least one")
     return found if isinstance(found, list) else [found]
 
 

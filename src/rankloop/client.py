@@ -1,29 +1,46 @@
 """A client of the service, blocking or async: `Client` and `AsyncClient` have the same methods and one logic.
 
 Answers are the structs of `rankloop.service.wire`. What fails on the way is tried again, and counts once however often
-it arrives; `rankloop._requests` has that logic and what the methods do, this module has the network.
+it arrives. `rankloop._requests` has what the methods do, `_transport` the network and `_queue` the feedback queue.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import ssl
 import time
+import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import httpx
 
 from rankloop._catalogue import CatalogueRequests
-from rankloop._exchange import Call, Reply, ServiceError, ServiceUnavailable, Steps
+from rankloop._exchange import Call, RejectedEvent, Reply, ServiceError, ServiceUnavailable, Steps
+from rankloop._queue import FeedbackQueue, OnRejected, log_rejected
 from rankloop._requests import Requests
+from rankloop._transport import send, send_async
 from rankloop.errors import InvalidParameter
 
-__all__ = ["AsyncCatalogue", "AsyncClient", "Catalogue", "Client", "ServiceError", "ServiceUnavailable"]
+__all__ = [
+    "AsyncCatalogue",
+    "AsyncClient",
+    "Catalogue",
+    "Client",
+    "FeedbackQueue",
+    "RejectedEvent",
+    "ServiceError",
+    "ServiceUnavailable",
+]
 
 LOCAL = "http://127.0.0.1:8080"
+RANK_TIMEOUT = 0.25  # seconds
+QUEUE = 10_000  # events
+CLOSE_SECONDS = 5.0  # for which `flush` and `close` wait unless told otherwise
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -124,13 +141,29 @@ class AsyncCatalogue:
     drop = _awaited_of(CatalogueRequests.drop)
 
 
-class _Connected:
-    """What the two clients hold alike."""
+class _Connected(ABC):
+    """What the two clients have in common."""
 
-    def __init__(self, url: str, key: str | None, timeout: float, retries: int) -> None:
-        self._requests = Requests(url, retries)
-        if not timeout > 0:
-            raise InvalidParameter(f"timeout is {timeout!r}; it must be a number of seconds above 0")
+    def __init__(
+        self,
+        url: str = LOCAL,
+        key: str | None = None,
+        timeout: float = 5.0,
+        retries: int = 3,
+        *,
+        rank_timeout: float = RANK_TIMEOUT,
+        queue: int = QUEUE,
+        queue_file: str | os.PathLike[str] | None = None,
+        on_rejected: OnRejected | None = None,
+    ) -> None:
+        self._requests = Requests(url, retries, rank_timeout, None, on_rejected or log_rejected)
+        for name, seconds in (("timeout", timeout), ("rank_timeout", rank_timeout)):
+            if not seconds > 0:
+                raise InvalidParameter(f"{name} is {seconds!r}; it must be a number of seconds above 0")
+        if not isinstance(queue, int) or queue < 0 or queue is True:
+            raise InvalidParameter(f"queue is {queue!r}; it must be a number of events, or 0 to send each at once")
+        if queue_file is not None and not queue:
+            raise InvalidParameter("queue_file needs a queue; leave out queue=0")
         if key is not None and not (key.isascii() and key.isprintable() and key.strip() == key != ""):
             raise InvalidParameter("the key has letters that a header cannot carry, or none; give plain ASCII")
         self._settings: dict[str, Any] = {"timeout": timeout, "headers": {"Content-Type": "application/json"}}
@@ -138,14 +171,41 @@ class _Connected:
             self._settings["headers"]["Authorization"] = f"Bearer {key}"
         if self.url.startswith("http:"):  # do not spend 50 ms on reading certificates that nobody will show
             self._settings["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if queue:
+            made = FeedbackQueue(self.url, self._settings, queue, queue_file, self._requests.on_rejected)
+            self._requests.queue = made
+        self._connect()
+        _clients.add(self)
+
+    @abstractmethod
+    def _connect(self) -> None:
+        """Make new connections when they are needed."""
 
     @property
     def url(self) -> str:
         """Where the service is."""
         return self._requests.url
 
+    @property
+    def queue(self) -> FeedbackQueue | None:
+        """Events that wait to be sent, with counters for health checks; None with `queue=0`."""
+        return self._requests.queue
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
+
+
+_clients: weakref.WeakSet[_Connected] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """A child must not use the connections of its parent."""
+    for client in list(_clients):
+        client._connect()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Client(_Connected):
@@ -157,8 +217,11 @@ class Client(_Connected):
             answer = client.rank("shop", [shoe, hat], query="red", user="u17")
             client.click(answer, ["hat"])  # all that was clicked; final=False if more may follow
 
-    Raises `ServiceError` for what the service refuses, `ServiceUnavailable` when no try got through, and `InvalidInput`
-    for what is not worth sending.
+    `rank` returns the baseline ranking if the service does not answer in time, and `click` and `feedback` only add to
+    a queue, so neither fails because of the service. The other methods raise `ServiceUnavailable` when no try got
+    through. All raise `ServiceError` for what the service refuses and `InvalidInput` for what is not worth sending.
+
+    A client that was made before a fork works in the child: it opens connections of its own, and its queue is empty.
 
     Parameters
     ----------
@@ -173,10 +236,22 @@ class Client(_Connected):
         key may not ask so often (429).
         An operator action (`rollback`, `delete_ranker`, …) is carried out once, however often it is sent: every try
         carries the same idempotency key.
+    rank_timeout
+        Seconds that `rank` may take, all tries and pauses together, before it returns the baseline ranking. After 5
+        calls in a row that got no usable answer, one call per second is sent until one succeeds; the others return
+        the baseline ranking at once.
+    queue
+        Number of events that may wait to be sent. When more come, the oldest are dropped. 0: there is no queue;
+        `click` and `feedback` send at once and return receipts.
+    queue_file
+        Path of a file in which events wait, so that they survive the end of the program and are sent at its next
+        start. Processes on one machine may share it. Without it they wait in memory.
+    on_rejected
+        Called with the receipt and the event for each event that the service rejects; by default a warning is logged.
+        It is called in the thread that sends.
     """
 
-    def __init__(self, url: str = LOCAL, key: str | None = None, timeout: float = 5.0, retries: int = 3) -> None:
-        super().__init__(url, key, timeout, retries)
+    def _connect(self) -> None:
         self._http = httpx.Client(**self._settings)
 
     put_ranker = _blocking(Requests.put_ranker)
@@ -216,8 +291,14 @@ class Client(_Connected):
         """A catalogue: send items once, then rank by their ids."""
         return Catalogue(self, name)
 
-    def close(self) -> None:
-        """Give the connections back."""
+    def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
+        """Wait until all queued events are delivered; False if that takes longer than `timeout` seconds."""
+        return self.queue is None or self.queue.flush(timeout)
+
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Deliver queued events, for at most `timeout` seconds, and close the connections."""
+        if self.queue is not None:
+            self.queue.close(timeout)
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -236,15 +317,11 @@ class Client(_Connected):
                 return found
             reply = None
             if isinstance(step, Call):
-                reply = self._sent(step)
+                reply = send(self._http, self.url, step)
+            elif callable(step):
+                step()
             else:
                 time.sleep(step)
-
-    def _sent(self, call: Call) -> Reply:
-        try:
-            return _reply(self._http.request(call.method, self.url + call.path, content=call.body, headers=_own(call)))
-        except httpx.RequestError as error:
-            return _lost(error)
 
 
 class AsyncClient(_Connected):
@@ -253,10 +330,11 @@ class AsyncClient(_Connected):
     async with AsyncClient("http://127.0.0.1:8080", key="secret") as client:
         answer = await client.rank("shop", [{"id": "shoe", "features": [0.7, 49.0]}])
         await client.click(answer, ["shoe"])
+
+    A thread sends queued events, as for `Client`, so they are delivered also after the event loop has ended.
     """
 
-    def __init__(self, url: str = LOCAL, key: str | None = None, timeout: float = 5.0, retries: int = 3) -> None:
-        super().__init__(url, key, timeout, retries)
+    def _connect(self) -> None:
         self._http = httpx.AsyncClient(**self._settings)
 
     put_ranker = _awaited(Requests.put_ranker)
@@ -296,8 +374,14 @@ class AsyncClient(_Connected):
         """A catalogue: send items once, then rank by their ids."""
         return AsyncCatalogue(self, name)
 
-    async def close(self) -> None:
-        """Give the connections back."""
+    async def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
+        """Wait until all queued events are delivered; False if that takes longer than `timeout` seconds."""
+        return self.queue is None or await _in_thread(partial(self.queue.flush, timeout))
+
+    async def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Deliver queued events, for at most `timeout` seconds, and close the connections."""
+        if self.queue is not None:
+            await _in_thread(partial(self.queue.close, timeout))
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -316,30 +400,12 @@ class AsyncClient(_Connected):
                 return found
             reply = None
             if isinstance(step, Call):
-                reply = await self._sent(step)
+                reply = await send_async(self._http, self.url, step)
+            elif callable(step):
+                await _in_thread(step)
             else:
                 await asyncio.sleep(step)
 
-    async def _sent(self, call: Call) -> Reply:
-        try:
-            path, headers = self.url + call.path, _own(call)
-            return _reply(await self._http.request(call.method, path, content=call.body, headers=headers))
-        except httpx.RequestError as error:
-            return _lost(error)
 
-
-def _own(call: Call) -> dict[str, str]:
-    """The headers of one call; those of all calls are the connection's."""
-    own = {"If-Match": call.if_match, "Idempotency-Key": call.key}
-    return {name: value for name, value in own.items() if value is not None}
-
-
-def _reply(response: httpx.Response) -> Reply:
-    return Reply(response.status_code, response.content, response.headers.get("Retry-After", ""))
-
-
-def _lost(error: httpx.RequestError) -> Reply:
-    """What is known of a request that got no answer."""
-    why = "no answer in time" if isinstance(error, httpx.TimeoutException) else str(error) or type(error).__name__
-    arrived = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-    return Reply(0, lost=why, arrived=arrived)
+async def _in_thread(work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, work)

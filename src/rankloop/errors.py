@@ -37,10 +37,19 @@ class UnknownName(RankloopError, LookupError):
         "no user is called 'prefect'; did you mean 'perfect'? there are perfect, navigational"
         """
         names = list(known)
-        close = difflib.get_close_matches(name, _neighbors(name, names), 1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        close = closest(name, names)
+        hint = "" if close is None else f"did you mean {close!r}? "
         more = f" and {len(names) - MOST_LISTED:,} more" if len(names) > MOST_LISTED else ""
         return cls(f"no {noun} is called {name!r}; {hint}there are {', '.join(names[:MOST_LISTED])}{more}")
+
+
+def closest(name: str, names: list[str]) -> str | None:
+    """The name that `name` is probably a misspelling of.
+
+    >>> closest("prize", ["brand", "price"]), closest("prize", ["brand"])
+    ('price', None)
+    """
+    return next(iter(difflib.get_close_matches(name, _neighbors(name, names), 1)), None)
 
 
 def _neighbors(name: str, names: list[str]) -> list[str]:

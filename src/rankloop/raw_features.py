@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels.feedback import all_finite
 from rankloop.kernels.scaling import list_moments
 from rankloop.learner import Learner, clone, memo_of
@@ -47,7 +48,7 @@ class Standardised:
     ...     shown = learner.rank(shoes, 2, rng)
     ...     learner.learn(shown, Feedback.clicked(shown, ["liked"]), rng)
     >>> shoes.items[learner.best(shoes, 1)], learner.inner.theta_.round(2)
-    (array(['liked'], dtype='<U5'), array([ 0.06, -0.06]))
+    (array(['liked'], dtype='<U5'), array([ 0.2, -0.2]))
     """
 
     inner: Learner
@@ -80,9 +81,14 @@ class Standardised:
             raise InvalidInput(
                 "the impression has no features, or such that are not finite; pass it on as rank made it"
             )
-        after = self.scaler.after(*memo_of(impression, SIZES, 2, rows.shape[1]))
+        sizes = memo_of(impression, SIZES, 2, rows.shape[1])
+        after = self.scaler.after(*sizes)
         now = self.scaler if self.scaler.lists else after
-        self.inner.learn(impression._replace(features=now.scaled(rows)), feedback, rng)
+        scaled = now.scaled(rows)
+        unknown = np.isnan(sizes[0])
+        if unknown.any():  # columns of a list from before a change of features: their values are on the scale already
+            scaled[:, unknown] = rows[:, unknown]
+        self.inner.learn(impression._replace(features=scaled), feedback, rng)
         growth = after.growth(self.scaler)
         if growth is not None and isinstance(self.inner, Rescales):
             self.inner.rescale(growth)
@@ -123,7 +129,10 @@ class Standardised:
 def standardised(learner: Learner) -> Any:
     """A fresh learner with the same parameters, for features of any size."""
     if hasattr(learner, "fit") or hasattr(learner, "label"):
-        raise InvalidParameter(f"{type(learner).__name__} is taught with grades of whole sets: scale those beforehand")
+        raise InvalidParameter(
+            f"{type(learner).__name__} is trained with the grades of whole data sets, so it cannot learn scales from a "
+            "stream; choose the normalisation query-minmax"
+        )
     return _class_of(type(learner))(learner)
 
 
@@ -155,6 +164,8 @@ def _class_of(kind: type[Learner]) -> type[Standardised]:
     told: dict[str, Any] = {"feedback": kind.feedback, "__doc__": Standardised.__doc__, "__module__": __name__}
     for names, made in ((_OF_LISTS, _of_a_list), (_OF_ITSELF, _of_itself), (_HELD, _held)):
         told |= {name: made(name) for name in names if hasattr(kind, name)}
+    if hasattr(kind, "remap"):
+        told |= {"remap": _remap, "carries": getattr(kind, "carries", "")}
     if hasattr(kind, "part"):
         told |= {"part": _part, "take": _take}
     return type(f"Standardised{kind.__name__}", (Standardised,), told)
@@ -181,6 +192,12 @@ def _of_itself(name: str) -> Callable[..., Any]:
 
 def _held(name: str) -> property:
     return property(lambda self: getattr(self.inner, name))
+
+
+def _remap(self: Any, columns: FeatureMap) -> None:
+    """As `telling.Remaps`."""
+    self.inner.remap(columns)
+    self.scaler = self.scaler.remapped(columns)
 
 
 def _part(self: Any, queries: int) -> dict[str, Array]:

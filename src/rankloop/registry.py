@@ -182,6 +182,7 @@ def require_allowed(name: str, allow: Iterable[str] = ()) -> None:
     ...
     rankloop.errors.UnknownName: learner 'strange.module:Thing' is not imported, and to import it is to run it; ...
     """
+    name, _ = parse_learner(name)
     if name in LEARNERS or name in PUBLISHED or name in plugins.installed(plugins.LEARNERS):
         return
     if not plugins.is_place(name):
@@ -194,10 +195,13 @@ def require_allowed(name: str, allow: Iterable[str] = ()) -> None:
 
 
 def make(name: str, **parameters: Any) -> Learner:
-    """A fresh learner, plain or as published; own parameters win over published ones.
+    """A fresh learner, plain or as published; own parameters win over published ones. Parameters may also be part of
+    the name, as in every command: `name?parameter=value&parameter=value`.
 
     >>> make("pdgd", rate=0.05)
     PDGD(rate=0.05, decay=0.9999977, start='zero', plus_one=True)
+    >>> make("pdgd?rate=0.05&start=base")
+    PDGD(rate=0.05, decay=0.9999977, start='base', plus_one=True)
     >>> make("mgd@paper", candidates=19)
     MGD(rate=0.03, delta=1.0, mixing='team-draft', dsp=False, radius=0.0, candidates=19)
     >>> make("pdgd", speed=1)
@@ -205,8 +209,12 @@ def make(name: str, **parameters: Any) -> Learner:
     ...
     rankloop.errors.InvalidParameter: learner 'pdgd' has no parameter 'speed'; it has rate, decay, start, plus_one
     """
+    name, own = parse_learner(name)
+    twice = sorted(own.keys() & parameters.keys())
+    if twice:
+        raise InvalidParameter(f"parameter {twice[0]!r} of learner {name!r} is given in the name and beside it")
     cls = learner_class(name)
-    parameters = plain(resolved(name, parameters)[1])
+    parameters = plain(resolved(name, {**own, **parameters})[1])
     known = [field.name for field in dataclasses.fields(cls) if field.init]
     for given in parameters:
         if given not in known:

@@ -12,11 +12,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from rankloop.errors import InvalidInput
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels.ragged import minmax_queries
 from rankloop.kernels.scaling import list_moments, standardise
 from rankloop.types import LARGEST, Array, Candidates
 
-YOUNG, BOUND = 64, 3.0  # until sizes of so many lists are known, no value counts for more than so many spreads
+# Standard deviations that are scaled to 1: as many as values that are spread evenly from 0 to 1 have between them. So a
+# feature has about the same size as under min-max scaling, and learners need no other settings.
+WIDTH = 12.0**0.5
+YOUNG, BOUND = 64, 3.0 / WIDTH  # until the sizes of so many lists are known, values are cut at 3 standard deviations
 NOISE = 1e-9  # of a feature's mean: a spread below it is what rounding leaves of a constant, not a size
 
 
@@ -42,26 +46,26 @@ def scaled(candidates: Candidates) -> Candidates:
 class StreamScaler:
     """What sizes features have, learned list by list and used in steps.
 
-    A feature's middle is the mean of its means in the lists so far, its spread the mean of its standard deviations in
-    those lists in which it is not the same for all: what tells documents of one list apart, since that is what ranking
-    is about. A feature that never differed is 0 until it does.
+    A feature's middle is the mean of its means in the lists so far. Its spread is √12 times the mean of its standard
+    deviations in those lists in which it is not the same for all: the range of values that are spread evenly. What
+    differs within a list is what ranking is about. A feature that never differed is 0 until it does.
 
     The scale that rows are brought to changes after the first list, the second, the fourth, the eighth …: some thirty
     times in a lifetime, ever less each time. Between two of these steps it is fixed, so that a version of a model has
     one scale, and whoever applies it needs two numbers a feature.
 
     Of the first few short lists a size may come out a hundred times too small, and one value that looks huge would
-    teach for good what is not so. So values are cut to ±3 spreads until 64 lists are known.
+    teach for good what is not so. So values are cut at 3 standard deviations until 64 lists are known.
 
     It is a value: `after` gives another one, so that whoever learns can take a list in as a whole or not at all.
 
     Examples
     --------
     >>> first = StreamScaler().after(*list_moments(np.array([[17.0, 4000.0], [7.0, 1000.0]])))
-    >>> first.middle, first.spread
-    (array([  12., 2500.]), array([   5., 1500.]))
-    >>> first.scaled(np.array([[12.0, 4000.0]]))
-    array([[0., 1.]])
+    >>> first.middle, first.spread.round(1)
+    (array([  12., 2500.]), array([  17.3, 5196.2]))
+    >>> first.scaled(np.array([[12.0, 4000.0]])).round(2)
+    array([[0.  , 0.29]])
     """
 
     def __init__(self) -> None:
@@ -71,27 +75,56 @@ class StreamScaler:
         self.differed: Array = np.zeros(0)  # how many those are
         self.middle: Array = np.zeros(0)  # (d,) the scale in use
         self.spread: Array = np.zeros(0)
+        self.since: Array = np.zeros(0)  # (d,) lists that do not count for a column; empty: all count for all
 
     def after(self, middle: Array, spread: Array) -> StreamScaler:
-        """What is known with one list more, of which `list_moments` says this."""
+        """What is known with one list more, of which `list_moments` says this.
+
+        NaN stands for a column that the list did not have, since it was added later: it does not count there.
+        """
         self._require_width(spread.size)
         made = StreamScaler()
         made.lists = self.lists + 1
         before = self if self.lists else _nothing(spread.size)
+        unknown = np.isnan(spread)
+        if before.since.size or unknown.any():
+            return _after_by_column(made, before, middle, spread, unknown)
         made.middles, made.spreads = before.middles + middle, before.spreads + spread
         made.differed = before.differed + (spread > 0.0)
         made.middle, made.spread = before.middle, before.spread
         if made.lists & self.lists == 0:  # 1, 2, 4, 8 …
             made.middle = made.middles / made.lists
-            size = made.spreads / np.maximum(made.differed, 1.0)
+            size = WIDTH * made.spreads / np.maximum(made.differed, 1.0)
             made.spread = np.where(size > NOISE * np.abs(made.middle), size, 0.0)
         return made
 
     def scaled(self, rows: Array) -> Array:
         """(n, d) rows on the scale in use; before the first list, on their own."""
         self._require_width(rows.shape[1])
-        middle, spread = (self.middle, self.spread) if self.lists else list_moments(rows)
-        return standardise(rows, middle, spread, BOUND if self.young else LARGEST)
+        if not self.lists:
+            return standardise(rows, *_own_sizes(rows), BOUND)
+        middle, spread = self.middle, self.spread
+        if self.since.size == 0:
+            return standardise(rows, middle, spread, BOUND if self.young else LARGEST)
+        counted = self.lists - self.since
+        own = _own_sizes(rows)
+        middle, spread = (np.where(counted > 0, known, here) for known, here in zip((middle, spread), own, strict=True))
+        made: Array = standardise(rows, middle, spread, LARGEST)
+        bound = np.where(counted < YOUNG, BOUND, LARGEST)
+        return np.clip(made, -bound, bound)
+
+    def remapped(self, columns: FeatureMap) -> StreamScaler:
+        """The same for features in other columns; new ones have been in no list so far."""
+        if self.lists == 0 or columns.identity:
+            return self
+        made = StreamScaler()
+        made.lists = self.lists
+        for name in ("middles", "spreads", "differed", "middle", "spread"):
+            setattr(made, name, columns.weights(getattr(self, name), power=0))
+        since = self.since if self.since.size else np.zeros(columns.before)
+        since = columns.weights(since, self.lists, power=0)
+        made.since = since if since.any() else np.zeros(0)
+        return made
 
     @property
     def young(self) -> bool:
@@ -111,14 +144,17 @@ class StreamScaler:
     def state(self) -> dict[str, Array]:
         """Copies of all that it knows."""
         arrays = {name: value.copy() for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        if not self.since.any():  # as in states from before features could change
+            del arrays["since"]
         return {"lists": np.array([self.lists], np.int64), **arrays}
 
     @classmethod
     def of_state(cls, state: Mapping[str, Array]) -> StreamScaler:
         """The one that `state` was taken of."""
         made = cls()
-        if sorted(state) != sorted(vars(made)):
-            raise InvalidInput(f"the state of a scaler has {sorted(state)}; it must have {sorted(vars(made))}")
+        wanted = sorted(vars(made)) if "since" in state else sorted(set(vars(made)) - {"since"})
+        if sorted(state) != wanted:
+            raise InvalidInput(f"the state of a scaler has {sorted(state)}; it must have {wanted}")
         width = np.shape(state["middle"])
         for name, value in state.items():
             fits = value.shape == ((1,) if name == "lists" else width) and value.ndim == 1
@@ -135,8 +171,33 @@ class StreamScaler:
             )
 
 
+def _own_sizes(rows: Array) -> tuple[Array, Array]:
+    """Middle and spread of one list."""
+    middle, spread = list_moments(rows)
+    return middle, WIDTH * spread
+
+
 def _nothing(width: int) -> StreamScaler:
     """A scaler that knows nothing but how many features there are."""
     made = StreamScaler()
     made.middles, made.spreads, made.differed, made.middle, made.spread = (np.zeros(width) for _ in range(5))
+    return made
+
+
+def _after_by_column(
+    made: StreamScaler, before: StreamScaler, middle: Array, spread: Array, unknown: Array
+) -> StreamScaler:
+    """`StreamScaler.after` where columns have counted different numbers of lists: each has steps of its own."""
+    made.since = (before.since if before.since.size else np.zeros(spread.size)) + unknown
+    made.middles = before.middles + np.where(unknown, 0.0, middle)
+    made.spreads = before.spreads + np.where(unknown, 0.0, spread)
+    made.differed = before.differed + (np.where(unknown, 0.0, spread) > 0.0)
+    made.middle, made.spread = before.middle, before.spread
+    counted = (made.lists - made.since).astype(np.int64)
+    steps = ~unknown & (counted & (counted - 1) == 0)
+    if steps.any():
+        centers = made.middles / np.maximum(counted, 1)
+        sizes = WIDTH * made.spreads / np.maximum(made.differed, 1.0)
+        made.middle = np.where(steps, centers, before.middle)
+        made.spread = np.where(steps, np.where(sizes > NOISE * np.abs(centers), sizes, 0.0), before.spread)
     return made

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels.sparse import sparse_scores
 from rankloop.types import Array, Candidates, Impression, Rows, SparseRows
 
@@ -155,3 +156,20 @@ class Rescales(Protocol):
     def rescale(self, growth: Array) -> None:
         """From now on feature j comes divided by `growth[j]` (and moved, which no order depends on): weights become
         such that lists are ordered as before. Changes nothing else, and cannot fail."""
+
+
+@runtime_checkable
+class Remaps(Protocol):
+    """Optional, for learners that rank by features: they keep what they have learned when the features change.
+
+    A learner whose impressions have notes in feature space also has `remap_memo(memo, columns)`: the notes of an
+    impression from before the change as `learn` takes them after it.
+    """
+
+    carries: ClassVar[str]  # one line: what carries over, for API answers and documentation
+
+    def remap(self, columns: FeatureMap) -> None:
+        """Rewrite what is learned for features in other columns. Deterministic; the identity changes no bit.
+
+        Raises `InvalidParameter` if these parameters do not allow it, and then changes nothing.
+        """

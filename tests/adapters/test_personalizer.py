@@ -131,12 +131,6 @@ def test_excluded_actions_keep_their_places_and_have_no_chance() -> None:
     assert b"probability" not in msgspec.json.encode(unknown)
 
 
-@pytest.mark.parametrize("value", [-0.5, 1.5, float("nan")])
-def test_rewards_outside_0_to_1_are_refused_with_the_remedy(value: float) -> None:
-    with pytest.raises(InvalidInput, match="from 0 to 1"):
-        personalizer.reward(personalizer.RewardRequest(value))
-
-
 def test_settings_of_a_resource_become_a_spec() -> None:
     spec, rows = imported(
         {

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rankloop import codec, registry
-from rankloop.service.ranking.model import state_bytes
+from rankloop import codec
+from rankloop.service.ranking.model import make_learner, state_bytes
 from rankloop.service.wire.rankers import Spec
 from rankloop.streams import Streams
 from rankloop.types import Feedback
@@ -150,7 +150,7 @@ def test_a_state_that_learned_an_outcome_twice(run: Run) -> None:
     connection = sqlite3.connect(run.store)
     ((text,),) = connection.execute("SELECT spec FROM rankers").fetchall()
     spec = json.loads(text)
-    learner, streams = registry.make(spec["learner"], **spec["parameters"]), Streams(spec["seed"])
+    learner, streams = make_learner(Spec(**spec)), Streams(spec["seed"])
     rows = connection.execute(
         "SELECT o.seq, i.body, o.feedback FROM outcomes o JOIN impressions i ON i.id = o.impression_id ORDER BY o.seq"
     ).fetchall()

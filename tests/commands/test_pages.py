@@ -31,7 +31,7 @@ from tests.search.library import library
 from tests.service.conftest import start_service
 from tests.service.running import Service, free_port
 from tests.service.scripted import Said, Server
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -60,14 +60,17 @@ def taught(service: Service, **spec: Any) -> None:
     assert service.ask("PUT", "/v1/rankers/shop", {"exposure": "full", **spec}).status in (200, 201)
     wait_for(lambda: service.status("shop")["ready"], "the kernels of shop")
     rng = np.random.default_rng(0)
-    with Client(f"http://127.0.0.1:{service.port}", retries=10) as client:
+    patience: dict[str, Any] = {"timeout": PATIENCE, "rank_timeout": PATIENCE}
+    with Client(f"http://127.0.0.1:{service.port}", queue=0, **patience) as client:
         for t in range(24):
             rows = rng.random((5, len(names)))
             answer = client.rank("shop", ids=[f"i{i}" for i in range(5)], features=rows, query=f"q{t % 3}")
             best = max(answer.items, key=lambda item: rows[int(str(item.id)[1:])][0]).id
-            assert client.click(answer, [best]).status == "accepted"
+            receipt = client.click(answer, [best])
+            assert receipt is not None
+            assert receipt.status == "accepted"
             if t % 8 == 7:
-                wait_for(lambda n=t: service.status("shop")["learned"] == n + 1, "it to be learned")  # type: ignore[misc]
+                wait_for(lambda n=t: service.status("shop")["learned_impressions"] == n + 1, "it to be learned")  # type: ignore[misc]
                 client.keep_version("shop")
 
 
@@ -215,9 +218,21 @@ def of_experiments(folder: Path, start: Start, engine: Server) -> None:  # noqa:
     assert '"state":"stopped"' in told
 
 
+def of_changes(folder: Path, start: Start, engine: Server) -> None:  # noqa: ARG001
+    service = start(store=folder / "rankloop.db")
+    taught(service, features=["bm25", "price", "clicks_7d"])
+    (told,) = run_page("docs/changing.md", folder, service)
+    changed = json.loads(told)["changed"]
+    assert (changed["carried"], changed["added"], changed["removed"]) == (
+        ["bm25", "price_eur"],
+        ["rating"],
+        ["clicks_7d"],
+    )
+
+
 def of_exports(folder: Path, start: Start, engine: Server) -> None:
     service = start(store=folder / "rankloop.db")
-    taught(service, normalisation="stream", learner="pairrank", parameters={"start": "zero"})
+    taught(service)
     (folder / "etc").mkdir()
     places = {"/data/rankloop.db": str(folder / "rankloop.db"), "/etc/shop/": f"{folder}/etc/"}
     run_page(
@@ -251,7 +266,7 @@ def of_lightgbm(folder: Path, start: Start, engine: Server) -> None:  # noqa: AR
         (folder / name).write_text(script.replace("rankloop_client", "rankloop.client"))
     told = run_page("docs/migrate-lightgbm.md", folder, service)
     assert "sandal" in told[2]
-    wait_for(lambda: service.status("shop")["learned"] == 1, "the click")
+    wait_for(lambda: service.status("shop")["learned_impressions"] == 1, "the click")
     assert service.status("shop")["spec"]["exposure"] == "bounded"
 
 
@@ -313,14 +328,15 @@ def of_warm_starts(folder: Path, start: Start, engine: Server) -> None:  # noqa:
     write_json_lines(folder / "responses.jsonl", RESPONSES)
     write_json_lines(folder / "events.jsonl", EVENTS)
     run_page("docs/warm.md", folder, service, **{"warm shop responses": "warm engine responses"})
-    wait_for(lambda: service.status("shop")["outcomes"] == 24, "all lists")
-    assert service.status("engine")["outcomes"] == 2
+    wait_for(lambda: service.status("shop")["closed_impressions"] == 24, "all lists")
+    assert service.status("engine")["closed_impressions"] == 2
 
 
 SERVED: dict[str, Callable[[Path, Start, Server], None]] = {
     "docs/backup.md": of_backups,
     "docs/browser.md": of_browsers,
     "docs/catalogue.md": of_catalogues,
+    "docs/changing.md": of_changes,
     "docs/experiments.md": of_experiments,
     "docs/export.md": of_exports,
     "docs/migrate-lightgbm.md": of_lightgbm,

@@ -83,11 +83,18 @@ def test_a_package_that_is_too_old_or_too_new() -> None:
 
 def test_an_extra_that_is_not_whole() -> None:
     (extra, _) = installation.packages(['surely-not-there>=2; extra == "neural"', 'nor-this; extra == "dev"'])
-    assert (extra.name, extra.state, extra.remedy) == (
-        "extras",
-        "note",
-        "pip install 'rankloop[neural]', if you want it",
-    )
+    assert (extra.name, extra.state) == ("extras", "note")
+    assert extra.remedy.endswith(installation.install("neural"))
+
+
+def test_an_installation_that_did_not_come_from_an_index_is_extended_where_it_came_from() -> None:
+    """There may be no release that an index has."""
+    checkout = '{"dir_info": {"editable": true}, "url": "file:///home/me/my%20rankloop"}'
+    assert "/home/me/my rankloop" in installation.install("neural", checkout)
+    assert "rankloop[neural]" not in installation.install("neural", checkout)
+    wheel = '{"archive_info": {}, "url": "file:///tmp/rankloop-0.1.0-py3-none-any.whl"}'
+    assert "'/tmp/rankloop-0.1.0-py3-none-any.whl[neural]'" in installation.install("neural", wheel)
+    assert "'rankloop[neural]'" in installation.install("neural", "{}")
 
 
 def test_the_packages_here() -> None:
@@ -252,6 +259,12 @@ def test_a_store_that_is_not_there(tmp_path: Path) -> None:
     assert states(looked_at(tmp_path / "new.db"), "store") == ["note"]
     assert states(looked_at("mysql://x"), "store") == ["trouble"]
     assert not (tmp_path / "new.db").exists()  # nothing is changed
+
+
+def test_a_store_in_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    (found,) = [one for one in looked_at(tmp_path / "no" / "shop.db") if one.name == "store"]
+    assert (found.state, str(tmp_path / "no") in found.text) == ("trouble", True)
+    assert not (tmp_path / "no").exists()
 
 
 def test_a_file_that_is_no_store(tmp_path: Path) -> None:

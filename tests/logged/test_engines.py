@@ -56,7 +56,7 @@ def write(path: Path, lines: list[Body]) -> Path:
 
 def read(path: Path, kind: str, **options: Any) -> list[LoggedList]:
     reading = Reading([path], kind, strict=True, **options)
-    return [reading.parsed(raw) for raw in reading]
+    return list(map(reading.parsed, reading))  # a comprehension's frame would keep the file open after an error
 
 
 def test_logged_features_of_elasticsearch_are_joined_with_events(tmp_path: Path) -> None:

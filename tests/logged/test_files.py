@@ -16,7 +16,7 @@ from tests.logged.logs import lists, rows_of, write_json_lines, write_parquet, w
 
 def read(*paths: Path, **options: Any) -> list[LoggedList]:
     reading = Reading(paths, strict=True, **options)
-    return [reading.parsed(raw) for raw in reading]
+    return list(map(reading.parsed, reading))  # a comprehension's frame would keep the file open after an error
 
 
 def test_every_format_holds_the_same_lists(tmp_path: Path) -> None:

@@ -152,13 +152,13 @@ def traffic(service: Served, name: str, rounds: int, seed: int = 0) -> None:
             "final": True,
         }
         assert service.ask("POST", "/v1/feedback", {**event, "final": True}).status == 200
-    wait_for(lambda: service.status(name)["lag"] == 0, f"{name} to learn")
+    wait_for(lambda: service.status(name)["unlearned_impressions"] == 0, f"{name} to learn")
     wait_for(lambda: counted(service, name) >= rounds, "the curves to be written")
 
 
 def counted(service: Served, name: str) -> int:
     points = get(service, f"/v1/rankers/{name}/series?seconds=3600")["points"]
-    return sum(point.get("outcomes", 0) for point in points)
+    return sum(point.get("closed_impressions", 0) for point in points)
 
 
 def fresh(service: Served, name: str, rounds: int = 10) -> str:

@@ -122,13 +122,12 @@ def test_what_was_scrolled_stays_where_it_is(service: Served, look: Look) -> Non
         assert service.ask("POST", f"/v1/rankers/{name}/versions", {}).status == 201
     looker = look(at(service, name), width=360)
     looker.button("Roll back to version 16").wait_for()
-    current = looker.page.locator("nav [aria-current]").bounding_box()
-    assert 0 <= current["x"] < 360  # of a row of rankers that is wider than the window
-    places = "[document.querySelector('nav').scrollLeft, document.querySelector('.versions').scrollTop]"
-    looker.page.evaluate(
-        "document.querySelector('nav').scrollLeft = 30, document.querySelector('.versions').scrollTop = 50"
-    )
+    for link in looker.page.locator("nav a").all():  # no ranker is cut off
+        box = link.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 360
+    looker.page.evaluate("document.querySelector('.versions').scrollTop = 50")
     looker.page.evaluate("document.querySelector('.versions table').dataset.old = 'yes'")
     anew = "document.querySelector('.versions table').dataset.old === undefined"
     wait_for(lambda: looker.page.evaluate(anew), "the table to be drawn anew")
-    assert looker.page.evaluate(places) == [30, 50]
+    assert looker.page.evaluate("document.querySelector('.versions').scrollTop") == 50

@@ -28,7 +28,7 @@ def test_promote_and_promote_live(service: Served, look: Look) -> None:
     looker.agree("Promote v1")
     looker.told("promoted serves v1.")
     assert service.status(name)["serving"] == "v1"
-    looker.sees(re.compile("serves v1"))
+    looker.sees("Shows version v1")
     # The page may have asked for the weights just before: what it was told is told again for a second.
     assert wait_for(lambda: get(service, f"/v1/rankers/{name}/weights")["version"] == "v1", "the weights of v1")
     looker.button("Promote live").click()
@@ -61,12 +61,12 @@ def test_pause_and_resume(service: Served, look: Look) -> None:
     name = fresh(service, "paused", 2)
     looker = look(at(service, name))
     looker.button("Pause learning").click()
-    looker.told("has stopped learning")
+    looker.told("paused is paused.")
     assert service.status(name)["learning"] is False
     nav = looker.page.get_by_role("navigation").get_by_role("link", name=re.compile("^paused"))
     wait_for(lambda: "paused ·" in nav.inner_text(), "the state in the list")
     looker.button("Resume learning").click()
-    looker.told("learns again")
+    looker.told("paused is learning.")
     assert service.status(name)["learning"] is True
     looker.button("Pause learning").wait_for()
 
@@ -88,13 +88,13 @@ def test_exposure_is_asked_about_on_the_way_up_and_not_on_the_way_down(service: 
     wait_for(lambda: choice.get_by_role("radio", name="shadow").is_checked(), "the old choice to show again")
     assert exposure() == "shadow"
     choice.get_by_text("bounded").click()
-    looker.agree("Put to bounded")
+    looker.agree("Set to bounded")
     looker.told("exposed is bounded.")
     assert exposure() == "bounded"
     moves = looker.page.get_by_role("spinbutton", name="positions an item may move")
     moves.fill("1")
     moves.press("Enter")
-    looker.told("exposed moves items by 1 at most.")
+    looker.told("exposed moves items by at most 1 position.")
     assert service.status(name)["spec"]["displacement"] == 1
     assert service.status(name)["spec"]["features"] == [f"f{i}" for i in range(8)]  # the rest of the spec stays
 
@@ -111,7 +111,7 @@ def test_a_version_can_be_kept(service: Served, look: Look) -> None:
 def test_an_experiment_is_started_watched_and_stopped(service: Served, look: Look) -> None:
     name = fresh(service, "proved", 2)
     looker = look(at(service, name))
-    proof = looker.page.get_by_role("region", name="Proof")
+    proof = looker.page.get_by_role("region", name="Experiments")
     proof.get_by_role("spinbutton").fill("90")
     proof.get_by_role("button", name="Start").click()
     looker.told("The experiment has started.")
@@ -119,7 +119,7 @@ def test_an_experiment_is_started_watched_and_stopped(service: Served, look: Loo
     assert (found["state"], found["against"], found["share"]) == ("running", "base", 0.9)
     traffic(service, name, 5, seed=9)
     looker.sees(re.compile("Undecided against"))
-    wait_for(lambda: re.search(r"[1-5] lists?, \d decided", proof.inner_text()), "the lists to be counted")
+    wait_for(lambda: re.search(r"[1-5] impressions?, \d decided", proof.inner_text()), "the lists to be counted")
     looker.button(f"Stop experiment {found['number']}").click()
     looker.told("has stopped")
     assert get(service, f"/v1/rankers/{name}/experiments/{found['number']}")["state"] == "stopped"

@@ -189,3 +189,33 @@ def test_what_fails_is_sent_again(serve: Callable[..., Served], look: Callable[.
     looker.wait_for(lambda: told(service, answer["impression_id"])["seen"] == 2, "the second try to arrive")
     assert len(tries) == 2
     assert tries[0] == tries[1]
+    tries.clear()
+    page.evaluate("() => document.querySelector('#results').addEventListener('click', e => e.preventDefault())")
+    page.get_by_role("link", name="b").click()
+    looker.wait_for(lambda: clicked(service, answer["impression_id"]) == ["b"], "a click that is sent again")
+    assert len(tries) == 2
+    assert tries[0] == tries[1]
+
+
+def test_a_rejected_event_is_in_the_console(
+    serve: Callable[..., Served], look: Callable[..., Looker], elsewhere: str
+) -> None:
+    service = serve(keys=f"{KEY}:admin+rank+feedback", origins=elsewhere)
+    call(service, "PUT", "/v1/rankers/shop", {"learner": "base"})
+    answer = call(service, "POST", "/v1/rankers/shop/rank", {"candidates": [{"id": "a"}, {"id": "b"}], "token": True})
+    looker = look(elsewhere)
+    looker.expected = ("rankloop",)
+    page = looker.page
+    warnings: list[str] = []
+    page.on("console", lambda said: warnings.append(said.text) if said.type == "warning" else None)
+    page.evaluate(LIST, ["a", "b"])
+    page.add_script_tag(url=f"http://127.0.0.1:{service.port}/rankloop.js")
+    watch = "(token) => { window.list = rankloop.watch(document.querySelector('#results'), token); }"
+    page.evaluate(watch, answer["token"])
+    page.evaluate("() => window.list.reward('a', 49.9)")
+    looker.wait_for(lambda: bool(warnings), "the warning")
+    assert "rankloop" in warnings[0]
+    assert call(service, "GET", "/v1/rankers/shop")["events"]["needs_attention"] == 1
+    page.evaluate("() => window.list.reward('a', 0.5)")
+    looker.wait_for(lambda: clicked(service, answer["impression_id"]) == ["a"], "a valid reward to arrive")
+    assert len(warnings) == 1

@@ -46,7 +46,7 @@ def test_a_page_of_another_site_changes_and_reads_nothing(service: Served, look:
     looker.expected = ("",)  # the browser tells of every refusal
     assert looker.page.evaluate(TRIES, [f"http://127.0.0.1:{service.port}", "target"]) == []
     after = service.status("target")
-    for kept in ("learning", "serving", "spec", "outcomes"):
+    for kept in ("learning", "serving", "spec", "closed_impressions"):
         assert after[kept] == before[kept], kept
     versions = service.ask("GET", "/v1/rankers/target/versions").json
     assert versions == []  # a reset or a promote would have kept one

@@ -26,7 +26,7 @@ def test_the_page_is_one_file_that_can_load_nothing_else(service: Served, look: 
     assert "unsafe" not in policy
     assert not re.search(rb"(src|href)=.https?:", answer.body)
     looker = look(at(service))
-    looker.sees("Clicks per list")
+    looker.sees("Clicks per impression")
     foreign = [asked for asked in looker.asked if f"127.0.0.1:{service.port}" not in asked and "data:" not in asked]
     assert not foreign
     assert looker.page.locator(".pulse").inner_text() == "live"
@@ -39,10 +39,10 @@ def test_rankers_are_listed_with_their_state_and_can_be_switched(service: Served
     assert "learning · pairrank · full" in nav.get_by_role("link", name=re.compile("^shop")).inner_text()
     looker.open_ranker("shop")
     assert looker.page.title() == "shop · rankloop"
-    looker.sees(re.compile("learned from 60 lists"))
+    looker.page.get_by_role("region", name="Details").get_by_text("60 impressions").wait_for()
     looker.open_ranker("old")
     assert looker.page.url.endswith("#/old")
-    looker.sees("This learner has no weights: it does not score by a sum of features.")
+    looker.sees("This learner has no feature weights.")
     assert nav.locator("[aria-current=page]").inner_text().startswith("old")
     looker.page.go_back()
     looker.page.get_by_role("heading", level=1, name="shop").wait_for()
@@ -50,7 +50,7 @@ def test_rankers_are_listed_with_their_state_and_can_be_switched(service: Served
 
 def test_charts_have_a_line_and_a_table_that_says_the_same_as_the_api(service: Served, look: Look) -> None:
     looker = look(at(service, "shop"))
-    card = looker.page.locator("section.card", has=looker.page.get_by_role("heading", name="Clicks per list"))
+    card = looker.page.locator("section.card", has=looker.page.get_by_role("heading", name="Clicks per impression"))
     card.locator("svg .strong, svg .dot").first.wait_for(state="attached")
     card.get_by_role("button", name="Table").click()
     card.get_by_role("table").wait_for()
@@ -60,7 +60,7 @@ def test_charts_have_a_line_and_a_table_that_says_the_same_as_the_api(service: S
     shown = [row[column] for row in rows[1:] if row[column] != "–"]
     assert shown == [f"{p['clicks']:.2f}" for _, p in sorted(points.items(), reverse=True)]
     label = looker.page.locator(".plot").nth(1).get_attribute("aria-label")
-    assert label.startswith(("Clicks per list of shop: from", "Clicks per list: nothing"))
+    assert label.startswith(("Clicks per impression of shop: from", "Clicks per impression: no data"))
 
 
 def test_a_chart_can_be_read_with_the_keyboard_and_with_the_pointer(service: Served, look: Look) -> None:
@@ -103,14 +103,15 @@ def test_clicks_by_position_and_weights_are_those_of_the_api(service: Served, lo
 
 def test_a_line_says_what_the_catalogue_has_and_what_requests_wanted_in_vain(service: Served, look: Look) -> None:
     price = {"name": "price", "kind": "field", "of": "item.price", "default": 0}
+    service.ask("PUT", "/v1/catalogues/wares/items", [])
     service.put_ranker(
         "by-ids", learner="pairrank", features=[price], catalogue="wares", parameters={}, window_seconds=60
     )
     looker = look(at(service, "by-ids"))
-    looker.sees("Catalogue wares: nothing is uploaded yet, so no id is known")
+    looker.sees("wares: nothing is uploaded yet")
     service.ask("PUT", "/v1/catalogues/wares/items", [{"id": f"i{i}", "price": i} for i in range(5)])
     assert service.ask("POST", "/v1/rankers/by-ids/rank", {"ids": ["i1", "nobody"]}).status == 200
-    looker.sees(re.compile("Catalogue wares: 5 items, .* in memory; . ids? in requests since the start w.* not in it"))
+    looker.sees(re.compile("wares: 5 items, .* in memory; . ids? in requests since the start not in it"))
 
 
 def test_a_line_says_how_far_a_ranker_has_moved_and_what_it_remembers(service: Served, look: Look) -> None:
@@ -122,20 +123,21 @@ def test_a_line_says_how_far_a_ranker_has_moved_and_what_it_remembers(service: S
         traffic(service, name, 5)
     found = get(service, "/v1/rankers/memory/movement")
     looker = look(at(service, "memory"))
-    line = looker.page.locator(".moved")
-    looker.sees(re.compile("Moved from your order"))
-    words = line.inner_text().replace("\u00a0", " ").split("; ")
-    assert words[0] == f"Moved from your order: {found['displacement']:.1f} places"
-    assert re.fullmatch(r"\d+ % of pairs as you had them", words[1])
-    assert abs(float(words[1].split()[0]) - 100 * found["agreement"]) <= 0.5
-    assert re.fullmatch(r"first item the same in \d+ % of lists", words[2])
-    remembered = found["memory"]["queries"]
-    assert words[-1].startswith(f"{remembered} quer")
+
+    def detail(name: str) -> str:
+        entry = looker.page.locator(".details div", has=looker.page.get_by_text(name, exact=True))
+        text: str = entry.locator("dd").inner_text()
+        return text.replace("\u00a0", " ")
+
+    moved = detail("Moved from the baseline").split("; ")
+    assert moved[0] == f"{found['displacement']:.1f} positions per item"
+    assert abs(float(moved[1].split()[0]) - 100 * found["agreement"]) <= 0.5
+    assert detail("Queries remembered").startswith(f"{found['memory']['queries']} quer")
     looker.open_ranker("follower")
-    looker.sees(re.compile("no drift noticed$"))
+    assert detail("Drift") == "none found"
     looker.open_ranker("old")
-    looker.sees("This learner has no weights: it does not score by a sum of features.")
-    assert line.inner_text() == ""  # of a ranker that never learns there is nothing to tell
+    looker.sees("This learner has no feature weights.")
+    assert looker.page.get_by_text("Moved from the baseline").count() == 0  # of a ranker that does not learn
 
 
 def percent(value: float) -> str:
@@ -158,11 +160,11 @@ def test_the_latest_lists_say_what_was_tried_and_clicked(service: Served, look: 
         swaps = [doubt for doubt in one["doubts"] if doubt["swapped"]]
         if swaps:
             upper, lower = (one["items"][swaps[0][end] - 1]["id"] for end in ("upper", "lower"))
-            assert why.startswith(f"Tried {upper} above {lower}")
+            assert why.startswith(f"Explored: {upper} above {lower}")
         else:
-            assert why.startswith("Its best list")
+            assert why.startswith("In order of the estimate")
         if one["uncertain"]:
-            assert f"Unsure of {one['uncertain']} of {one['pairs']} pairs" in why
+            assert f"Uncertain: {one['uncertain']} of {one['pairs']} pairs" in why
     moved = next(each for each in lists[0]["items"] if each["base"] != each["position"])
     chip = shown.first.locator(".chip").nth(moved["position"] - 1)
     assert (
@@ -173,7 +175,7 @@ def test_the_latest_lists_say_what_was_tried_and_clicked(service: Served, look: 
 
 def test_the_latest_lists_stand_still_under_the_pointer(service: Served, look: Look) -> None:
     looker = look(at(service, "shop"))
-    lists = looker.page.get_by_role("region", name="Latest lists")
+    lists = looker.page.get_by_role("region", name="Latest impressions")
     lists.locator("li.shown").first.wait_for()
     lists.hover()
     looker.page.wait_for_timeout(300)
@@ -207,6 +209,7 @@ ASKED = {  # path -> seconds between two requests of a page that shows the ranke
     "/v1/rankers/shop/versions": 10.0,
     "/v1/rankers/shop/experiments": 10.0,
     "/v1/service": 10.0,
+    "/v1/keys/self": 10.0,
 }
 
 
@@ -241,19 +244,44 @@ def test_one_sentence_says_what_each_ranker_is_doing(service: Served, look: Call
     answer = service.ask("POST", "/v1/rankers/slow/rank", request).json
     event = {"event_id": "1", "impression_id": answer["impression_id"], "clicks": ["a"], "final": True}
     service.ask("POST", "/v1/feedback", event)
-    wait_for(lambda: service.status("slow")["learned"] == 1, "the click to be learned")
+    wait_for(lambda: service.status("slow")["learned_impressions"] == 1, "the click to be learned")
 
     looker = look(at(service, "slow"))
     nav = looker.page.get_by_role("navigation", name="Rankers")
     said = {
-        "old": "Shows your order to everyone; it never learns.",
-        "new": "Shows your order, and waits for the first clicks.",
-        "slow": "Slow and safe: exchanges two neighbours after 12 clicks or more that agree, for each query anew",
-        "shop": re.compile("^Shows what it has learned(; tries something else in|; hardly tries|[.])"),
+        "old": "Shows the baseline ranking. It does not learn.",
+        "new": "Shows the baseline ranking and waits for the first feedback.",
+        "slow": "Shows the learned ranking. Exploration: no data yet.",  # of one impression
+        "shop": re.compile(r"^Shows the learned ranking\."),
     }
     for name, words in said.items():
         line = nav.get_by_role("listitem").filter(has=looker.page.get_by_role("link", name=re.compile(f"^{name}")))
         line.get_by_text(words).wait_for()
-    looker.page.locator(".head .doing", has_text="Slow and safe").wait_for()
+    looker.page.locator("main > .doing", has_text="no data yet").wait_for()
+    card = looker.page.locator("section.card", has=looker.page.get_by_role("heading", name="Explored"))
+    assert card.locator("output").inner_text() == "no data yet"
+    looker.page.get_by_role("region", name="Details").get_by_text("at least 12 clicks that agree").wait_for()
     for name in ("slow", "new"):
         service.ask("DELETE", f"/v1/rankers/{name}")
+
+
+def test_header_and_cards_show_the_same_numbers_of_the_same_period(service: Served, look: Look) -> None:
+    traffic(service, "shop", 3, seed=5)
+    looker = look(at(service, "shop"))
+    cards = [
+        looker.page.locator("section.card", has=looker.page.get_by_role("heading", name=title))
+        for title in ("Explored", "Uncertain pairs")
+    ]
+
+    def equal(name: str, seconds: int) -> bool:
+        words = looker.page.locator("main > .doing").inner_text()
+        said = re.search(rf"Last {name}: (\S+) of positions explored, (\S+) of pairs uncertain", words)
+        total = get(service, f"/v1/rankers/shop/series?seconds={seconds}")["total"]
+        known = (percent(total["explored"]), percent(total["uncertain"]))
+        shown = tuple(card.locator("output").inner_text() for card in cards)
+        return said is not None and said.groups() == known == shown
+
+    for name, seconds in (("15 minutes", 900), ("hour", 3600)):
+        looker.page.get_by_role("combobox", name="Time shown").select_option(label=name)
+        looker.wait_for(lambda name=name, seconds=seconds: equal(name, seconds), "the same numbers")  # type: ignore[misc]
+        assert [card.locator("small").inner_text() for card in cards] == [f"last {name}"] * 2

@@ -5,7 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -29,9 +30,9 @@ def test_without_rankers_the_page_says_how_to_make_one_and_shows_it_when_it_is_t
     body = json.loads(re.search(r"-d '(.*)'", line)[1])  # type: ignore[index]
     assert service.ask("PUT", "/v1/rankers/shop", body).status == 201
     looker.page.get_by_role("heading", level=1, name="shop").wait_for()
-    looker.sees("No list has been shown yet.")
-    looker.sees("Nothing is learned yet: every feature weighs 0.")
-    looker.sees("No list has its feedback yet in this time.")
+    looker.sees("No ranking has been shown yet.")
+    looker.sees("Nothing is learned yet. Every weight is 0.")
+    looker.sees("No impression has feedback yet in this period.")
     looker.page.locator(".plot .nothing >> visible=true").first.wait_for()
 
 
@@ -77,21 +78,71 @@ def test_a_service_with_keys_asks_for_one_and_keeps_it_in_the_tab(serve: Callabl
     other.get_by_text("This service asks for a key").wait_for()
 
 
-def test_a_key_to_look_with_looks_and_its_buttons_are_refused(serve: Callable[..., Served], look: Look) -> None:
+@pytest.fixture
+def read_only(serve: Callable[..., Served], look: Look) -> Iterator[tuple[Looker, http.client.HTTPConnection]]:
+    """A page that was opened with a key of scope `read`, and a connection for requests with an admin key."""
     reader = "read-0123456789abcdef"
     service = serve(keys=f"{ADMIN}:admin,{reader}:read")
     asked = http.client.HTTPConnection("127.0.0.1", service.port, timeout=PATIENCE)
-    asked.request("PUT", "/v1/rankers/shop", '{"learner": "base"}', {"Authorization": f"Bearer {ADMIN}"})
-    assert asked.getresponse().status == 201
-    asked.close()
+    admin(asked, "PUT", "/v1/rankers/shop", {"learner": "base", "exposure": "full", "guardrail": None})
+    admin(asked, "POST", "/v1/rankers/shop/versions", {})
     looker = look(at(service))
     looker.expected = ("401", "403")
     looker.page.get_by_label("Key").fill(reader)
     looker.page.get_by_role("button", name="Open").click()
     looker.page.get_by_role("heading", level=1, name="shop").wait_for()
-    looker.button("Pause learning").click()
-    looker.told("Refused: this needs a key with scope 'admin'")
+    looker.button("Keep a version now").wait_for()
+    yield looker, asked
+    asked.close()
+
+
+def admin(asked: http.client.HTTPConnection, method: str, path: str, body: object = None) -> Any:
+    asked.request(method, path, None if body is None else json.dumps(body), {"Authorization": f"Bearer {ADMIN}"})
+    answer = asked.getresponse()
+    found = json.loads(answer.read())
+    assert answer.status in (200, 201), found
+    return found
+
+
+CONTROLS = "main :is(button:not(.small), input, select)"
+
+
+def test_with_a_read_only_key_every_control_is_disabled_and_says_why(
+    read_only: tuple[Looker, http.client.HTTPConnection],
+) -> None:
+    looker, _ = read_only
+    controls = looker.page.locator(CONTROLS)
+    assert controls.count() >= 8  # exposure (3), pause, an experiment (3), keep, promote, roll back
+    states = controls.evaluate_all("all => all.map(one => [one.disabled, one.title])")
+    assert all(disabled and "admin" in title for disabled, title in states), states
+    choice = looker.page.get_by_role("group", name="Exposure")
+    choice.get_by_text("shadow").click(force=True)
+    assert choice.get_by_role("radio", name="full").is_checked()
     assert looker.page.locator(".pulse").inner_text() == "live"
+
+
+def test_controls_show_what_the_service_answers_and_not_what_was_pressed(
+    read_only: tuple[Looker, http.client.HTTPConnection],
+) -> None:
+    """As if the key had lost its scope while the page was open: the page still takes it for an admin's."""
+    looker, asked = read_only
+    everything = {"name": "x", "scopes": ["read", "admin"], "rankers": None, "catalogs": None}
+    looker.page.route("**/v1/keys/self", lambda route: route.fulfill(json=everything))
+    choice = looker.page.get_by_role("group", name="Exposure")
+    looker.wait_for(lambda: choice.get_by_role("radio", name="full").is_enabled(), "the controls")
+    choice.get_by_text("shadow").click()
+    looker.told("Refused: ")
+    looker.wait_for(lambda: choice.get_by_role("radio", name="full").is_checked(), "exposure to be put back")
+    looker.button("Pause learning").click()
+    looker.told("Refused: ")
+    looker.button("Pause learning").wait_for()
+    status = admin(asked, "GET", "/v1/rankers/shop")
+    assert (status["spec"]["exposure"], status["learning"]) == ("full", True)
+    # An answer that differs from what was asked for is what is shown.
+    looker.page.route("**/v1/rankers/shop/pause", lambda route: route.fulfill(json=status))
+    looker.button("Pause learning").click()
+    looker.told("shop is learning.")
+    looker.button("Pause learning").wait_for()
 
 
 def test_a_demoted_ranker_shows_the_evidence(serve: Callable[..., Served], look: Look) -> None:
@@ -107,9 +158,9 @@ def test_a_demoted_ranker_shows_the_evidence(serve: Callable[..., Served], look:
         route.fulfill(json=[{**status, "demoted": evidence}])  # type: ignore[attr-defined]
 
     looker.page.route("**/v1/rankers", demoted)
-    looker.sees("Put into shadow by the guardrail.")
+    looker.sees("Set to shadow by the guardrail.")
     text = looker.page.locator(".warning").inner_text()
-    assert "\u22120.12 (\u22120.20 to \u22120.04) over 812 lists" in text
+    assert "\u22120.12 (\u22120.20 to \u22120.04) over 812 impressions" in text
     assert "demoted" in looker.page.get_by_role("navigation").inner_text()
 
 
@@ -128,17 +179,19 @@ def test_an_experiment_says_how_long_it_may_take(serve: Callable[..., Served], l
     looker.page.route("**/experiments", measured)
     needs |= {"lists_needed": None, "lists_likely": None}
     looker.page.goto(at(service))
-    proof = looker.page.get_by_role("region", name="Proof")
+    proof = looker.page.get_by_role("region", name="Experiments")
     proof.get_by_text(
-        "+0.10, 95% interval \u22120.30 to +0.40; 30 lists, 12 decided. How long it takes cannot be"
+        "+0.10, 95% interval \u22120.30 to +0.40; 30 impressions, 12 decided. The duration cannot be"
     ).wait_for()
     needs |= {"lists_needed": 1234, "seconds_needed": 360.0, "lists_likely": 56}
     looker.page.reload()
-    words = "1,234 more lists (6 minutes at the present rate) find a preference of 0.20 or more with 95%."
-    proof.get_by_text(f"{words} By what was seen so far, as likely as not after 56.").wait_for()
+    words = (
+        "1,234 more impressions (6 minutes at the current rate) find a preference of 0.20 or more with 95% probability."
+    )
+    proof.get_by_text(words).wait_for()
     needs |= {"lists_needed": 0}
     looker.page.reload()
-    proof.get_by_text("With 95%, a preference of 0.20 or more would have been found by now.").wait_for()
+    proof.get_by_text("a preference of 0.20 or more would have been found by now.").wait_for()
 
 
 def answered(looker: Looker, **changes: object) -> None:
@@ -158,11 +211,8 @@ def test_a_ranker_that_is_not_ready_says_what_it_waits_for(serve: Callable[..., 
     answered(looker, ready=False, warming="kernels are being compiled", fallbacks={"warming-up": 1234, "timeout": 2})
     looker.page.goto(at(service))
     looker.sees("Not ready yet: kernels are being compiled.")
-    assert "warming up · pairrank" in looker.page.get_by_role("navigation").inner_text()
-    looker.sees(
-        "Your order instead of its own since the start: 1,234 because its kernels were being compiled, "
-        "2 because the learner took too long"
-    )
+    assert "compiling · pairrank" in looker.page.get_by_role("navigation").inner_text()
+    looker.sees("1,234 because kernels were being compiled, 2 because the learner took too long")
     looker.page.unroute("**/v1/rankers")
     looker.page.locator(".warning").wait_for(state="detached")
     assert "learning · pairrank" in looker.page.get_by_role("navigation").inner_text()
@@ -179,8 +229,8 @@ def test_after_a_rollback_the_page_says_what_was_learned_since_and_where_the_res
     assert service.ask("POST", "/v1/rankers/shop/rollback", {"version": 1}).status == 200
     traffic(service, "shop", 2, seed=2)
     looker = look(at(service, "shop"))
-    looker.sees(re.compile("learned from 6 lists, 2 of them since it went back to v1"))
-    looker.sees(re.compile(r"^Rolled back to v1 on .*; what it knew until then is v2$"))
+    looker.sees("6 impressions, 2 of them since the rollback to v1")
+    looker.sees(re.compile(r"^rolled back to v1 on .*; the model from before is v2$"))
 
 
 def test_the_page_opens_with_a_ranker_that_learns_and_tells_how_large_the_store_is(service: Served, look: Look) -> None:
@@ -208,3 +258,39 @@ def test_what_is_pressed_is_about_the_ranker_that_is_shown(serve: Callable[..., 
     other.told("shop is shadow.")
     spec = service.status("shop")["spec"]
     assert (spec["exposure"], spec["k"]) == ("shadow", 3)  # and nothing else of it has changed
+
+
+REJECTED = {
+    "rejected": 12,
+    "late": 3,
+    "duplicate": 1,
+    "orphan": 0,
+    "needs_attention": 4,
+    "last_rejected": {"time": 1.7e9, "event_id": "e17", "reason": "reward 49.9 is not between 0 and 1"},
+    "days": [{"start": 1.7e9, "rejected": 2, "late": 0, "duplicate": 1, "orphan": 0}],
+}
+
+
+def test_rejected_events_and_warnings_are_shown_first(serve: Callable[..., Served], look: Look) -> None:
+    service = serve()
+    service.put_ranker("shop")
+    looker = look("about:blank", width=400)
+    answered(looker, events=REJECTED, warnings=["feature 'price' reads item.prize"])
+    looker.page.goto(at(service))
+    notice = looker.page.locator(".warning:not(.calm)")
+    notice.wait_for()
+    words = notice.inner_text()
+    assert "2 events" in words
+    assert "4 impressions" in words
+    assert "reward 49.9" in words
+    assert "e17" in words
+    looker.page.locator(".warning.calm", has_text="item.prize").wait_for()
+    assert notice.bounding_box()["y"] < looker.page.locator(".charts").bounding_box()["y"]
+    table = looker.page.get_by_role("region", name="Events").get_by_role("table")
+    red = {row.locator("th").inner_text(): row.locator(".alarm").count() for row in table.locator("tbody tr").all()}
+    assert {name: count for name, count in red.items() if count} == {"Need attention": 1, "Rejected": 1}
+    assert "rejected events" in looker.page.get_by_role("navigation").inner_text()
+    assert looker.page.evaluate("document.documentElement.scrollWidth") == 400
+    looker.page.unroute("**/v1/rankers")
+    answered(looker, events={**REJECTED, "needs_attention": 0, "days": []}, warnings=[])
+    notice.wait_for(state="detached")

@@ -45,8 +45,8 @@ class Stream:
         self.lists = lists[:known]
 
     def scale(self) -> tuple[list[float], list[float]]:
-        """Mean of means, and mean of the deviations that are not 0."""
+        """Mean of means, and √12 times the mean of the deviations that are not 0."""
         middles, spreads = zip(*(list_moments(rows) for rows in self.lists), strict=True)
         middle = [sum(column) / len(self.lists) for column in zip(*middles, strict=True)]
         spread = [sum(column) / max(sum(value > 0 for value in column), 1) for column in zip(*spreads, strict=True)]
-        return middle, spread
+        return middle, [sqrt(12) * size for size in spread]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rankloop.client import Client
 from rankloop.search.app import Search
@@ -31,7 +32,8 @@ def searching(folder: Path, roots: list[Path]) -> Iterator[Search]:
     """The application's inner half, with everything read and its ranker warm."""
     taken = listening(0)
     settings = Settings(store=str(folder / "clicks.db"), host=HOST)
-    with embedded(settings, taken), Client(address(taken), timeout=PATIENCE) as client:
+    patience: dict[str, Any] = {"timeout": PATIENCE, "rank_timeout": PATIENCE}
+    with embedded(settings, taken), Client(address(taken), queue=0, **patience) as client:
         search = Search(Index(folder / "index.db"), client, "search")
         search.index.update(roots, search.know, lambda *_: None)
         client.wait_warm("search")

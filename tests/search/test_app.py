@@ -70,8 +70,9 @@ def test_without_the_service_there_is_the_engines_order(search: Search) -> None:
         alone = Search.__new__(Search)
         alone.index, alone.client, alone.ranker = search.index, away, "search"
         found = alone.find("copy image")
-    assert found["learned"] == found["engine"] == search.find("copy image")["engine"]
-    assert "token" not in found
+    assert [item["name"] for item in found["learned"]] == [item["name"] for item in found["engine"]]
+    assert found["engine"] == search.find("copy image")["engine"]
+    assert (found["token"], found["impression"], found["instead"]) == (None, None, "unreachable")
 
 
 def test_a_pasted_page_gets_a_list(search: Search) -> None:
@@ -81,7 +82,8 @@ def test_a_pasted_page_gets_a_list(search: Search) -> None:
 
 
 def test_nothing_is_asked_for_nothing(search: Search) -> None:
-    assert search.find("zebra") == {"query": "zebra", "engine": [], "learned": []}
+    found = search.find("zebra")
+    assert (found["engine"], found["learned"], found["impression"], found["instead"]) == ([], [], None, None)
 
 
 def test_the_page_and_what_it_asks_for(search: Search) -> None:

@@ -123,7 +123,7 @@ def test_people_teach_it_what_the_engine_does_not_know(tmp_path: Path) -> None:
         assert learned == pytest.approx(engine, abs=0.03)  # it begins as the engine, but for what it tries
         for _ in range(150):
             assert 0 <= people.visit() <= 1
-        wait_for(lambda: search.client.ranker("search").lag == 0, "everything to be learned")
+        wait_for(lambda: search.client.ranker("search").unlearned_impressions == 0, "everything to be learned")
         engine, learned = people.quality()
         assert learned > engine + 0.03
         assert re.search(r"NDCG .* engine 0\.\d+, learned 0\.\d+; clicks say: (better|undecided)", people.summary())

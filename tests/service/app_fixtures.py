@@ -95,7 +95,7 @@ class Service:
         self._events += 1
         kind: Body = {} if "grades" in more else {"clicks": list(clicks)}
         event = {"event_id": f"{self._own}-{self._events}", "impression_id": answer["impression_id"], "final": final}
-        receipt = fine(self.http.post("/v1/feedback", json={**event, **kind, **more}))["results"][0]
+        (receipt,) = self.feedback({**event, **kind, **more})
         status: str = receipt["status"]
         return status
 
@@ -122,8 +122,8 @@ class Service:
 
     def settle(self, name: str) -> int:
         """Wait until everything that is logged is learned; how many outcomes that is."""
-        until(lambda: self.status(name)["lag"] == 0, f"{name} to learn what is logged")
-        learned: int = self.status(name)["learned"]
+        until(lambda: self.status(name)["unlearned_impressions"] == 0, f"{name} to learn what is logged")
+        learned: int = self.status(name)["learned_impressions"]
         until(lambda: model_of(self.engine.rankers[name]).learned >= learned, "it to be published")
         return learned
 

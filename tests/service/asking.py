@@ -10,7 +10,8 @@ import pytest
 
 from rankloop import _exchange
 from rankloop.client import AsyncClient, Client
-from tests.service.scripted import Said
+from tests.service.scripted import Asked, Said
+from tests.waiting import PATIENCE
 
 Go = Callable[..., Any]
 
@@ -23,27 +24,43 @@ ANSWER = {
     "items": [{"id": "hat", "position": 1, "score": 0.5}],
 }
 RECEIPTS = {"results": [{"event_id": "e", "status": "accepted"}], "counts": {"accepted": 1}}
+
+
+def receipts(asked: Asked, status: str = "accepted") -> Said:
+    """An answer for every event."""
+    results = [{"event_id": event["event_id"], "status": status, "reason": "why"} for event in asked.json]
+    return Said(200, {"results": results, "counts": {status: len(results)}})
+
+
 STATUS = {
     "name": "shop",
     "spec": {"features": ["a"]},
     "serving": "live",
     "learning": True,
-    "outcomes": 3,
-    "learned": 2,
-    "knows": 2,
-    "lag": 1,
+    "closed_impressions": 3,
+    "learned_impressions": 2,
+    "model_impressions": 2,
+    "unlearned_impressions": 1,
     "open_impressions": 0,
     "learner_process": None,
-    "snapshot_at": None,
+    "snapshot_impressions": None,
     "created": 1.0,
     "etag": '"7-00"',
     "ready": True,
     "warming": None,
-    "origin": {"generation": 1, "how": "made", "version": None, "kept": None, "since": 1.0, "learned_since": 2},
+    "origin": {"generation": 1, "how": "made", "version": None, "kept": None, "since": 1.0, "impressions_since": 2},
 }
 COLD = {**STATUS, "ready": False, "warming": "kernels"}
-VERSION = {"version": 1, "learned": 5, "created": 1.0, "note": "", "serving": False}
-SERIES = {"ranker": "shop", "now": 9.0, "since": 1.0, "step": 10, "points": [{"start": 1.0}], "positions": []}
+VERSION = {"version": 1, "learned_impressions": 5, "created": 1.0, "note": "", "serving": False}
+SERIES = {
+    "ranker": "shop",
+    "now": 9.0,
+    "since": 1.0,
+    "step": 10,
+    "points": [{"start": 1.0}],
+    "total": {"start": 1.0},
+    "positions": [],
+}
 MOVEMENT = {
     "ranker": "shop",
     "version": "live@1",
@@ -56,7 +73,7 @@ MOVEMENT = {
     "drift": {"alarms": 0, "latest": [], "since": 0, "lists": 1},
 }
 WEIGHTS = {"ranker": "shop", "version": "live@1", "linear": True, "features": 0, "weights": []}
-HATS = [{"id": "hat", "features": [0.1, 2.0]}, {"id": "shoe", "features": {"a": 1, "b": 2}}]
+HATS: list[dict[str, Any]] = [{"id": "hat", "features": [0.1, 2.0]}, {"id": "shoe", "features": {"a": 1, "b": 2}}]
 AWAY = Said(503, {"error": "draining", "message": "the service is going down"})
 
 
@@ -67,15 +84,16 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["blocking", "async"])
 def go(request: pytest.FixtureRequest) -> Go:
-    """Calls a method of either client."""
+    """Calls a method of either client, which waits for receipts and does not give up on a slow machine."""
 
     def call(url: str, method: str, *args: Any, settings: dict[str, Any] | None = None, **named: Any) -> Any:
+        chosen = {"queue": 0, "rank_timeout": PATIENCE, **(settings or {})}
         if request.param == "blocking":
-            with Client(url, **settings or {}) as client:
+            with Client(url, **chosen) as client:
                 return getattr(client, method)(*args, **named)
 
         async def main() -> Any:
-            async with AsyncClient(url, **settings or {}) as client:
+            async with AsyncClient(url, **chosen) as client:
                 return await getattr(client, method)(*args, **named)
 
         return asyncio.run(main())

@@ -55,11 +55,11 @@ class Tenants:
     def __init__(self, service: Service) -> None:
         self.service, self.ops = service, {"authorization": f"Bearer {OPS}"}
         for name in ("shop", "films", "personalizer"):
+            item = {"id": "boot", "price": 80}
+            fine(self.ask("PUT", f"/v1/catalogues/{name}/items", self.ops, json=[item]))
             spec = {"learner": "greedy", "features": FEATURES, "catalogue": name, "interactions": {"click": 1.0}}
             fine(self.ask("PUT", f"/v1/rankers/{name}", self.ops, json={**spec, "guardrail": None}))
             until(lambda name=name: service.engine.rankers[name].warm, f"the kernels of {name}")  # type: ignore[misc]
-            item = {"id": "boot", "price": 80}
-            fine(self.ask("PUT", f"/v1/catalogues/{name}/items", self.ops, json=[item]))
         self.shop = self.key("+".join(SCOPES), ["shop", "shop-test"], ["shop", "shop-new"])
 
     def key(self, scopes: str, rankers: list[str], catalogs: list[str] = []) -> dict[str, str]:  # noqa: B006
@@ -105,6 +105,12 @@ def own_catalogs(tenants: Tenants) -> None:
     assert [(one["name"], one["rankers"]) for one in found] == [("shop", ["shop"])]
 
 
+def own_key(tenants: Tenants) -> None:
+    found = fine(tenants.ask("GET", "/v1/keys/self", tenants.shop))
+    assert (found["rankers"], found["catalogs"]) == (["shop", "shop-test"], ["shop", "shop-new"])
+    assert found["scopes"] == list(SCOPES)
+
+
 def own_changes(tenants: Tenants) -> None:
     found = fine(tenants.ask("GET", "/v1/audit", tenants.shop))
     assert {one["ranker"] for one in found} == {"shop"}
@@ -148,6 +154,7 @@ FILTERED: dict[tuple[str, str], Callable[[Tenants], None]] = {
     ("GET", "/v1/rankers"): own_rankers,
     ("GET", "/v1/catalogues"): own_catalogs,
     ("GET", "/v1/audit"): own_changes,
+    ("GET", "/v1/keys/self"): own_key,
     ("POST", "/v1/feedback"): own_feedback,
     ("POST", "/ubi/events"): own_events_of_ubi,
     ("POST", "/feedback"): own_events_of_metarank,
@@ -221,6 +228,9 @@ def test_a_limited_key_cannot_point_its_ranker_at_another_catalog(tenants: Tenan
         refused(tenants.ask("PUT", f"/v1/rankers/{name}", tenants.shop, json=sent), 403, "'films'", error="not-allowed")
     refused(tenants.ask("PATCH", "/v1/rankers/shop", tenants.shop, json={"catalogue": "films"}), 403, "'films'")
     assert fine(tenants.ask("GET", "/v1/rankers/shop", tenants.ops))["spec"]["catalogue"] == "shop"
+    found = tenants.ask("PATCH", "/v1/rankers/shop", tenants.shop, json={"catalogue": "shop-new"})
+    assert "films" not in refused(found, 422, error="unknown-catalog")  # it may not know the names of others
+    fine(tenants.ask("PUT", "/v1/catalogues/shop-new/items", tenants.shop, json=[]))
     fine(tenants.ask("PATCH", "/v1/rankers/shop", tenants.shop, json={"catalogue": "shop-new"}))
     fine(tenants.ask("PATCH", "/v1/rankers/shop", tenants.shop, json={"catalogue": "shop"}))
 
@@ -230,6 +240,7 @@ def test_a_limited_key_without_catalogs_keeps_that_of_its_ranker(tenants: Tenant
     key = tenants.key("admin", ["films"])
     fine(tenants.ask("PATCH", "/v1/rankers/films", key, json={"k": 7}))
     refused(tenants.ask("GET", "/v1/catalogues/films", key), 403, error="not-allowed")
+    fine(tenants.ask("PUT", "/v1/catalogues/stars/items", tenants.ops, json=[]))
     fine(tenants.ask("PATCH", "/v1/rankers/films", tenants.ops, json={"catalogue": "stars"}))
     refused(tenants.ask("PATCH", "/v1/rankers/films", key, json={"catalogue": "films"}), 403, "'films'")
     fine(tenants.ask("PATCH", "/v1/rankers/films", tenants.ops, json={"catalogue": "films"}))

@@ -53,7 +53,7 @@ def test_a_default_stands_in_the_list_and_in_the_log_and_may_change(service: Ser
     assert service.report(answer, ["y"]) == "accepted"
     assert service.settle("filled") == 1
     service.put("filled", **{**spec, "defaults": {"b": 7.0}})
-    assert service.status("filled")["learned"] == 1
+    assert service.status("filled")["learned_impressions"] == 1
     for form in FORMS:
         answer = rank(service, "filled", body(form, ["x", "y"], gaps, ["a", "b"]))
         assert ranked_by(service, answer).tolist() == [[1.0, 7.0], [2.0, 4.0]]

@@ -48,8 +48,15 @@ def test_the_status_counts(service: Service) -> None:
     assert service.report(answers[2], ["b"], final=False) == "accepted"
     service.settle("counted")
     status = service.status("counted")
-    assert (status["outcomes"], status["learned"], status["lag"], status["open_impressions"]) == (1, 1, 0, 3)
-    assert status["counts"] == {"ranked": 4, "accepted": 2, "duplicate": 1, "late": 1, "rejected": 1}
+    assert (
+        status["closed_impressions"],
+        status["learned_impressions"],
+        status["unlearned_impressions"],
+        status["open_impressions"],
+    ) == (1, 1, 0, 3)
+    events = status["events"]
+    assert [events[kind] for kind in ("duplicate", "late", "rejected", "needs_attention")] == [1, 1, 1, 1]
+    assert events["last_rejected"]["reason"]
     assert status["learner_process"] == service.engine.worker
     assert status["serving"] == "live"
     assert status["created"] > 1.7e9
@@ -155,7 +162,7 @@ def test_a_fallback_is_counted_by_its_reason(service: Service, monkeypatch: pyte
     finally:
         logging.getLogger("rankloop").setLevel(logging.NOTSET)
     assert service.metric("rankloop_rank_fallbacks_total", ranker="fails", reason="error") == 1
-    assert service.status("fails")["counts"] == {"ranked": 1, "fallbacks": 1}
+    assert service.status("fails")["fallbacks"] == {"error": 1}
 
 
 def test_a_thousand_and_more_impression_numbers(tmp_path: Path) -> None:
@@ -204,7 +211,7 @@ def test_every_route_is_in_the_openapi_document(service: Service) -> None:
 
 
 def test_the_docs_and_the_status_are_pages(service: Service) -> None:
-    for path, text in (("/docs", "/v1/rankers/{name}/rank"), ("/", "Clicks per list")):
+    for path, text in (("/docs", "/v1/rankers/{name}/rank"), ("/", "Clicks per impression")):
         response = service.http.get(path)
         assert response.headers["content-type"].startswith("text/html")
         assert "default-src 'none'" in response.headers["content-security-policy"]

@@ -28,12 +28,13 @@ def test_a_new_ranker_is_created_with_every_default_spelled_out(service: Service
         "unknown": "default",
         "defaults": {},
         "width": 0,
-        "normalisation": "query-minmax",
+        "normalisation": "stream",
         "k": 10,
         "exposure": "shadow",
         "displacement": 3,
         "window_seconds": 1800.0,
         "silence": "no-click",
+        "reward": None,
         "click_reward": 1.0,
         "reward_aggregation": "max",
         "interactions": {},
@@ -45,7 +46,12 @@ def test_a_new_ranker_is_created_with_every_default_spelled_out(service: Service
         "seed": 0,
         "guardrail": {"share": 0.1, "alpha": 0.05},
     }
-    assert (status["serving"], status["learning"], status["outcomes"], status["lag"]) == ("live", True, 0, 0)
+    assert (status["serving"], status["learning"], status["closed_impressions"], status["unlearned_impressions"]) == (
+        "live",
+        True,
+        0,
+        0,
+    )
     assert status["learner_process"] == service.engine.worker
     assert fine(service.http.get("/v1/rankers/put-new"))["spec"] == status["spec"]
     assert service.http.put("/v1/rankers/put-new", json=status["spec"]).status_code == 200
@@ -65,10 +71,7 @@ def test_what_was_learned_protects_what_it_hangs_on(service: Service) -> None:
     before = service.state("put-kept")
     for change in (
         {"learner": "greedy"},
-        {"features": names(4)},
-        {"features": ["f1", "f0", "f2"]},
         {"seed": 5},
-        {"normalisation": "none"},
         {"parameters": {"alpha": 0.9}},
     ):
         spec: dict[str, Any] = {"features": names(3), **change}
@@ -147,7 +150,9 @@ def test_rankers_are_listed_and_deleted(service: Service) -> None:
         refused(again, 404, "'list-a'", "'list-b'", error="unknown")
     assert service.report(answer, [1]) == "orphan"
 
-    assert service.put("list-a", learner="base")["outcomes"] == 0  # a new one of that name knows nothing of the old
+    assert (
+        service.put("list-a", learner="base")["closed_impressions"] == 0
+    )  # a new one of that name knows nothing of the old
     assert service.rank("list-a", [{"id": 3}], request_id="r")["items"][0]["id"] == 3
 
 

@@ -33,12 +33,12 @@ def test_versions_are_kept_listed_and_never_change(service: Service) -> None:
     response = service.http.post("/v1/rankers/kept/versions", json={"note": "after two"})
     assert response.status_code == 201
     version = response.json()
-    assert (version["version"], version["learned"], version["note"]) == (1, 2, "after two")
+    assert (version["version"], version["learned_impressions"], version["note"]) == (1, 2, "after two")
     teach(service, "kept", 2)
     service.http.post("/v1/rankers/kept/versions").raise_for_status()  # a body is not needed
     listed = service.versions("kept")
     assert [v["version"] for v in listed] == [2, 1]
-    assert [v["learned"] for v in listed] == [4, 2]
+    assert [v["learned_impressions"] for v in listed] == [4, 2]
     assert listed[1] == version
     assert not any(v["serving"] for v in listed)
 
@@ -51,9 +51,9 @@ def test_a_promoted_version_serves_while_learning_goes_on_behind_it(service: Ser
     assert status["serving"] == "v1"
     assert service.versions("promoted")[0] | {"created": 0} == {
         "generation": 1,
-        "knows": 3,
+        "model_impressions": 3,
         "version": 1,
-        "learned": 3,
+        "learned_impressions": 3,
         "created": 0,
         "note": "good one",
         "serving": True,
@@ -63,7 +63,7 @@ def test_a_promoted_version_serves_while_learning_goes_on_behind_it(service: Ser
     assert answer["version"] == "v1"
     assert weights(service, "promoted") == before
     status = service.status("promoted")
-    assert (status["learned"], status["serving"]) == (7, "v1")
+    assert (status["learned_impressions"], status["serving"]) == (7, "v1")
 
     assert service.act("promoted", "promote", version="live")["serving"] == "live"
     assert service.rank("promoted", items(4))["version"] == "live@7"
@@ -87,7 +87,7 @@ def test_rollback_restores_the_very_bits_and_a_second_one_undoes_it(service: Ser
     status = service.act("back", "rollback")
     assert service.state("back") == service.snapshot("back") == old
     assert weights(service, "back") == old_weights
-    assert status["lag"] == 0
+    assert status["unlearned_impressions"] == 0
     assert service.rank("back", items(4))["version"] == "live@6"  # the log goes on, it is not rewritten
     assert service.versions("back")[0]["note"] == "before the rollback to v1"
     service.act("back", "rollback")
@@ -99,7 +99,7 @@ def test_rollback_restores_the_very_bits_and_a_second_one_undoes_it(service: Ser
 
     teach(service, "back", 2, seed=120)  # and it learns on from there
     assert service.state("back") != old
-    assert service.status("back")["learned"] == 8
+    assert service.status("back")["learned_impressions"] == 8
 
 
 def test_rollback_ends_a_promotion(service: Service) -> None:
@@ -126,14 +126,14 @@ def test_rollback_needs_a_version(service: Service) -> None:
 
 
 def test_a_version_of_another_spec_is_neither_served_nor_gone_back_to(service: Service) -> None:
-    """It would be read with the wrong features; and a ranker that cannot be loaded must never get into the store."""
+    """A ranker that cannot be loaded must never get into the store."""
     service.put("other-spec", features=names(3), exposure="full")
     teach(service, "other-spec", 2)
-    service.act("other-spec", "reset", note="the old features")
-    service.put("other-spec", features=names(2), exposure="full")
+    service.act("other-spec", "reset", note="the old learner")
+    service.put("other-spec", features=names(2), learner="pdgd", exposure="full")
     for action in ("promote", "rollback"):
         response = service.http.post(f"/v1/rankers/other-spec/{action}", json={"version": 1})
-        refused(response, 422, "spec", "features")
+        refused(response, 422, "spec", "learner")
     assert service.status("other-spec")["serving"] == "live"
     service.engine.cycle()
     teach(service, "other-spec", 1, width=2)
@@ -149,7 +149,7 @@ def test_reset_forgets_but_keeps_a_version_and_what_was_shown_before_is_late(ser
     status = service.act("reset", "reset", note="start again")
     assert service.state("reset") == service.snapshot("reset") == fresh
     assert service.versions("reset")[0]["note"] == "start again"
-    assert (status["serving"], status["lag"]) == ("live", 0)
+    assert (status["serving"], status["unlearned_impressions"]) == ("live", 0)
     event = {"event_id": "reset-late", "impression_id": shown_before["impression_id"], "clicks": ["i1"], "final": True}
     assert service.feedback(event)[0]["status"] == "late"
     assert "reset" in service.feedback({**event, "event_id": "reset-later"})[0]["reason"]
@@ -216,7 +216,7 @@ def test_a_user_is_erased(tmp_path: Path) -> None:
                 answer = one.rank("shop", items(4, seed=t), user=user, request_id=f"{user}-{t}")
                 assert one.report(answer, ["i1"], final=t < 2) == "accepted"
         one.settle("shop")
-        until(lambda: one.status("shop")["snapshot_at"] == 4, "a snapshot")
+        until(lambda: one.status("shop")["snapshot_impressions"] == 4, "a snapshot")
         learned = one.state("shop")
         assert stored_of(one, "ann") == (3, 6)
         erased = fine(one.http.delete("/v1/users/ann"))

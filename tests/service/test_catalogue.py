@@ -74,8 +74,8 @@ def test_lines_are_answered_one_by_one_in_both_forms(service: Service) -> None:
     found = fine(service.http.get("/v1/catalogues/shop"))
     assert (found["items"]["count"], found["users"]["count"]) == (3, 0)
     assert found["items"]["fields"] == [
-        {"name": "price", "kind": "number", "width": 0},
-        {"name": "stars", "kind": "number", "width": 0},
+        {"name": "price", "kind": "number", "width": 0, "filled": 3},
+        {"name": "stars", "kind": "number", "width": 0, "filled": 1},
     ]
     assert fine(service.http.get("/v1/catalogues")) == [found]
 
@@ -200,6 +200,7 @@ def test_features_sent_and_computed_stand_in_the_order_of_the_spec(service: Serv
 def test_what_a_spec_may_not_say(service: Service) -> None:
     put = service.http.put
     refused(put("/v1/rankers/r", json={"features": [PRICE]}), 422, "catalogue")
+    assert upload(service, []) == {}  # an empty catalog
     twice = [PRICE, "price"]
     refused(put("/v1/rankers/r", json={"features": twice, "catalogue": "shop"}), 422, "'price'")
     wrong = [{**PRICE, "defualt": 1}]
@@ -241,6 +242,7 @@ def test_two_processes_see_the_same_and_so_does_one_that_starts_later(
 ) -> None:
     first, second = (start_service(store=store_url) for _ in range(2))
     spec = {"features": [PRICE], "catalogue": "shop", "learner": "pairrank", "normalisation": "none"}
+    assert first.ask("PUT", PATH, []).status == 200
     first.put_ranker("shop", **spec)
     items = [{"id": f"i{i}", "price": i} for i in range(50)]
     assert msgspec.json.decode(first.ask("PUT", PATH, items).body)["counts"] == {"accepted": 50}

@@ -93,7 +93,7 @@ def test_from_the_file_to_a_list(
     told = json.loads(capsys.readouterr().out)
     assert told["counts"] == {"rejected": 1, "unchanged": 30}
     assert [one["line"] for one in told["rejected"]] == [32]
-    with Client(url, timeout=PATIENCE) as client:
+    with Client(url, timeout=PATIENCE, rank_timeout=PATIENCE) as client:
         shop = client.catalogue("shop")
         assert shop.get("i7") == {"price": 7}
         assert shop.patch([{"id": "i7", "brand": "acme"}]).counts == {"accepted": 1}
@@ -109,7 +109,10 @@ def test_from_the_file_to_a_list(
         deleted = shop.delete(["i1", "nobody"])
         assert (deleted.counts, [one.id for one in deleted.results]) == ({"deleted": 1, "unknown": 1}, ["nobody"])
         assert shop.clear() == 29
-        shop.drop()
+        with pytest.raises(ServiceError, match="'shop'") as told:
+            shop.drop()
+        assert (told.value.status, told.value.error) == (409, "in-use")
+        shop.drop(force=True)
         with pytest.raises(ServiceError, match=r"catalogue.*'shop'"):
             shop.info()
     run(["catalogue", "show", "--url", url, "--json"])

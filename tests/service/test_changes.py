@@ -34,7 +34,10 @@ def test_what_a_patch_leaves_out_stays(service: Service) -> None:
     after = fine(answer)["spec"]
     assert after == made["spec"] | {"exposure": "full", "guardrail": {"share": 0.5, "alpha": 0.05}}
     assert after["parameters"]["alpha"] == 0.3
-    assert fine(patch(service, "patched")) | {"etag": ""} == fine(answer) | {"etag": ""}
+    assert fine(answer)["changed"]["fields"] == ["exposure", "guardrail"]
+    again = fine(patch(service, "patched"))
+    assert again["changed"]["fields"] == []
+    assert again["spec"] == after
     assert fine(patch(service, "patched", guardrail=None))["spec"]["guardrail"] is None
 
 
@@ -57,10 +60,18 @@ def test_another_learner_begins_with_its_own_parameters(service: Service) -> Non
     assert turned["origin"]["how"] == "changed"
 
 
-def test_a_put_of_some_fields_says_how_to_patch(service: Service) -> None:
-    service.put("half", features=names(3))
-    answer = service.http.put("/v1/rankers/half", json={"exposure": "full"})
-    refused(answer, 422, "features", "PATCH", "/v1/rankers/half", "patch_ranker")
+def test_a_put_keeps_what_it_leaves_out(service: Service) -> None:
+    file = {"features": names(3), "learner": "pairrank", "parameters": {"alpha": 0.3}}
+    made = fine(service.http.put("/v1/rankers/deployed", json=file))
+    assert made["changed"] is None
+    fine(patch(service, "deployed", exposure="full", guardrail=None, pinned={"i2": 1}, parameters={"prior": 3.0}))
+    again = fine(service.http.put("/v1/rankers/deployed", json=file))
+    assert again["changed"]["fields"] == []
+    spec = again["spec"]
+    assert (spec["exposure"], spec["guardrail"], spec["pinned"]) == ("full", None, {"i2": 1})
+    assert (spec["parameters"]["alpha"], spec["parameters"]["prior"]) == (0.3, 3.0)
+    told = fine(service.http.put("/v1/rankers/deployed", json={**file, "exposure": "shadow", "k": 5}))
+    assert told["changed"]["fields"] == ["k", "exposure"]
 
 
 # -- If-Match ------------------------------------------------------------------------------------------------------
@@ -133,15 +144,15 @@ def test_a_learner_that_takes_its_time_to_load_stops_nobody(service: Service, mo
     service.put("bystander", learner="base")
     teach(service, "patient", 2)
     service.act("patient", "versions")
-    true, held, go = models.load_model, threading.Event(), threading.Event()
+    true, held, go = models.load_learner, threading.Event(), threading.Event()
 
     def slow(*arguments: Any) -> Any:
-        if arguments[-1] == "version 1 of ranker 'patient'":
+        if "version 1 of ranker 'patient'" in arguments:
             held.set()
             assert go.wait(PATIENCE)
         return true(*arguments)
 
-    monkeypatch.setattr(models, "load_model", slow)
+    monkeypatch.setattr(models, "load_learner", slow)
     for action in ("promote", "rollback"):
         held.clear()
         go.clear()
@@ -176,7 +187,7 @@ def test_a_deploy_that_puts_the_same_file_again_does_not_undo_a_demotion(
         refused(service.http.put(path, json={**file, "timeout_ms": 5.0}), 409, *words, error="demoted")
         refused(patch(service, "shop", exposure="bounded"), 409, *words, error="demoted")
         refused(service.http.put(path, json=file, headers={"If-Match": "*"}), 409, error="demoted")
-        changing: dict[str, Any] = {"counts": {}, "model_age_seconds": None}
+        changing: dict[str, Any] = {"model_age_seconds": None}
         assert service.status("shop") | changing == status | changing
         assert fine(patch(service, "shop", timeout_ms=50_000.0))["spec"]["exposure"] == "shadow"  # all else may change
         assert shown(service.rank("shop", ASK)) == list("abcd")
@@ -205,24 +216,28 @@ def test_after_a_rollback_it_says_what_it_came_from_and_what_it_learned_since(tm
             "version": 1,
             "kept": 2,
             "since": 0,
-            "learned_since": 0,
+            "impressions_since": 0,
         }
         teach(service, "shop", 2)
         status = service.status("shop")
-        assert (status["learned"], status["knows"], status["lag"]) == (9, 6, 0)  # v1 knew 4
-        assert status["origin"]["learned_since"] == 2
+        assert (status["learned_impressions"], status["model_impressions"], status["unlearned_impressions"]) == (
+            9,
+            6,
+            0,
+        )  # v1 knew 4
+        assert status["origin"]["impressions_since"] == 2
         service.act("shop", "versions")
-        shares = ("version", "learned", "generation", "knows")
+        shares = ("version", "learned_impressions", "generation", "model_impressions")
         kept = [tuple(one[key] for key in shares) for one in service.versions("shop")]
         assert kept == [(3, 9, 2, 6), (2, 7, 1, 7), (1, 4, 1, 4)]
         service.act("shop", "reset")
         third, second, first = fine(service.http.get("/v1/rankers/shop/lineage"))
-        told = ("generation", "how", "version", "kept", "outcomes", "versions")
+        told = ("generation", "how", "version", "kept", "closed_impressions", "versions")
         assert [third[key] for key in told] == [3, "reset", None, 4, 0, []]
         assert [second[key] for key in told] == [2, "rollback", 1, 2, 2, [3, 4]]
         assert [first[key] for key in told] == [1, "made", None, None, 7, [1, 2]]
-        assert service.status("shop")["knows"] == 0
-        assert service.act("shop", "rollback", version=3)["knows"] == 6
+        assert service.status("shop")["model_impressions"] == 0
+        assert service.act("shop", "rollback", version=3)["model_impressions"] == 6
         assert (third["ended"], second["ended"], first["ended"]) == (None, third["began"], second["began"])
 
 

@@ -116,7 +116,7 @@ def test_a_deleted_ranker_is_gone_and_can_be_made_anew(service: Service) -> None
     refused(service.http.get("/v1/rankers/other"), 404)
     refused(service.http.post("/v1/rankers/other/rank", json={"candidates": items(3)}), 404)
     status = service.put("other", features=names(3), exposure="full")
-    assert (status["outcomes"], status["learned"]) == (0, 0)
+    assert (status["closed_impressions"], status["learned_impressions"]) == (0, 0)
     teach(service, "other", 2)
     assert service.settle("other") == 2
 

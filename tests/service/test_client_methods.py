@@ -102,7 +102,7 @@ def test_every_method_asks_for_what_it_says(
 
 def test_put_ranker_takes_a_spec_or_its_fields(go: Go) -> None:
     with Server(script(Said(201, STATUS))) as server:
-        assert go(server.url, "put_ranker", "shop", features=["a"], k=5).lag == 1
+        assert go(server.url, "put_ranker", "shop", features=["a"], k=5).unlearned_impressions == 1
         go(server.url, "put_ranker", "shop", Spec(features=["a"]), k=5)
         go(server.url, "put_ranker", "shop", {"features": ["a"], "k": 5})
         with pytest.raises(InvalidInput, match=r"spec.*'shop'.*`\$\.k`"):
@@ -112,7 +112,7 @@ def test_put_ranker_takes_a_spec_or_its_fields(go: Go) -> None:
     sent = [asked.json for asked in server.asked]
     assert len(sent) == 3
     assert sent[0] == sent[1] == sent[2]
-    assert (sent[0]["k"], sent[0]["features"], sent[0]["learner"]) == (5, ["a"], "hybrid")
+    assert sent[0] == {"features": ["a"], "k": 5}  # what is left out keeps its value
 
 
 def test_patch_ranker_sends_what_it_was_given_and_nothing_else(go: Go) -> None:
@@ -162,7 +162,6 @@ def test_ready_and_waiting_for_it(go: Go) -> None:
         ([{"id": "a", "features": ["high"]}], "candidate 'a': feature 0 is 'high'"),
         ([{"id": 1.5}], r"candidate 0 has the id 1\.5"),
         ([{"name": "a"}], r"candidate 0 has \['name'\]; give a dict with 'id'"),
-        ([], "there are no candidates"),
         (["a"], "candidate 0 has str"),
     ],
 )
@@ -188,6 +187,15 @@ def test_wrong_settings_are_told_when_the_client_is_made(url: str) -> None:
             cls(retries=-1)
         with pytest.raises(InvalidParameter, match="timeout is 0"):
             cls(timeout=0)
+        with pytest.raises(InvalidParameter, match="rank_timeout is 0"):
+            cls(rank_timeout=0)
+        for events in (-1, True, 2.5):
+            with pytest.raises(InvalidParameter, match=f"queue is {events}"):
+                cls(queue=events)  # type: ignore[arg-type]
+        with pytest.raises(InvalidParameter, match="queue_file"):
+            cls(queue=0, queue_file="events.db")
+        with pytest.raises(InvalidParameter, match="queue_file"):
+            cls(queue_file="/no/such/folder/events.db")
         with pytest.raises(InvalidParameter) as got:
             cls(key="gehe\nim")
         assert "gehe" not in str(got.value)

@@ -41,18 +41,22 @@ def test_the_clock_goes_back(store_url: str) -> None:
             assert await click(engine, "new", after[0]) == ["accepted"]
             assert await click(engine, "early", before[0]) == ["duplicate"]
             await asyncio.sleep(1.5)  # three times the life of a lease that does not beat
-            wait_for(lambda: rankers.status(engine, "shop").lag == 0, "all to be learned")
+            wait_for(lambda: rankers.status(engine, "shop").unlearned_impressions == 0, "all to be learned")
             status = rankers.status(engine, "shop")
             assert status.learner_process == engine.worker
-            assert (status.outcomes, status.lag, status.open_impressions) == (3, 0, 9)  # no window closes early
+            assert (status.closed_impressions, status.unlearned_impressions, status.open_impressions) == (
+                3,
+                0,
+                9,
+            )  # no window closes early
 
             now += 61  # windows of lists from after the jump end
-            wait_for(lambda: rankers.status(engine, "shop").outcomes == 8, "windows to close")
+            wait_for(lambda: rankers.status(engine, "shop").closed_impressions == 8, "windows to close")
             assert await click(engine, "late", after[1]) == ["late"]
             assert await click(engine, "rest", before[2]) == ["accepted"]  # those from before wait an hour longer
             now += 3600
-            wait_for(lambda: rankers.status(engine, "shop").outcomes == 12, "windows to close")
-            wait_for(lambda: rankers.status(engine, "shop").lag == 0, "all to be learned")
+            wait_for(lambda: rankers.status(engine, "shop").closed_impressions == 12, "windows to close")
+            wait_for(lambda: rankers.status(engine, "shop").unlearned_impressions == 0, "all to be learned")
 
         asyncio.run(story())
     found = read(store_url, "SELECT kind FROM outcomes ORDER BY seq")
@@ -80,7 +84,7 @@ def test_retention_with_a_clock_that_went_back(store_url: str) -> None:
         async def story() -> None:
             nonlocal now
             assert await click(engine, "e1", await rank(engine)) == ["accepted"]
-            wait_for(lambda: (rankers.status(engine, "shop").snapshot_at or 0) == 1, "a snapshot")
+            wait_for(lambda: (rankers.status(engine, "shop").snapshot_impressions or 0) == 1, "a snapshot")
             now -= 7200
             sweep(engine)
             assert len(read(store_url, "SELECT id FROM impressions")) == 1

@@ -55,7 +55,7 @@ def rank(service: Service, user: str = "u") -> tuple[Any, dict[str, dict[str, fl
 
 def counted(service: Service, outcomes: int) -> None:
     def done() -> bool:
-        return bool(fine(service.http.get("/v1/rankers/shop"))["counted"] >= outcomes)
+        return bool(fine(service.http.get("/v1/rankers/shop"))["counter_impressions"] >= outcomes)
 
     until(done, f"{outcomes} outcomes to be counted")
 

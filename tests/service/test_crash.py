@@ -62,7 +62,7 @@ def kill_again_and_again(kills: int, durability: str, store_url: str, start_serv
 
     def settled() -> bool:
         status = service.status("shop")
-        return bool(status["open_impressions"] == 0 and status["lag"] == 0)
+        return bool(status["open_impressions"] == 0 and status["unlearned_impressions"] == 0)
 
     wait_for(settled, "the last windows to close and all to be learned")
     assert service.stop() == 0, service.log()

@@ -17,9 +17,13 @@ from litestar.openapi.spec import Components, SecurityScheme, Tag
 from litestar.params import FromPath, JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct
 
+from rankloop.service.http.openapi import document as own_document
 from rankloop.service.pages.api_docs import CONTENT_SECURITY_POLICY, page
 from rankloop.service.wire.calls import FeedbackAnswer, FeedbackEvent, RankAnswer, RankRequest
 from rankloop.service.wire.rankers import VersionInfo, VersionRequest
+from tests.service.app_fixtures import Service, service, until
+
+__all__ = ["service"]  # a fixture
 
 VOID = {"meta", "link", "input", "br", "col"}
 HOSTILE = "</script><script>alert('1')</script>\"><img src=x onerror=alert(1)>`&amp;"
@@ -338,3 +342,87 @@ def test_a_server_below_a_path_is_honoured(document: dict[str, Any]) -> None:
     assert 'href="/ranking/openapi.json"' in html
     assert 'data-path="/ranking/v1/trees"' in html
     assert "http://localhost:8000</span>/ranking/v1/trees" in html
+
+
+class Form(Struct):
+    """A "Try it" as it is filled in when the page opens."""
+
+    method: str
+    path: str
+    body: str | None
+    kind: str | None
+
+
+def forms() -> list[Form]:
+    """Those of the service's own page."""
+    found = []
+    for attributes, inside in re.findall(r"(?s)<form ([^>]*)>(.*?)</form>", page(own_document())):
+        method, path = (unescape(re.findall(rf'data-{name}="([^"]*)"', attributes)[0]) for name in ("method", "path"))
+        query = {}
+        for field in re.findall(r"<input [^>]*>", inside):
+            told = {name: unescape(value) for name, value in re.findall(r'([\w-]+)="([^"]*)"', field)}
+            if told["data-in"] == "path":
+                path = path.replace(f"{{{told['name']}}}", told["value"])
+            elif "value" in told:
+                query[told["name"]] = told["value"]
+        area = re.search(r'(?s)<textarea data-type="([^"]*)"[^>]*>(.*?)</textarea>', inside)
+        path += "?" * bool(query) + "&".join(f"{name}={value}" for name, value in query.items())
+        found.append(Form(method, path, unescape(area[2]) if area else None, area[1] if area else None))
+    return found
+
+
+CREATE = ("/v1/rankers/example", "/v1/catalogues/example/items", "/v1/catalogues/example/users")
+
+
+class Tried:
+    """Sends the examples as the script of the page does."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.known, self.count = service, {"IMPRESSION_ID": "", "TOKEN": ""}, 0
+        self.forms = {(one.method, one.path): one for one in forms()}
+
+    def send(self, method: str, path: str) -> Any:
+        form = self.forms[method, path]
+        self.count += 1
+        body = form.body
+        for name, value in {**self.known, "EVENT_ID": f"e{self.count}"}.items():
+            body = None if body is None else body.replace(name, value)
+        answer = self.service.http.request(method, path, content=body, headers={"content-type": form.kind or ""})
+        assert answer.status_code < 300, (method, path, answer.text)
+        return answer.json() if answer.content and "json" in answer.headers["content-type"] else None
+
+    def create(self) -> None:
+        for path in CREATE:
+            self.send("PUT", path)
+        until(lambda: self.service.engine.rankers["example"].warm, "the kernels")
+
+    def rank(self) -> None:
+        found = self.send("POST", "/v1/rankers/example/rank")
+        self.known = {"IMPRESSION_ID": found["impression_id"], "TOKEN": found["token"]}
+
+
+def test_every_example_works(service: Service) -> None:
+    """Every "Try it" is answered without an error, as it is filled in on the page, once the example is created."""
+    tried = Tried(service)
+    assert len(tried.forms) > 40
+    tried.create()
+    tried.send("POST", "/v1/rankers/example/experiments")
+    for path in ("/v1/feedback", "/v1/beacon"):
+        tried.rank()
+        assert [one["status"] for one in tried.send("POST", path)["results"]] == ["accepted"]
+    tried.send("POST", "/v1/rankers/example/versions")
+    done = {("POST", "/v1/rankers/example/experiments"), ("POST", "/v1/feedback"), ("POST", "/v1/beacon")}
+    for method, path in sorted(tried.forms.keys() - done, reverse=True):  # what deletes comes last
+        tried.create()
+        if "/export" in path:  # after `reset`, `promote` and `pause` there must be something to export
+            service.act("example", "promote", version="live")
+            service.act("example", "resume")
+            tried.rank()
+            tried.send("POST", "/v1/feedback")
+            service.settle("example")
+        tried.send(method, path)
+
+
+def test_routes_are_collapsed() -> None:
+    html = page(own_document())
+    assert html.count('<details class="route">') == html.count("<article ") > 40

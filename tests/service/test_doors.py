@@ -55,7 +55,7 @@ def test_strangers_can_neither_read_nor_change_anything(service: Service, who: s
         refused(response, 403, remedy)
         assert "access-control-allow-origin" not in response.headers
     status = service.status(name)
-    assert (status["outcomes"], status["learning"], status["spec"]["learner"]) == (0, True, "base")
+    assert (status["closed_impressions"], status["learning"], status["spec"]["learner"]) == (0, True, "base")
     assert service.metric("rankloop_http_requests_total", route="other", status="403") >= 9
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from rankloop.service.experiments import evidence
 from rankloop.service.store.trials import Seen, Tally
+from rankloop.service.wire.experiments import ExperimentRequest
 from tests.service.running import Load, Service, wait_for
 from tests.service.truths import check_log, read
 
@@ -46,7 +47,7 @@ def test_kill_nine(store_url: str, start_service: Callable[..., Service]) -> Non
 
     def settled() -> bool:
         status = service.status("shop")
-        return bool(status["open_impressions"] == 0 and status["lag"] == 0)
+        return bool(status["open_impressions"] == 0 and status["unlearned_impressions"] == 0)
 
     wait_for(settled, "the last windows to close and all to be learned")
     assert service.stop() == 0, service.log()
@@ -74,6 +75,6 @@ def _mixed(url: str, number: int, since: int, until: int) -> list[Seen]:
 def _folded(url: str, number: int, until: int) -> bytes:
     """The tally over the whole log at once."""
     ((kind, terms),) = read(url, "SELECT kind, terms FROM experiments WHERE id = ?", number)
-    tally = Tally()
-    evidence.fold(tally, _mixed(url, number, 0, until), json.loads(terms)["alpha"], kind == "guardrail")
+    alpha, tally = msgspec.json.decode(terms, type=ExperimentRequest).alpha, Tally()
+    evidence.fold(tally, _mixed(url, number, 0, until), alpha, kind == "guardrail")
     return msgspec.json.encode(tally)

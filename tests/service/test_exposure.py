@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankloop.registry import LEARNERS
+from rankloop.service.ranking.exposure import explored_positions
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, check_bounded, items, names, service, shown, slow_except, teach
 
@@ -75,3 +77,35 @@ def test_bounded_moves_as_far_as_it_may(service: Service, monkeypatch: pytest.Mo
     assert moved[1] == ["i1", "i0", "i3", "i2", "i5"]
     assert moved[3][0] == "i3"
     assert moved[100] == base[::-1][:5]
+
+
+def moves(order: list[int], best: list[int]) -> int:
+    """By trying: the largest set of items that stand in the same order in both rankings need not be moved."""
+    for kept in range(len(order), -1, -1):
+        for some in combinations(order, kept):
+            if list(some) == [item for item in best if item in some]:
+                return len(order) - kept
+    raise AssertionError
+
+
+@given(st.integers(1, 7).flatmap(lambda n: st.tuples(st.permutations(range(n)), st.permutations(range(n)))), st.data())
+def test_explored_positions_are_the_fewest_moves(both: tuple[list[int], list[int]], data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(both[0])))
+    order, best = (one[:k] for one in both)
+    assert explored_positions(np.array(order), np.array(best)) == moves(order, best)
+
+
+@pytest.mark.parametrize(
+    ("order", "count"),
+    [
+        ([0, 1, 2, 3, 4], 0),
+        ([1, 0, 2, 3, 4], 1),  # two items change places
+        ([4, 0, 1, 2, 3], 1),  # one comes to the top, the others shift
+        ([1, 2, 3, 4, 0], 1),  # one goes to the bottom
+        ([1, 2, 3, 4, 9], 1),  # one is left out, and another comes in
+        ([2, 1, 0, 3, 4], 2),
+        ([4, 3, 2, 1, 0], 4),
+    ],
+)
+def test_items_that_shift_because_another_was_moved_are_not_explored(order: list[int], count: int) -> None:
+    assert explored_positions(np.array(order), np.arange(5)) == count

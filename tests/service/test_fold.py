@@ -125,7 +125,7 @@ def test_a_large_state_is_saved_in_parts_and_goes_on(tmp_path: Path, monkeypatch
     with Service(tmp_path / "a.db", snapshot_seconds=0.01) as one:
         one.ready().put("shop", learner="pairrank", features=names(3), exposure="full")
         teach(one, "shop", 20)
-        until(lambda: one.status("shop")["snapshot_at"] == 20, "a snapshot")
+        until(lambda: one.status("shop")["snapshot_impressions"] == 20, "a snapshot")
         before = one.state("shop")
 
         def kept() -> list[tuple[int, bool]]:

@@ -55,7 +55,7 @@ def round_of(service: Service, name: str, query: str = "q") -> None:
 
 def learned(service: Service, name: str) -> int:
     status = service.status(name)
-    return int(status["learned"]) if status["lag"] == 0 else -1
+    return int(status["learned_impressions"]) if status["unlearned_impressions"] == 0 else -1
 
 
 @pytest.mark.usefixtures("allowed")

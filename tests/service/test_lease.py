@@ -101,7 +101,7 @@ def test_a_killed_learner_is_replaced(postgres: Postgres, start_service: Start) 
 
     def settled() -> bool:
         found = [second.status(ranker) for ranker in rankers]
-        return all(one["lag"] == 0 and one["open_impressions"] == 0 for one in found)
+        return all(one["unlearned_impressions"] == 0 and one["open_impressions"] == 0 for one in found)
 
     wait_for(settled, "all to be learned")
     assert only_ranks.stop() == 0
@@ -138,7 +138,10 @@ def test_one_of_two_hot_rankers_moves_to_the_other_process(postgres: Postgres, s
         made = [learned(version) for version in load.versions]
         assert made == sorted(made)
     wait_for(
-        lambda: all(second.status(ranker)["lag"] == second.status(ranker)["open_impressions"] == 0 for ranker in hot),
+        lambda: all(
+            second.status(ranker)["unlearned_impressions"] == second.status(ranker)["open_impressions"] == 0
+            for ranker in hot
+        ),
         "all to be learned",
     )
     assert first.stop() == second.stop() == 0
@@ -283,8 +286,8 @@ def test_a_reset_by_a_process_that_does_not_learn(store_url: str, engines: Calla
     wait_for(lambda: one.rankers["shop"].row.epoch == epoch + 1, "the learner to notice")
     use(one, 10)
     use(two, 10)
-    wait_for(lambda: rankers.status(one, "shop").lag == 0, "all to be learned")
-    wait_for(lambda: snapshot_of(store_url, "shop").seq == rankers.status(one, "shop").outcomes, "a snapshot")
+    wait_for(lambda: rankers.status(one, "shop").unlearned_impressions == 0, "all to be learned")
+    wait_for(lambda: snapshot_of(store_url, "shop").seq == rankers.status(one, "shop").closed_impressions, "a snapshot")
     # Only lists of the new epoch are in it, all of them, from a fresh learner on.
     found = read(
         store_url,
@@ -349,7 +352,7 @@ def test_workers_share_a_port(tmp_path: Path, start_service: Start) -> None:
 
     def settled() -> bool:
         status = service.status("shop")
-        return bool(status["lag"] == 0 and status["open_impressions"] == 0)
+        return bool(status["unlearned_impressions"] == 0 and status["open_impressions"] == 0)
 
     wait_for(settled, "all to be learned")
     alive = workers(url)

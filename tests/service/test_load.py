@@ -57,17 +57,24 @@ class Stub:
             self.spec = asked.json
         elif self.spec is None:
             return Said(404, {"error": "unknown-ranker", "message": "no such ranker"})
-        status = {"name": "load", "spec": self.spec, "serving": "live", "learning": True, "outcomes": 9, "learned": 2}
+        status = {
+            "name": "load",
+            "spec": self.spec,
+            "serving": "live",
+            "learning": True,
+            "closed_impressions": 9,
+            "learned_impressions": 2,
+        }
         more: dict[str, Any] = {
-            "lag": 7,
+            "unlearned_impressions": 7,
             "open_impressions": 0,
             "learner_process": None,
-            "snapshot_at": None,
+            "snapshot_impressions": None,
             "created": 0.0,
         }
-        more |= {"etag": '"1"', "ready": True, "warming": None, "knows": 2}
+        more |= {"etag": '"1"', "ready": True, "warming": None, "model_impressions": 2}
         more["origin"] = {"generation": 1, "how": "made", "version": None, "kept": None, "since": 0.0}
-        more["origin"]["learned_since"] = 2
+        more["origin"]["impressions_since"] = 2
         if asked.method == "DELETE":
             self.spec, self.deleted = None, self.deleted + 1
             return Said(204, b"")

@@ -35,6 +35,7 @@ def spec(**changes: Any) -> Body:
 
 @pytest.fixture(scope="module")
 def jeans(service: Service) -> Service:
+    fine(service.http.put("/v1/catalogues/metarank/items", json=[]))
     service.put("jeans", **spec())
     items = [json.loads(EVENTS["item"]) | {"item": f"item{n}", "id": f"e{n}"} for n in (1, 2, 3)]
     answer = feedback(service, json.dumps(items))

@@ -95,7 +95,10 @@ def test_a_damaged_promoted_version_gives_the_baseline_ranking(
         assert service.rank("shop", items(4))["reason"] == "damaged"
         service.act("shop", "promote", version="live")
         answer = service.rank("shop", items(4))
-        assert (answer["version"], answer["fallback"]) == (f"live@{service.status('shop')['learned']}", False)
+        assert (answer["version"], answer["fallback"]) == (
+            f"live@{service.status('shop')['learned_impressions']}",
+            False,
+        )
         assert service.status("shop")["trouble"] is None
 
 

@@ -128,7 +128,7 @@ def test_a_generated_client_works(service: Service) -> None:
     assert [one.status for one in receipt.results] == ["accepted"]
     assert part("api.versions.promote").sync("generated", client=client).serving == "v1"
     assert part("api.rankers.pause").sync("generated", client=client).learning is False
-    assert part("api.rankers.get_ranker").sync("generated", client=client).outcomes == 1
+    assert part("api.rankers.get_ranker").sync("generated", client=client).closed_impressions == 1
     problem = part("api.rankers.get_ranker").sync("nobody", client=client)
     assert problem.error == "unknown"
     assert part("api.rankers.delete_ranker").sync_detailed("generated", client=client).status_code == 204

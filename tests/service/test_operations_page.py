@@ -31,5 +31,5 @@ def test_every_alert_has_a_rule_that_can_be_loaded_and_words_on_the_page() -> No
     for rule in group["rules"]:
         assert set(rule) <= {"alert", "expr", "for"}
         assert rule["expr"].count("(") == rule["expr"].count(")")
-        assert re.fullmatch(r"\d+m", rule.get("for", "1m"))
+        assert re.fullmatch(r"\d+[mh]", rule.get("for", "1m"))
         assert f"`{rule['alert']}`" in PAGE

@@ -103,7 +103,7 @@ def test_rollback_with_unlearned_outcomes_is_refused_and_loses_none(open_service
     with open_service() as service:
         service.ready()
         assert service.settle("shop") == 25
-        assert service.status("shop")["knows"] == 25
+        assert service.status("shop")["model_impressions"] == 25
 
 
 def test_a_forced_rollback_reports_what_the_kept_version_lacks_and_learns_it(
@@ -115,7 +115,7 @@ def test_a_forced_rollback_reports_what_the_kept_version_lacks_and_learns_it(
     with open_service(learn=False) as service:
         service.ready()
         click(service, 20)
-        assert fine(post(service, "rollback", version=1, force=True))["knows"] == 5
+        assert fine(post(service, "rollback", version=1, force=True))["model_impressions"] == 5
         assert audit(service)[-1] == (
             "rollback",
             "rolled back to v1; what was is v2, without 20 of 25 acknowledged outcomes (forced)",
@@ -123,8 +123,8 @@ def test_a_forced_rollback_reports_what_the_kept_version_lacks_and_learns_it(
     with open_service() as service:
         service.ready()
         assert service.settle("shop") == 25
-        assert service.status("shop")["knows"] == 25  # the five of v1, and the twenty that were not in v2
-        assert [(one["version"], one["knows"]) for one in service.versions("shop")] == [(2, 5), (1, 5)]
+        assert service.status("shop")["model_impressions"] == 25  # the five of v1, and the twenty that were not in v2
+        assert [(one["version"], one["model_impressions"]) for one in service.versions("shop")] == [(2, 5), (1, 5)]
     with open_store(store_url) as database:
         found = rebuild(database, "shop")
     assert (found.start, found.learned, found.equal) == ("rollback", 20, True)
@@ -139,7 +139,7 @@ def test_an_action_that_keeps_a_version_is_refused_while_outcomes_are_not_learne
         refused(post(service, action), 409, "0 of 3", error="not-learned")
         assert service.versions("shop") == []
         fine(post(service, action, force=True))
-        assert [version["knows"] for version in service.versions("shop")] == [0]
+        assert [version["model_impressions"] for version in service.versions("shop")] == [0]
         assert "without 3 of 3 acknowledged outcomes (forced)" in audit(service)[-1][1]
         fine(post(service, "promote", version="live"))  # keeps nothing, so it needs nothing to be learned
 
@@ -172,8 +172,12 @@ def test_outcomes_that_arrive_during_an_action_are_learned_afterwards(
         fine(post(service, action, **body))
         service.settle("shop")
         status, (kept, *_) = service.status("shop"), service.versions("shop")
-        assert (kept["learned"], kept["knows"]) == (15, 15)
-        assert (status["outcomes"], status["learned"], status["knows"]) == (19, 19, knows)
+        assert (kept["learned_impressions"], kept["model_impressions"]) == (15, 15)
+        assert (status["closed_impressions"], status["learned_impressions"], status["model_impressions"]) == (
+            19,
+            19,
+            knows,
+        )
     with open_store(store_url) as database:
         found = rebuild(database, "shop")
     assert (found.start_seq, found.learned, found.equal) == (15, 4, True)
@@ -200,7 +204,7 @@ def test_feedback_that_meets_a_reset_is_late_or_learned(postgres: Postgres, monk
         monkeypatch.setattr(log, "_rankers", interrupted)
         assert service.report(answer, ["y"]) == "late"
         assert met
-        assert service.status("shop")["outcomes"] == 5
+        assert service.status("shop")["closed_impressions"] == 5
 
 
 def test_another_learner_can_be_put_after_pause_and_reset_while_feedback_arrives(
@@ -239,7 +243,7 @@ def test_a_lost_commit_does_not_undo_a_rollback(
         click(service, 20)
         with lost_commit(monkeypatch):
             answer = fine(post(service, "rollback"))
-        assert (answer["knows"], answer["origin"]["version"], answer["origin"]["kept"]) == (5, 1, 2)
+        assert (answer["model_impressions"], answer["origin"]["version"], answer["origin"]["kept"]) == (5, 1, 2)
         assert [version["version"] for version in service.versions("shop")] == [2, 1]
         assert [action for action, _ in audit(service)] == ["put", "keep", "rollback"]
 

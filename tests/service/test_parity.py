@@ -180,7 +180,7 @@ def test_two_services_that_are_told_the_same_know_the_same(name: str, data: Data
         with Service(tmp_path / f"{copy}.db") as service:
             service.ready().put("lab", **spec_of(name, data, exposure="bounded", displacement=4))
             answers = [shown(answer) for answer in serve(service, "lab", run.steps, data)]
-            assert service.act("lab", "versions")["learned"] == 30
+            assert service.act("lab", "versions")["learned_impressions"] == 30
             state = service.state("lab")
         with Service(tmp_path / f"{copy}.db") as service:
             assert service.snapshot("lab") == state

@@ -63,7 +63,7 @@ def request(event_id: str | None = None, **more: Any) -> RankRequest:
 
 def learned(service: Service, name: str) -> int:
     status = service.status(name)
-    return int(status["learned"]) if status["lag"] == 0 else -1
+    return int(status["learned_impressions"]) if status["unlearned_impressions"] == 0 else -1
 
 
 def test_rank_and_reward(service: Service) -> None:
@@ -75,6 +75,16 @@ def test_rank_and_reward(service: Service) -> None:
     assert sum(one.probability for one in found.ranking) == pytest.approx(1.0)
     assert personalizer.events.reward(found.event_id, 1.0) is None
     wait_for(lambda: learned(service, "personalizer") == before + 1, "the reward to be learned")
+
+
+def test_a_reward_out_of_range_marks_its_event(service: Service) -> None:
+    personalizer = client(service)
+    found = personalizer.rank(request())
+    before = service.status("personalizer")["events"]["needs_attention"]
+    with pytest.raises(HttpOperationError) as caught:
+        personalizer.events.reward(found.event_id, -0.5)
+    assert caught.value.response.status_code == 400
+    assert service.status("personalizer")["events"]["needs_attention"] == before + 1
 
 
 def test_the_same_event_gets_the_same_decision(service: Service) -> None:
@@ -157,7 +167,7 @@ def test_a_deferred_event_counts_once_it_is_activated(service: Service) -> None:
     personalizer.events.activate(shown.event_id)
     personalizer.events.activate(shown.event_id)  # twice is once
     wait_for(lambda: service.status("sums")["open_impressions"] == 0, "the wait time to end")
-    wait_for(lambda: learned(service, "sums") == service.status("sums")["outcomes"], "it to be learned")
+    wait_for(lambda: learned(service, "sums") == service.status("sums")["closed_impressions"], "it to be learned")
     assert values(service, "sums")[: len(values(service, "sums")) - known] == [[0.25]]
     personalizer.events.reward(never.event_id, 1.0)  # after the wait time: dropped, as Personalizer does
 

@@ -92,15 +92,15 @@ def reload(service: Service, name: str) -> None:
 
 def check_recovers(service: Service, bad: Bad) -> None:
     """While `bad` is broken its windows close and `good` is learned; then `bad` is learned again."""
-    before = service.status("bad")["outcomes"]
+    before = service.status("bad")["closed_impressions"]
     for _ in range(3):
         service.rank("bad", PAIR)
-    until(lambda: service.status("bad")["outcomes"] >= before + 3, "the windows to close")
+    until(lambda: service.status("bad")["closed_impressions"] >= before + 3, "the windows to close")
     click(service, "good")
     service.settle("good")
     bad.released.set()
     click(service, "bad")
-    until(lambda: service.status("bad")["lag"] == 0, "the ranker to be learned again")
+    until(lambda: service.status("bad")["unlearned_impressions"] == 0, "the ranker to be learned again")
     until(lambda: service.status("bad")["trouble"] is None, "the quarantine to end")
     assert service.status("bad")["learner_process"] == service.engine.worker
     assert learning_of(service).dead_threads() == []
@@ -136,7 +136,7 @@ def test_an_experiment_is_counted_while_its_ranker_is_in_quarantine(
     for _ in range(5):
         click(service, "bad")
     assert counted(service, "bad", number, 5)["lists"] == 5
-    assert service.status("bad")["learned"] == 0
+    assert service.status("bad")["learned_impressions"] == 0
 
 
 def test_quarantines_grow_up_to_a_limit_and_end_with_an_hour_of_rest(shop: Store) -> None:
@@ -284,9 +284,9 @@ def test_windows_close_without_a_process_that_learns(tmp_path: Path) -> None:
         service.ready().put("shop", learner="pairrank", features=names(2), exposure="full", window_seconds=0.2)
         for _ in range(3):
             service.rank("shop", PAIR)
-        until(lambda: service.status("shop")["outcomes"] == 3, "the windows to close")
+        until(lambda: service.status("shop")["closed_impressions"] == 3, "the windows to close")
         status = service.status("shop")
-        assert (status["open_impressions"], status["learned"], status["learner_process"]) == (0, 0, None)
+        assert (status["open_impressions"], status["learned_impressions"], status["learner_process"]) == (0, 0, None)
 
 
 def test_who_is_in_charge_of_what_nobody_learns(shop: Store) -> None:

@@ -35,4 +35,4 @@ def test_the_lines_rank_report_and_look(start_service: Callable[..., Service], t
     assert '"status":"accepted"' in done.stdout
     status = json.loads(done.stdout[done.stdout.index('{"name"') :])
     assert status["name"] == "example"
-    assert status["outcomes"] == 1
+    assert status["closed_impressions"] == 1

@@ -325,7 +325,7 @@ def test_a_wrong_call_is_one_line(
 def test_inspect_tells_what_is_there(local: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     found = run(capsys, "inspect", local.url, "shop")
     assert (found["ranker"], found["serving"], found["learning"]) == ("shop", "live", True)
-    assert (found["outcomes"], found["learned"], found["lag"]) == (39, 39, 0)
+    assert (found["closed_impressions"], found["learned_impressions"], found["unlearned_impressions"]) == (39, 39, 0)
     assert found["learner"]["parameters"]["pairs"] == "matched"
     theta = codec.loads(local.last)[0]["theta_"]
     assert [one["weight"] for one in found["learner"]["weights"]] == theta.tolist()

@@ -120,7 +120,10 @@ def test_nobody_notices_that_the_release_has_changed(deployment: Deployment, sto
         load.end()
     service = deployment.services["new2"]
     # Any learning process closes windows, also one that is about to stop and does not hold the lease.
-    wait_for(lambda: not any(service.status("shop")[key] for key in ("open_impressions", "lag")), "all to be learned")
+    wait_for(
+        lambda: not any(service.status("shop")[key] for key in ("open_impressions", "unlearned_impressions")),
+        "all to be learned",
+    )
     for name in list(deployment.services):
         service = deployment.services.pop(name)
         assert service.stop() == 0, service.log()

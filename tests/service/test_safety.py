@@ -83,7 +83,7 @@ def test_a_learner_that_raises_gives_the_base_order(odd: Service, where: str, wh
         used = {"rank": ("full", "bounded"), "best": ("full", "bounded"), "adopt": ("bounded", "shadow")}[where]
         if exposure in used:
             check_fallback(odd, name, reason)
-            assert odd.status(name)["counts"]["fallbacks"] == 1
+            assert sum(odd.status(name)["fallbacks"].values()) == 1
             assert odd.metric("rankloop_rank_fallbacks_total", ranker=name, reason=reason) == 1
         else:
             assert not odd.rank(name, items(6))["fallback"]
@@ -110,9 +110,9 @@ def test_without_memory_an_outcome_waits(odd: Service, monkeypatch: pytest.Monke
     odd.put("memory", learner="raises", parameters={"where": "learn", "what": "memory"}, exposure="full")
     for query in ("a", "poison", "b"):
         assert odd.report(odd.rank("memory", items(4), query=query), ["i0"]) == "accepted"
-    until(lambda: odd.status("memory")["learned"] == 1)
+    until(lambda: odd.status("memory")["learned_impressions"] == 1)
     time.sleep(0.5)
-    assert odd.status("memory")["lag"] == 2
+    assert odd.status("memory")["unlearned_impressions"] == 2
     monkeypatch.setattr(misbehaving.Raises, "_raise", lambda *_: None)
     assert odd.settle("memory") == 3
     assert model_of(odd.engine.rankers["memory"]).learner.state()["learned_"][0] == 3
@@ -247,7 +247,7 @@ def test_while_one_list_hangs_the_others_are_learned(odd: Service, held_up: Call
     assert odd.settle("hangs-learn") == 1
     odd.put("hangs-bystander", learner="greedy", features=names(WIDTH), exposure="full")
     teach(odd, "hangs-bystander", 2)
-    assert odd.act("hangs-learn", "versions")["learned"] == 1
+    assert odd.act("hangs-learn", "versions")["learned_impressions"] == 1
     held_up()
     until(lambda: live.hanging == 0)
 

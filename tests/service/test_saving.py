@@ -178,7 +178,7 @@ def test_small_ones_are_saved_between_the_parts_of_a_large_one(tmp_path: Path, m
         aside._stopping.set()
         aside._work()
         assert saved == ["small", "large"]
-        assert one.status("large")["snapshot_at"] == one.status("small")["snapshot_at"] == 3
+        assert one.status("large")["snapshot_impressions"] == one.status("small")["snapshot_impressions"] == 3
 
 
 # -- whoever lost the lease ----------------------------------------------------------------------------------------
@@ -286,7 +286,8 @@ def test_a_paused_process_wakes_up_and_harms_nothing(postgres: Postgres, start_s
     made = [learned(version) for version in load.versions]
     assert made == sorted(made)
     wait_for(
-        lambda: second.status("shop")["lag"] == second.status("shop")["open_impressions"] == 0, "all to be learned"
+        lambda: second.status("shop")["unlearned_impressions"] == second.status("shop")["open_impressions"] == 0,
+        "all to be learned",
     )
     assert first.stop() == 0
     assert second.stop() == 0

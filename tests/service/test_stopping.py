@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from rankloop.errors import InvalidParameter
+from rankloop.service import logs
+from rankloop.service.errors import StoreUnavailable
 from rankloop.service.run import prepare
 from rankloop.service.settings import Settings
 from tests.service.running import LOST, PATIENCE, Service, wait_for
@@ -36,12 +39,41 @@ def test_readyz_says_that_it_stops_while_requests_are_still_taken(
         service.ask("GET", "/healthz")
 
 
+@pytest.mark.parametrize(("number", "learn_in"), [(signal.SIGINT, "process"), (signal.SIGINT, "thread")])
+def test_whoever_stops_it_reads_that_it_stops_and_that_it_has(
+    tmp_path: Path, start_service: Start, number: signal.Signals, learn_in: str
+) -> None:
+    service = start_service(store=tmp_path / "store.db", learn_in=learn_in)
+    assert service.process is not None
+    assert logs.STOPPING not in service.log()
+    service.process.send_signal(number)
+    assert service.process.wait(PATIENCE) == 0, service.log()
+    assert [service.log().count(line) for line in (f"{logs.STOPPING}\n", f"{logs.STOPPED}\n")] == [1, 1]
+
+
+def test_ctrl_c_in_a_terminal_reaches_every_process_and_stops_them_without_an_error(
+    tmp_path: Path, start_service: Start
+) -> None:
+    service = start_service(store=tmp_path / "store.db")
+    assert service.process is not None
+    os.killpg(service.process.pid, signal.SIGINT)
+    assert service.process.wait(PATIENCE) == 0, service.log()
+    assert "Traceback" not in service.log()
+
+
 @pytest.mark.slow
 def test_the_notice_ends_by_itself(tmp_path: Path, start_service: Start) -> None:
     service = start_service(store=tmp_path / "store.db", notice_seconds=3)
     began = time.monotonic()
     assert service.stop() == 0, service.log()
     assert time.monotonic() - began >= 2.9
+
+
+def test_a_store_in_a_folder_that_does_not_exist_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable) as told:
+        prepare(Settings(store=str(tmp_path / "no" / "such" / "x.db")))
+    assert str(tmp_path / "no" / "such") in str(told.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,9 @@ def test_windows_on_a_machine_whose_clock_is_wrong(wrong: float, postgres: Postg
         try:
             answers = asyncio.run(_two_lists(ranks))
             assert asyncio.run(click(ranks, "in time", answers[0], final=False)) == ["accepted"]
-            wait_for(lambda: rankers.status(learns, "shop").outcomes == 2, "both windows to close", every=0.01)
+            wait_for(
+                lambda: rankers.status(learns, "shop").closed_impressions == 2, "both windows to close", every=0.01
+            )
             ((since, until),) = read(url, "SELECT MIN(created), MIN(closes) FROM impressions")
             ((closed,),) = read(url, "SELECT MIN(created) FROM outcomes")
             assert abs(since - time.time()) < PATIENCE

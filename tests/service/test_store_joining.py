@@ -30,6 +30,7 @@ RANKERS: dict[str, dict[str, Any]] = {
     "graded": {"learner": "x"},
     "summed": {"reward_aggregation": "sum", "click_reward": 0.3},
     "first": {"reward_aggregation": "earliest"},
+    "paid": {"reward": {"scale": 2.0}, "click_reward": 0.25, "reward_aggregation": "sum"},
 }
 ITEMS = ["a", "b", "c"]
 Action = tuple[Any, ...]
@@ -50,14 +51,44 @@ class Book:
             "open": True,
             "told": False,
             "rewards": None,  # (item, value), as they came
+            "paid": {},  # item: sum of rewards in a unit
             "depths": [],  # of views
             "grades": {},
+            "marks": {},  # event_id: valid parts of a rejected event
+            "final": False,
+            "ended": False,
         }
 
     def take(self, event: FeedbackEvent) -> str:
         one = self.lists.get(event.impression_id)
         if one is None:
             return "orphan"
+        status = self._judge(one, event)
+        if status == "rejected" and (one["open"] or (one["marks"] and not one["ended"])):
+            one["marks"][event.event_id] = self._valid(one["ranker"], event)
+        if status == "accepted":
+            one["marks"].pop(event.event_id, None)
+            self._join(one, event)
+            one["final"] |= event.final
+            if not one["marks"] and (one["final"] or not one["open"]):
+                self._end(event.impression_id, "final" if one["final"] else "window")
+        return status
+
+    @staticmethod
+    def _valid(ranker: str, event: FeedbackEvent) -> FeedbackEvent:
+        """As much of a rejected event as counts."""
+        kept = FeedbackEvent(event.event_id, event.impression_id)
+        if ranker == "graded":
+            kept.grades = {i: grade for i, grade in (event.grades or {}).items() if i in ITEMS and grade >= 0}
+            return kept
+        most = 1.0 if ranker != "paid" else 99.0
+        kept.clicks = [item for item in event.clicks or () if item in ITEMS]
+        kept.rewards = {item: worth for item, worth in (event.rewards or {}).items() if worth <= most}
+        kept.viewed = event.viewed or None
+        kept.seen = event.seen if (event.seen or 0) <= len(ITEMS) else None
+        return kept
+
+    def _judge(self, one: dict[str, Any], event: FeedbackEvent) -> str:
         key = one["ranker"], event.event_id
         if key in self.events:
             return "duplicate" if self.events[key] == event.impression_id else "rejected"
@@ -70,12 +101,20 @@ class Book:
         named = [*(event.clicks or ()), *(event.rewards or ()), *(event.viewed or ()), *(event.grades or ())]
         if any(item not in ITEMS for item in named) or any(grade < 0 for grade in (event.grades or {}).values()):
             return "rejected"
-        if any(not 0 <= worth <= 1 for worth in (event.rewards or {}).values()) or (event.seen or 0) > len(ITEMS):
+        most = 1 if one["ranker"] != "paid" else 99
+        if any(not 0 <= worth <= most for worth in (event.rewards or {}).values()) or (event.seen or 0) > len(ITEMS):
             return "rejected"
         self.events[key] = event.impression_id
-        if not one["open"]:
-            return "late"
-        if event.clicks is not None or event.rewards is not None:
+        return "accepted" if one["open"] or (event.event_id in one["marks"] and not one["ended"]) else "late"
+
+    @staticmethod
+    def _join(one: dict[str, Any], event: FeedbackEvent) -> None:
+        if one["ranker"] == "paid":
+            if event.clicks is not None or event.rewards is not None:
+                one["rewards"] = (one["rewards"] or []) + [(item, 0.25) for item in event.clicks or ()]
+            for item, worth in (event.rewards or {}).items():
+                one["paid"][item] = one["paid"].get(item, 0.0) + worth
+        elif event.clicks is not None or event.rewards is not None:
             worth = RANKERS[one["ranker"]].get("click_reward", 1.0)
             news = [(item, worth) for item in dict.fromkeys(event.clicks or ())] + list((event.rewards or {}).items())
             one["rewards"] = (one["rewards"] or []) + news
@@ -83,32 +122,44 @@ class Book:
         one["depths"] += (
             [] if event.viewed is None else [max((ITEMS.index(str(item)) + 1 for item in event.viewed), default=0)]
         )
-        one["grades"].update(event.grades or {})
-        one["told"] |= given
-        if event.final:
-            self._end(event.impression_id, "final")
-        return "accepted"
+        one["grades"] = {**one["grades"], **(event.grades or {})}
+        one["told"] |= any(
+            part is not None for part in (event.clicks, event.rewards, event.seen, event.viewed, event.grades)
+        )
 
     def close(self, ranker: str, now: float) -> None:
         ended = [(one["closes"], name) for name, one in self.lists.items() if one["ranker"] == ranker and one["open"]]
         for closes, name in sorted(ended):
             if closes <= now:
                 one = self.lists[name]
-                unseen = (
-                    one["depths"] and max(one["depths"]) == 0 and not any(worth for _, worth in one["rewards"] or ())
-                )
+                known = {**one, "depths": [*one["depths"]], "grades": {**one["grades"]}, "paid": {**one["paid"]}}
+                for _, kept in sorted(one["marks"].items()):
+                    before = known["grades"]
+                    self._join(known, kept)
+                    known["grades"] = {**(kept.grades or {}), **before}
+                positive = any(worth for _, worth in known["rewards"] or ()) or any(known["paid"].values())
+                if one["marks"]:
+                    one["open"] = False
+                    if positive or (ranker == "graded" and ITEMS[0] in known["grades"]):
+                        self.lists[name] = known
+                        self._end(name, "window")
+                    continue
+                unseen = one["depths"] and max(one["depths"]) == 0 and not positive
                 if not unseen and (one["told"] or ranker not in ("quiet", "graded")):
                     self._end(name, "window" if one["told"] else "silent")
                 one["open"] = False
 
     def _end(self, name: str, kind: str) -> None:
         one = self.lists[name]
-        one["open"] = False
+        one["open"], one["ended"] = False, True
         values: list[float] = []
         if one["rewards"] is not None:
             values = [
                 self._joined(one["ranker"], [w for named, w in one["rewards"] if named == item]) for item in ITEMS
             ]
+        for slot, item in enumerate(ITEMS):
+            if paid := one["paid"].get(item):
+                values[slot] = 0.25 + 0.75 * min(paid / 2.0, 1.0)
         for item in ITEMS:
             if item not in one["grades"]:
                 break

@@ -135,14 +135,18 @@ def test_beside_processes_of_an_older_release_nothing_is_changed(
 def grown(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A store that the release before has filled, with this one beside it and the old one gone."""
     url = postgres.database()
-    with earlier_release(url, monkeypatch) as connection, connection.transaction():
-        now = time.time()
-        ids = [new_id(now - 3600 + i) for i in range(300)]
-        template = Store.new(_Plain(now), "x")  # type: ignore[arg-type]
-        log.add_impressions(connection, [template._replace(id=one, request_id=f"r{one}") for one in ids])
-        events = [as_new(ev(f"e{i}", one, ["a"], final=True)) for i, one in enumerate(ids[:200])]
-        log.add_events(connection, events, now, KINDS)
-        admin.release(connection, "old")
+    with earlier_release(url, monkeypatch) as connection:
+        database = open_database(url)
+        schema.migrate(database)  # the rows are written by the code of this release, which needs its columns
+        database.close()
+        with connection.transaction():
+            now = time.time()
+            ids = [new_id(now - 3600 + i) for i in range(300)]
+            template = Store.new(_Plain(now), "x")  # type: ignore[arg-type]
+            log.add_impressions(connection, [template._replace(id=one, request_id=f"r{one}") for one in ids])
+            events = [as_new(ev(f"e{i}", one, ["a"], final=True)) for i, one in enumerate(ids[:200])]
+            log.add_events(connection, events, now, KINDS)
+            admin.release(connection, "old")
     store = Store(url)
     store.now = now
     yield store

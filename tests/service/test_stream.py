@@ -17,8 +17,8 @@ from rankloop.raw_features import Standardised
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.ranking.model import load_learner
 from rankloop.types import Candidates, Feedback
-from tests.export.engines import elasticsearch_scores
-from tests.service.app_fixtures import Body, Service, fine, model_of, names, refused, shown
+from tests.export.engines import elasticsearch_scores, solr_scores
+from tests.service.app_fixtures import Body, Service, fine, model_of, names, refused, shown, until
 
 SIZES = np.array([20.0, 5000.0, 0.001])
 SPEC: Body = {"features": names(3), "normalisation": "stream", "exposure": "full", "seed": 5}
@@ -98,7 +98,7 @@ def test_restart_rollback_and_replay_give_the_same_bits(learner: str, tmp_path: 
             assert codec.dumps(found.learner.state()) == codec.dumps(codec.loads(state)[0])
     scaler = registry_scaler(states[2])
     assert scaler["lists"] == 11
-    np.testing.assert_allclose(scaler["spread"] / SIZES, 0.29, atol=0.1)
+    np.testing.assert_allclose(scaler["spread"] / SIZES, 1.0, atol=0.3)
 
 
 def registry_scaler(state: bytes) -> dict[str, Any]:
@@ -147,9 +147,10 @@ def test_a_model_leaves_by_the_service_and_by_the_command(
         refused(service.http.get("/v1/rankers/nobody/export?to=solr"), 404, "nobody")
         assert service.http.get("/v1/rankers/shop/export?to=vespa").status_code == 400
         assert service.http.get("/v1/rankers/shop/export?to=solr&version=new").status_code == 400
-        service.put("within", learner="pairrank", features=names(3), exposure="full")
+        scaled = {"normalisation": "query-minmax", "exposure": "full"}
+        service.put("within", learner="pairrank", features=names(3), **scaled)
         teach(service, "within", 3, 0)
-        refused(service.http.get("/v1/rankers/within/export?to=solr&without_base=true"), 422, "normalisation")
+        refused(service.http.get("/v1/rankers/within/export?to=solr"), 422, "normalisation")
 
         rows = (np.random.default_rng(3).random((12, 3)) + 1) * SIZES
         listed = [{"id": str(i), "features": row} for i, row in enumerate(rows.tolist())]
@@ -166,6 +167,44 @@ def test_a_model_leaves_by_the_service_and_by_the_command(
     out = str(tmp_path / "shop.onnx")
     assert command("export", "shop", "--store", path, "--to", "onnx", "--version", "1", "--out", out) == 0
     assert Path(out).read_bytes() == graph
+
+
+def test_the_default_ranker_is_exported_to_each_engine_and_scored_there(tmp_path: Path) -> None:
+    """A ranker of which nothing but the features is given, exported without options. For a query that never came, the
+    engine's score and the share of the baseline that the note names make up the score here."""
+    with Service(tmp_path / "shop.db") as service:
+        fine(service.ready().http.put("/v1/rankers/shop", json={"features": names(3)}))
+        until(lambda: service.engine.rankers["shop"].warm, "the kernels")
+        spec = service.status("shop")["spec"]
+        assert (spec["learner"], spec["normalisation"], spec["parameters"]["start"]) == ("hybrid", "stream", "base")
+        ((stored,),) = service.engine.database.read(lambda c: c.rows("SELECT spec FROM rankers"))
+        service.engine.database.forget()
+        assert json.loads(stored)["normalisation"] == "stream"  # spelled out: a later default does not change it
+        fine(service.http.patch("/v1/rankers/shop", json={"timeout_ms": 60_000.0}))
+        teach(service, "shop", 70, 0)  # more than until which values are cut
+        assert keep(service, "shop") == 1
+        learner: Any = model_of(service.engine.rankers["shop"]).learner
+        rows = (np.random.default_rng(3).random((12, 3)) + 1) * SIZES
+        ours = learner.score(Candidates("never came", features=rows))
+        ours += learner.theta_[-1] * np.log(1.0 + np.arange(12))  # without the baseline
+        for engine, scores in (
+            ("elasticsearch", elasticsearch_scores),
+            ("opensearch", elasticsearch_scores),
+            ("solr", solr_scores),
+        ):
+            answer = service.http.get(f"/v1/rankers/shop/export?to={engine}&version=1")
+            assert answer.status_code == 200, answer.text
+            notes = json.loads(answer.headers["x-rankloop-notes"])
+            assert any(f"{learner.theta_[-1]:.4g}" in note for note in notes)
+            theirs = scores(answer.content, names(3), rows)
+            np.testing.assert_allclose(theirs, ours, atol=1e-5)
+        plain = fine(service.http.get("/v1/rankers/shop/export?to=json&version=1"))
+        assert plain["base_order"] == learner.theta_[-1]
+    for engine in ("elasticsearch", "opensearch", "solr"):
+        out = tmp_path / f"{engine}.json"
+        assert command("export", "shop", "--store", str(tmp_path / "shop.db"), "--to", engine, "--out", str(out)) == 0
+        scores = solr_scores if engine == "solr" else elasticsearch_scores
+        np.testing.assert_allclose(scores(out.read_bytes(), names(3), rows), ours, atol=1e-5)
 
 
 def test_a_saved_learner_leaves_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,7 @@ def works(service: Service) -> bool:
 
 def settled(service: Service) -> bool:
     status = service.status("shop")
-    return bool(status["open_impressions"] == 0 and status["lag"] == 0)
+    return bool(status["open_impressions"] == 0 and status["unlearned_impressions"] == 0)
 
 
 def finish(service: Service, url: str, loads: list[Load]) -> None:
@@ -226,7 +226,7 @@ def test_a_read_only_sqlite_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 await click(engine, "e1", one)
             fallback = await rank(engine)
             assert (fallback.impression_id, fallback.fallback, fallback.reason) == (None, True, "store")
-            assert rankers.status(engine, "shop").outcomes == 0
+            assert rankers.status(engine, "shop").closed_impressions == 0
             monkeypatch.undo()
             with suppress(StoreUnavailable):  # the last connection that may not write, if it is still there
                 await click(engine, "e0", one, final=False)

@@ -84,6 +84,11 @@ def test_what_says_nothing_is_told_one_by_one(service: Service) -> None:
     assert statuses(results) == ["accepted", "orphan", *["rejected"] * 5]
     reasons = ["nobody", "no query_id", "object_id", "'hover' is worth nothing", "stranger", "action_name"]
     assert all(words in one["reason"] for words, one in zip(reasons, results[1:], strict=True))
+    events = service.status("odd")["events"]
+    assert (events["rejected"], events["needs_attention"]) == (1, 1)
+    lost = fine(service.http.get("/v1/service"))["events"]
+    assert lost["orphan"] >= 1, "an unknown query"
+    assert lost["rejected"] >= 1, "an event that cannot be read"
 
 
 def test_lines_and_single_events_of_any_content_type(service: Service) -> None:

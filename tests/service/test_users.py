@@ -197,7 +197,7 @@ def test_a_running_service_erases_many_impressions_and_logs_no_id(
             answer = service.rank("shop", items(4, seed=n), user=user, request_id=f"{user}-{n}")
             assert service.report(answer, ["i1"]) == "accepted"
         service.settle("shop")
-        until(lambda: service.status("shop")["snapshot_at"] == 30, "a snapshot")
+        until(lambda: service.status("shop")["snapshot_impressions"] == 30, "a snapshot")
         found = fine(service.http.delete(f"/v1/users/{USER}"))
         assert (found["impressions"], found["outcomes"], found["pending"]) == (20, 20, 0)
         assert_empty(fine(service.http.get(f"/v1/users/{USER}")))

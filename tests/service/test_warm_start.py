@@ -149,7 +149,7 @@ def test_a_ranker_that_was_reset_meanwhile_takes_nothing(tmp_path: Path) -> None
         live.row = old
         with pytest.raises(Conflict):
             warm_start.add(service.engine, live, [one], Action(service.engine, "warm", "shop"), Added(0, 0, 0))
-        assert service.status("shop")["outcomes"] == 0
+        assert service.status("shop")["closed_impressions"] == 0
 
 
 def test_warmed_lists_are_among_the_latest_and_can_be_erased(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_the_command_warms_a_store_without_a_service(tmp_path: Path, capsys: pyt
     log = write_json_lines(tmp_path / "log.jsonl", lists(600))
     command("shop", str(log), "--store", store)
     told = json.loads(capsys.readouterr().out)
-    assert (told["lists"], told["clicks"], told["known"], told["lag"]) == (600, 600, 0, 0)
+    assert (told["lists"], told["clicks"], told["known"], told["unlearned_impressions"]) == (600, 600, 0, 0)
     write_json_lines(log, lists(700))  # the file has grown
     command("shop", str(log), "--store", store)
     told = json.loads(capsys.readouterr().out)

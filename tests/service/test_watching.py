@@ -75,7 +75,7 @@ def test_curves_say_what_was_shown_clicked_and_explored(service: Service) -> Non
     assert series["since"] <= series["now"] - 600
     points = series["points"]
     assert sum(point["lists"] for point in points) == 5
-    assert sum(point["outcomes"] for point in points) == 4
+    assert sum(point["closed_impressions"] for point in points) == 4
     (point,) = points if len(points) == 1 else [None]
     if point is not None:  # unless a minute has just begun
         assert point["clicks"] == 4 / 4
@@ -83,10 +83,33 @@ def test_curves_say_what_was_shown_clicked_and_explored(service: Service) -> Non
         assert point["fallbacks"] == 0.0
         assert 0.0 <= point["explored"] <= 1.0
         assert 0.0 < point["uncertain"] <= 1.0
-        assert point["lag"] == 0
+        assert point["unlearned_impressions"] == 0
         assert "ndcg" not in point
     rates = {rate["position"]: (rate["shown"], rate["clicked"]) for rate in series["positions"]}
     assert rates == {1: (4, 1), 2: (4, 1), 3: (4, 1), 4: (4, 1), 5: (4, 0)}
+
+
+def test_the_total_is_over_the_whole_period(service: Service) -> None:
+    service.put("whole", **SPEC)
+    for t in range(6):
+        answer = service.rank("whole", items(6, seed=t))
+        service.report(answer, shown(answer)[: t % 3])
+    service.settle("whole")
+    found = watch(service, "whole", "series", seconds=3600)
+    total, points = found["total"], found["points"]
+    assert (total["start"], total["lists"], total["closed_impressions"]) == (found["since"], 6, 6)
+    assert total["clicks"] == pytest.approx((0 + 1 + 2 + 0 + 1 + 2) / 6)
+    mean = sum(point["explored"] * point["lists"] for point in points) / 6  # every ranking has the same length
+    assert total["explored"] == pytest.approx(mean)
+
+
+def test_there_is_no_exploration_where_the_learner_decides_nothing(service: Service) -> None:
+    service.put("unseen", **{**SPEC, "exposure": "shadow"})
+    service.rank("unseen", items(6))
+    total = watch(service, "unseen", "series", seconds=600)["total"]
+    assert total["lists"] == 1
+    assert "explored" not in total
+    assert service.metric("rankloop_ranked_positions_total", ranker="unseen") == 0
 
 
 def test_what_is_explored_and_uncertain_falls_as_the_ranker_learns(service: Service) -> None:
@@ -202,14 +225,19 @@ def test_a_silent_window_is_an_outcome_or_ignored(tmp_path: Path) -> None:
         for name in ("counts", "ignores"):
             service.rank(name, items(5))
         clock.ahead = 10.0
-        until(lambda: service.status("counts")["outcomes"] == 1 and service.status("ignores")["open_impressions"] == 0)
+        until(
+            lambda: (
+                service.status("counts")["closed_impressions"] == 1
+                and service.status("ignores")["open_impressions"] == 0
+            )
+        )
         (counted,) = watch(service, "counts", "impressions")
         (ignored,) = watch(service, "ignores", "impressions")
         assert (counted["outcome"], counted["learned"]) == ("silent", True)
         assert [item["value"] for item in counted["items"]] == [0.0] * 5
         assert (ignored["outcome"], ignored["learned"]) == ("ignored", False)
         assert [item["value"] for item in ignored["items"]] == [None] * 5
-        assert sum(p.get("outcomes", 0) for p in watch(service, "ignores", "series")["points"]) == 0
+        assert sum(p.get("closed_impressions", 0) for p in watch(service, "ignores", "series")["points"]) == 0
 
 
 def test_a_mixed_list_says_for_what_and_blames_no_one_for_its_order(service: Service) -> None:
@@ -333,7 +361,7 @@ def test_two_processes_add_to_the_same_curve(tmp_path: Path) -> None:
         for service in (one, two):
             points = watch(service, "both", "series", step=86400)["points"]
             assert sum(point["lists"] for point in points) == 2
-            assert sum(point["outcomes"] for point in points) == 2
+            assert sum(point["closed_impressions"] for point in points) == 2
 
 
 def test_the_keeper_writes_by_itself_and_what_is_left_is_written_at_the_end(tmp_path: Path) -> None:

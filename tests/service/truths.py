@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rankloop import codec, registry
+from rankloop.raw_features import standardised
 from rankloop.service.learning.fold import Fold
 from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, log, open_database, states
@@ -117,6 +118,8 @@ def folded(url: str, ranker: str, since: int, until: int) -> dict[str, Array]:
     ((text,),) = read(url, "SELECT spec FROM rankers WHERE name = ?", ranker)
     spec = json.loads(text)
     learner = registry.make(spec["learner"], **spec["parameters"])
+    if spec["normalisation"] == "stream" and learner.contextual:
+        learner = standardised(learner)
     streams = Streams(spec["seed"])
     for seq, body, feedback in read(
         url,

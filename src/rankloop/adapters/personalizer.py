@@ -110,13 +110,3 @@ def response(
             item = next(others)
             ranking.append(RankedAction(item, None if chances is None else min(1.0, max(0.0, chances[item]))))
     return RankResponse(ranking, event_id, first)
-
-
-def reward(request: RewardRequest) -> float:
-    """The value, if it is one that is learned from."""
-    if not 0.0 <= request.value <= 1.0:
-        raise InvalidInput(
-            f"value is {request.value}; rewards are from 0 to 1 here, where Personalizer took -1 to 1: send "
-            "(value + 1) / 2 for all of them, or 0 for those below it"
-        )
-    return request.value

@@ -29,9 +29,11 @@ from rankloop.checks.world import (
     taught,
 )
 from rankloop.clicks.users import DependentClickUser
-from rankloop.errors import InvalidInput
+from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.feature_map import FeatureMap
 from rankloop.learner import DRAWN, clone, params
 from rankloop.metrics import ndcg
+from rankloop.telling import Remaps
 from rankloop.types import Array, Candidates, Feedback
 
 Check = Callable[[Factory], None]
@@ -197,6 +199,31 @@ def restore_is_bit_exact(factory: Factory) -> None:
         one_round(unbroken, t)
         one_round(resumed, t)
     assert same_state(unbroken, resumed), "a restored learner went another way than one never interrupted"
+
+
+@rule
+def a_change_of_features_keeps_the_rest(factory: Factory) -> None:
+    """A learner with `remap` is the same after the identity, and ranks as before if a feature is added, or refuses."""
+    changed, before = taught(factory), taught(factory)
+    if not isinstance(changed, Remaps):
+        return
+    assert changed.carries, "carries is empty: say in one line what carries over to other features"
+    changed.remap(FeatureMap.of(np.arange(WIDTH), WIDTH))
+    assert same_state(changed, before), "remap changed something though all features stayed where they were"
+    try:
+        changed.remap(FeatureMap.of([*range(WIDTH), -1], WIDTH))
+    except InvalidParameter:  # a learner may not be able to with these parameters
+        assert same_state(changed, before), "remap refused and changed something"
+        return
+    again = factory()
+    again.load(changed.state())
+    assert same_state(again, changed), "the state after remap is not the one that load gives"
+    candidates = some_candidates(3)
+    rows = candidates.features
+    assert isinstance(rows, np.ndarray)
+    wider = Candidates(candidates.query, candidates.items, np.column_stack([rows, np.zeros(len(rows))]))
+    found, expected = changed.best(wider, 5), before.best(candidates, 5)
+    assert np.array_equal(found, expected), f"with a new feature the best are {found}, not {expected} as before"
 
 
 @rule

@@ -73,7 +73,14 @@ def load(
         answer = (target.patch if merge else target.put)(_lines(file), show)
     if json:
         rejected = [{"line": one.line, "id": one.id, "reason": one.reason} for one in answer.results]
-        _out.print_json({"catalogue": catalogue, "counts": answer.counts, "rejected": rejected})
+        _out.print_json(
+            {
+                "catalogue": catalogue,
+                "counts": answer.counts,
+                "rejected": rejected,
+                "warnings": answer.warnings,
+            }
+        )
         sys.exit(1 if rejected else 0)
     for one in answer.results[:NAMED]:
         _out.people.print(f"{file}:{one.line}: {one.reason}", highlight=False, soft_wrap=True, markup=False)
@@ -81,6 +88,8 @@ def load(
         _out.people.print(f"… and {len(answer.results) - NAMED:,} more rejected lines", highlight=False)
     told = ", ".join(f"{count:,} {status}" for status, count in sorted(answer.counts.items()))
     print(f"{catalogue}: {told or 'nothing in the file'}")
+    for warning in answer.warnings:
+        _out.people.print(f"warning: {warning}", highlight=False, soft_wrap=True, markup=False)
     if answer.results:
         sys.exit(1)
 
@@ -122,9 +131,10 @@ def show(catalogue: str | None = None, /, *, url: str = LOCAL, key: Key = None, 
         for title, part in (("Fields of items", found[0].items), ("Fields of users", found[0].users)):
             if part.fields:
                 told = [
-                    [field.name, field.kind + (f" of {field.width}" if field.width else "")] for field in part.fields
+                    [field.name, field.kind + (f" of {field.width}" if field.width else ""), _share(field, part)]
+                    for field in part.fields
                 ]
-                _out.print_table(title, ["field", "kind"], told, numbers_from=9)
+                _out.print_table(title, ["field", "kind", "filled"], told, numbers_from=2)
 
 
 def _client(url: str, key: str | None) -> Any:
@@ -144,6 +154,11 @@ def _lines(file: Path) -> Iterator[bytes]:
 def _count(file: Path) -> int:
     """How many lines there are, for the bar."""
     return sum(1 for _ in _lines(file))
+
+
+def _share(field: Any, part: Any) -> str:
+    """How many items have a field, of all of them."""
+    return "not counted yet" if field.filled is None else f"{field.filled / max(part.count, 1):.0%}"
 
 
 def _size(size: int) -> str:

@@ -21,13 +21,12 @@ The rankers. Each shopper visits all of them:
 {rankers}
 
 What to look at:
-  0:00  hybrid begins as the shop's own order: its first lists are those of production.
-  0:30  it has learned what shoppers like: NDCG and clicks leave production behind. Look at "Weights" and "Latest
-        lists", and under its name how far it has moved. Under "Proof" an experiment begins that will show it from
-        clicks alone.
-  2:00  tastes change. Its lists get worse, it explores again, and recovers in a minute or two.
-  then  press "Roll back" beside an old version: quality falls at once and is learned anew; the rollback can be undone.
-        Put hybrid to "shadow", or pause it, and watch what users get.
+  0:00  hybrid starts with the shop's baseline ranking: its first rankings are those of production.
+  0:30  it has learned what shoppers like: NDCG and clicks are above those of production. See "Weights" and "Latest
+        impressions", and in "Details" how far it has moved. Under "Experiments" a comparison by clicks alone starts.
+  2:00  tastes change. NDCG falls, it explores again, and recovers in a minute or two.
+  then  press "Roll back" beside an old version: NDCG falls at once and is learned again; the rollback can be undone.
+        Set hybrid to "shadow", or pause it, and see what users get.
 
 {end} Everything is in a temporary folder and goes with it.
 """

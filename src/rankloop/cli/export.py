@@ -28,15 +28,14 @@ def export(
     version: str | None = None,
     out: Path | None = None,
     store: str | None = None,
-    without_base: bool = False,
     features: str | None = None,
     normalisation: Literal["query-minmax", "none"] = "query-minmax",
 ) -> None:
     """Write a ranker's model as a search engine or a runtime takes it; docs/export.md has the calls that upload it.
 
-    Of a ranker in the store (which is only read: a running service is not touched), or of a file with a saved learner.
-    Engines look at one document at a time: a ranker that is to leave wants "normalisation": "stream". What cannot be
-    said there is refused, with the remedy; what is otherwise there is told.
+    Exports a ranker of the store (which is only read: a running service is not touched), or a file with a saved
+    learner. A model that the target cannot express is refused, with the remedy. Differences between the exported model
+    and the ranker are printed as notes.
 
     Example: rankloop export shop --to elasticsearch --out shop.json
 
@@ -56,8 +55,6 @@ def export(
         The file to write; standard output if not given.
     store
         As in `rankloop serve`.
-    without_base
-        Leave out what the caller's order counts, where the learner starts from it: engines have no such feature.
     features
         Of a file: names in the learner's order, with commas.
     normalisation
@@ -69,9 +66,9 @@ def export(
         if features is None:
             raise InvalidParameter("a saved learner does not know what its features are called: give --features a,b,c")
         names = [name.strip() for name in features.split(",")]
-        made = _of_file(Path(ranker), names, to, normalisation, without_base)
+        made = _of_file(Path(ranker), names, to, normalisation)
     else:
-        made = _of_store(ranker, to, version, store, without_base)
+        made = _of_store(ranker, to, version, store)
     if out is not None:
         codec.write(out, made.body)
     elif to == "onnx":
@@ -82,15 +79,15 @@ def export(
         _out.people.print(note, highlight=False, soft_wrap=True, markup=False)
 
 
-def _of_file(path: Path, names: list[str], to: str, normalisation: str, without_base: bool) -> Exported:
+def _of_file(path: Path, names: list[str], to: str, normalisation: str) -> Exported:
     from rankloop import registry
     from rankloop.export import export as exported
 
     learner = registry.load(path)
-    return exported(learner, names, to, name=path.stem, normalisation=normalisation, without_base=without_base)  # type: ignore[arg-type]
+    return exported(learner, names, to, name=path.stem, normalisation=normalisation)  # type: ignore[arg-type]
 
 
-def _of_store(name: str, to: str, version: str | None, store: str | None, without_base: bool) -> Exported:
+def _of_store(name: str, to: str, version: str | None, store: str | None) -> Exported:
     try:
         from rankloop.service.offline.exports import export_ranker
         from rankloop.service.offline.past import find_ranker
@@ -103,4 +100,4 @@ def _of_store(name: str, to: str, version: str | None, store: str | None, withou
         raise InvalidParameter(f"version is {version!r}; it must be a number, or live")
     wanted = int(version) if version is not None and version.isdigit() else version
     with open_store(from_environment(store=store).store) as database:
-        return export_ranker(database, find_ranker(database, name), to, wanted, without_base)  # type: ignore[arg-type]
+        return export_ranker(database, find_ranker(database, name), to, wanted)  # type: ignore[arg-type]

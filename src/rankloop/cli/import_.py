@@ -141,12 +141,18 @@ def _make(name: str, spec: dict[str, Any], url: str | None, key: str | None, qui
     """Make a ranker in a running service, or say how."""
     if url is None:
         if not quiet:
-            print(f"PUT /v1/rankers/{name} with this, or give --url:\n{json_.dumps(spec)}")
+            catalog = spec.get("catalogue")
+            first = f"PUT /v1/catalogues/{catalog}/items with [] if there is no such catalog, then " if catalog else ""
+            print(f"{first}PUT /v1/rankers/{name} with this, or give --url:\n{json_.dumps(spec)}")
         return
     from rankloop.client import Client
 
     with Client(url, key=key) as client:
         there = {one.name for one in client.rankers()}
-        client.put_ranker(name, **spec)
+        if "catalogue" in spec:
+            client.catalogue(spec["catalogue"]).put([])  # items come later, with events
+        warnings = client.put_ranker(name, **spec).warnings
     if not quiet:
-        print(f"ranker {name} {'was there before, and has this spec now' if name in there else 'is made'}, at {url}")
+        print(f"ranker {name} {'has these settings now' if name in there else 'is made'}, at {url}")
+        for warning in warnings:
+            _out.people.print(f"warning: {warning}", highlight=False, soft_wrap=True, markup=False)

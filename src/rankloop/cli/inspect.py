@@ -84,7 +84,7 @@ def _print_ranker(found: Inspection) -> None:
         "exposure": f"{spec['exposure']}, {spec['k']} shown",
         "serving": found.serving,
         "learning": "yes" if found.learning else "paused",
-        "outcomes": f"{found.outcomes:,}, {found.learned:,} in the snapshot (lag {found.lag:,})",
+        "impressions": f"{found.closed_impressions:,} closed, {found.learned_impressions:,} learned (last snapshot)",
         "open impressions": f"{found.open_impressions:,}",
         "who learns": found.learner_process or "nobody now",
         "made": _day(found.created),
@@ -112,9 +112,10 @@ def _print_ranker(found: Inspection) -> None:
         _out.print_table(title, positions, [rates], numbers_from=0)
     if found.versions:
         rows = [
-            [f"v{one['version']}", f"{one['outcomes']:,}", _day(one["created"]), one["note"]] for one in found.versions
+            [f"v{one['version']}", f"{one['learned_impressions']:,}", _day(one["created"]), one["note"]]
+            for one in found.versions
         ]
-        _out.print_table("Versions", ["", "outcomes", "kept", "note"], rows[:MOST], numbers_from=9)
+        _out.print_table("Versions", ["", "learned impressions", "kept", "note"], rows[:MOST], numbers_from=9)
 
 
 def _moved(found: dict[str, Any]) -> dict[str, str]:

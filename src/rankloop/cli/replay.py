@@ -41,7 +41,7 @@ def replay(
     best: bool = False,
     examination: str = "auto",
     model: str | None = None,
-    gain: Literal["clicks", "dcg", "reciprocal"] = "clicks",
+    gain: Literal["clicks", "dcg", "reciprocal", "reward"] = "clicks",
     clip: float = float("inf"),
     level: float = 0.95,
     seed: int | None = None,
@@ -99,7 +99,8 @@ def replay(
     model
         Fit this click model (pbm, dcm, ubm, …) for doubly robust estimates.
     gain
-        What a click is worth: clicks counts all alike, dcg by 1/log2(1 + rank), reciprocal by 1/rank.
+        What a click is worth: clicks counts all alike, dcg by 1/log2(1 + rank), reciprocal by 1/rank. reward: what was
+        earned, in the unit of the ranker's reward, each reward cut at the scale in force.
     clip
         No click (and no list) counts more than this.
     level
@@ -126,6 +127,8 @@ def replay(
         raise InvalidParameter("--log is read in the place of --store; give one of them")
     if on is not None and (log is None or not challenger or model is not None):
         raise InvalidParameter("--on is for --log with --try and without --model: workers read files and send sums")
+    if gain == "reward" and model is not None:
+        raise InvalidParameter("--model predicts clicks, not rewards; leave it out, or take --gain clicks")
     if out is not None:
         _out.check_writable(out)
     if on is not None:  # workers may stand in another folder
@@ -138,21 +141,25 @@ def replay(
             return
         shows: Any = "best" if best else "rank"
         terms = (since, at, seed, shows, gain, clip)
-        found = _estimate(source, ranker, challenger, terms, examination, model, level, on)
+        found, scale, unit = _estimate(source, ranker, challenger, terms, examination, model, level, on)
     if json:
-        _out.print_json(_plain(ranker, gain, level, found))
+        reward = {} if scale is None else {"unit": unit, "scale": scale}
+        _out.print_json({**_plain(ranker, gain, level, found), **reward})
     else:
-        _print_findings(ranker, gain, level, found)
+        _print_findings(ranker, gain, level, found, unit)
 
 
 def _estimate(
     source: Any, ranker: str, challengers: list[str], terms: Any, examination: str, model: Any, level: float, on: Any
-) -> Findings:
+) -> tuple[Findings, float | None, str]:
+    """The figures; by reward, they are in its unit: also its scale and its unit."""
     from rankloop.offpolicy import gains
     from rankloop.service.offline.challengers import planned, try_out
     from rankloop.service.offline.estimates import Pages, check_examination, check_model, figures, find
 
     check_examination(examination)  # what is wrong is told before the log is read
+    by_reward = terms[4] == "reward"
+    terms = (*terms[:4], "clicks" if by_reward else terms[4], terms[5], by_reward)
     gains(terms[4], 1)
     if model is not None:
         check_model(model)
@@ -174,14 +181,16 @@ def _estimate(
 
         if on is None:
             tries = try_out(walk, keep=model is not None, on_progress=lists)
-            return find(tries, read_pages, examination, model, level, on_progress=report)
+            found = find(tries, read_pages, examination, model, level, on_progress=report)
+        else:
+            from rankloop.cluster import connect
+            from rankloop.service.offline.spread import try_out_on
 
-        from rankloop.cluster import connect
-        from rankloop.service.offline.spread import try_out_on
-
-        with connect(on) as cluster:
-            tally, idle = try_out_on(cluster, walk, lists)
-        return figures(tally, idle, read_pages, examination, level=level, on_progress=report)
+            with connect(on) as cluster:
+                tally, idle = try_out_on(cluster, walk, lists)
+            found = figures(tally, idle, read_pages, examination, level=level, on_progress=report)
+    scale, reward = walk.terms.scale, walk.row.spec.reward
+    return (found if scale is None else found.in_unit(scale)), scale, "" if reward is None else reward.unit
 
 
 def _show(bars: Any, task: Any, what: str, done: int, total: int) -> None:
@@ -235,10 +244,11 @@ def _nothing(compared: Sequence[Any]) -> str:
 # -- trying --------------------------------------------------------------------------------------------------------
 
 
-def _print_findings(ranker: str, gain: str, level: float, found: Findings) -> None:
+def _print_findings(ranker: str, gain: str, level: float, found: Findings, of_reward: str) -> None:
     looked = " ".join(f"{value:.2f}" for value in found.examination[:10])
     print(f"{ranker}: {found.lists:,} lists, {found.clicks:,} clicks. Examination by rank ({found.source}): {looked}")
-    unit = {"clicks": "clicks", "dcg": "discounted clicks", "reciprocal": "reciprocal ranks"}[gain]
+    units = {"clicks": "clicks", "dcg": "discounted clicks", "reciprocal": "reciprocal ranks"}
+    unit = units.get(gain, of_reward or "reward")
     rows = [
         [
             one.label,
@@ -251,7 +261,7 @@ def _print_findings(ranker: str, gain: str, level: float, found: Findings) -> No
         for one in found.policies
     ]
     columns = [f"by position, {level:.0%}", f"{unit} a list", "against logged", "", "effective clicks", "along the log"]
-    _out.print_table(f"{unit.capitalize()} a list, {ABOUT}", columns, rows)
+    _out.print_table(f"{unit[0].upper()}{unit[1:]} a list, {ABOUT}", columns, rows)
     if found.whole > 1:
         names = [name for name in ("ips", "snips", "model", "dr") if name in found.policies[0].by_list]
         rows = [

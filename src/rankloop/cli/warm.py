@@ -120,7 +120,7 @@ def warm(
     if len(named) > NAMED:
         _out.people.print(f"… and {len(named) - NAMED:,} more malformed lists", highlight=False)
     if json:
-        _out.print_json({"target": what, **found._asdict(), "lag": lag, "malformed": named[:NAMED]})
+        _out.print_json({"target": what, **found._asdict(), "unlearned_impressions": lag, "malformed": named[:NAMED]})
         return
     rate = f", {found.lists / found.seconds:,.0f} lists a second" if found.lists and found.seconds else ""
     print(
@@ -161,6 +161,6 @@ def _warm_ranker(ranker: str, store: str | None, reading: Any, show: Any) -> tup
     engine.start()
     try:
         found = warm_start.warm(engine, ranker, reading, show)
-        return found, rankers.status(engine, ranker).lag
+        return found, rankers.status(engine, ranker).unlearned_impressions
     finally:
         engine.stop()

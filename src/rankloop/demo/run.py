@@ -110,7 +110,8 @@ class Demo:
     def _accompany(self, engine: Engine, opened: Callable[[str], None]) -> None:
         """Beside the service: make rankers, open the page, let shoppers come until the end."""
         try:
-            with Client(self.url, timeout=300.0) as client:  # a first start compiles kernels
+            # A first start compiles kernels, which takes minutes on a busy machine; simulated shoppers can wait.
+            with Client(self.url, timeout=300.0, rank_timeout=300.0, queue=0) as client:
                 while not (self._server.started or self._server.should_exit):
                     time.sleep(0.02)
                 for name, spec in specs().items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -10,6 +11,7 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from rankloop.doctor.finding import Finding
 
@@ -62,10 +64,26 @@ def packages(requirements: list[str] | None = None) -> Iterator[Finding]:
     for part, why in EXTRAS.items():
         if part in missing:
             text = f"the extra {part} ({why}) is not whole: {'; '.join(missing[part])}"
-            yield Finding("extras", "note", text, f"pip install 'rankloop[{part}]', if you want it")
+            yield Finding("extras", "note", text, f"if you want it: {install(part)}")
     yield Finding(
         "packages", "fine", f"rankloop {_version('rankloop')}, numpy {_version('numpy')}, numba {_version('numba')}"
     )
+
+
+def install(extra: str, origin: str | None = None) -> str:
+    """How to add an extra to this installation. `origin` is the record of where it came from (PEP 610); read from the
+    installation unless given. Without a record it came from a package index.
+
+    >>> install("neural", '{"url": "file:///home/me/rankloop", "dir_info": {"editable": true}}')
+    "in /home/me/rankloop: make install, or pip install -e '.[neural]'"
+    >>> install("neural", '{"url": "file:///tmp/rankloop-0.1.0-py3-none-any.whl", "archive_info": {}}')
+    "pip install '/tmp/rankloop-0.1.0-py3-none-any.whl[neural]'"
+    """
+    found = json.loads(origin or metadata.distribution("rankloop").read_text("direct_url.json") or "{}")
+    place = unquote(urlsplit(found.get("url", "")).path)
+    if "dir_info" in found:
+        return f"in {place}: make install, or pip install -e '.[{extra}]'"
+    return f"pip install '{place or 'rankloop'}[{extra}]'"
 
 
 def kernels(environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:

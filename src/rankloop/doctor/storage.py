@@ -11,12 +11,14 @@ from rankloop import codec
 from rankloop.doctor import machine
 from rankloop.doctor.finding import Finding
 from rankloop.errors import CodecError, InvalidParameter, RankloopError
+from rankloop.service.ranking.declared import catalog_warnings
 from rankloop.service.settings import Settings
-from rankloop.service.store import admin, open_database, states
+from rankloop.service.store import admin, catalogue, event_counts, open_database, states
 from rankloop.service.store.database import Connection, Database, Retryable, without_password
 from rankloop.service.store.migrations import MIGRATIONS
 from rankloop.service.store.schema import steps
 from rankloop.service.store.sqlite import SQLite
+from rankloop.service.wire.calls import RejectedEvent
 
 APART = 2.0  # seconds by which two clocks may differ
 LARGE_LOG = 256 * 2**20  # bytes of write-ahead log
@@ -34,6 +36,10 @@ def store(chosen: Settings) -> Iterator[Finding]:
     try:
         if isinstance(database, SQLite):
             yield from machine.disk(database.path.parent)
+            if not (folder := database.path.parent).is_dir():
+                remedy = "create it, or choose another one for --store"
+                yield Finding("store", "trouble", f"{folder} is not a folder", remedy)
+                return
             if not database.path.exists():
                 yield Finding("store", "note", f"{shown} is not there yet", "`rankloop serve` makes it")
                 yield from machine.keys(chosen)
@@ -91,6 +97,8 @@ def _contents(chosen: Settings, database: Database, shown: str) -> Iterator[Find
     yield from machine.keys(chosen, int(keys))
     yield from _clocks(database)
     yield from database.read(lambda connection: list(_rankers(connection)))
+    yield from database.read(lambda connection: list(_events(connection, time.time())))
+    yield from database.read(lambda connection: list(_catalogs(connection)))
 
 
 def _clocks(database: Database) -> Iterator[Finding]:
@@ -132,6 +140,43 @@ def _rankers(connection: Connection) -> Iterator[Finding]:
         if not one.learning:
             remedy = f"`POST /v1/rankers/{one.name}/resume` when you want it to"
             yield Finding("rankers", "note", f"{one.name} is paused: feedback is kept and not learned", remedy)
+
+
+def _events(connection: Connection, now: float) -> Iterator[Finding]:
+    """Feedback events that were not accepted in the last days, and impressions that wait for a correction."""
+    for name, one in event_counts.read(connection, now).items():
+        rejected, late, orphan = (
+            sum(getattr(day, kind) for day in one.days) for kind in ("rejected", "late", "orphan")
+        )
+        of = name or "unknown impressions"
+        if rejected or one.needs_attention:
+            last = "" if one.last_rejected is None else f"; the last was {_described(one.last_rejected)}"
+            text = f"{of}: {rejected:,} events were rejected in the last {event_counts.DAYS} days{last}"
+            if one.needs_attention:
+                text += f"; {one.needs_attention:,} impressions wait for a correction"
+            remedy = "correct what sends them, and send the events again with the same event_id (docs/feedback.md)"
+            yield Finding("feedback", "warning", text, remedy)
+        if late:
+            remedy = "make window_seconds longer, or send final later (docs/feedback.md)"
+            yield Finding("feedback", "note", f"{of}: {late:,} events came late in the last days", remedy)
+        if orphan:
+            remedy = "send the impression_id of the answer; impressions go after the retention"
+            yield Finding("feedback", "note", f"{orphan:,} events of the last days name unknown impressions", remedy)
+
+
+def _described(one: RejectedEvent) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(one.time))
+    return f"event {one.event_id!r} on {when}: {one.reason}"
+
+
+def _catalogs(connection: Connection) -> Iterator[Finding]:
+    """Features that cannot be computed from the catalogs they read."""
+    rankers = [one for one in admin.rankers(connection) if one.spec.catalogue is not None]
+    parts = catalogue.by_name(connection) if rankers else {}
+    for one in rankers:
+        for text in catalog_warnings(one.spec, parts):
+            finding, _, remedy = text.partition("; ")
+            yield Finding("catalogs", "warning", f"{one.name}: {finding}", remedy)
 
 
 def _promoted(connection: Connection, name: str, version: int) -> Iterator[Finding]:

@@ -30,7 +30,6 @@ def export(
     *,
     name: str,
     normalisation: Literal["query-minmax", "none"] = "query-minmax",
-    without_base: bool = False,
 ) -> Exported:
     """A learner's model as `to` takes it.
 
@@ -46,8 +45,6 @@ def export(
         What the model is called there. Engines do not let a model be changed: put a version into it.
     normalisation
         What you do to features before the learner sees them; of a standardised one it is known.
-    without_base
-        For engines: leave out what the caller's order counts, where the learner starts from it.
 
     Examples
     --------
@@ -72,5 +69,5 @@ def export(
     if to == "json":
         return plain(model)
     if to == "solr":
-        return solr(model, without_base)
-    return elasticsearch(model, to, without_base)
+        return solr(model)
+    return elasticsearch(model, to)

@@ -12,7 +12,7 @@ import json
 from rankloop.export.parts import Exported, Linear, in_engine, single
 
 
-def elasticsearch(model: Linear, engine: str = "elasticsearch", without_base: bool = False) -> Exported:
+def elasticsearch(model: Linear, engine: str = "elasticsearch") -> Exported:
     """A model for `_createmodel`; OpenSearch takes the same.
 
     >>> import numpy as np
@@ -36,7 +36,7 @@ def elasticsearch(model: Linear, engine: str = "elasticsearch", without_base: bo
       }
     }
     """
-    model = in_engine(model, engine, without_base)
+    model = in_engine(model, engine)
     weights = {name: single(weight) for name, weight in zip(model.features, model.weights.tolist(), strict=True)}
     linear: dict[str, object] = {"type": "model/linear"}
     if model.normalisation == "stream":

@@ -106,25 +106,24 @@ def young_note(learner: Learner) -> list[str]:
     if not isinstance(learner, Standardised) or not learner.scaler.young:
         return []
     few, bound = learner.scaler.lists, scaling.BOUND
-    return [f"sizes are known of {few} lists only: here values are cut to ±{bound:g} spreads until there are more"]
+    return [f"sizes are known of {few} lists only: here values are cut to ±{bound:.2g} until there are more"]
 
 
-def in_engine(model: Linear, engine: str, without_base: bool) -> Linear:
+def in_engine(model: Linear, engine: str) -> Linear:
     """The model as far as a search engine can follow; refused, with the remedy, where it cannot."""
     if model.normalisation == "query-minmax":
         raise InvalidParameter(
-            f"the features of {model.name} are scaled within each request (query-minmax), and {engine} looks at one "
-            'document at a time; make a ranker with "normalisation": "stream", whose sizes are learned, and export '
-            "that (--to onnx and --to json take this one)"
+            f"the features of {model.name} are scaled within each request (query-minmax), and {engine} scores one "
+            'document at a time; export a ranker whose spec has "normalisation": "stream", which is the default, or a '
+            "file of `rankloop warm --normalisation stream`; --to onnx and --to json take this one"
         )
     notes = list(model.notes)
     if model.base is not None:
-        if not without_base:
-            raise InvalidParameter(
-                f"{model.name} starts from your order: the place in it is a feature of weight {model.base:.4g}, and "
-                f'{engine} has no such feature; leave it out (without_base), or make a ranker with "start": "zero"'
-            )
-        notes.append(f"your order counts nothing in {engine}; here it has weight {model.base:.4g}")
+        notes.append(
+            f"{engine} does not apply the baseline ranking, which has weight {model.base:.4g} here (the largest weight "
+            f"of a feature is {np.abs(model.weights).max(initial=0.0):.4g}): make the engine's own score a feature, "
+            'or create the ranker with the parameter "start": "zero"'
+        )
     largest = float(np.abs(model.weights).max(initial=0.0))
     if not largest <= float(np.finfo(np.float32).max):
         raise InvalidParameter(f"a weight of {model.name} is {largest:g}; {engine} counts in float32")

@@ -14,7 +14,7 @@ from rankloop.export.parts import Exported, Linear, in_engine, single
 STORE = "_DEFAULT_"  # Solr's own name for the feature store that is meant when none is named
 
 
-def solr(model: Linear, without_base: bool = False, store: str = STORE) -> Exported:
+def solr(model: Linear, store: str = STORE) -> Exported:
     """A model for the model store.
 
     >>> import numpy as np
@@ -22,7 +22,7 @@ def solr(model: Linear, without_base: bool = False, store: str = STORE) -> Expor
     >>> json.loads(solr(model).body)["params"]
     {'weights': {'isBook': 0.5}}
     """
-    model = in_engine(model, "solr", without_base)
+    model = in_engine(model, "solr")
     features = []
     for name, middle, spread in zip(model.features, model.middle.tolist(), model.spread.tolist(), strict=True):
         entry: dict[str, Any] = {"name": name}

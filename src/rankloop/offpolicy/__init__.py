@@ -118,6 +118,7 @@ class Moves(NamedTuple):
         G = min(divided(groups, sums.clicked.shape[-1]), len(sums.clicked))
         own, there = units.units(G)
         clicked, shown = (fold(one, G)[there].astype(np.float64) for one in (sums.clicked, sums.shown))
+        clicked /= sums.unit
         old, new = np.nonzero(shown.any(axis=0))
         attraction = None if sums.attraction is None else sums.attraction.folded(G).values()[there][:, old, new]
         lists = fold(units.lists, G)[there].astype(np.float64)

@@ -105,19 +105,20 @@ class UnitSums:
 class Curve:
     """Clicks by move along the log, in as many equal parts as fit, which get longer as it does."""
 
-    def __init__(self, first: int) -> None:
-        self._first, self._width = first, 1
+    def __init__(self, first: int, unit: int = 1) -> None:
+        self._first, self._width, self._unit = first, 1, unit
         self._clicked, self._lists = np.zeros((BINS, 0, 0), np.int64), np.zeros(BINS, np.int64)
 
-    def add(self, seq: Array, slot: Array, rank: Array, clicked: Array, K: int) -> None:
-        """Lists `seq` (n,), and of the slots (n, K) that were clicked where their item stood and would stand."""
+    def add(self, seq: Array, slot: Array, rank: Array, clicks: Array, K: int) -> None:
+        """Lists `seq` (n,), their clicks (n, K) by slot, where the item of each stood and would stand."""
         self._reach(int(seq.max()))
         K = max(K, self._clicked.shape[-1])
         self._clicked = grow(self._clicked, K)
         part = (seq - self._first) // self._width
         self._lists += np.bincount(part, minlength=BINS)
+        clicked = clicks > 0
         at = (np.broadcast_to(part[:, None], clicked.shape)[clicked] * K + slot[clicked]) * K + rank[clicked]
-        self._clicked += np.bincount(at, minlength=BINS * K * K).reshape(BINS, K, K)
+        self._clicked += _summed(at, clicks[clicked], BINS * K * K).reshape(BINS, K, K)
 
     def merge(self, other: Curve) -> None:
         """All of another part of the log."""
@@ -132,7 +133,8 @@ class Curve:
         K = self._clicked.shape[-1]
         weight = np.where(np.eye(K, dtype=np.bool_), 1.0, looked[None, :K] / looked[:K, None]) * worth[None, :K]
         total = np.where(self._clicked > 0, self._clicked * weight, 0.0).sum(axis=(1, 2))
-        return [float(value / lists) for value, lists in zip(total, self._lists, strict=True) if lists]
+        lists = self._lists * self._unit
+        return [float(value / count) for value, count in zip(total, lists, strict=True) if count]
 
     def _reach(self, seq: int) -> None:
         width = self._width
@@ -149,14 +151,23 @@ class Curve:
                 setattr(self, name, np.concatenate([pairs, np.zeros_like(pairs)]))
 
 
-class PolicySums:
-    """What a policy would have made of the lists."""
+def _summed(index: Array, counts: Array, size: int) -> Array:
+    """(size,) integers summed by index; exact below 2^53."""
+    return np.bincount(index, counts.astype(np.float64), size).astype(np.int64)
 
-    def __init__(self, first: int) -> None:
+
+class PolicySums:
+    """What a policy would have made of the lists.
+
+    Clicks are integers. What is earned otherwise, from 0 to 1, is counted in parts of 1 / `unit`.
+    """
+
+    def __init__(self, first: int, unit: int = 1) -> None:
+        self.unit = unit
         self.clicked = np.zeros((GROUPS, 0, 0), np.int64)  # clicks on items that go from a rank to a rank
         self.shown = np.zeros((GROUPS, 0, 0), np.int64)  # items that do
         self.attraction: ExactSums | None = None  # what a model says they attract
-        self.curve = Curve(first)
+        self.curve = Curve(first, unit)
         self.weight, self.reward = ExactSums((GROUPS,)), ExactSums((GROUPS,))
         self.new, self.missed = ExactSums((GROUPS,)), ExactSums((GROUPS,))
         self.square = ExactSums((1,))
@@ -172,8 +183,8 @@ class PolicySums:
         cell = (own * K + slot) * K + ranks
         clicked = there & (clicks > 0)
         self.shown += np.bincount(cell[there], minlength=G * K * K).reshape(G, K, K)
-        self.clicked += np.bincount(cell[clicked], minlength=G * K * K).reshape(G, K, K)
-        self.curve.add(seq, slot, ranks, clicked, K)
+        self.clicked += _summed(cell[clicked], clicks[clicked], G * K * K).reshape(G, K, K)
+        self.curve.add(seq, slot, ranks, np.where(there, clicks, 0), K)
         if attraction is not None:
             if self.attraction is None:
                 self.attraction = ExactSums((G, K, K))

@@ -14,7 +14,7 @@ from litestar.exceptions import NotFoundException
 from litestar.params import FromQuery
 from litestar.static_files import create_static_files_router
 
-from rankloop.client import Client, ServiceError
+from rankloop.client import Client
 from rankloop.search.index import Index, Item, split
 
 CANDIDATES, SHOWN, PAGE = 50, 10, Path(__file__).parent / "page"
@@ -40,6 +40,7 @@ class Search:
         self.index, self.client, self.ranker, self.read = index, client, ranker, (0, 0)
         self.catalogue = client.catalogue("python")
         spec = {"catalogue": "python", "features": [*SENT, *DECLARED], "k": SHOWN, "exposure": "full", "seed": seed}
+        self.catalogue.put([])  # it must exist before a ranker can name it
         # Of a list that no browser has shown nothing is learned; one that nobody closes is closed after ten minutes.
         client.put_ranker(ranker, spec, silence="ignore", window_seconds=600.0)
         # 2. Proof: one list in five is mixed with the engine's own order, and counted is whose items are clicked.
@@ -62,18 +63,19 @@ class Search:
         own = list(islice(engine.values(), SHOWN))
         matches = [(*hit[3:], log1p(self.index.imported_by.get(hit[0].partition(".")[0], 0))) for hit in hits]
         columns = dict(zip(SENT, zip(*matches, strict=True), strict=False))
-        try:  # 4. Candidates in the engine's order, with what only it knows of them; a token for the browser's clicks.
-            options: dict[str, Any] = {"query": query, "token": True, "explain": True}
-            answer = self.client.rank(self.ranker, ids=list(engine), features=columns, **options) if hits else None
-        except ServiceError:  # whatever happens to rankloop, people get a list
-            answer = None
-        if answer is None:
-            return {"query": query, "engine": own, "learned": own}
+        # 4. Candidates in the engine's order, with what only it knows of them; a token for the browser's clicks. If the
+        #    service is down or slow, the answer is the engine's order.
+        options: dict[str, Any] = {"query": query, "k": SHOWN, "token": True, "explain": True}
+        answer = self.client.rank(self.ranker, ids=list(engine), features=columns, **options)
         learned = [  # 5. Why: what each feature adds to a score. The page tells what lifts an item above the others.
             engine[str(item.id)] | {"why": {name: part.contribution for name, part in (item.features or {}).items()}}
             for item in answer.items
         ]
-        said = {"token": answer.token, "impression": answer.impression_id, "instead": answer.reason}
+        said = {
+            "token": answer.token,
+            "impression": answer.impression_id,
+            "instead": answer.reason if answer.fallback else None,
+        }
         return {"query": query, "engine": own, "learned": learned, "mixed": answer.experiment is not None, **said}
 
     def state(self) -> dict[str, Any]:
@@ -82,7 +84,7 @@ class Search:
         trial = next(one for one in trials if one.kind == "experiment")
         return {
             "read": self.read,
-            "learned": status.learned,
+            "learned": status.learned_impressions,
             "ready": status.ready,
             "trial": trial,
             "name": self.ranker,

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -87,7 +88,9 @@ class Site:
         pages = [self.url, self.url.replace(HOST, "localhost")]
         # Pages of these origins may report clicks. In production: RANKLOOP_ORIGINS=https://shop.example
         settings = Settings(store=str(self.folder / "clicks.db"), host=HOST, origins=",".join(pages))
-        with self._socket, embedded(settings, inner) as engine, Client(address(inner), timeout=30.0) as client:
+        # Simulated people can wait for their lists and receipts; a site keeps the defaults (docs/production.md).
+        patience: dict[str, Any] = {"timeout": 30.0} | ({"rank_timeout": 30.0, "queue": 0} if self.rate else {})
+        with self._socket, embedded(settings, inner) as engine, Client(address(inner), **patience) as client:
             if self.rate and any(one.name == SIMULATED for one in client.rankers()):
                 client.delete_ranker(SIMULATED)  # the same seed is to be the same show
             ranker = SIMULATED if self.rate else OWN

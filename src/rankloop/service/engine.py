@@ -15,7 +15,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+
+import msgspec
 
 from rankloop.errors import InvalidInput, RankloopError
 from rankloop.service.errors import Busy, Conflict, StoreUnavailable, TooSlow, UnknownRanker
@@ -40,9 +42,11 @@ from rankloop.service.store import NewEvent, admin, log, states
 from rankloop.service.store.log import Receipts, Stored
 from rankloop.service.store.signals import Word
 from rankloop.service.store.writer import Write
+from rankloop.service.wire.calls import RankAnswer, Receipt
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
 CURRENT_SECONDS = 5.0  # that an operation waits for a snapshot, or for the next part of one
+WARN_EVERY = 60.0  # seconds between warnings of a ranker's rejected events
 _NOBODY = nullcontext()  # waits in a thread
 logger = logging.getLogger("rankloop")
 
@@ -79,6 +83,8 @@ class Engine(Process):
             self.learning.on_change = self.refresh
         self.answers: Counter[tuple[str, int]] = Counter()  # (route, status) of the calls past the framework
         self._reserving: dict[str, Write[int | None]] = {}
+        self._unlogged: Counter[str] = Counter()  # rejected events by ranker since the last warning
+        self._warned: dict[str, float] = {}  # when that was, monotonic
         self.operations = BoundedExecutor("changes by operators", threads=8, waiting=32)
         self.reads = BoundedExecutor("reads by operators", threads=4, waiting=64)
         self.lookups = BoundedExecutor("looking up rankers and impressions", threads=4, waiting=256)
@@ -260,7 +266,8 @@ class Engine(Process):
                 )
             return stored.answer
         seconds = time.perf_counter() - start
-        live.answered.append(Answered(pending.spec.exposure, pending.k, ranked.choice.explored, reason, seconds))
+        choice = ranked.choice
+        live.answered.append(Answered(pending.spec.exposure, choice.decided, choice.explored, reason, seconds))
         return stored.answer
 
     async def _ranked(
@@ -331,8 +338,15 @@ class Engine(Process):
 
     def _unstored(self, live: LiveRanker, pending: PendingRanking) -> bytes:
         """The base order, for showing only: the store is down, so there is no impression to report on."""
-        live.answered.append(Answered(pending.spec.exposure, pending.k, 0, "store", None))
+        live.answered.append(Answered(pending.spec.exposure, 0, 0, "store", None))
         return pending.unstored()
+
+    def withdraw(self, answer: bytes) -> None:
+        """Mark the impression of an answer whose client has gone as never seen: silence on it is not evidence."""
+        own = msgspec.json.decode(answer, type=RankAnswer).impression_id
+        if own is not None:
+            with suppress(Busy, StoreUnavailable):
+                self.writer.run(lambda connection: log.discard_impressions(connection, [own]))
 
     def count_answered(self) -> None:
         """Count what was answered since the last time: not where requests wait for it."""
@@ -341,16 +355,14 @@ class Engine(Process):
         for live in list(self.rankers.values()):
             name, answered, metrics = live.row.name, live.answered, self.metrics
             while answered:
-                exposure, k, explored, reason, seconds = answered.popleft()
+                exposure, decided, explored, reason, seconds = answered.popleft()
                 metrics.count("rank_requests_total", ranker=name, exposure=exposure)
-                self.history.ranked(name, k, explored, reason is not None)
+                self.history.ranked(name, decided, explored, reason is not None)
                 if seconds is not None:
-                    live.counts["ranked"] += 1
                     metrics.observe("rank_seconds", seconds, ranker=name)
-                    metrics.count("ranked_positions_total", k, ranker=name)
+                    metrics.count("ranked_positions_total", decided, ranker=name)
                     metrics.count("explored_positions_total", explored, ranker=name)
                 if reason is not None:
-                    live.counts["fallbacks"] += 1
                     metrics.count("rank_fallbacks_total", ranker=name, reason=reason)
             self.rankers.count_missing(live)
 
@@ -368,13 +380,27 @@ class Engine(Process):
             raise StoreUnavailable("the store does not answer; send the same events again in a moment") from None
         for receipt, name in zip(found.receipts, found.rankers, strict=True):
             self.metrics.count("feedback_events_total", ranker=name, status=receipt.status)
-            if name in self.rankers:
-                self.rankers[name].counts[receipt.status] += 1
+            if receipt.status == "rejected":
+                self._warn_of(name, receipt)
         if found.closings:
             self.count_closed(found.closings)
             self.wake_learner({closing.ranker for closing in found.closings})
         self.metrics.observe("feedback_seconds", time.perf_counter() - start)
         return found
+
+    def _warn_of(self, ranker: str, receipt: Receipt) -> None:
+        """Log a rejected event: one per ranker in `WARN_EVERY` seconds, with how many there were since the last."""
+        self._unlogged[ranker] += 1
+        now = time.monotonic()
+        if now - self._warned.get(ranker, -WARN_EVERY) >= WARN_EVERY:
+            self._warned[ranker], count = now, self._unlogged.pop(ranker)
+            logger.warning(
+                "ranker %s: %d feedback events were rejected; the last is %r: %s",
+                ranker or "unknown",
+                count,
+                receipt.event_id,
+                receipt.reason,
+            )
 
     def collect(self) -> None:
         """Bring the metrics up to date with what is counted elsewhere."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from rankloop.errors import InvalidInput, RankloopError, UnknownName
@@ -51,6 +52,12 @@ class UnknownCatalog(UnknownRanker):
     plain = "there is no catalog of that name"
 
 
+class NoSuchCatalog(UnknownCatalog):
+    """A spec names a catalog that does not exist."""
+
+    word, status = "unknown-catalog", 422
+
+
 class UnknownEntry(UnknownRanker):
     """The catalog has no such item or user."""
 
@@ -69,6 +76,14 @@ class Conflict(Told, RankloopError):
     """What is asked for contradicts what is there."""
 
     word, status = "conflict", 409
+
+
+class CatalogInUse(Conflict):
+    """A catalog that rankers name is to be deleted, and the caller does not force it. `plain` is for callers who may
+    not see the names of the rankers."""
+
+    word = "in-use"
+    plain = "the catalog is in use: rankers name it in their specs; change those first, or delete it with force=true"
 
 
 class NotLearned(Conflict):
@@ -127,6 +142,20 @@ class UnknownFeature(Told, InvalidInput):
     """A feature that the ranker does not know, or one that it needs and did not get."""
 
     word, status = "unknown-feature", 422
+
+
+class Rejected(Told, InvalidInput):
+    """A feedback event that was sent alone breaks a rule."""
+
+    word, status = "rejected", 422
+
+    @classmethod
+    def of(cls, event_id: str | None, reason: str | None, kept: Sequence[str]) -> Rejected:
+        """With the reason, and the fields that count."""
+        counts = f" Kept of it: {', '.join(kept)}." if kept else ""
+        return cls(
+            f"event {event_id!r} was rejected: {reason}.{counts} Correct it and send it again with the same event_id"
+        )
 
 
 class StoreUnavailable(Told, RankloopError):

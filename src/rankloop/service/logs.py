@@ -14,6 +14,9 @@ import msgspec
 
 from rankloop.service import tracing
 
+STOPPING = "stopping: requests in flight are finished, and what was learned is saved"
+STOPPED = "stopped"
+
 
 def config(kind: str = "plain") -> dict[str, Any]:
     """For `logging.config.dictConfig`, whoever starts the server."""

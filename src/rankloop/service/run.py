@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import logging.config
 import os
 import signal
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -31,7 +33,9 @@ from rankloop.service.store.database import Connection
 from rankloop.service.supervisor import Supervisor
 from rankloop.service.wire.rankers import Spec
 
+logger = logging.getLogger("rankloop")
 BEAT = 0.5  # seconds between signs of life to the supervisor
+SAME_PRESS = 2.0  # seconds within which two SIGINT are one Ctrl-C: from the terminal, and from the supervisor
 
 
 def serve(settings: Settings, sockets: list[socket.socket] | None = None) -> int:
@@ -48,8 +52,32 @@ def serve(settings: Settings, sockets: list[socket.socket] | None = None) -> int
     if settings.workers > 1:
         raise InvalidParameter(f"workers is {settings.workers}, but processes cannot be forked here; give 1")
     with suppress(KeyboardInterrupt):
-        uvicorn.Server(uvicorn.Config(create_served(engine=Engine(settings)), **server_options(settings))).run(sockets)
+        _Alone(uvicorn.Config(create_served(engine=Engine(settings)), **server_options(settings))).run(sockets)
     return 0
+
+
+class _Alone(uvicorn.Server):
+    """The server of a service of one process, which logs when it begins to stop and when it has."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logger.info(logs.STOPPING)
+        await super().shutdown(sockets)
+        logger.info(logs.STOPPED)
+
+
+class _Supervised(uvicorn.Server):
+    """The server of a ranking process. A terminal sends Ctrl-C to all processes, and the supervisor passes it on: it
+    counts once. The server would take the second SIGINT as the wish not to wait for requests in flight."""
+
+    _pressed = float("-inf")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        before, now = self._pressed, time.monotonic()
+        if sig == signal.SIGINT:
+            self._pressed = now
+            if now - before < SAME_PRESS:
+                return
+        super().handle_exit(sig, frame)
 
 
 def rank(settings: Settings, sockets: list[socket.socket], end: socket.socket | None, beat: Callable[[], None]) -> None:
@@ -57,7 +85,7 @@ def rank(settings: Settings, sockets: list[socket.socket], end: socket.socket | 
     inbox = None if end is None else Inbox(end)
     engine = Engine(settings, inbox=inbox)
     app = create_served(engine=engine, on_loop=partial(_beat_in, beat))
-    server = uvicorn.Server(uvicorn.Config(app, **server_options(settings)))
+    server = _Supervised(uvicorn.Config(app, **server_options(settings)))
     server.run(sockets)
     if not server.started:
         raise SystemExit(3)

@@ -16,7 +16,7 @@ from rankloop.service.process import Process
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
-from rankloop.service.store import admin, published, states, trials
+from rankloop.service.store import admin, lineage, published, states, trials
 from rankloop.service.store.database import Connection
 from rankloop.telling import InParts
 
@@ -124,11 +124,11 @@ class StateLoading:
         at = self._read(lambda connection: states.place(connection, name))
         if at is None or at[0] != row.generation or (live.model is not None and at[1] <= live.model.learned):
             return 0  # of another generation: its row is looked at soon
-        found = self._read(lambda connection: states.snapshot(connection, name))
+        found, changes = self._read(lambda c: (states.snapshot(c, name), lineage.changes(c, name)))
         if found is None or found.generation != row.generation:
             return 0
         what = f"ranker {name!r}, snapshot {found.seq}"
-        live.publish(models.load_model(row.spec, found.generation, found.seq, found.state, what))
+        live.publish(models.load_model(row.spec, found.generation, found.seq, found.state, what, None, changes))
         return len(found.state)
 
     def _load_promoted(self, live: LiveRanker, version: int) -> int:
@@ -144,12 +144,14 @@ class StateLoading:
 
     def _version(self, row: admin.Ranker, version: int) -> tuple[Model, int]:
         """A kept version, and how many bytes it has."""
-        found = self._read(lambda connection: states.version_state(connection, row.name, version))
+        found, changes = self._read(
+            lambda c: (states.version_state(c, row.name, version), lineage.changes(c, row.name))
+        )
         if found is None:
             raise InvalidInput(f"ranker {row.name!r} has no version {version}")
         seq, state = found
         what = f"ranker {row.name!r}, v{version}"
-        return models.load_model(row.spec, -1, seq, state, what, version), len(state)
+        return models.load_model(row.spec, -1, seq, state, what, version, changes), len(state)
 
     def take_parts(self, live: LiveRanker) -> None:
         """Follow a large state by what has changed in it, as far as that leads on from what is known here."""

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from rankloop.service import logs
 from rankloop.service.learning.channel import links
 from rankloop.service.learning.slate import Slate
 from rankloop.service.settings import Settings
@@ -123,9 +124,11 @@ class Supervisor:
             for child in children:
                 self._look_after(child)
             time.sleep(TICK)
+        logger.info(logs.STOPPING)
         self._end(self._rankers, self._signal)
         if self._learner is not None:
             self._end([self._learner], signal.SIGTERM)
+        logger.info(logs.STOPPED)
         return self._code
 
     def _told(self, number: int, _: Any) -> None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels import gap_weighting
 from rankloop.kernels.preferences import examined_count
 from rankloop.kernels.ranking import linear_scores, top_k
@@ -96,6 +97,10 @@ class SquareCB:
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
     sparse: ClassVar[bool] = True  # takes sparse rows, too
+    carries: ClassVar[str] = (
+        "weights and variances of the features that stay, and the intercept; a new feature starts at weight 0 with the "
+        "largest variance there is"
+    )
 
     def __post_init__(self) -> None:
         for name in ("gamma", "growth", "epsilon"):
@@ -159,6 +164,14 @@ class SquareCB:
         else:
             gap_weighting.regress(theta, variance, level, rows[:seen], rewards[:seen], self.noise)
         self.theta_, self.variance_, self.level_, self.events_ = theta, variance, level, self.events_ + 1
+
+    def remap(self, columns: FeatureMap) -> None:
+        """Weights and variances in other columns."""
+        if columns.nothing:
+            self.theta_, self.variance_ = np.zeros(0), np.zeros(0)  # the next list says how large variances begin
+        elif self.theta_.size:
+            self.theta_ = columns.weights(self.theta_)
+            self.variance_ = columns.weights(self.variance_, float(self.variance_.max()), power=2)
 
     def state(self) -> dict[str, Array]:
         """Weights and how wide they are, the intercept, and how many events there were."""

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels import dueling
 from rankloop.kernels.click_loop import Rounds, dbgd_rounds
 from rankloop.learner import (
@@ -22,7 +23,7 @@ from rankloop.learner import (
     tossed,
 )
 from rankloop.learners.dueling import _duel
-from rankloop.learners.pairwise._linear import best_of
+from rankloop.learners.pairwise._linear import CARRIES, best_of
 from rankloop.streams import Streams
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
@@ -80,6 +81,7 @@ class DBGD:
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
+    carries: ClassVar[str] = CARRIES
 
     def __post_init__(self) -> None:
         require_number("rate", self.rate, 0, above=True)
@@ -143,6 +145,14 @@ class DBGD:
             self.theta_ = dbgd_rounds(rounds, *drawn, soft, self.theta_, self.rate, self.delta, self.radius)
 
         return loop
+
+    def remap(self, columns: FeatureMap) -> None:
+        """θ in other columns."""
+        self.theta_ = columns.weights(self.theta_)
+
+    def remap_memo(self, memo: Mapping[str, Array], columns: FeatureMap) -> dict[str, Array]:
+        """The directions that were compared, in other columns."""
+        return {**memo, "directions": columns.weights(memo["directions"])} if "directions" in memo else dict(memo)
 
     def state(self) -> dict[str, Array]:
         """θ."""

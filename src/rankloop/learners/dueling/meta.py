@@ -11,12 +11,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels import dueling
 from rankloop.kernels.elementary import exps, log
 from rankloop.learner import clone, load_state, require, require_choice, require_number, require_whole, state_of
 from rankloop.learners.dueling.dbgd import DBGD
 from rankloop.learners.dueling.mgd import MGD
 from rankloop.learners.dueling.nsgd import NSGD
+from rankloop.learners.pairwise._linear import CARRIES
 from rankloop.learners.pairwise.pdgd import PDGD
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
@@ -87,6 +89,7 @@ class Meta:
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
+    carries: ClassVar[str] = f"{CARRIES}, of every expert"
 
     def __post_init__(self) -> None:
         require_choice("base", self.base, tuple(BASES))
@@ -160,6 +163,16 @@ class Meta:
         self.log_weights_ = _logs(first_weights(experts_for(int(self.horizon_[0]))))
         if self.experts_.size:
             self.experts_ = np.repeat(self.theta_[None, :], self.log_weights_.size, axis=0)
+
+    def remap(self, columns: FeatureMap) -> None:
+        """Every expert's weights in other columns."""
+        self._base.remap(columns)
+        self.experts_ = columns.weights(self.experts_)
+
+    def remap_memo(self, memo: Mapping[str, Array], columns: FeatureMap) -> dict[str, Array]:
+        """As the base learner's."""
+        found: dict[str, Array] = dict(memo)
+        return self._base.remap_memo(memo, columns) if hasattr(self._base, "remap_memo") else found
 
     def state(self) -> dict[str, Array]:
         """The experts, their weights, and what the base learner remembers."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from rankloop.errors import InvalidInput
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import expected_clicks
 from rankloop.kernels.products import row_products
 from rankloop.learner import cut, load_state, require_whole, state_of
 from rankloop.learners.dueling import _duel
 from rankloop.learners.dueling.mgd import MGD
+from rankloop.learners.pairwise._linear import CARRIES
 from rankloop.types import Array, Candidates, Feedback, Impression
 
 
@@ -59,6 +61,8 @@ class NSGD(MGD):
     memory: int = 60
     worst: int = 25
     hard: int = 10
+
+    carries: ClassVar[str] = f"{CARRIES}; directions that lost and hard lists are forgotten"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,6 +131,14 @@ class NSGD(MGD):
         lists = np.concatenate([self.hard_lists_, np.full(len(pairs), self.lists_[0])])
         recent = lists > self.lists_[0] - self.hard
         self.hard_rows_, self.hard_lists_ = np.concatenate([old, pairs])[recent], lists[recent]
+
+    def remap(self, columns: FeatureMap) -> None:
+        """θ in other columns. Directions and rows that are kept say little without some of their columns."""
+        if columns.identity:
+            return
+        super().remap(columns)
+        self.bad_, self.deficits_ = np.zeros((0, 0)), np.zeros(0)
+        self.hard_rows_, self.hard_lists_ = np.zeros((0, 0)), np.zeros(0)
 
     def state(self) -> dict[str, Array]:
         """θ, the directions that lost, the hard lists."""

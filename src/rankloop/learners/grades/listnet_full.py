@@ -9,10 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.compiled import GradedQueries
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels import topk, topk_loop
 from rankloop.learner import checked_order, cut, load_state, memo_of, require_number, rows_of, show, state_of
 from rankloop.learners.grades._grades import grades_of, require_scale
-from rankloop.learners.pairwise._linear import best_of, scores_of
+from rankloop.learners.pairwise._linear import CARRIES, best_of, scores_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -58,6 +59,7 @@ class ListNetFull:
 
     feedback: ClassVar[FeedbackKind] = "grades"
     contextual: ClassVar[bool] = True
+    carries: ClassVar[str] = CARRIES
 
     def __post_init__(self) -> None:
         require_scale(self.grades)
@@ -109,6 +111,10 @@ class ListNetFull:
             return theta
 
         return play
+
+    def remap(self, columns: FeatureMap) -> None:
+        """θ in other columns."""
+        self.theta_ = columns.weights(self.theta_)
 
     def state(self) -> dict[str, Array]:
         """θ and how many lists it was learned from."""

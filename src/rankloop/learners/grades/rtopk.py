@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rankloop.compiled import GradedQueries
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels import topk, topk_loop
 from rankloop.learner import (
     checked_order,
@@ -24,7 +25,7 @@ from rankloop.learner import (
     state_of,
 )
 from rankloop.learners.grades._grades import grades_of, require_scale
-from rankloop.learners.pairwise._linear import best_of
+from rankloop.learners.pairwise._linear import CARRIES, best_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 SURROGATES = {"squared": topk.SQUARED, "ranksvm": topk.RANKSVM, "kl": topk.KL, "smoothdcg": topk.SMOOTHDCG}
@@ -117,6 +118,7 @@ class RTopK:
 
     feedback: ClassVar[FeedbackKind] = "grades"
     contextual: ClassVar[bool] = True
+    carries: ClassVar[str] = CARRIES
 
     def __post_init__(self) -> None:
         require_choice("surrogate", self.surrogate, tuple(SURROGATES))
@@ -191,6 +193,10 @@ class RTopK:
         if self.surrogate == "ranksvm":
             del memo["known"]  # it needs all grades or none
         return show(candidates, order, memo)
+
+    def remap(self, columns: FeatureMap) -> None:
+        """θ in other columns."""
+        self.theta_ = columns.weights(self.theta_)
 
     def state(self) -> dict[str, Array]:
         """θ and how many lists it was learned from."""

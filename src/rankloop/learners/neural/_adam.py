@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels import neural
 from rankloop.learner import require_choice, require_number
 from rankloop.learners.neural._neural import NeuralRanker, Shapes
@@ -52,6 +53,12 @@ class AdamRanker(NeuralRanker):
 
     def _unit(self, rows: Array) -> float:
         return super()._unit(rows) if self.units == "data" else 1.0
+
+    def _remap(self, columns: FeatureMap) -> None:
+        inputs = self._inputs(columns)
+        super()._remap(columns)
+        self.origin_ = inputs.weights(self.origin_)
+        self.first_, self.second_ = (inputs.weights(m, power=-p) for m, p in ((self.first_, 1), (self.second_, 2)))
 
     def _shapes(self) -> Shapes:
         moved: Shapes = dict.fromkeys(("origin_", "first_", "second_"), ("e", "p"))

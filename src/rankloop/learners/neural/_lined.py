@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from rankloop.errors import InvalidInput
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels import preferences
 from rankloop.learner import memo_of, require, require_choice, require_flag, require_number, require_whole
 from rankloop.learners._queries import fingerprint
@@ -83,6 +84,12 @@ class LinedRanker(AdamRanker):
     def line_weights(self) -> Array:
         """(d,) weights of the line, that of the base order last where it starts from it; empty: there are none yet."""
         return np.zeros(0) if self._line is None else self._line.theta_.copy()
+
+    def remap(self, columns: FeatureMap) -> None:
+        """Go on with features in other columns, network and line."""
+        super().remap(columns)
+        if self._line is not None:
+            self._line.remap(columns)
 
     def state(self) -> dict[str, Array]:
         """Copies of all that is learned."""

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rankloop.errors import Diverged, InvalidInput, InvalidParameter
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, cut, load_state, require, require_whole, rows_of, show, state_of
+from rankloop.learner import checked_order, clone, cut, load_state, require, require_whole, rows_of, show, state_of
 from rankloop.learners.neural import networks
 from rankloop.learners.neural.networks import Forward, Network
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
@@ -46,6 +47,10 @@ class NeuralRanker(ABC):
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
+    carries: ClassVar[str] = (
+        "all weights of a two-layer network but the inputs of removed features; a new feature's input weights start at "
+        "0; a network of another kind starts from nothing after a reset only"
+    )
 
     def __post_init__(self) -> None:
         networks.require_network(self.net)
@@ -87,6 +92,20 @@ class NeuralRanker(ABC):
         network: Any = self._networks()[member]
         return network.with_weights(self.weights_[member], self.frozen_[member])
 
+    def remap(self, columns: FeatureMap) -> None:
+        """Go on with features in other columns: those of the first layer follow them."""
+        if self.weights_.size == 0 or columns.identity:
+            return
+        if self.net != "two-layer":
+            raise InvalidParameter(
+                f"net is {networks.said(self.net)}; only a two-layer network can be carried over to other features, "
+                "since which weights belong to which feature is not known of others"
+            )
+        if columns.nothing:
+            vars(self).update(vars(clone(self)))
+        else:
+            self._remap(columns)
+
     def state(self) -> dict[str, Array]:
         """Copies of all that is learned."""
         return state_of(self)
@@ -102,6 +121,17 @@ class NeuralRanker(ABC):
 
     def _members(self) -> int:
         return 1
+
+    def _remap(self, columns: FeatureMap) -> None:
+        """Change the columns of what is learned, of a two-layer network that something carries over to."""
+        self.weights_ = self._inputs(columns).weights(self.weights_)
+        self.features_ = np.array([columns.source.size])
+
+    def _inputs(self, columns: FeatureMap) -> FeatureMap:
+        """The same change for the flat weights: a block of input weights per hidden unit, then the last layer."""
+        starts = np.arange(self.width)[:, None] * columns.before
+        source = np.where(columns.source >= 0, starts + columns.source, -1).ravel()
+        return FeatureMap(source, self.width * columns.before, np.tile(columns.scale, self.width))
 
     def _shapes(self) -> Shapes:
         return {"features_": (1,), "weights_": ("e", "p"), "frozen_": ("e", "b"), "unit_": (1,), "events_": (1,)}

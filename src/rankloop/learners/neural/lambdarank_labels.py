@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.errors import InvalidInput
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels.listwise import label_pulls
 from rankloop.learner import checked_values, cut, require_number, require_whole, show
 from rankloop.learners.neural._adam import AdamRanker, Training
@@ -146,6 +147,10 @@ class LambdaRankLabels(AdamRanker):
         whole = ends.size == self.queries_.size + 1 and ends[0] == 0 and ends[-1] == count
         if not whole or (np.diff(ends) < 1).any():
             raise InvalidInput(f"state 'offsets_' does not part {count} documents into {self.queries_.size} queries")
+
+    def _remap(self, columns: FeatureMap) -> None:
+        super()._remap(columns)
+        self.rows_ = columns.rows(self.rows_)
 
     def _shapes(self) -> Shapes:
         kept: Shapes = {"queries_": ("q",), "counts_": ("q",), "offsets_": ("o",), "rows_": ("N", "d")}

@@ -97,7 +97,7 @@ def network(net: Any, features: int, width: int, seed: int) -> Network:
         return TwoLayer(features, width, seed)
     from rankloop.learners.neural import _torch  # PyTorch is imported here and nowhere else
 
-    return _torch.TorchNetwork(_made(net, features, width, seed), width, _said(net))
+    return _torch.TorchNetwork(_made(net, features, width, seed), width, said(net))
 
 
 def require_network(net: Any) -> None:
@@ -116,7 +116,7 @@ def require_network(net: Any) -> None:
     elif not callable(net):
         raise InvalidParameter(f"net is {net!r}; it must be a name, a torch.nn.Module or a function that makes one")
     if find_spec("torch") is None:
-        raise MissingExtra(f"network {_said(net)}", "PyTorch", "neural")
+        raise MissingExtra(f"network {said(net)}", "PyTorch", "neural")
 
 
 def is_fixed(net: Any) -> bool:
@@ -135,7 +135,8 @@ def _made(net: Any, features: int, width: int, seed: int) -> Any:
     return _torch.seeded(lambda: factory(features), seed)
 
 
-def _said(net: Any) -> str:
+def said(net: Any) -> str:
+    """A network's name for messages."""
     return repr(net) if isinstance(net, str) else getattr(net, "__name__", type(net).__name__)
 
 

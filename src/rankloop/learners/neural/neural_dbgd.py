@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from rankloop.errors import InvalidInput
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import win_and_loss
 from rankloop.learner import (
@@ -109,6 +111,10 @@ class NeuralDBGD(NeuralRanker):
         self._require_sound(float(np.abs(network.forward(moved[0], frozen[0], rows).scores).max()), moved)
         self.features_, self.weights_, self.frozen_ = np.array([features]), moved, frozen
         self.events_ = self.events_ + 1
+
+    def remap_memo(self, memo: Mapping[str, Array], columns: FeatureMap) -> dict[str, Array]:  # noqa: ARG002
+        """The direction is drawn again from its number, which gives another one for other weights: nobody won."""
+        return {**memo, "source": np.array([-1.0])} if "source" in memo else dict(memo)
 
 
 def _direction(source: int, size: int) -> Array:

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from rankloop.errors import InvalidInput
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels import certainty, listwise, preferences
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
 from rankloop.learner import (
@@ -271,6 +272,15 @@ class OLRankNet(LinedRanker):
     def _members(self) -> int:
         return self.nets if self.explore == "ensemble" else 1
 
+    def _remap(self, columns: FeatureMap) -> None:
+        level, inputs = self._level(float(self.unit_[0]), columns.before), self._inputs(columns)
+        super()._remap(columns)
+        self._set_lists(self._lists()._replace(rows=columns.rows(self._lists().rows)))
+        if self.covariance == "full":
+            self.spread_ = inputs.covariance(self.spread_, 1.0 / level)
+        else:  # A = level + what was seen of each weight
+            self.spread_ = inputs.weights(self.spread_ - level, power=-2) + level
+
     def _noisy(self) -> int:
         """How many members learn from labels of their own."""
         return self.nets if self.explore == "ensemble" else 0
@@ -320,9 +330,12 @@ class OLRankNet(LinedRanker):
         """A as it is, or as it begins: each of the p weights has 1/p of what `prior` pairs would add."""
         if self.spread_.size:
             return self.spread_
-        network = self._networks(rows.shape[1])[0]
-        level = self.prior * unit / network.parameters if self.units == "data" else self.prior
-        return _confidence.begun(network, self.covariance, level)
+        level = self._level(unit, rows.shape[1])
+        return _confidence.begun(self._networks(rows.shape[1])[0], self.covariance, level)
+
+    def _level(self, unit: float, features: int) -> float:
+        """λ, with which A begins."""
+        return self.prior * unit / self._networks(features)[0].parameters if self.units == "data" else self.prior
 
     def _batches(self, kept: int, slot: int, rng: np.random.Generator) -> Iterator[Array]:
         """The lists of each step: drawn from those kept, with the newest, or all of them in a random order."""

@@ -38,6 +38,18 @@ def ready(learner: PairRank) -> None:
     learner.push_ = np.zeros(learner.theta_.size)
 
 
+def take_gathered(learner: PairRank) -> None:
+    """Take the step for what is gathered before its batch ends."""
+    if learner.gathered_[2]:
+        _step(learner, learner.precision_, learner.push_)
+
+
+def restart(learner: PairRank) -> None:
+    """H from a confidence matrix that was just changed, with nothing gathered."""
+    learner.precision_ = np.tril(batches.half_inverse(learner.inverse_))
+    learner.push_ = np.zeros(learner.theta_.size)
+
+
 def take_in(learner: PairRank, rows: Array, pairs: Array, weights: Array) -> None:
     """Gather the pairs of a list, and take the step if its batch ends with it.
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rankloop.errors import InvalidInput
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels import pairwise, preferences
 from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.learner import checked_order, cut, rows_of, show
@@ -57,6 +58,14 @@ def carry_over(learner: Any, growth: Array) -> None:
         learner.rows_ = learner.rows_ / growth
 
 
+def remap_history(learner: Any, columns: FeatureMap, new: float) -> None:
+    """`telling.Remaps` of the pairs that "refit" keeps; `new` is the variance of a new weight."""
+    if learner.rows_.size:
+        learner.rows_ = columns.rows(learner.rows_)
+        learner.hessian_inverse_ = columns.covariance(learner.hessian_inverse_, new)
+
+
+CARRIES = "the weights of the features that stay; a new feature starts at weight 0"
 HISTORY: dict[str, tuple[str | int, ...]] = {"rows_": ("m", "w"), "weights_": ("m",), "hessian_inverse_": ("w", "w")}
 
 

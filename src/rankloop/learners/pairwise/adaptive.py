@@ -9,9 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from rankloop.errors import InvalidInput
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels import pairwise
 from rankloop.kernels.forgetting import fade, foretold
-from rankloop.learner import load_state, require, require_number, require_whole
+from rankloop.learner import clone, load_state, require, require_number, require_whole
 from rankloop.learners.pairwise._linear import carried_over
 from rankloop.learners.pairwise._rows import Rows
 from rankloop.learners.pairwise.pairrank import PairRank
@@ -109,6 +110,7 @@ class Adaptive(PairRank):
     bar: float = 2.5
     past: int = 2
 
+    carries: ClassVar[str] = f"{PairRank.carries}; the same for its rivals"
     extended: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -172,6 +174,16 @@ class Adaptive(PairRank):
         super().rescale(growth)
         self.models_ = np.array([carried_over(theta, growth) for theta in self.models_]).reshape(self.models_.shape)
         self.former_ = carried_over(self.former_, growth)
+
+    def remap(self, columns: FeatureMap) -> None:
+        """As of PairRank, with the models of its rivals."""
+        if columns.nothing and self.theta_.size:
+            vars(self).update(vars(clone(self)))
+            return
+        super().remap(columns)
+        self.models_ = columns.weights(self.models_)
+        self.inverses_ = columns.covariance(self.inverses_, 1.0 / self._prior(columns.source.size))
+        self.former_ = columns.weights(self.former_)
 
     def load(self, state: Mapping[str, Array]) -> None:
         """Go on from `state`."""

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels import pairwise, preferences
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
 from rankloop.learner import (
@@ -24,6 +25,7 @@ from rankloop.learner import (
     state_of,
 )
 from rankloop.learners.pairwise._linear import (
+    CARRIES,
     HISTORY,
     PAIR_RULES,
     adopted,
@@ -32,6 +34,7 @@ from rankloop.learners.pairwise._linear import (
     check_history,
     parts_of,
     refitted,
+    remap_history,
     scores_of,
 )
 from rankloop.learners.pairwise._start import Start, first_weights, require_start
@@ -90,6 +93,7 @@ class Greedy:
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
+    carries: ClassVar[str] = CARRIES
 
     def __post_init__(self) -> None:
         require_choice("update", self.update, ("sgd", "refit"))
@@ -155,6 +159,11 @@ class Greedy:
             )
 
     rescale = carry_over
+
+    def remap(self, columns: FeatureMap) -> None:
+        """Go on with features in other columns."""
+        self.theta_ = columns.weights(self.theta_)
+        remap_history(self, columns, 1.0 / self.ridge)
 
     def state(self) -> dict[str, Array]:
         """θ and, with "refit", the pairs so far."""

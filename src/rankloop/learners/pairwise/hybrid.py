@@ -89,6 +89,7 @@ class Hybrid(PairRank):
     max_queries: int = 100_000
     max_items: int = 100
 
+    carries: ClassVar[str] = f"{PairRank.carries}; what is remembered of each query stays"
     extended: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels.offline import ranknet_loss
 from rankloop.learner import checked_values, cut, drawn, load_state, require_number, state_of
-from rankloop.learners.pairwise._linear import adopted, best_of
+from rankloop.learners.pairwise._linear import CARRIES, adopted, best_of
 from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
@@ -43,6 +44,7 @@ class OfflineRankNet:
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
+    carries: ClassVar[str] = CARRIES
 
     def __post_init__(self) -> None:
         require_number("ridge", self.ridge, 0, above=True)
@@ -81,6 +83,10 @@ class OfflineRankNet:
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
         """Checks the feedback and forgets it."""
         checked_values(self, impression, feedback)
+
+    def remap(self, columns: FeatureMap) -> None:
+        """θ in other columns."""
+        self.theta_ = columns.weights(self.theta_)
 
     def state(self) -> dict[str, Array]:
         """θ."""

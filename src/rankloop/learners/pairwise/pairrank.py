@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
 import numpy as np
 
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels import pairwise, preferences
 from rankloop.kernels.diagonal import faded
 from rankloop.kernels.forgetting import fade
@@ -17,6 +18,7 @@ from rankloop.learner import (
     checked_values,
     cut,
     drawn,
+    learned_names,
     load_state,
     rows_of,
     seen_of,
@@ -27,7 +29,15 @@ from rankloop.learners.pairwise import _batches, _diagonal
 from rankloop.learners.pairwise._debias import notes, pair_weights, told
 from rankloop.learners.pairwise._doubt import Doubt
 from rankloop.learners.pairwise._lemma import width_of_lemma_1
-from rankloop.learners.pairwise._linear import HISTORY, PAIR_RULES, carried_over, carry_over, check_history, refitted
+from rankloop.learners.pairwise._linear import (
+    HISTORY,
+    PAIR_RULES,
+    carried_over,
+    carry_over,
+    check_history,
+    refitted,
+    remap_history,
+)
 from rankloop.learners.pairwise._rows import Rows, mean_squared_distance, numbered
 from rankloop.learners.pairwise._rules import require_parameters
 from rankloop.learners.pairwise._start import CLICK, Start, first_weights
@@ -163,6 +173,10 @@ class PairRank:
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
+    carries: ClassVar[str] = (
+        "weights and confidence of the features that stay; a removed feature is marginalized out; a new one starts at "
+        "weight 0 with its prior variance"
+    )
     extended: ClassVar[bool] = False  # whether a learner built on this one does more with the pairs of a list
 
     def __post_init__(self) -> None:
@@ -315,6 +329,32 @@ class PairRank:
         if self.batch > 1:
             self.push_ = carried_over(self.push_, 1.0 / growth)
 
+    def remap(self, columns: FeatureMap) -> None:
+        """Go on with features in other columns.
+
+        `log_det_` and `longest_`, of alpha="theory" only, stay: without a feature they are upper bounds.
+        """
+        if self.theta_.size == 0 or columns.identity:
+            return
+        if columns.nothing:  # not even the unit of the prior is known any more
+            fresh = PairRank(**{one.name: getattr(self, one.name) for one in fields(PairRank)})
+            vars(self).update({name: getattr(fresh, name) for name in learned_names(fresh)})
+            return
+        if self.batch > 1:
+            _batches.take_gathered(self)
+        if (columns.scale != 1.0).any():  # values are divided by the scale, squared distances by its square
+            self.unit_ = self.unit_ / np.mean(columns.scale[columns.source >= 0] ** 2)
+        prior = self._prior(columns.source.size)
+        self.theta_ = columns.weights(self.theta_)
+        if self.confidence == "diagonal":
+            self.inverse_ = columns.weights(self.inverse_, 1.0 / prior, power=2)
+            self.touched_ = columns.weights(self.touched_, int(self.turn_[0]), power=0)
+        else:
+            self.inverse_ = columns.covariance(self.inverse_, 1.0 / prior)
+        remap_history(self, columns, 1.0 / (self.ridge * self.unit_[0]))
+        if self.batch > 1:
+            _batches.restart(self)
+
     def state(self) -> dict[str, Array]:
         """θ, the confidence matrix and, with "refit", the pairs so far."""
         return state_of(self)
@@ -347,14 +387,20 @@ class PairRank:
         """θ, the inverse confidence matrix and the unit of prior and ridge, sized and scaled by the first list."""
         d, base = rows.shape[1], self.start == "base"
         unit = mean_squared_distance(rows, base) if self.scale == "data" else 1.0
-        prior = self.prior * unit
-        if not isinstance(self.start, str):  # so many clicks tell of every direction alike, we suppose
-            prior += CLICK * self.trust / d * unit
+        prior = self._prior(d, unit)
         # the large one first: it may not fit into memory
         inverse = np.eye(d) / prior if self.confidence == "full" else np.full(d, 1.0 / prior)
         if base:
             inverse[(-1,) * inverse.ndim] = 1.0 / (CLICK * self.trust)
         return first_weights(self.start, rows), inverse, np.array([unit])
+
+    def _prior(self, features: int, unit: float | None = None) -> float:
+        """The precision of a weight before anything is learned about it."""
+        unit = float(self.unit_[0]) if unit is None else unit
+        prior = self.prior * unit
+        if not isinstance(self.start, str):  # so many clicks tell of every direction alike, we suppose
+            prior += CLICK * self.trust / features * unit
+        return prior
 
     def _doubt(self, source: Candidates | Impression) -> Doubt:
         """What is known now of the order of candidates, or of what was shown."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from rankloop.feature_map import FeatureMap
 from rankloop.kernels import plackett_luce
 from rankloop.kernels.click_loop import Rounds, pdgd_rounds
 from rankloop.kernels.philox import uniforms
@@ -26,7 +27,7 @@ from rankloop.learner import (
     show,
     state_of,
 )
-from rankloop.learners.pairwise._linear import best_of, carried_over, parts_of, scores_of
+from rankloop.learners.pairwise._linear import CARRIES, best_of, carried_over, parts_of, scores_of
 from rankloop.learners.pairwise._start import Start, base_weights, first_weights, require_start, weights_now
 from rankloop.streams import Streams
 from rankloop.telling import Parts
@@ -83,6 +84,7 @@ class PDGD:
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
+    carries: ClassVar[str] = f"{CARRIES}; the step size stays"
 
     def __post_init__(self) -> None:
         require_number("rate", self.rate, 0, above=True)
@@ -168,6 +170,10 @@ class PDGD:
     def rescale(self, growth: Array) -> None:
         """θ is carried over."""
         self.theta_ = carried_over(self.theta_, growth)
+
+    def remap(self, columns: FeatureMap) -> None:
+        """θ in other columns."""
+        self.theta_ = columns.weights(self.theta_)
 
     def state(self) -> dict[str, Array]:
         """θ and the step size."""

@@ -29,7 +29,7 @@ const why = (item, mean, moved) => {
   const sign = moved < 0 ? -1 : 1;
   const parts = Object.entries(item.why ?? {}).map(([name, value]) => [name, value - mean[name]]);
   const best = parts.filter(([, value]) => sign * value > .02).sort((a, b) => sign * (b[1] - a[1])).slice(0, 3);
-  const words = {"your order": "the engine’s order", "this query": "clicks on this query"};
+  const words = {"your order": "the engine’s ranking", "this query": "clicks on this query"};
   return best.map(([name, value]) => `${words[name] ?? name} ${value > 0 ? "+" : "−"}${Math.abs(value).toFixed(2)}`).join(", ");
 };
 
@@ -53,7 +53,7 @@ const draw = found => {
     const moved = item.was - (i + 1);
     const text = moved ? `${moved > 0 ? "↑" : "↓"} ${Math.abs(moved)}` : "=";
     const badge = make("span", text, `moved ${moved > 0 ? "up" : moved < 0 ? "down" : ""}`);
-    badge.title = moved ? `${moved > 0 ? "up" : "down"} from place ${item.was} of the engine` : "where the engine has it";
+    badge.title = moved ? `${moved > 0 ? "up" : "down"} from position ${item.was} of the engine` : "same position as the engine";
     badge.setAttribute("aria-label", badge.title);
     const line = row(item, badge);
     line.dataset.rankloopId = item.name;  // rankloop.js knows items by this
@@ -69,11 +69,12 @@ const draw = found => {
   $("engine").replaceChildren(...found.engine.map(item => row(item)));
   const notes = [];
   if (!found.learned.length) notes.push(`Nothing found for “${found.query}”.`);
-  if (found.instead) notes.push(`The engine's own order for now: ${found.instead}.`);
-  if (found.mixed) notes.push("This list is mixed with the engine's order, to find out which is better.");
+  if (found.instead) notes.push(`This is the engine's ranking: ${found.instead}.`);
+  if (found.mixed) notes.push("This ranking is interleaved with the engine's, to measure which one is better.");
   if (last.length) notes.push(moves.length ? `Since you last searched this: ${moves.slice(0, 2).join("; ")}.` : "Nothing has moved since you last searched this.");
   $("said").textContent = notes.join(" ");
   $("lists").hidden = !found.learned.length;
+  $("legend").hidden = !document.querySelector("#learned .now");
   before[found.query] = found.learned.map(item => item.name);
   if (!matchMedia("(prefers-reduced-motion: reduce)").matches)
     for (const line of $("learned").children) {
@@ -112,18 +113,18 @@ const open = async name => {
 
 const tell = found => {
   const [done, of] = found.read, trial = found.trial, mixed = trial.lists;
-  const parts = [`Learned from ${found.learned} ${found.learned === 1 ? "list" : "lists"}.`];
+  const parts = [`Learned from ${found.learned} ${found.learned === 1 ? "impression" : "impressions"}.`];
   if (done < of) parts.push(`Reading source: ${done.toLocaleString()} of ${of.toLocaleString()} files.`);
-  if (!found.ready) parts.push("The ranker's code is being compiled, so lists are the engine's own until then.");
-  if (found.name === "simulated") parts.push("Simulated people search here.");
+  if (!found.ready) parts.push("Kernels are being compiled. Until then, rankings are the engine's.");
+  if (found.name === "simulated") parts.push("Simulated users search here.");
   $("state").textContent = parts.join(" ");
   const number = value => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(2);
-  const sure = `${number(trial.preference ?? 0)}, surely between ${number(trial.interval[0])} and ${number(trial.interval[1])}, after ${mixed} mixed lists`;
-  const needed = trial.lists_needed ? `, about ${trial.lists_needed.toLocaleString()} more are needed to be sure` : "";
-  $("proof").textContent = trial.verdict === "better" ? `Clicks prefer the learned order (${sure}).`
-    : trial.verdict === "worse" ? `Clicks prefer the engine's own order (${sure}).`
-    : mixed ? `Too early to say which order is better: ${mixed} mixed ${mixed === 1 ? "list" : "lists"} so far${needed}.`
-    : "One list in five is mixed of both orders; whose items are clicked will say here which order is better.";
+  const sure = `${number(trial.preference ?? 0)}, 95% interval ${number(trial.interval[0])} to ${number(trial.interval[1])}, ${mixed} interleaved rankings`;
+  const needed = trial.lists_needed ? `, about ${trial.lists_needed.toLocaleString()} more are needed` : "";
+  $("proof").textContent = trial.verdict === "better" ? `Clicks prefer the learned ranking (${sure}).`
+    : trial.verdict === "worse" ? `Clicks prefer the engine's ranking (${sure}).`
+    : mixed ? `No significant difference yet: ${mixed} interleaved ${mixed === 1 ? "ranking" : "rankings"} so far${needed}.`
+    : "One ranking in five is interleaved from both. Its clicks will show here which one is better.";
 };
 const look = async () => {
   try { if (!document.hidden) tell(state = await ask("/state")); } catch { /* the next look may work */ }

@@ -11,7 +11,7 @@ from rankloop.service.engine import Engine
 from rankloop.service.keys import Key
 from rankloop.service.store import NewEvent, requests
 from rankloop.service.store.requests import Shown
-from rankloop.service.wire.calls import FeedbackEvent, Receipt
+from rankloop.service.wire.calls import NO_ID, FeedbackEvent, Receipt
 from rankloop.service.wire.rankers import Spec
 
 
@@ -38,9 +38,13 @@ def told(spec: Spec, own: str, one: Shown, action: str, item: str) -> FeedbackEv
     return FeedbackEvent(own, one.id, rewards={item: worth})
 
 
-async def report(engine: Engine, events: Sequence[FeedbackEvent], caller: Key) -> list[Receipt]:
-    """What becomes of events; when this returns they are durable."""
-    if not events:
+async def report(
+    engine: Engine, events: Sequence[FeedbackEvent], caller: Key, lost: Sequence[str | None] = ()
+) -> list[Receipt]:
+    """What becomes of events; when this returns they are durable. `lost` are further events that are only counted: why
+    one could not be read, or None if its impression is not known."""
+    if not events and not lost:
         return []
     new = [NewEvent(event, msgspec.json.encode(event), caller.rankers) for event in events]
-    return (await engine.feedback(new)).receipts
+    new += [NewEvent(FeedbackEvent(NO_ID, ""), b"", caller.rankers, why) for why in lost]
+    return (await engine.feedback(new)).receipts[: len(events)]

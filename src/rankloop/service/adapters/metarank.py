@@ -89,6 +89,7 @@ async def feedback(engine: Engine, body: bytes, caller: Key) -> bytes:
             if len(raw) == 1:
                 raise
             call.problems.append(f"event {number}: {error}")
+            call.lost.append(str(error))
     items = [one for one in events if isinstance(one, metarank.ItemEvent)]
     users = [one for one in events if isinstance(one, metarank.UserEvent)]
     if items or users:
@@ -112,6 +113,7 @@ class _Feedback:
         self.engine, self.caller = engine, caller
         self.accepted = self.updated = 0
         self.problems: list[str] = []
+        self.lost: list[str | None] = []  # events that are only counted, as in `report`
         # those made from Metarank's models: they say what interactions are worth
         self.models = [
             live for live in engine.rankers.values() if live.row.spec.interactions and caller.is_for(live.row.name)
@@ -171,7 +173,7 @@ class _Feedback:
 
     async def interactions(self, events: Sequence[metarank.InteractionEvent]) -> None:
         """What was done with the items of rankings."""
-        if not events:
+        if not events and not self.lost:
             return
         lists = await shown(self.engine, self.caller, _plain(one.ranking for one in events if one.ranking))
         made: list[FeedbackEvent] = []
@@ -180,6 +182,7 @@ class _Feedback:
             if not found:
                 why = "names no ranking" if not one.ranking else f"is about ranking {one.ranking!r}, which is not known"
                 self.problems.append(f"interaction {one.id} {why}; it teaches nothing")
+                self.lost.append(None)
                 continue
             self.accepted += 1
             for each in found:
@@ -195,7 +198,7 @@ class _Feedback:
                     f"interaction {one.id} is a {one.type!r}, which is worth nothing; name it in `interactions` of the "
                     "ranker, with 0 to hear no more of it"
                 )
-        for receipt in await report(self.engine, made, self.caller):
+        for receipt in await report(self.engine, made, self.caller, self.lost):
             self.updated += receipt.status == "accepted"
             if receipt.status in ("rejected", "orphan"):
                 self.problems.append(receipt.reason or "an interaction was refused")

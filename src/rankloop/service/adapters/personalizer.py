@@ -67,7 +67,7 @@ async def rank(engine: Engine, name: str, body: bytes) -> bytes:
 async def reward(engine: Engine, name: str, event_id: str, body: bytes, caller: Key) -> None:
     """What the action of an event was worth. The first reward is learned at once, or they are added up until the window
     ends, as the ranker's spec says."""
-    value = personalizer.reward(_reward_request(body))
+    value = _reward_request(body).value
     live = await _live(engine, name)
     one = await _shown(engine, caller, name, event_id)
     first = live.row.spec.reward_aggregation == "earliest"
@@ -108,4 +108,5 @@ async def _report(engine: Engine, event: FeedbackEvent, caller: Key) -> None:
     """What comes late, or twice, is nobody's fault and no error, as with Personalizer."""
     (receipt,) = await report(engine, [event], caller)
     if receipt.status in ("rejected", "orphan"):
-        raise InvalidInput(receipt.reason or "the event was refused")
+        remedy = " Personalizer took values from -1 to 1: send (value + 1) / 2." if event.rewards else ""
+        raise InvalidInput(f"{receipt.reason}.{remedy}")

@@ -44,7 +44,9 @@ async def take(engine: Engine, body: bytes, caller: Key) -> bytes:
             results.append(None)
             events += made
             places += [place] * len(made)
-    for place, receipt in zip(places, await report(engine, events, caller), strict=True):
+    lost = [one.reason for one in read if isinstance(one, Receipt)]
+    lost += [None for one in results if one is not None and one.status == "orphan"]
+    for place, receipt in zip(places, await report(engine, events, caller, lost), strict=True):
         if results[place] is None or receipt.status == "accepted":
             results[place] = receipt
     final = [given or Receipt(None, "rejected", "nothing came of it") for given in results]

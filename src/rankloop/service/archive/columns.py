@@ -76,6 +76,7 @@ class Chunk(NamedTuple):
     credit: list[list[float] | None]
     query: list[str]
     alike: list[Alike]
+    rewards: list[list[float] | None]  # by slot, in the unit of the ranker's reward; None: none was reported
 
     def __len__(self) -> int:
         return len(self.seq)
@@ -140,8 +141,8 @@ def _meta(text: bytes) -> tuple[str, int | None]:
 
 def chunk_of(rows: Sequence[Any]) -> Chunk:
     """From rows of the store (`store.settled.rows`), at least one."""
-    (seq, learn, kind, feedback, viewed, settled, ids, epoch, number, shown, person, request_id, experiment, credit,
-     bodies) = zip(*rows, strict=True)  # fmt: skip
+    (seq, learn, kind, feedback, viewed, settled, rewards, ids, epoch, number, shown, person, request_id, experiment,
+     credit, bodies) = zip(*rows, strict=True)  # fmt: skip
     queries = []
     by_layout: dict[tuple[bytes, int | None], tuple[list[int], list[memoryview]]] = defaultdict(lambda: ([], []))
     for row, body in enumerate(bodies):
@@ -173,10 +174,15 @@ def chunk_of(rows: Sequence[Any]) -> Chunk:
         list(person),
         list(request_id),
         list(experiment),
-        [None if one is None else msgspec.json.decode(bytes(one), type=list[float]) for one in credit],
+        _decoded(credit),
         queries,
         alike,
+        _decoded(rewards),
     )
+
+
+def _decoded(column: Sequence[bytes | None]) -> list[list[float] | None]:
+    return [None if one is None else msgspec.json.decode(bytes(one), type=list[float]) for one in column]
 
 
 def chunks(database: Database, ranker: str, first: int, end: int) -> Iterator[Chunk]:

@@ -186,7 +186,7 @@ def opened(one: LogFile) -> Any:
 def read_group(one: LogFile, file: Any, group: int, columns: list[str]) -> Any:
     """Some columns of a row group; their checksums are compared."""
     try:
-        return file.read_row_group(group, columns=columns)
+        return file.read_row_group(group, columns=[name for name in columns if name in file.schema_arrow.names])
     except (OSError, pa.ArrowException) as error:
         raise _damaged(one, error) from None
 

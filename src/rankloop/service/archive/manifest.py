@@ -11,8 +11,9 @@ from rankloop import codec
 from rankloop.errors import DataError, RankloopError
 from rankloop.service.archive.files import ranker_folder, sync
 from rankloop.service.archive.schema import VERSION
-from rankloop.service.store import admin, log, states
+from rankloop.service.store import admin, lineage, log, states
 from rankloop.service.store.database import Connection, Database
+from rankloop.service.store.rewards import scale_of
 from rankloop.service.wire.rankers import Spec
 
 NAME = "_manifest.json"
@@ -49,6 +50,8 @@ class Manifest(msgspec.Struct, frozen=True):
     serving: int | None
     spec: Spec
     states: list[Kept]
+    reward_scale: float | None = None  # that was in force
+    changes: list[lineage.Change] = []  # of the spec
 
     @property
     def row(self) -> admin.Ranker:
@@ -77,6 +80,8 @@ class Place(msgspec.Struct, frozen=True):
     row: admin.Ranker
     head: int
     states: list[Kept]
+    reward_scale: float | None
+    changes: list[lineage.Change]
 
 
 def look(connection: Connection, name: str) -> Place | None:
@@ -88,7 +93,8 @@ def look(connection: Connection, name: str) -> Place | None:
         Kept(one.kind, f"{_named(one)}.rankloop", one.generation, one.seq, one.epoch, one.version)
         for one in states.stored(connection, name)
     ]
-    return Place(row, log.heads(connection).get(name, 0), found)
+    scale = scale_of(row.spec.reward, log.reward_sketches(connection).get(name))
+    return Place(row, log.heads(connection).get(name, 0), found, scale, lineage.changes(connection, name))
 
 
 def write(database: Database, folder: Path, place: Place, outcomes: int) -> None:
@@ -109,7 +115,7 @@ def write(database: Database, folder: Path, place: Place, outcomes: int) -> None
     row = place.row
     made = Manifest(
         VERSION, row.name, row.created, outcomes, row.epoch, row.generation, row.revision, row.learning, row.serving,
-        row.spec, sorted(known.values(), key=lambda one: (one.seq, one.kind)),
+        row.spec, sorted(known.values(), key=lambda one: (one.seq, one.kind)), place.reward_scale, place.changes,
     )  # fmt: skip
     codec.write(own / NAME, msgspec.json.format(msgspec.json.encode(made), indent=1))
     sync(own)

@@ -28,7 +28,7 @@ from rankloop.service.archive.columns import (
 )
 from rankloop.types import Array
 
-VERSION = 1
+VERSION = 2
 KEY = b"rankloop.log"  # in a file's metadata: the version
 
 
@@ -65,14 +65,16 @@ COLUMNS = (
     Column("feature_columns", pa.list_(pa.int64()), True, "sparse rows: the column of each value"),
     Column("candidates", pa.int64(), True, "how many there were to choose from, where the probability is known"),
     Column("log_propensity", pa.float64(), True, "log-probability of the list given the candidates, where it is known"),
-    Column("epoch", pa.int64(), False, "which life of the ranker: one more at every reset"),
+    Column("epoch", pa.int64(), False, "which life of the ranker: one more at a reset or a change of features"),
     Column("number", pa.int64(), False, "of the list: its random numbers hang on it"),
     Column("request_id", pa.string(), True, "the caller's own"),
     Column("experiment", pa.int64(), True, "the comparison that the list was mixed for"),
     Column("credit", pa.list_(pa.float64()), True, "by slot: 1 the ranker's item, -1 the other's, 0 both's"),
     Column("memo", pa.binary(), False, "what the learner noted for itself: bytes, as `layout` describes them"),
     Column("layout", pa.string(), False, "names, types and shapes of the list's arrays, JSON; `memo/…` are in `memo`"),
+    Column("rewards", pa.list_(pa.float64()), True, "by slot: reward in the ranker's unit; null: none was reported"),
 )
+SINCE = {"rewards": 2}  # columns that earlier versions do not have
 SCHEMA = pa.schema([pa.field(one.name, one.type, one.empty) for one in COLUMNS], metadata={KEY: str(VERSION).encode()})
 
 
@@ -85,7 +87,7 @@ def check(schema: Any, path: object) -> None:
         raise DataError(
             f"{path}: schema {int(told)}, but this release reads up to {VERSION}; take the release that wrote it"
         )
-    lacks = [one.name for one in COLUMNS if one.name not in schema.names]
+    lacks = [one.name for one in COLUMNS if one.name not in schema.names and SINCE.get(one.name, 1) <= int(told)]
     if lacks:
         raise DataError(f"{path}: has no column {', '.join(lacks)}: it is damaged; restore it from a copy")
 
@@ -96,7 +98,6 @@ def check(schema: Any, path: object) -> None:
 def table_of(chunk: Chunk) -> Any:
     """A chunk as an Arrow table."""
     n = len(chunk)
-    credit = None if all(one is None for one in chunk.credit) else chunk.credit
     dense = [(one.rows, one.arrays["features"].reshape(len(one.rows), -1)) for one in chunk.alike if _is_dense(one)]
     sparse = [one for one in chunk.alike if one.layout.width is not None]
     values = [*dense, *((one.rows, one.arrays["features/values"]) for one in sparse)]
@@ -127,11 +128,17 @@ def table_of(chunk: Chunk) -> Any:
         "number": pa.array(chunk.number),
         "request_id": pa.array(chunk.request_id, pa.string()),
         "experiment": pa.array(chunk.experiment, pa.int64()),
-        "credit": pa.nulls(n, pa.list_(pa.float64())) if credit is None else pa.array(credit, pa.list_(pa.float64())),
+        "credit": _numbers(chunk.credit),
         "memo": _memos(n, chunk.alike),
         "layout": layouts.cast(pa.string()),
+        "rewards": _numbers(chunk.rewards),
     }
     return pa.table([arrays[field.name].cast(field.type) for field in SCHEMA], schema=SCHEMA)
+
+
+def _numbers(lists: list[list[float] | None]) -> Any:
+    kind = pa.list_(pa.float64())
+    return pa.nulls(len(lists), kind) if all(one is None for one in lists) else pa.array(lists, kind)
 
 
 def _is_dense(one: Alike) -> bool:
@@ -287,6 +294,7 @@ def chunk_from(table: Any) -> Chunk:
         told("credit"),
         told("query"),
         alike,
+        told("rewards"),
     )
 
 

@@ -43,6 +43,16 @@ def score(credit: Sequence[float], values: Sequence[float]) -> float:
     return min(max(ahead / total, -1.0), 1.0) if total > 0 else 0.0
 
 
+def difference(credit: Sequence[float], rewards: Sequence[float]) -> float:
+    """By how much the rewards of one side are ahead, cut at -1 and 1.
+
+    >>> difference([1, -1, -1], [0.5, 0.125, 0.25]), difference([1, 1], [1.0, 1.0]), difference([1, -1], [])
+    (0.125, 1.0, 0.0)
+    """
+    ahead = sum(side * reward for side, reward in zip(credit, rewards, strict=False))
+    return float(min(max(ahead, -1.0), 1.0))
+
+
 def watched(tally: Tally, alpha: float) -> ConfidenceSequence:
     """The sequence over all lists."""
     return _opened(tally.whole, alpha)
@@ -57,13 +67,13 @@ def fold(tally: Tally, seen: Sequence[Seen], alpha: float, guardrail: bool) -> i
     """
     whole = watched(tally, alpha)
     later = [(one.number, _opened(one.state, _part(alpha, one.number))) for one in tally.later]
-    taken = 0
+    taken, judge = 0, score if tally.scale is None else difference
     for one in seen:
         if guardrail and tally.lists and tally.lists % FRESH == 0:
             number = tally.lists // FRESH
             later = _thinned([*later, (number, _opened({}, _part(alpha, number)))])
         taken += 1
-        value = score(one.credit, one.values)
+        value = judge(one.credit, one.values)
         tally.lists += 1
         tally.wins += value > 0
         tally.losses += value < 0

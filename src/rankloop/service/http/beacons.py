@@ -15,14 +15,14 @@ from litestar import Request
 
 from rankloop.errors import InvalidInput
 from rankloop.service.engine import Engine
-from rankloop.service.errors import BadToken, ForeignOrigin, OverLimit, TooMany, UnknownEncoding
+from rankloop.service.errors import BadToken, ForeignOrigin, OverLimit, Rejected, TooMany, UnknownEncoding
 from rankloop.service.http.bodies import PACKED
 from rankloop.service.limits import Counts
 from rankloop.service.settings import listed
 from rankloop.service.store import NewEvent
-from rankloop.service.tokens import Claim
-from rankloop.service.wire.calls import Beacon, FeedbackAnswer, FeedbackEvent, Receipt
+from rankloop.service.wire.calls import NO_ID, Beacon, FeedbackAnswer, FeedbackEvent, Receipt, readable_parts
 
+BETWEEN = "~"  # impression_id and event_id, in the id that an event of a page is stored with
 MOST_BYTES = 64 * 2**10  # of a body, as browsers have it for beacons: nobody has shown a key yet
 
 _decode = msgspec.json.Decoder(Beacon).decode
@@ -58,38 +58,61 @@ class Beacons:
             )
 
     async def take(self, body: bytes) -> bytes:
-        """One event or an array of them; one that is refused is refused for itself, unless it is alone."""
-        raw = _decode_many(body) if body.lstrip()[:1] == b"[" else [msgspec.Raw(body)]
+        """One event or an array of them. Events of an array are answered one by one; one that is alone and rejected is
+        an error."""
+        alone = body.lstrip()[:1] != b"["
+        raw = [msgspec.Raw(body)] if alone else _decode_many(body)
         if not raw:
             raise InvalidInput("the array of events is empty; send at least one")
         results: list[Receipt | None] = []
-        sent: list[str] = []
         events: list[NewEvent] = []
+        wrong: Exception | None = None
         for one in raw:
             try:
-                event = _decode(one)
-                events.append(self._event(event, self.engine.keys.tokens.read(event.token)))
-                sent.append(event.event_id)
+                events.append(self._event(one))
                 results.append(None)
             except (msgspec.ValidationError, BadToken, TooMany) as error:
-                if len(raw) == 1:
-                    raise
+                wrong = error
                 results.append(Receipt(None, "rejected", str(error)))
         if events:
-            receipts = (await self.engine.feedback(events)).receipts
-            named = (Receipt(name, one.status, one.reason) for name, one in zip(sent, receipts, strict=True))
-            results = [next(named) if one is None else one for one in results]
+            receipts = iter((await self.engine.feedback(events)).receipts)
+            results = [_as_sent(next(receipts)) if one is None else one for one in results]
         final = [one for one in results if one is not None]
+        if alone and final[0].status == "rejected":
+            if events and events[0].malformed is not None:
+                wrong = msgspec.ValidationError(events[0].malformed)
+            raise wrong or Rejected.of(final[0].event_id, final[0].reason, final[0].kept)
         return msgspec.json.encode(FeedbackAnswer(final, dict(Counter(one.status for one in final))))
 
-    def _event(self, sent: Beacon, claim: Claim) -> NewEvent:
-        if "\0" in sent.event_id:
-            raise msgspec.ValidationError("event_id is text; it has the character NUL in it")
+    def _event(self, raw: msgspec.Raw) -> NewEvent:
+        """A beacon as an event; one that cannot be read marks the impression of its token, if that can be."""
+        malformed: str | None = None
+        try:
+            sent = _decode(raw)
+            token, said = sent.token, (sent.clicks, None, sent.final, sent.rewards, sent.seen, sent.viewed)
+            kept = FeedbackEvent(sent.event_id, "", *said)
+            if "\0" in sent.event_id:
+                raise msgspec.ValidationError("event_id is text; it has the character NUL in it")
+        except msgspec.ValidationError as error:
+            token = msgspec.json.decode(raw, type=_Signed).token
+            malformed, kept = str(error), readable_parts(bytes(raw))
+            kept.grades = None
+        claim = self.engine.keys.tokens.read(token)
         if not self._counts.take(claim.impression_id):
             limit = self.engine.settings.beacon_events
             raise TooMany(f"{limit} events about this list have come; the setting beacon_events allows no more")
-        own = f"{claim.impression_id}~{sent.event_id}"
-        said = sent.clicks, None, sent.final, sent.rewards, sent.seen, sent.viewed
-        event = FeedbackEvent(own, claim.impression_id, *said)
-        kept = FeedbackEvent(sent.event_id, claim.impression_id, *said)
-        return NewEvent(event, msgspec.json.encode(kept), frozenset((claim.ranker,)))
+        kept.impression_id = claim.impression_id
+        event = msgspec.structs.replace(kept, event_id=f"{claim.impression_id}{BETWEEN}{kept.event_id}")
+        return NewEvent(event, msgspec.json.encode(kept), frozenset((claim.ranker,)), malformed)
+
+
+class _Signed(msgspec.Struct):
+    """As much of a malformed beacon as names its impression."""
+
+    token: str
+
+
+def _as_sent(one: Receipt) -> Receipt:
+    """A receipt with the event_id that the page sent."""
+    own = (one.event_id or "").partition(BETWEEN)[2]
+    return Receipt(None if own in ("", NO_ID) else own, one.status, one.reason, one.kept)

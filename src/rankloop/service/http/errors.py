@@ -13,7 +13,7 @@ from litestar.exceptions import HTTPException
 
 from rankloop.errors import CodecError, RankloopError, UnknownName
 from rankloop.service import tracing
-from rankloop.service.errors import Told, UnknownCatalog, UnknownRanker
+from rankloop.service.errors import CatalogInUse, NoSuchCatalog, Told, UnknownCatalog, UnknownRanker
 from rankloop.service.http import bodies
 from rankloop.service.http.wording import helped
 from rankloop.service.wire.basics import Problem
@@ -97,7 +97,7 @@ def problem(found: Failure) -> Response[Problem]:
 
 def any_error(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     """All but what the framework raises itself."""
-    if type(error) in (UnknownRanker, UnknownCatalog):  # its message lists the names there are
+    if type(error) in (UnknownRanker, UnknownCatalog, NoSuchCatalog, CatalogInUse):  # messages that list names
         key = getattr(request.state, "key", None)
         if key is not None and not key.sees_names:
             return problem(failure(error.status, error.word, error.plain))  # type: ignore[attr-defined]

@@ -18,13 +18,13 @@ import numpy as np
 from rankloop.errors import InvalidInput
 from rankloop.kernels.json_counts import entry_counts
 from rankloop.service.engine import Engine
-from rankloop.service.errors import OverLimit, UnknownRanker
+from rankloop.service.errors import OverLimit, Rejected, UnknownRanker
 from rankloop.service.http import bodies
 from rankloop.service.http.errors import Failure, describe, failure
 from rankloop.service.keys import EVERYTHING, Key
 from rankloop.service.store import NewEvent
 from rankloop.service.wire.basics import NAME
-from rankloop.service.wire.calls import FeedbackAnswer, FeedbackEvent, Receipt
+from rankloop.service.wire.calls import FeedbackAnswer, FeedbackEvent, readable_parts
 
 RANK = "/v1/rankers/{name}/rank"
 FEEDBACK = "/v1/feedback"
@@ -58,6 +58,9 @@ class FastPath:
             await self.app(scope, receive, send)
             return
         status, body, headers = await self._answer(scope, receive, name)
+        # uvicorn's `receive` belongs to an object that knows whether the connection is still open.
+        if status == 200 and name is not None and getattr(getattr(receive, "__self__", None), "disconnected", False):
+            self.engine.withdraw(body)
         self.engine.answers[route, status] += 1
         pairs = [_JSON, (b"content-length", b"%d" % len(body))]
         if headers:
@@ -94,41 +97,40 @@ class FastPath:
 
 
 async def feedback(engine: Engine, body: bytes, caller: Key) -> bytes:
-    """Take one event or an array of them; one that cannot be read is rejected for itself, unless it is alone."""
+    """Take one event or an array of them. Events of an array are answered one by one; one that is alone and rejected
+    is an error."""
     most = engine.settings.max_events
     if len(body) > LARGE:
-        results, events = await engine.bodies.run(_events, body, most, caller)
+        events, error = await engine.bodies.run(_events, body, most, caller)
     else:
-        results, events = _events(body, most, caller)
-    if events:
-        receipts = iter((await engine.feedback(events)).receipts)
-        results = [next(receipts) if one is None else one for one in results]
-    final = [one for one in results if one is not None]
-    return msgspec.json.encode(FeedbackAnswer(final, dict(Counter(one.status for one in final))))
+        events, error = _events(body, most, caller)
+    receipts = (await engine.feedback(events)).receipts
+    if body.lstrip()[:1] != b"[" and receipts[0].status == "rejected":
+        raise error or Rejected.of(receipts[0].event_id, receipts[0].reason, receipts[0].kept)
+    return msgspec.json.encode(FeedbackAnswer(receipts, dict(Counter(one.status for one in receipts))))
 
 
-def _events(body: bytes, most: int, caller: Key) -> tuple[list[Receipt | None], list[NewEvent]]:
-    """The events of a body, and for each place of its array a receipt, or None where an event could be read."""
+def _events(body: bytes, most: int, caller: Key) -> tuple[list[NewEvent], msgspec.ValidationError | None]:
+    """The events of a body, and what is wrong with the last that could not be read. That one is an event, too: it marks
+    its impression."""
     many = body.lstrip()[:1] == b"["
     if many and entry_counts(np.frombuffer(body, np.uint8), most, len(body) + 1)[0] > most:
         raise OverLimit(f"more than {most} events; the limit max_events is {most}: send several calls")
     raw = _decode_events(body) if many else [msgspec.Raw(body)]
     if not raw:
         raise InvalidInput("the array of events is empty; send at least one")
-    results: list[Receipt | None] = []
     events: list[NewEvent] = []
+    wrong: msgspec.ValidationError | None = None
     for one in raw:
         try:
             event = _decode_event(one)
             if "\0" in event.event_id or "\0" in event.impression_id:
                 raise msgspec.ValidationError("ids are text; one has the character NUL in it")
             events.append(NewEvent(event, bytes(one), caller.rankers))
-            results.append(None)
         except msgspec.ValidationError as error:
-            if len(raw) == 1:
-                raise
-            results.append(Receipt(None, "rejected", str(error)))
-    return results, events
+            wrong = error
+            events.append(NewEvent(readable_parts(bytes(one)), bytes(one), caller.rankers, str(error)))
+    return events, wrong
 
 
 def _explain(query: bytes) -> bool | Failure:

@@ -29,6 +29,30 @@ SENT = [Beacon, CatalogueLine, ExperimentRequest, FeedbackEvent, RankColumns, Ra
 SENT += [Spec, SpecChanges, VersionRequest]
 _HERE = "#/components/schemas/"
 
+# Requests that work one after the other: they create the ranker and the catalog `example` and use them. The page of the
+# API replaces IMPRESSION_ID and TOKEN by those of the last answer of `rank`, and EVENT_ID by a new one.
+_CANDIDATES = [
+    {"id": "red-shoe", "features": {"bm25": 7.2, "price": 20.0}},
+    {"id": "blue-shoe", "features": {"bm25": 6.1, "price": 35.0}},
+    {"id": "red-hat", "features": {"bm25": 2.5, "price": 15.0}},
+]
+_EVENT = {"event_id": "EVENT_ID", "clicks": ["red-shoe"], "final": True}
+_LOGGED = {"query": "red shoes", "items": _CANDIDATES, "clicks": ["blue-shoe"]}
+_EXAMPLES: dict[tuple[str, str], Any] = {
+    ("put", "/v1/rankers/{name}"): {"features": ["bm25", "price"], "exposure": "full"},
+    ("patch", "/v1/rankers/{name}"): {"exposure": "bounded", "displacement": 2},
+    ("post", "/v1/rankers/{name}/rank"): {"query": "red shoes", "candidates": _CANDIDATES, "token": True},
+    ("post", "/v1/feedback"): {**_EVENT, "impression_id": "IMPRESSION_ID"},
+    ("post", "/v1/beacon"): {**_EVENT, "token": "TOKEN"},
+    ("post", "/v1/rankers/{name}/warm"): msgspec.json.encode(_LOGGED).decode() + "\n",
+    ("post", "/v1/rankers/{name}/experiments"): {"against": "base", "share": 0.2},
+}
+for _kind, _key, _fields in (("items", "red-shoe", {"price": 20.0, "brand": "acme"}), ("users", "ann", {"age": 34})):
+    _rows = f"/v1/catalogues/{{catalogue}}/{_kind}"
+    _EXAMPLES |= {("put", _rows): [{"id": _key, **_fields}], ("patch", _rows): [{"id": _key, **_fields}]}
+    _EXAMPLES["post", f"{_rows}/delete"] = [_key]
+_PARAMETERS = {"name": "example", "catalogue": "example", "user": "ann", "number": 1, "to": "json"}
+
 
 def document() -> dict[str, Any]:
     """The document, with the bodies that some routes read by themselves.
@@ -64,6 +88,15 @@ def document() -> dict[str, Any]:
         path["put"]["requestBody"] = path["patch"]["requestBody"] = _lines({"$ref": _HERE + "CatalogueLine"})
         key: dict[str, Any] = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "integer"}]}
         made["paths"][f"/v1/catalogues/{{catalogue}}/{kind}/delete"]["post"]["requestBody"] = _lines(key)
+    for (method, path), example in _EXAMPLES.items():
+        for content in made["paths"][path][method]["requestBody"]["content"].values():
+            content["example"] = example
+    for path, item in made["paths"].items():
+        for operation in item.values():
+            for parameter in operation.get("parameters", ()):
+                if parameter.get("required"):
+                    known = {**_PARAMETERS, "key": "ann" if "/users/" in path else "red-shoe"}
+                    parameter["example"] = known[parameter["name"]]
     return made
 
 

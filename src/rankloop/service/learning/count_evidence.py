@@ -49,7 +49,8 @@ def _count_on(process: Process, name: str, number: int) -> str:
         before, head = trials.trial(connection, name, number), log.heads(connection).get(name, 0)
         if before is None or before.state != "running" or before.next_seq >= head:
             return None, head, []
-        return before, head, trials.seen_from(connection, name, number, before.next_seq, head, PORTION)
+        scale = before.tally.scale
+        return before, head, trials.seen_from(connection, name, number, before.next_seq, head, PORTION, scale)
 
     before, head, seen = process.database.read(read)
     if before is None:

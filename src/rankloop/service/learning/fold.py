@@ -6,15 +6,18 @@ import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from rankloop import codec
 from rankloop.errors import RankloopError
 from rankloop.learner import Learner
 from rankloop.service.learning.work import Work
-from rankloop.service.ranking.model import state_bytes
+from rankloop.service.ranking.carrying import CarriedImpressions
+from rankloop.service.ranking.model import fixed_part, state_bytes
 from rankloop.service.ranking.rules import heard
 from rankloop.service.store.admin import Ranker
+from rankloop.service.store.lineage import Change
 from rankloop.service.store.log import Outcome
 from rankloop.service.store.trials import Trial
 from rankloop.streams import Streams
@@ -38,8 +41,17 @@ class Fold:
     """A learner and how far in the log it has come. Place and state move together, under a lock that only those take
     who learn, save or publish: nobody ranks with this learner."""
 
-    def __init__(self, row: Ranker, learner: Learner, learned: int, running: Sequence[Trial] = ()) -> None:
+    def __init__(
+        self,
+        row: Ranker,
+        learner: Learner,
+        learned: int,
+        running: Sequence[Trial] = (),
+        changes: Sequence[Change] = (),
+    ) -> None:
         self.row, self.learner, self.learned = row, learner, learned
+        self._changes = list(changes)  # of the spec, the oldest first
+        self._carried: dict[int, CarriedImpressions] = {}  # by the number of changes since the impression was shown
         self.generation = row.generation
         self.running = list(running)  # its experiments and guardrail
         self.held = False  # whether this process holds the lease and learns
@@ -76,6 +88,8 @@ class Fold:
                     return False
                 body = outcome.body
                 impression = body if isinstance(body, Impression) else codec.load_impression(body)
+                if self._changes and outcome.epoch < self._changes[-1].epoch:
+                    impression = self._carry(impression, outcome.epoch)
                 values = np.array(outcome.values, dtype=np.float64)
                 feedback = heard(impression, Feedback(self.learner.feedback, values, outcome.viewed))
                 self.learner.learn(impression, feedback, self._streams.at("learn", outcome.seq))
@@ -89,6 +103,14 @@ class Fold:
                 raise
             finally:
                 self.learned = due
+
+    def _carry(self, impression: Impression, epoch: int) -> Impression:
+        """An impression that was shown before the spec changed, as the learner takes it now."""
+        since = [one for one in self._changes if one.epoch > epoch]
+        if len(since) not in self._carried:
+            after = msgspec.to_builtins(fixed_part(self.row.spec))
+            self._carried[len(since)] = CarriedImpressions(self.learner, after, since)
+        return self._carried[len(since)].carried(impression)
 
     def state(self) -> tuple[int, bytes]:
         """How far it has come, and its bytes there."""

@@ -15,7 +15,7 @@ from rankloop.service.learning.leases import Leases
 from rankloop.service.learning.retention import sweep
 from rankloop.service.learning.upgrading import Upgrading
 from rankloop.service.repeating import Repeating
-from rankloop.service.store import admin, log, published, shown
+from rankloop.service.store import admin, attention, log, published, shown
 from rankloop.service.store.size import size
 from rankloop.service.telemetry import movement
 from rankloop.telling import Explains
@@ -146,9 +146,12 @@ class Housekeeping:
     def _count(self) -> None:
         """What is told of the store: also that a ranker has no open list any more, and nothing of one that is gone."""
         process = self.process
-        opened, names = process.database.read(lambda c: (log.open_counts(c), admin.revisions(c)))
+        opened, marked, names = process.database.read(
+            lambda c: (log.open_counts(c), attention.counts(c), admin.revisions(c))
+        )
         for name in names:
             process.metrics.gauge("open_impressions", opened[name], ranker=name)
+            process.metrics.gauge("attention_impressions", marked[name], ranker=name)
         process.metrics.keep_rankers(names)
         found = size(process.database)
         process.metrics.gauge("store_bytes", found.used)

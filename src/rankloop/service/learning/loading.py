@@ -14,7 +14,7 @@ from rankloop.service.learning.watch import Entry, Watch
 from rankloop.service.process import Process
 from rankloop.service.ranking.model import fixed_part, load_learner
 from rankloop.service.ranking.pool import bounded
-from rankloop.service.store import admin, states, trials, troubles
+from rankloop.service.store import admin, lineage, states, trials, troubles
 from rankloop.service.store.database import Connection
 
 logger = logging.getLogger("rankloop")
@@ -78,10 +78,11 @@ class _Found(NamedTuple):
     snapshot: states.Snapshot | None
     running: list[trials.Trial]
     quarantined: bool
+    changes: list[lineage.Change]
 
 
 def _load(process: Process, folds: dict[str, Fold], name: str, watch: Watch) -> None:
-    row, snapshot, running, quarantined = process.database.read(lambda c: _stored(c, name))
+    row, snapshot, running, quarantined, changes = process.database.read(lambda c: _stored(c, name))
     if row is None or snapshot is None:
         folds.pop(name, None)
         return
@@ -100,7 +101,7 @@ def _load(process: Process, folds: dict[str, Fold], name: str, watch: Watch) -> 
 
     def load() -> Learner:
         with watch.of(row, "load", snapshot.seq, aside=True):
-            learner = load_learner(row.spec, snapshot.state, what)
+            learner = load_learner(row.spec, snapshot.state, what, changes)
             if quarantined:  # it may have hung in `state`: it is tried where no other ranker waits for it
                 at[0] = "state"
                 learner.state()
@@ -112,7 +113,7 @@ def _load(process: Process, folds: dict[str, Fold], name: str, watch: Watch) -> 
         watch.take_down(Entry(row, at[0], snapshot.seq, 0.0, process.worker))
         folds.pop(name, None)
         return
-    fold = Fold(row, learner, snapshot.seq, running)
+    fold = Fold(row, learner, snapshot.seq, running, changes)
     fold.quarantined = quarantined
     fold.held = True
     fold.large = len(snapshot.state) > states.LARGE
@@ -124,7 +125,8 @@ def _load(process: Process, folds: dict[str, Fold], name: str, watch: Watch) -> 
 def _stored(connection: Connection, name: str) -> _Found:
     row = admin.ranker(connection, name)
     if row is None:
-        return _Found(None, None, [], False)
+        return _Found(None, None, [], False, [])
     held = troubles.quarantined(connection).get(name)
     quarantined = held is not None and held.revision == row.revision
-    return _Found(row, states.snapshot(connection, name), trials.running(connection, name), quarantined)
+    changes = lineage.changes(connection, name)
+    return _Found(row, states.snapshot(connection, name), trials.running(connection, name), quarantined, changes)

@@ -21,6 +21,7 @@ def sweep(process: Process, stopping: Callable[[], bool] = lambda: False, archiv
         lambda c, limit: forgetting.sweep(c, before, limit),
         graves.clear,
         lambda c, limit: catalogue.sweep(c, process.clock(), limit),
+        catalogue.recount,
     ):
         sum(in_batches(process.writer, work, stopping))
     process.writer.do(lambda c: series.sweep(c, process.clock()))

@@ -186,7 +186,6 @@ class _Session:
             "learner": learner,
             "parameters": parameters,
             "features": self.traffic.names,
-            "normalisation": "query-minmax",
             "k": plan.k,
             "exposure": plan.exposure,
             "seed": plan.seed,
@@ -346,7 +345,7 @@ class _Session:
         lag, rss = None, None
         try:
             status = await self._aside.request("GET", self._path, seconds=self.plan.timeout)
-            lag = msgspec.json.decode(status.body, type=RankerStatus).lag
+            lag = msgspec.json.decode(status.body, type=RankerStatus).unlearned_impressions
             metrics = await self._aside.request("GET", "/metrics", seconds=self.plan.timeout)
             rss = metric_sum(metrics.body.decode("utf-8", "replace"), RSS)
         except (Failed, msgspec.DecodeError):

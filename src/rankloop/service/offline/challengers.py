@@ -19,7 +19,7 @@ from rankloop.offpolicy import Gain
 from rankloop.offpolicy.sums import groups_of, user_codes
 from rankloop.raw_features import plain_of, standardised
 from rankloop.service.archive.columns import CANDIDATES, LOG_PROPENSITY, Chunk
-from rankloop.service.offline.lists import BASE, LOGGED, Block, Lists, blocks_in, blocks_of, clicked
+from rankloop.service.offline.lists import BASE, LOGGED, UNIT, Block, Lists, blocks_in, blocks_of, clicked
 from rankloop.service.offline.past import Past, past_of
 from rankloop.service.offline.replay import Progress
 from rankloop.service.offline.tally import Tally
@@ -45,6 +45,11 @@ class Terms(NamedTuple):
     gain: Gain = "clicks"
     clip: float = np.inf
     first: int = 0  # the outcome to begin with
+    scale: float | None = None  # of rewards; None: clicks are what counts
+
+    def tally(self) -> Tally:
+        """Nothing yet."""
+        return Tally(self.gain, self.clip, self.first, 1 if self.scale is None else UNIT)
 
 
 class Challenger:
@@ -136,7 +141,7 @@ class Tries:
         self.terms, self.on_page, self.keep = terms, on_page, keep
         self._may_be_uniform = terms.logged in ("random", "pairrank")
         self.challengers = [Challenger(spec, terms) for spec in terms.challengers]
-        self._tally = Tally(terms.gain, terms.clip, terms.first)
+        self._tally = terms.tally()
         self._kept: list[Lists] = []
         self._waiting: list[tuple[int, Impression, Array, str | None]] = []
 
@@ -174,7 +179,7 @@ class Tries:
         wanted = chunk.epoch == epoch
         if not wanted.any():
             return
-        blocks = list(blocks_in(chunk, wanted))
+        blocks = list(blocks_in(chunk, wanted, self.terms.scale))
         users = user_codes([who for who, mine in zip(chunk.person, wanted.tolist(), strict=True) if mine])
         if self.challengers or self.on_page:
             rows = zip(chunk.seq.tolist(), chunk.impressions(), chunk.feedback(), chunk.learn.tolist(), chunk.viewed,
@@ -194,11 +199,13 @@ class Tries:
         """Lists with what challengers have said of them; their groups."""
         n, K, group = len(seq), max(block.k for block in blocks), groups_of(seq, users)
         clicks, chance = np.zeros((n, K), np.uint8), np.full(n, np.nan)
+        earned = clicks if self.terms.scale is None else np.zeros((n, K), np.int64)
         logged, base = np.full((n, K), -1), np.full((n, K), -1)
         stays = np.zeros(n, np.bool_)
         for block in blocks:
             rows, k = block.rows, block.k
             clicks[rows, :k], logged[rows, :k], base[rows, :k] = block.clicks, np.arange(k), block.base_ranks()
+            earned[rows, :k] = block.earned
             chance[rows] = block.chances()
             stays[rows] = (base[rows, :k] == np.arange(k)).all(axis=1)
             self._tally.add_drawn(block, group[rows], self._may_be_uniform)
@@ -210,7 +217,7 @@ class Tries:
             ranks[one.label][there] = flat
             told[one.label] = np.array(one.told)
             one.ranks, one.told = [], []
-        lists = Lists(seq, users, group, clicks, ranks, {label: said - chance for label, said in told.items()})
+        lists = Lists(seq, users, group, clicks, earned, ranks, {label: said - chance for label, said in told.items()})
         self._tally.add_units(lists)
         if self.keep:
             self._kept.append(lists)
@@ -219,13 +226,14 @@ class Tries:
         return group
 
     def idle(self) -> list[str]:
-        """Challengers that could learn and have learned nothing: those that duel learn from lists of their own only."""
+        """Challengers that could learn and have learned nothing: those that duel learn from lists of their own only.
+        What a scaler has learned does not count."""
+        plain = [(one.label, plain_of(one.learner)) for one in self.challengers if not one.fixed]
         return [
-            one.label
-            for one in self.challengers
-            if not one.fixed
-            and registry.entry_of(registry.name_of(plain_of(one.learner))).learns
-            and codec.dumps(one.learner.state()) == codec.dumps(clone(one.learner).state())
+            label
+            for label, learner in plain
+            if registry.entry_of(registry.name_of(learner)).learns
+            and codec.dumps(learner.state()) == codec.dumps(clone(learner).state())
         ]
 
     def lists(self) -> Lists:
@@ -245,6 +253,7 @@ class Tries:
             np.concatenate([one.users for one in kept]),
             np.concatenate([one.group for one in kept]),
             filled([one.clicks for one in kept], 0),
+            filled([one.earned for one in kept], 0),
             {label: filled([one.ranks[label] for one in kept], -1) for label in kept[0].ranks},
             {label: np.concatenate([one.log_weights[label] for one in kept]) for label in kept[0].ranks},
         )
@@ -274,6 +283,7 @@ def planned(
     shows: Shows = "rank",
     gain: Gain = "clicks",
     clip: float = np.inf,
+    by_reward: bool = False,
 ) -> Walk:
     """The outcomes since … at-1 of a ranker, as far as they are of its present epoch and in the log."""
     past = past_of(source)
@@ -286,7 +296,13 @@ def planned(
     seed, raw = row.spec.seed if seed is None else seed, row.spec.normalisation == "stream"
     end = past.look(name, lambda view: view.head())
     end = end if at is None else min(at, end)
-    return Walk(past, row, Terms(tuple(challengers), row.spec.learner, seed, shows, raw, gain, clip, since), end)
+    scale = past.look(name, lambda view: view.reward_scale()) if by_reward else None
+    if by_reward and scale is None:
+        raise InvalidParameter(
+            f"ranker {name!r} declares no reward, or its scale is auto and no reward has come; estimate clicks"
+        )
+    terms = Terms(tuple(challengers), row.spec.learner, seed, shows, raw, gain, clip, since, scale)
+    return Walk(past, row, terms, end)
 
 
 def try_out(

@@ -78,6 +78,28 @@ class Findings(NamedTuple):
     warning: str
     idle: list[str]  # challengers that learned nothing from these lists
 
+    def in_unit(self, scale: float) -> Findings:
+        """The same figures times `scale`."""
+
+        def times(one: Estimate) -> Estimate:
+            return one._replace(
+                value=one.value * scale, low=one.low * scale, high=one.high * scale, error=one.error * scale
+            )
+
+        return self._replace(
+            policies=[
+                Found(
+                    one.label,
+                    times(one.value),
+                    None if one.difference is None else times(one.difference),
+                    {name: times(estimate) for name, estimate in one.by_position.items()},
+                    {name: times(estimate) for name, estimate in one.by_list.items()},
+                    [value * scale for value in one.curve],
+                )
+                for one in self.policies
+            ]
+        )
+
 
 def find(
     tries: Tries,

@@ -15,6 +15,7 @@ from rankloop.service.archive.files import LogFile
 from rankloop.service.archive.schema import COLUMNS, chunk_from
 from rankloop.service.offline.past import View
 from rankloop.service.store import admin
+from rankloop.service.store.lineage import Change
 from rankloop.service.store.log import Outcome
 from rankloop.service.store.states import Stored
 
@@ -106,6 +107,12 @@ class _ExportedView:
     def state(self, one: Stored) -> bytes:
         (kept,) = (kept for kept in self._told.states if kept.stored == one)
         return manifest.read_state(self._folder, self._told.ranker, kept)
+
+    def reward_scale(self) -> float | None:
+        return self._told.reward_scale
+
+    def changes(self) -> list[Change]:
+        return self._told.changes
 
     def logged(self, first: int, end: int) -> int:
         """From the files' own counts; only one that reaches beyond the range is read."""

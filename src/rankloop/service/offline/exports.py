@@ -8,25 +8,23 @@ from rankloop.errors import InvalidParameter
 from rankloop.export import Engine, Exported, export
 from rankloop.features.declarations import Sent
 from rankloop.service.errors import UnknownVersion
-from rankloop.service.offline.replay import State, spec_of
+from rankloop.service.offline.replay import State, served_spec
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.declared import column_names, declarations, is_sparse, listed, width_of
-from rankloop.service.store import admin, states
+from rankloop.service.store import admin, lineage, states
 from rankloop.service.store.database import Connection, Database
 
 Wanted = int | Literal["live"] | None
 
 
-def export_ranker(
-    database: Database, row: admin.Ranker, to: Engine, version: Wanted = None, without_base: bool = False
-) -> Exported:
+def export_ranker(database: Database, row: admin.Ranker, to: Engine, version: Wanted = None) -> Exported:
     """A version, or what is learned, as the last snapshot has it ("live"); None: what is served.
 
     The model is called after the ranker and the version: `shop-v3`, `shop-live-1200` after as many outcomes.
     """
-    found = database.read(lambda connection: _state(connection, row, version))
-    spec = spec_of(row.spec, found)
-    learner = models.load_learner(spec, found.state, f"{found.name} of ranker {row.name!r}")
+    found, changes = database.read(lambda c: (_state(c, row, version), lineage.changes(c, row.name)))
+    spec = served_spec(row.spec, found)
+    learner = models.load_learner(spec, found.state, f"{found.name} of ranker {row.name!r}", changes)
     normalisation: Literal["query-minmax", "none"] = "none" if spec.normalisation == "none" else "query-minmax"
     if is_sparse(spec) and (spec.width or to != "json"):
         rather = "which have no names" if spec.width else "more than an engine takes; export it to json"
@@ -37,7 +35,7 @@ def export_ranker(
     names = list(column_names(spec))
     computed = [one.name for one in declarations(spec) if not isinstance(one, Sent)]
     name = f"{row.name}-{found.name}"
-    made = export(learner, names, to, name=name, normalisation=normalisation, without_base=without_base)
+    made = export(learner, names, to, name=name, normalisation=normalisation)
     if computed:
         made.notes.append(f"computed here from the catalogue and the request, there by you: {listed(computed, 12)}")
     return made

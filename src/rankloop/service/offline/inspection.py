@@ -15,7 +15,8 @@ from rankloop.raw_features import plain_of
 from rankloop.service.offline.past import find_ranker
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.declared import column_names
-from rankloop.service.store import admin, log, shown, states
+from rankloop.service.ranking.exposure import explored_positions
+from rankloop.service.store import admin, lineage, log, shown, states
 from rankloop.service.store.database import Connection, Database
 from rankloop.service.telemetry import movement
 from rankloop.service.wire.calls import RankAnswer
@@ -66,7 +67,7 @@ class Curves:
     lists: int
     clicks: list[float] = field(default_factory=list)  # a list
     reciprocal_rank: list[float] = field(default_factory=list)  # of the first click, 0 without one
-    explored: list[float | None] = field(default_factory=list)  # share of positions that are not in the order of scores
+    explored: list[float | None] = field(default_factory=list)  # share of positions with an item out of score order
     fallbacks: list[float] = field(default_factory=list)  # share of lists that were not the learner's
     by_position: list[float] = field(default_factory=list)  # clicks a display, from the top
 
@@ -80,9 +81,9 @@ class Inspection:
     serving: str
     learning: bool
     created: float
-    outcomes: int
-    learned: int
-    lag: int
+    closed_impressions: int
+    learned_impressions: int  # at the last snapshot
+    unlearned_impressions: int
     open_impressions: int
     learner_process: str | None
     versions: list[dict[str, Any]]
@@ -133,27 +134,28 @@ def inspect(database: Database, name: str, last: int = 20_000) -> Inspection:
 
 def _read(connection: Connection, row: admin.Ranker, last: int) -> Inspection:
     name = row.name
-    outcomes, snapshot = log.heads(connection).get(name, 0), states.snapshot(connection, name)
+    closed, snapshot = log.heads(connection).get(name, 0), states.snapshot(connection, name)
     assert snapshot is not None  # every ranker has one from the start
-    model = models.load_model(row.spec, snapshot.generation, snapshot.seq, snapshot.state, f"the snapshot of {name!r}")
+    at, what = (snapshot.generation, snapshot.seq), f"the snapshot of {name!r}"
+    model = models.load_model(row.spec, *at, snapshot.state, what, changes=lineage.changes(connection, name))
     return Inspection(
         ranker=name,
         spec=msgspec.to_builtins(row.spec),
         serving="live" if row.serving is None else f"v{row.serving}",
         learning=row.learning,
         created=row.created,
-        outcomes=outcomes,
-        learned=snapshot.seq,
-        lag=outcomes - snapshot.seq,
+        closed_impressions=closed,
+        learned_impressions=snapshot.seq,
+        unlearned_impressions=closed - snapshot.seq,
         open_impressions=log.open_counts(connection)[name],
         learner_process=admin.leases(connection).get(name, (None, 0))[0],
         versions=[
-            {"version": one.version, "outcomes": one.seq, "created": one.created, "note": one.note}
+            {"version": one.version, "learned_impressions": one.seq, "created": one.created, "note": one.note}
             for one in states.versions(connection, name)
         ],
         learner=look_inside(model.learner, column_names(row.spec)),
         movement=_movement(connection, row, model),
-        curves=_curves(connection, name, max(0, outcomes - last) if last else 0, outcomes),
+        curves=_curves(connection, name, max(0, closed - last) if last else 0, closed),
     )
 
 
@@ -181,9 +183,9 @@ def _curves(connection: Connection, name: str, first: int, end: int) -> Curves:
             shown[: len(items)] += 1
             clicked[hit] += 1
             scores = [item.score for item in items if item.score is not None]
-            moved = np.count_nonzero(np.argsort(-np.array(scores), kind="stable") != np.arange(len(scores)))
+            moved = explored_positions(np.arange(len(scores)), np.argsort(-np.array(scores), kind="stable"))
             reciprocal = 1.0 / (1 + int(hit[0])) if hit.size else 0.0
-            figures.append([hit.size, reciprocal, int(moved), len(scores), told.fallback])
+            figures.append([hit.size, reciprocal, moved, len(scores), told.fallback])
         at = rows[-1][0] + 1
     if not figures:
         return Curves(first, 0)

@@ -14,6 +14,7 @@ from rankloop.service.ranking.rules import SLOTS, heard
 from rankloop.types import Array, Feedback, Impression
 
 LOGGED, BASE = "as logged", "base order"
+UNIT = 2**20  # what a reward of the whole scale counts: sums of integers are exact
 
 
 class Lists(NamedTuple):
@@ -23,6 +24,7 @@ class Lists(NamedTuple):
     users: Array  # (N,) a number for whose list it was, 0 where that is not known
     group: Array  # (N,) that it goes into, for the jackknife
     clicks: Array  # (N, K)
+    earned: Array  # (N, K) what is estimated: the clicks, or rewards in 1 / UNIT of the scale
     ranks: dict[str, Array]  # policy -> (N, K) the rank at which it puts each slot's item, -1 beyond the list's end
     log_weights: dict[str, Array]  # policy -> (N,) log P_new(list) - log P_logged(list), NaN where that is not known
 
@@ -33,6 +35,7 @@ class Block(NamedTuple):
     rows: Array  # (m,) which lists of a portion
     order: Array  # (m, k)
     clicks: Array  # (m, k)
+    earned: Array  # (m, k)
     memo: dict[str, Array]  # (m, …) each
 
     @property
@@ -118,14 +121,16 @@ def blocks_of(impressions: Sequence[Impression], clicks: Sequence[Array]) -> lis
             np.array(rows),
             np.stack([impressions[row].order for row in rows]),
             np.stack([clicks[row] for row in rows]),
+            np.stack([clicks[row] for row in rows]),
             {name: np.stack([impressions[row].memo[name] for row in rows]) for name in impressions[rows[0]].memo},
         )
         for rows in by_kind.values()
     ]
 
 
-def blocks_in(chunk: Chunk, wanted: Array) -> Iterator[Block]:
-    """The lists of a chunk that are `wanted` (n,); rows are counted among these."""
+def blocks_in(chunk: Chunk, wanted: Array, scale: float | None = None) -> Iterator[Block]:
+    """The lists of a chunk that are `wanted` (n,); rows are counted among these. With a `scale`, rewards are what was
+    earned, else clicks."""
     place = np.cumsum(wanted) - 1
     lengths = np.diff(chunk.ends)
     for one in chunk.alike:
@@ -145,4 +150,16 @@ def blocks_in(chunk: Chunk, wanted: Array) -> Iterator[Block]:
                 upto = min(length, order.shape[1])
                 at = chunk.ends[rows[as_long]][:, None] + np.arange(upto)
                 clicks[as_long[:, None], np.arange(upto)] = chunk.values[at] > 0
-        yield Block(place[rows], order, clicks, memo)
+        earned = clicks if scale is None else _rewards(chunk, rows, order.shape[1], memo, scale)
+        yield Block(place[rows], order, clicks, earned, memo)
+
+
+def _rewards(chunk: Chunk, rows: Array, k: int, memo: dict[str, Array], scale: float) -> Array:
+    """(m, k) the rewards of some lists, cut at the scale."""
+    found = np.zeros((len(rows), k), np.int64)
+    for j, row in enumerate(rows.tolist()):
+        if (given := chunk.rewards[row]) is not None:
+            values = np.array(given)
+            values = values[memo[SLOTS][j]] if SLOTS in memo else values[:k]  # without those of pinned items
+            found[j, : len(values)] = np.rint(np.minimum(values / scale, 1.0) * UNIT)
+    return found

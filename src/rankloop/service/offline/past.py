@@ -10,7 +10,9 @@ from rankloop.errors import RankloopError, UnknownName
 from rankloop.service.archive.columns import Chunk
 from rankloop.service.store import admin, lineage, log, states
 from rankloop.service.store.database import Connection, Database
+from rankloop.service.store.lineage import Change
 from rankloop.service.store.log import Outcome
+from rankloop.service.store.rewards import scale_of
 from rankloop.service.store.states import Stored
 
 T = TypeVar("T")
@@ -29,8 +31,14 @@ class View(Protocol):
     def state(self, one: Stored) -> bytes:
         """The bytes of one."""
 
+    def changes(self) -> list[Change]:
+        """The changes of its spec that states depend on, the oldest first."""
+
     def logged(self, first: int, end: int) -> int:
         """How many of the outcomes first … end-1 are there."""
+
+    def reward_scale(self) -> float | None:
+        """The scale of its rewards; None: it declares no reward, or none has come."""
 
 
 class Past(Protocol):
@@ -113,6 +121,13 @@ class _StoreView:
         found = states.state_of(self._connection, self._name, one)
         assert found is not None  # a view is of one moment
         return found
+
+    def reward_scale(self) -> float | None:
+        row = admin.ranker(self._connection, self._name)
+        return scale_of(row and row.spec.reward, log.reward_sketches(self._connection).get(self._name))
+
+    def changes(self) -> list[Change]:
+        return lineage.changes(self._connection, self._name)
 
     def logged(self, first: int, end: int) -> int:
         return lineage.logged(self._connection, self._name, first, end)

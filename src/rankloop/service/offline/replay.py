@@ -7,11 +7,11 @@ is compared, bit by bit. This only reads: a running service does not notice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,9 +20,11 @@ from rankloop.errors import InvalidParameter, RankloopError, UnknownName
 from rankloop.learner import Learner
 from rankloop.service.learning.fold import Fold
 from rankloop.service.offline.past import View, past_of
+from rankloop.service.ranking import carrying
 from rankloop.service.ranking import model as models
 from rankloop.service.store import admin, open_database, schema
 from rankloop.service.store.database import Database
+from rankloop.service.store.lineage import Change
 from rankloop.service.store.sqlite import SQLite
 from rankloop.service.store.states import Stored
 from rankloop.service.wire.rankers import Spec
@@ -107,9 +109,9 @@ def rebuild(
     past = past_of(source)
     row = past.ranker(name)
     plan = past.look(name, lambda view: _plan(view, row, version, at, start))
-    spec = spec_of(row.spec, plan.start)
-    learner = models.load_learner(spec, plan.start.state, f"{plan.start.name} of ranker {name!r}")
-    fold = Fold(row._replace(spec=spec), learner, plan.start.seq)
+    spec, changes = plan.spec, plan.changes
+    learner = models.load_learner(spec, plan.start.state, f"{plan.start.name} of ranker {name!r}", changes)
+    fold = Fold(row._replace(spec=spec), learner, plan.start.seq, changes=changes)
     learned = failed = 0
     compared = []
     waiting = list(plan.on_the_way)
@@ -149,6 +151,8 @@ class _Plan(NamedTuple):
     end: int
     on_the_way: list[_Expected]  # to compare with, in the order of the log
     note: str
+    spec: Spec  # of the generation
+    changes: list[Change]  # of the ranker's spec up to it
 
 
 def _plan(view: View, row: admin.Ranker, version: int | None, at: int | None, start: int | None) -> _Plan:
@@ -176,6 +180,9 @@ def _plan(view: View, row: admin.Ranker, version: int | None, at: int | None, st
         origin = [one for one in origins if one.seq <= end or one is origins[0]][-1]
 
     first = "fresh" if origin is origins[0] or origin.epoch != origins[origins.index(origin) - 1].epoch else "rollback"
+    changes = [one for one in view.changes() if one.generation <= (origin.generation or 0)]
+    if changes and changes[-1].generation == origin.generation and not _fresh(changes[-1]):
+        first = "changed"
     ours = [one for one in stored if one.kind != "origin" and origin.seq <= one.seq <= end]
     ours = [one for one in ours if one.generation == origin.generation or one.generation is None]
     states = [_Point(first, origin), *(_Point(_name(one), one) for one in sorted(ours, key=lambda one: one.seq))]
@@ -195,8 +202,11 @@ def _plan(view: View, row: admin.Ranker, version: int | None, at: int | None, st
     def state(one: Stored) -> bytes:
         return view.state(one) if one in stored else models.fresh_state(row.spec)
 
-    met = [_Expected(one.name, one.seq, _digest(state(one.one))) for one in later]
-    return _Plan(State(begin.name, begin.seq, state(begin.one)), epoch, end, met, note)
+    # What a generation began with may be a state from before a change of the spec: it is stored as it was then.
+    began = State(begin.name, begin.seq, state(begin.one))
+    spec = _with(row.spec, changes[-1].after, first) if changes else spec_of(row.spec, began)
+    met = [_Expected(p.name, p.seq, _digest(models.carried_bytes(spec, state(p.one), p.name, changes))) for p in later]
+    return _Plan(began, epoch, end, met, note, spec, changes)
 
 
 class _Point(NamedTuple):
@@ -206,6 +216,11 @@ class _Point(NamedTuple):
     @property
     def seq(self) -> int:
         return self.one.seq
+
+
+def _fresh(change: Change) -> bool:
+    """Whether nothing carried over a change of the spec."""
+    return bool(carrying.refusal(change.before, change.after))
 
 
 def _name(one: Stored) -> str:
@@ -238,7 +253,20 @@ def _after_the_gap(view: View, name: str, states: list[_Point], end: int) -> tup
 def spec_of(spec: Spec, start: State) -> Spec:
     """The spec that a state is of: learner, features and what else it hangs on may have changed at a reset."""
     _, meta = codec.loads(start.state, start.name)
+    return _with(spec, meta.get("fixed") or {}, start.name)
+
+
+def served_spec(spec: Spec, start: State) -> Spec:
+    """The spec that a state is served with: the present one if the state carries over to it, else its own."""
+    own = spec_of(spec, start)
+    before, after = (msgspec.to_builtins(models.fixed_part(one)) for one in (own, spec))
+    return own if carrying.refusal(before, after) else spec
+
+
+def _with(spec: Spec, fixed: Mapping[str, Any], name: str) -> Spec:
+    if "learner" not in fixed:
+        raise RankloopError(f"{name} does not say which spec it belongs to")
     try:
-        return msgspec.convert({**msgspec.to_builtins(spec), **meta["fixed"]}, Spec)
-    except (KeyError, msgspec.ValidationError) as error:
-        raise RankloopError(f"{start.name} does not say which spec it is of ({error})") from None
+        return msgspec.convert({**msgspec.to_builtins(spec), "width": 0, **fixed}, Spec)
+    except msgspec.ValidationError as error:
+        raise RankloopError(f"{name} belongs to a spec that cannot be read ({error})") from None

@@ -71,7 +71,7 @@ def try_out_on(cluster: Cluster, walk: Walk, on_progress: Progress | None = None
         if on_progress:
             on_progress(sum(done.values()), total)
 
-    whole, policies, idle = Tally(terms.gain, terms.clip, terms.first), {}, set[str]()
+    whole, policies, idle = terms.tally(), {}, set[str]()
     for i, found in cluster.map(carry_out, parts, names, note):
         if isinstance(found, Lost):
             raise ClusterError(f"{names[i]}: {found.reason}")

@@ -28,11 +28,11 @@ class Tally:
     """Sums over lists.
 
     `gain` and `clip` are of the estimates by list, which are weighed before they are summed; `first` is the outcome
-    that curves begin with.
+    that curves begin with; `unit` is what 1 is in the numbers that were earned.
     """
 
-    def __init__(self, gain: Gain = "clicks", clip: float = np.inf, first: int = 0) -> None:
-        self.gain, self.clip, self.first = gain, clip, first
+    def __init__(self, gain: Gain = "clicks", clip: float = np.inf, first: int = 0, unit: int = 1) -> None:
+        self.gain, self.clip, self.first, self.unit = gain, clip, first, unit
         self.units, self.whole_units = UnitSums(), UnitSums()
         self.clicks = self.drawn = self.longest = 0
         self.policies: dict[str, PolicySums] = {}
@@ -80,12 +80,12 @@ class Tally:
         worth = offpolicy.gains(self.gain, lists.clicks.shape[1])
         rewards = np.zeros(len(lists.seq))
         for slot, value in enumerate(worth.tolist()):  # in this order, however long the longest list
-            rewards += lists.clicks[:, slot] * value
+            rewards += lists.earned[:, slot] * (value / self.unit)
         whole: Array | None = None
         for label, ranks in lists.ranks.items():
-            sums = self.policies.setdefault(label, PolicySums(self.first))
+            sums = self.policies.setdefault(label, PolicySums(self.first, self.unit))
             said = None if forecasts is None else forecasts[label]
-            sums.add_moves(lists.seq, lists.group, lists.clicks, ranks, None if said is None else said.attraction)
+            sums.add_moves(lists.seq, lists.group, lists.earned, ranks, None if said is None else said.attraction)
             weights = lists.log_weights[label]
             if whole is None:
                 whole = ~np.isnan(weights)

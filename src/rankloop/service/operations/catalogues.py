@@ -14,9 +14,12 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from rankloop.errors import InvalidInput
+from rankloop.service.catalogue import checks
 from rankloop.service.engine import Engine
-from rankloop.service.errors import Malformed, OverLimit, UnknownCatalog, UnknownEntry, UnknownRanker
+from rankloop.service.errors import CatalogInUse, Malformed, OverLimit, UnknownCatalog, UnknownEntry, UnknownRanker
 from rankloop.service.operations._shared import Action, Done
+from rankloop.service.ranking.declared import declarations
+from rankloop.service.store import admin
 from rankloop.service.store import catalogue as stored
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.catalogue import Bounds, Kind, Line, Part
@@ -44,7 +47,8 @@ def bounds(engine: Engine) -> Bounds:
 
 
 def put(engine: Engine, name: str, kind: Kind, body: bytes, merge: bool) -> CatalogueAnswer:
-    """Put in what a body brings, an array or a line each; with `merge` only the fields that are sent change."""
+    """Put in what a body brings, an array or a line each; with `merge` only the fields that are sent change. The
+    catalog is made if it does not exist, by an empty array, too."""
     receipts: dict[int, LineReceipt] = {}
     sent: list[_Sent] = []
     for number, raw in _lines(engine, body):
@@ -54,6 +58,7 @@ def put(engine: Engine, name: str, kind: Kind, body: bytes, merge: bool) -> Cata
             receipts[number] = LineReceipt(number, "rejected", None, str(error))
     limits = bounds(engine)
     lines = [one.line for one in sent]
+    before = _part(engine, name, kind)
 
     def write(connection: Connection, part: Sequence[Line]) -> list[stored.Outcome]:
         return stored.write(connection, name, kind, part, merge, limits, engine.clock())
@@ -66,7 +71,11 @@ def put(engine: Engine, name: str, kind: Kind, body: bytes, merge: bool) -> Cata
 
     for one, (status, reason) in zip(sent, _portions(engine, action, lines, write, text), strict=True):
         receipts[one.number] = LineReceipt(one.number, status, one.line.id, reason)
-    return _answer(receipts)
+    if before is None and not receipts:
+        action.commit(lambda connection: _made(connection, name, engine.clock()))
+    answer = _answer(receipts)
+    answer.warnings = _misspelled(engine, name, kind, before)
+    return answer
 
 
 def delete(engine: Engine, name: str, kind: Kind, body: bytes) -> CatalogueAnswer:
@@ -116,13 +125,19 @@ def empty(engine: Engine, name: str, kind: Kind) -> Emptied:
     return Emptied(done.result)
 
 
-def drop(engine: Engine, name: str) -> None:
-    """Delete a catalogue."""
+def drop(engine: Engine, name: str, force: bool = False) -> None:
+    """Delete a catalogue. One that a ranker names is only deleted with `force`."""
 
     def change(connection: Connection) -> Done | None:
+        users = [] if force else [one.name for one in admin.rankers(connection) if one.spec.catalogue == name]
+        if users and stored.parts(connection, name):
+            raise CatalogInUse(
+                f"catalog {name!r} is in use by ranker{'s' if len(users) > 1 else ''} {_listed(users)}, whose features "
+                "would have no values; name another catalog in their specs first, or delete it with force=true"
+            )
         return Done(None, f"catalogue {name} was deleted") if stored.drop(connection, name) else None
 
-    if Action(engine, "catalogue", None, "drop", name).commit(change) is None:
+    if Action(engine, "catalogue", None, "drop", name, force).commit(change) is None:
         raise _no_catalogue(engine, name)
 
 
@@ -144,9 +159,7 @@ def info(engine: Engine, name: str) -> CatalogueInfo:
 
 def infos(engine: Engine) -> list[CatalogueInfo]:
     """All catalogues."""
-    found: dict[str, list[Part]] = {}
-    for part in engine.database.read(stored.parts):
-        found.setdefault(part.catalogue, []).append(part)
+    found = engine.database.read(stored.by_name)
     return [_info(engine, name, parts) for name, parts in found.items()]
 
 
@@ -224,6 +237,30 @@ def _portions(
     return done
 
 
+def _part(engine: Engine, name: str, kind: Kind) -> Part | None:
+    return engine.database.read(lambda connection: stored.part(connection, name, kind))
+
+
+def _made(connection: Connection, name: str, now: float) -> Done:
+    made = stored.make(connection, name, now)
+    return Done(None, f"catalogue {name} was made" if made else None)
+
+
+def _misspelled(engine: Engine, name: str, kind: Kind, before: Part | None) -> list[str]:
+    """What to say of fields that are new in a part; nothing is looked at if none is."""
+    now = _part(engine, name, kind)
+    new = [] if now is None else [field for field in now.fields if before is None or field not in before.fields]
+    if not new or now is None:
+        return []
+    live = [one.row.spec for one in list(engine.rankers.values()) if one.row.spec.catalogue == name]
+    return checks.misspelled(new, [read for spec in live for read in checks.reads(declarations(spec))], kind, now)
+
+
+def _listed(names: Sequence[str], most: int = 10) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(one) for one in names[:most]) + more
+
+
 def _answer(receipts: dict[int, LineReceipt]) -> CatalogueAnswer:
     results = [receipts[number] for number in sorted(receipts)]
     return CatalogueAnswer(results, dict(Counter(one.status for one in results)))
@@ -239,7 +276,8 @@ def _info(engine: Engine, name: str, parts: Sequence[Part]) -> CatalogueInfo:
             return Info(0, 0, [], 0, held is not None, 0)
         seen = None if held is None else held.seen[kind]
         behind = part.seq - seen.seq if seen is not None and seen.part == part.part else part.seq
-        fields = [FieldInfo(one, field.kind, field.width) for one, field in part.fields.items()]
+        counts = part.counts or {}
+        fields = [FieldInfo(one, field.kind, field.width, counts.get(one)) for one, field in part.fields.items()]
         return Info(part.rows, part.seq, fields, part.memory, held is not None, max(0, behind) if held else 0)
 
     users = sorted(one.row.name for one in list(engine.rankers.values()) if one.row.spec.catalogue == name)

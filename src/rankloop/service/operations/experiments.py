@@ -10,8 +10,9 @@ from rankloop.service.errors import Conflict, UnknownRanker
 from rankloop.service.experiments import evidence
 from rankloop.service.operations._shared import Action, Done, changed, required, unknown
 from rankloop.service.operations.versions import usable
-from rankloop.service.store import admin, trials
+from rankloop.service.store import admin, log, trials
 from rankloop.service.store.database import Connection
+from rankloop.service.store.rewards import scale_of
 from rankloop.service.wire.experiments import Experiment, ExperimentRequest
 
 
@@ -48,12 +49,25 @@ def start(engine: Engine, name: str, terms: ExperimentRequest) -> Experiment:
                     f"requests; take at most {1.0 - other.terms.share:g}, or change the guardrail"
                 )
         _check_rival(engine, row, terms)
+        if terms.metric == "reward" and row.spec.reward is None:
+            raise InvalidParameter(
+                f'metric is "reward", but ranker {name!r} declares none; PATCH /v1/rankers/{name} with a reward, or '
+                'take "clicks"'
+            )
         return row, msgspec.structs.replace(terms, exposure=exposure)
 
     def change(connection: Connection, seen: tuple[admin.Ranker, ExperimentRequest]) -> Done | None:
         if trials.settle(connection, name, now):
             return None  # what was to be ended or begun is: look again
-        number = trials.begin(connection, seen[0], "experiment", seen[1], now)
+        scale = None
+        if terms.metric == "reward":
+            scale = scale_of(seen[0].spec.reward, log.reward_sketches(connection).get(name))
+            if scale is None:
+                raise Conflict(
+                    f"the scale of the reward of ranker {name!r} is auto, and no reward has come yet; wait for one, or "
+                    "give the scale in the spec"
+                )
+        number = trials.begin(connection, seen[0], "experiment", seen[1], now, scale)
         return Done(number, f"experiment {number} began, against {terms.against}, share {terms.share:g}")
 
     number: int = changed(Action(engine, "experiment", name, terms), engine, name, look, change)
@@ -126,6 +140,8 @@ def told(found: trials.Trial, now: float) -> Experiment:
         share=terms.share,
         mixing=terms.mixing,
         exposure=terms.exposure or "full",
+        metric=terms.metric,
+        reward_scale=tally.scale,
         alpha=terms.alpha,
         effect=terms.effect,
         note=terms.note,

@@ -7,26 +7,41 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from rankloop import registry
-from rankloop.errors import InvalidParameter, RankloopError
+from rankloop.errors import InvalidParameter, RankloopError, UnknownName
 from rankloop.features import declarations as declared
+from rankloop.service.catalogue import checks
 from rankloop.service.engine import Engine
-from rankloop.service.errors import Conflict, OverLimit
-from rankloop.service.operations import revisions, users
+from rankloop.service.errors import Conflict, NoSuchCatalog, OverLimit, UnknownRanker
+from rankloop.service.operations import evolution, revisions, users
 from rankloop.service.operations._shared import Action, Done, changed, required, unknown
+from rankloop.service.ranking import carrying
 from rankloop.service.ranking import model as models
-from rankloop.service.ranking.declared import declarations, is_sparse, named, width_of
+from rankloop.service.ranking.declared import catalog_warnings, declarations, is_sparse, named, width_of
 from rankloop.service.ranking.live_ranker import LiveRanker
-from rankloop.service.store import admin, graves, lineage, log, states, trials, troubles
+from rankloop.service.store import (
+    admin,
+    catalogue,
+    event_counts,
+    graves,
+    lineage,
+    log,
+    schema,
+    states,
+    trials,
+    troubles,
+)
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection
+from rankloop.service.store.rewards import scale_of
+from rankloop.service.wire.calls import EventCounts
 from rankloop.service.wire.experiments import Evidence
-from rankloop.service.wire.rankers import Origin, RankerStatus, Spec, SpecChanges
+from rankloop.service.wire.rankers import Origin, RankerStatus, Spec, SpecChange, SpecChanges
 from rankloop.service.wire.users import Erased
 
 logger = logging.getLogger("rankloop")
@@ -39,32 +54,25 @@ class _Wanted(NamedTuple):
 
     before: admin.Ranker | None
     spec: Spec
-    state: bytes  # of a learner that has learned nothing
-    anew: bool  # whether it takes the place of what was learned
-    seq: int  # of the last snapshot
+    state: bytes  # that a new generation begins with; empty: the last snapshot, carried over
+    change: lineage.Change | None = None  # of what learned states depend on; None: it stays, or the ranker is new
+    carries: bool = False  # whether impressions shown before are still learned
+    place: tuple[int, int] = (0, 0)  # (generation, seq) of the last snapshot
+    knows: int | None = 0  # outcomes in it
+    answer: SpecChange | None = None
 
 
 def put(
     engine: Engine,
     name: str,
-    spec: Spec,
+    changes: SpecChanges,
     if_match: str | None = None,
     acknowledged: bool = False,
     require_catalog: Callable[[str], None] = lambda _: None,
 ) -> tuple[RankerStatus, bool]:
-    """Make a ranker or change one; whether it is new. `require_catalog` raises if the caller may not use a catalog."""
-
-    def look(row: admin.Ranker | None) -> _Wanted:
-        knows = revisions.known(row, name, if_match)
-        if row is not None and not spec.features and row.spec.features:
-            raise InvalidParameter(
-                f"features is empty, and ranker {name!r} has {len(row.spec.features)}: PUT replaces the whole spec. To "
-                f"change some of it and keep the rest, PATCH /v1/rankers/{name} (Python: client.patch_ranker)"
-            )
-        _check_catalog(row, spec, require_catalog)
-        return _wanted(engine, row, spec, knows or acknowledged)
-
-    return _change(Action(engine, "put", name, spec, if_match, acknowledged), engine, name, look)
+    """Make a ranker, or change the fields that are given; whether it is new. `require_catalog` raises if the caller may
+    not use a catalog."""
+    return _changed("put", engine, name, changes, if_match, acknowledged, require_catalog)
 
 
 def patch(
@@ -75,21 +83,30 @@ def patch(
     acknowledged: bool = False,
     require_catalog: Callable[[str], None] = lambda _: None,
 ) -> RankerStatus:
-    """Change some of a spec; what is not told stays. Another learner begins with its own parameters."""
-    told = {field: value for field in Spec.__struct_fields__ if (value := getattr(changes, field)) is not msgspec.UNSET}
+    """The same for a ranker that must be there."""
+    return _changed("patch", engine, name, changes, if_match, acknowledged, require_catalog)[0]
+
+
+def _changed(
+    action: str,
+    engine: Engine,
+    name: str,
+    changes: SpecChanges,
+    if_match: str | None,
+    acknowledged: bool,
+    require_catalog: Callable[[str], None],
+) -> tuple[RankerStatus, bool]:
+    renamed = getattr(changes, "renamed", msgspec.UNSET) or {}
 
     def look(row: admin.Ranker | None) -> _Wanted:
-        if row is None and if_match is None:
+        if row is None and if_match is None and action == "patch":
             raise unknown(engine, name)
         knows = revisions.known(row, name, if_match)
-        present = required(engine, row, name).spec
-        if told.get("learner", present.learner) != present.learner:
-            present = msgspec.structs.replace(present, parameters={})
-        spec = msgspec.structs.replace(present, **told)
+        spec = evolution.merged(None if row is None else row.spec, changes, renamed)
         _check_catalog(row, spec, require_catalog)
-        return _wanted(engine, row, spec, knows or acknowledged)
+        return _wanted(engine, row, spec, knows or acknowledged, renamed)
 
-    return _change(Action(engine, "patch", name, changes, if_match, acknowledged), engine, name, look)[0]
+    return _change(Action(engine, action, name, changes, if_match, acknowledged), engine, name, look)
 
 
 def _check_catalog(row: admin.Ranker | None, spec: Spec, require: Callable[[str], None]) -> None:
@@ -99,7 +116,29 @@ def _check_catalog(row: admin.Ranker | None, spec: Spec, require: Callable[[str]
         require(spec.catalogue)
 
 
-def _wanted(engine: Engine, row: admin.Ranker | None, spec: Spec, acknowledged: bool) -> _Wanted:
+def _check_fields(engine: Engine, row: admin.Ranker | None, spec: Spec) -> None:
+    """Refuse a catalog that does not exist, and features that cannot be computed from its fields. What the ranker has
+    already is not refused: its status reports it."""
+    if (catalog := spec.catalogue) is None:
+        return
+    old = None if row is None or row.spec.catalogue != catalog else row.spec
+    parts = engine.database.read(lambda connection: catalogue.parts(connection, catalog))
+    if old is None and not parts:
+        names = list(engine.database.read(catalogue.by_name))
+        raise NoSuchCatalog(
+            f"{UnknownName.among('catalog', catalog, names or ['none yet'])}; "
+            f"upload items first (PUT /v1/catalogues/{catalog}/items), or send [] there to make an empty catalog"
+        )
+    known = set() if old is None else {(one.kind, one.source) for one in checks.reads(declarations(old))}
+    for problem in checks.problems(catalog, declarations(spec), parts):
+        read = problem.read
+        if problem.wrong and read is not None and (read.kind, read.source) not in known:
+            raise InvalidParameter(problem.text)
+
+
+def _wanted(
+    engine: Engine, row: admin.Ranker | None, spec: Spec, acknowledged: bool, renamed: Mapping[str, str]
+) -> _Wanted:
     """Refuse what cannot be, with all that takes a learner: in a transaction it would stop everyone's writes."""
     width, sparse = width_of(spec), is_sparse(spec)
     if (whole := named(spec) if sparse else width) > engine.settings.max_features:
@@ -107,63 +146,125 @@ def _wanted(engine: Engine, row: admin.Ranker | None, spec: Spec, acknowledged: 
     if sparse and width > engine.settings.max_width:
         raise OverLimit(f"{width} columns; the limit max_width is {engine.settings.max_width}")
     spec = complete(spec)
+    _check_reward(spec)
     start = spec.parameters.get("start")
     if isinstance(start, list) and len(start) != width:
         raise InvalidParameter(f"start has {len(start)} weights, but the ranker has {width} features; give one each")
     state = models.fresh_state(spec)
+    _check_fields(engine, row, spec)
     if row is None:
-        return _Wanted(None, spec, state, anew=True, seq=0)
-    name = row.name
+        return _Wanted(None, spec, state)
+    name, answer = row.name, SpecChange(evolution.fields(row.spec, spec))
 
-    def read(connection: Connection) -> tuple[Any, states.Snapshot | None, bool]:
-        snapshot = states.snapshot(connection, name)
-        to_learn = log.to_learn(connection, name, 0 if snapshot is None else snapshot.seq)
-        return trials.demotions(connection), snapshot, to_learn
-
-    demoted, snapshot, to_learn = engine.database.read(read)
-    seq = 0 if snapshot is None else snapshot.seq
+    demoted = engine.database.read(trials.demotions)
     revisions.require_acknowledged(row, spec, _demotion(row, demoted), acknowledged)
-    old, new = models.fixed_part(row.spec), models.fixed_part(spec)
-    if old == new:
-        return _Wanted(row, spec, state, anew=False, seq=seq)
-    if to_learn or (snapshot is not None and models.fresh_state(row.spec) != snapshot.state):
-        parts = ", ".join(key for key in old if old[key] != new[key])
+    change = evolution.change(row.spec, spec, renamed)
+    if change is None:
+        return _Wanted(row, spec, state, answer=answer)
+
+    def read(connection: Connection) -> tuple[states.Snapshot, bool, list[lineage.Change], lineage.Beginning]:
+        snapshot = states.snapshot(connection, name)
+        if snapshot is None:
+            raise UnknownRanker(f"ranker {name!r} has been deleted")
+        to_learn = log.to_learn(connection, name, snapshot.seq)
+        began = lineage.latest(connection)[name][1]
+        return snapshot, to_learn, lineage.changes(connection, name), began
+
+    snapshot, to_learn, earlier, began = engine.database.read(read)
+    refused = carrying.refusal(change.before, change.after)
+    fresh = not to_learn and models.fresh_state(row.spec) == snapshot.state
+    if refused and not fresh:
         raise Conflict(
-            f"what ranker {name!r} has learned depends on its {parts}, and would mean nothing with what is sent; "
+            f"what ranker {name!r} has learned depends on its {refused}, and cannot be carried over to what is sent; "
             f"PUT a ranker of another name; or POST /v1/rankers/{name}/pause and /v1/rankers/{name}/reset, PUT again, "
             f"and POST /v1/rankers/{name}/resume"
         )
-    return _Wanted(row, spec, state, anew=True, seq=seq)
+    if fresh:
+        return _Wanted(row, spec, state, change, not refused, (snapshot.generation, snapshot.seq), 0, answer)
+    engine.save_now(name)
+    snapshot, _, earlier, began = engine.database.read(read)
+    try:
+        learner = models.load_learner(spec, snapshot.state, f"the state of ranker {name!r}", [*earlier, change])
+    except InvalidParameter as error:
+        raise Conflict(
+            f"{error}. To begin from nothing, POST /v1/rankers/{name}/pause and /v1/rankers/{name}/reset, PUT again, "
+            f"and POST /v1/rankers/{name}/resume"
+        ) from None
+    answer = evolution.answer(row.spec, spec, change, learner)
+    place = snapshot.generation, snapshot.seq
+    return _Wanted(row, spec, b"", change, True, place, began.knows(snapshot.seq), answer)
+
+
+def _check_reward(spec: Spec) -> None:
+    """Refuse a reward that could not raise the value of a click, or that would be mixed with values from 0 to 1."""
+    if spec.reward is None:
+        return
+    if spec.click_value >= 1.0:
+        raise InvalidParameter(
+            f"click_reward is {spec.click_value:g}, so a {spec.reward.name} could not raise the value of a click; give "
+            "a number below 1, or null for the default"
+        )
+    if isinstance(spec.reward.scale, float) and not spec.reward.scale < float("inf"):
+        raise InvalidParameter(f"the scale of the reward is {spec.reward.scale}; give a finite number, or auto")
+    if spec.interactions:
+        raise InvalidParameter(
+            f"interactions are values from 0 to 1, and reward is in {spec.reward.unit or 'a unit'}; leave out one"
+        )
 
 
 def _change(action: Action, engine: Engine, name: str, look: Any) -> tuple[RankerStatus, bool]:
     """Store what `look` wants; the status, and whether the ranker is new. Nobody waits for kernels: see `ready`."""
 
     def change(connection: Connection, wanted: _Wanted) -> Done | None:
-        now, before, spec = engine.clock(), wanted.before, wanted.spec
+        now, before, spec, answer = engine.clock(), wanted.before, wanted.spec, wanted.answer
+        if spec.reward is not None and not schema.alone(connection):
+            raise Conflict(
+                "processes of an earlier release, which know no reward, run on this store; upgrade or stop them first"
+            )
         if before is None:
             if not admin.add_ranker(connection, name, spec, wanted.state, now):
                 return None
-            text: str | None = made(spec)
-        else:
-            if wanted.anew:
-                log.lock_head(connection, name)
-                if log.to_learn(connection, name, wanted.seq):
-                    return None  # something has been learned meanwhile, or will be
-            admin.change_spec(connection, name, spec)
-            difference = revisions.difference(before.spec, spec)
-            text = f"changed ({difference})" if difference else None  # the same spec again changes nothing
-            if wanted.anew:
-                came = lineage.Came("changed")
-                states.replace_state(connection, name, wanted.state, now, reset=True, came=came)
+            trials.settle(connection, name, now)
+            return Done([True, None], made(spec))
+        difference = revisions.difference(before.spec, spec)
+        text = f"changed ({difference})" if difference else None  # the same spec again changes nothing
+        if wanted.change is not None:
+            log.lock_head(connection, name)
+            if wanted.state and log.to_learn(connection, name, wanted.place[1]):
+                return None  # something has been learned meanwhile, or will be
+            kept = None
+            if not wanted.state:
+                require_alone(connection, name)
+                kept = states.keep_version(connection, name, "before the change of features", now, at=wanted.place)
+                if kept is None:
+                    return None  # there is a newer snapshot
+                text = f"{text}; what was learned is v{kept} and carries over"
+                assert answer is not None
+                answer = msgspec.structs.replace(answer, kept=kept)
+            came = lineage.Came("changed", kept, kept, wanted.knows, wanted.change)
+            states.replace_state(
+                connection, name, wanted.state, now, reset=not wanted.carries, carry=wanted.carries, came=came
+            )
+        admin.change_spec(connection, name, spec)
         trials.settle(connection, name, now)
-        return Done(before is None, text)
+        return Done([False, msgspec.to_builtins(answer)], text)
 
     sum(in_batches(engine.writer, lambda c, limit: graves.clear(c, limit, name), _within(CLEARING)))
-    created: bool = changed(action, engine, name, look, change)
+    created, answer = changed(action, engine, name, look, change)
     engine.changed(name)
     engine.cycle()  # it is learned from now on rather than in a second
-    return status(engine, name), created
+    found = status(engine, name)
+    found.changed = None if answer is None else msgspec.convert(answer, SpecChange)
+    return found, created
+
+
+def require_alone(connection: Connection, name: str) -> None:
+    """Refuse a change that processes of an earlier release could not follow."""
+    if not schema.alone(connection):
+        raise Conflict(
+            f"processes of an earlier release may still run on this store, and could not follow other features of "
+            f"ranker {name!r}; finish the upgrade, and send it again"
+        )
 
 
 def status(engine: Engine, name: str) -> RankerStatus:
@@ -240,7 +341,8 @@ def complete(spec: Spec) -> Spec:
     parameters = {f.name: getattr(learner, f.name) for f in dataclasses.fields(learner) if f.init}
     plain = msgspec.json.decode(msgspec.json.encode(parameters))
     features = [declared.plain(one) for one in declarations(spec)]
-    return msgspec.structs.replace(spec, learner=registry.name_of(learner), parameters=plain, features=features)
+    said = {"learner": registry.name_of(learner), "parameters": plain, "features": features}
+    return msgspec.structs.replace(spec, **said, click_reward=spec.click_value)
 
 
 # -- helpers -------------------------------------------------------------------------------------------------------
@@ -282,16 +384,18 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
         leases, snapshots = admin.leases(connection), states.snapshot_seqs(connection)
         demoted, began = trials.demotions(connection), lineage.latest(connection)
         trouble, now = troubles.texts(connection), engine.clock()
+        events, sketches = event_counts.read(connection, now), log.reward_sketches(connection)
+        wanted = [row for row in rows if names is None or row.name in names]
+        used = any(row.spec.catalogue for row in wanted)
+        parts = catalogue.by_name(connection) if used else {}
         found = []
-        for row in rows:
-            if names is not None and row.name not in names:
-                continue
+        for row in wanted:
             live = engine.rankers.get(row.name)
             snapshot = snapshots.get(row.name, (0, 0))[1]
             known = live.model.learned if live is not None and live.model is not None else 0
             fits = live is not None and live.row.generation == row.generation
             learned = max(known, snapshot) if fits else snapshot
-            outcomes = heads.get(row.name, 0)
+            closed = heads.get(row.name, 0)
             found.append(
                 RankerStatus(
                     name=row.name,
@@ -301,21 +405,23 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
                     warming=_waits_for(live),
                     serving="live" if row.serving is None else f"v{row.serving}",
                     learning=row.learning,
-                    outcomes=outcomes,
-                    learned=learned,
-                    knows=began[row.name][1].knows(learned),
-                    lag=max(0, outcomes - learned),
-                    counted=None if (one := engine.rankers.counted.get(row.name)) is None else one.seq,
+                    closed_impressions=closed,
+                    learned_impressions=learned,
+                    unlearned_impressions=max(0, closed - learned),
+                    model_impressions=began[row.name][1].knows(learned),
+                    counter_impressions=None if (one := engine.rankers.counted.get(row.name)) is None else one.seq,
                     open_impressions=opened[row.name],
                     learner_process=leases.get(row.name, (None,))[0],
-                    snapshot_at=snapshot,
+                    snapshot_impressions=snapshot,
                     created=row.created,
                     origin=_origin(*began[row.name], learned),
-                    counts=dict(live.counts) if live else {},
+                    events=events.get(row.name) or EventCounts(),
+                    reward_scale=scale_of(row.spec.reward, sketches.get(row.name)),
                     fallbacks=engine.metrics.counts("rank_fallbacks_total", "reason", ranker=row.name),
                     trouble=_trouble(row, live, trouble.get(row.name)),
                     model_age_seconds=None if live is None else live.age(now),
                     demoted=_demotion(row, demoted),
+                    warnings=catalog_warnings(row.spec, parts),
                 )
             )
         return found

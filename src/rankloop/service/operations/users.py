@@ -102,6 +102,7 @@ def _impression(one: users.Impression) -> UserImpression:
         answer=decode(one.answer),
         feedback=None if one.seen is None else decode(one.seen),
         viewed=one.viewed,
+        rewards=None if one.rewards is None else decode(one.rewards),
         events=[UserEvent(sent["event_id"], at, status, sent) for at, status, sent in _events(one)],
         outcome=outcome,
     )

@@ -31,7 +31,7 @@ def versions(engine: Engine, name: str) -> list[VersionInfo]:
             info = VersionInfo(one.version, one.seq, one.created, one.note, one.version == row.serving)
             if one.generation in began:
                 info.generation, generation = began[one.generation]
-                info.knows = generation.knows(one.seq)
+                info.model_impressions = generation.knows(one.seq)
             found.append(info)
         return found
 
@@ -55,10 +55,10 @@ def lineage_of(engine: Engine, name: str) -> list[Generation]:
     return engine.database.read(read)
 
 
-def exported(engine: Engine, name: str, to: Target, version: exports.Wanted, without_base: bool) -> Exported:
+def exported(engine: Engine, name: str, to: Target, version: exports.Wanted) -> Exported:
     """A version, or what is learned, as a search engine or a runtime takes it."""
     row = required(engine, engine.database.read(lambda connection: admin.ranker(connection, name)), name)
-    return exports.export_ranker(engine.database, row, to, version, without_base)
+    return exports.export_ranker(engine.database, row, to, version)
 
 
 def _numbered(connection: Connection, name: str) -> list[tuple[int, lineage.Beginning]]:
@@ -154,7 +154,7 @@ def rollback(
         large = len(usable(engine, row, number)) > states.LARGE
         acknowledged = engine.save_now(name)
         # None if it has been dropped meanwhile, which `change` finds out.
-        knows = next((one.knows for one in versions(engine, name) if one.version == number), None)
+        knows = next((one.model_impressions for one in versions(engine, name) if one.version == number), None)
         return _Target(number, knows, large, acknowledged)
 
     def change(connection: Connection, to: _Target) -> Done | None:
@@ -240,14 +240,15 @@ def _there(connection: Connection, name: str, number: int) -> bool:
 
 
 def usable(engine: Engine, row: admin.Ranker, number: int) -> bytes:
-    """The state of a version, if there is one and it is of this spec: what cannot be loaded must not be stored."""
+    """The state of a version, if there is one and it carries over to this spec: what cannot be loaded is not served."""
 
-    def read(connection: Connection) -> tuple[tuple[int, bytes] | None, list[states.Version]]:
-        return states.version_state(connection, row.name, number), states.versions(connection, row.name)
+    def read(connection: Connection) -> tuple[tuple[int, bytes] | None, list[states.Version], list[lineage.Change]]:
+        state = states.version_state(connection, row.name, number)
+        return state, states.versions(connection, row.name), lineage.changes(connection, row.name)
 
-    wanted, kept = engine.database.read(read)
+    wanted, kept, changes = engine.database.read(read)
     if wanted is None:
         there = ", ".join(str(version.version) for version in kept) or "none"
         raise UnknownVersion(f"ranker {row.name!r} has no version {number}; it has {there}")
-    models.load_model(row.spec, 0, 0, wanted[1], f"version {number} of ranker {row.name!r}")
+    models.load_learner(row.spec, wanted[1], f"version {number} of ranker {row.name!r}", changes)
     return wanted[1]

@@ -17,13 +17,13 @@ from rankloop.service.errors import Conflict, UnknownRanker
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import BASE_ORDER, Model, weights_of
 from rankloop.service.ranking.rules import SLOTS
-from rankloop.service.store import admin, shown
+from rankloop.service.store import admin, event_counts, shown
 from rankloop.service.store import series as buckets
 from rankloop.service.store.series import RESOLUTIONS, Bucket
 from rankloop.service.store.size import size
 from rankloop.service.store.sqlite import SQLite
 from rankloop.service.telemetry.movement import looked_at, noticed, told
-from rankloop.service.wire.calls import RankAnswer
+from rankloop.service.wire.calls import EventCounts, RankAnswer
 from rankloop.service.wire.process import ServiceStatus
 from rankloop.service.wire.watch import (
     Doubt,
@@ -98,24 +98,25 @@ def series(engine: Engine, name: str, seconds: int, step: int | None) -> Series:
         since=since,
         step=width,
         points=[_point(start, bucket) for start, bucket in groups.items()],
+        total=_point(since, total),
         positions=[PositionRate(i, n, clicked) for i, (n, clicked) in enumerate(counts, 1)],
     )
 
 
-def _point(start: int, bucket: Bucket) -> Point:
+def _point(start: float, bucket: Bucket) -> Point:
     def mean(total: float, count: int) -> float | None:
         return total / count if count else None
 
     return Point(
         start=start,
         lists=bucket.lists,
-        outcomes=bucket.outcomes,
+        closed_impressions=bucket.outcomes,
         clicks=mean(sum(bucket.clicks), bucket.outcomes),
         reciprocal_rank=mean(bucket.reciprocal, bucket.clicked),
         explored=mean(bucket.explored, bucket.positions),
         uncertain=mean(bucket.uncertain, bucket.pairs),
         fallbacks=mean(bucket.fallbacks, bucket.lists),
-        lag=bucket.lag,
+        unlearned_impressions=bucket.lag,
         ndcg=mean(bucket.ndcg, bucket.judged),
     )
 
@@ -153,7 +154,14 @@ def _shown(live: LiveRanker, one: shown.Seen) -> ShownList:
         experiment=answer.experiment,
         items=[
             # A pinned item stands where it was to stand.
-            ShownItem(item.id, slot + 1, known.get(slot, (slot, None))[0] + 1, known.get(slot, (slot, None))[1], value)
+            ShownItem(
+                item.id,
+                slot + 1,
+                known.get(slot, (slot, None))[0] + 1,
+                known.get(slot, (slot, None))[1],
+                value,
+                one.rewards[slot] if one.rewards else None,
+            )
             for slot, (item, value) in enumerate(zip(answer.items, values, strict=True))
         ],
         pairs=told.pairs if told else None,
@@ -162,6 +170,7 @@ def _shown(live: LiveRanker, one: shown.Seen) -> ShownList:
         outcome=cast(Any, "open" if one.open else one.kind or "ignored"),
         learned=one.learn and (one.open or one.kind is not None),
         seen=one.viewed,
+        attention=one.attention,
     )
 
 
@@ -217,7 +226,9 @@ def service(engine: Engine) -> ServiceStatus:
     """The service itself, beside its rankers."""
     found, workers = size(engine.database), engine.database.read(admin.workers)
     kind: Any = "sqlite" if isinstance(engine.database, SQLite) else "postgresql"
-    return ServiceStatus(__version__, kind, found.used, found.free, len(workers), bool(engine.settings.webhook))
+    events = engine.database.read(lambda c: event_counts.read(c, engine.clock())).get(event_counts.NOBODY)
+    webhook = bool(engine.settings.webhook)
+    return ServiceStatus(__version__, kind, found.used, found.free, len(workers), webhook, events or EventCounts())
 
 
 def _live(engine: Engine, name: str) -> LiveRanker:

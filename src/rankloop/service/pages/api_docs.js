@@ -1,5 +1,7 @@
 "use strict";
-// Only adds to the page: shows what needs a script, sends what the forms say. The key stays in its field.
+// Adds "Try it" to the page and opens the route that the address names. The key stays in its field.
+
+const last = {}; // impression_id and token of the last ranking, for the examples of feedback
 
 // JSON with line breaks. Not by JSON.stringify: parsing would round an id above 2**53.
 function pretty(text) {
@@ -34,11 +36,14 @@ async function send(form) {
   if (key && header) headers.set(header, before + key);
   const body = form.querySelector("textarea");
   if (body) headers.set("Content-Type", body.dataset.type);
+  const text = body?.value.replaceAll("EVENT_ID", crypto.randomUUID()).replaceAll("IMPRESSION_ID", last.impression_id ?? "IMPRESSION_ID")
+    .replaceAll("TOKEN", last.token ?? "TOKEN");
   const started = performance.now();
   const url = String(query) ? `${path}?${query}` : path;
-  const answer = await fetch(url, { method: form.dataset.method, headers, body: body ? body.value : undefined });
-  const text = await answer.text();
-  return [`${answer.status} ${answer.statusText}, ${Math.round(performance.now() - started)} ms`, text];
+  const answer = await fetch(url, { method: form.dataset.method, headers, body: text });
+  const found = await answer.text();
+  if (answer.ok && path.endsWith("/rank")) Object.assign(last, JSON.parse(found));
+  return [`${answer.status} ${answer.statusText}, ${Math.round(performance.now() - started)} ms`, found];
 }
 
 for (const origin of document.querySelectorAll(".origin")) {
@@ -63,3 +68,13 @@ for (const form of document.querySelectorAll("form")) {
     }
   });
 }
+
+function openNamed() {
+  const article = document.getElementById(location.hash.slice(1));
+  if (!article?.matches("article")) return;
+  article.querySelector("details").open = true;
+  article.scrollIntoView();
+}
+addEventListener("hashchange", openNamed);
+addEventListener("beforeprint", () => { for (const route of document.querySelectorAll(".route")) route.open = true; });
+openNamed();

@@ -80,8 +80,8 @@ class _Operation:
     def article(self) -> str:
         """All there is to say about it."""
         old = "<em>deprecated</em>" * self.node.get("deprecated", False)
-        html = f'<h3>{self.heading}</h3><p class="summary">{_line(self.node.get("summary"))} {old}</p>'
-        html += _prose(self.node.get("description"))
+        head = f'<h3>{self.heading}</h3> <span class="summary">{_line(self.node.get("summary"))} {old}</span>'
+        html = _prose(self.node.get("description"))
         if self.parameters:
             rows = [(p["name"], _of(p), p["in"] + ", required" * p.get("required", False)) for p in self.parameters]
             html += f"<h4>Parameters</h4>{self.schemas.fields(rows)}"
@@ -94,7 +94,7 @@ class _Operation:
             inside = f"<summary><code>{escape(status)}</code> {_line(answer.get('description'))}</summary>"
             inside += self._content(answer) or "<p>No body.</p>"
             html += f"<details{' open' * status.startswith('2')}>{inside}</details>"
-        return f'<article id="{self.anchor}">{html}</article>'
+        return f'<article id="{self.anchor}"><details class="route"><summary>{head}</summary>{html}</details></article>'
 
     def _content(self, node: Node) -> str:
         """The schemas of a body, under their media type unless it is plain JSON."""
@@ -112,13 +112,15 @@ class _Operation:
         """A body to send."""
         given = _given(self.media)
         value = self.schemas.example(self.media.get("schema")) if given is _NOTHING else given
-        if isinstance(value, str) and "json" not in self.media_type:
+        if isinstance(value, str) and self.media_type != "application/json":
             return value
         return json.dumps({} if value is _NOTHING else value, indent=indent, ensure_ascii=False)
 
     def _value(self, parameter: Node) -> str:
         """A parameter to send; without a better one its name in capitals."""
-        value = self.schemas.example(_of(parameter), word=parameter["name"].upper())
+        value = _given(parameter)
+        if value is _NOTHING:
+            value = self.schemas.example(_of(parameter), word=parameter["name"].upper())
         return value if isinstance(value, str) else json.dumps(value)
 
     def _curl(self) -> str:
@@ -162,7 +164,8 @@ class _Operation:
         for p in self.parameters:
             name, must = escape(p["name"]), " required" * p.get("required", False)
             html += f'<label>{name} <input data-in="{escape(p["in"])}" name="{name}" autocomplete="off"{must} '
-            html += f'placeholder="{escape(self._value(p))}"></label>'
+            known = "value" if must and _given(p) is not _NOTHING else "placeholder"
+            html += f'{known}="{escape(self._value(p))}"></label>'
         if self.body:
             html += f'<label>Body <textarea data-type="{escape(self.media_type)}" rows="12" spellcheck="false">'
             html += f"{escape(self._example())}</textarea></label>"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rankloop.errors import InvalidParameter
 from rankloop.features._declaration import Declaration
 from rankloop.features.column_names import ColumnNames
 from rankloop.features.declarations import MOST_DENSE, Category, Clicked, Counted, Sent, declaration
+from rankloop.service.catalogue import checks
+from rankloop.service.store.catalogue import Part
 from rankloop.service.wire.rankers import Spec
 from rankloop.types import LARGEST
 
@@ -90,6 +92,13 @@ def check_features(spec: Spec) -> None:
             raise InvalidParameter(
                 f"the default of {name!r} is {value}; it must be a finite number within ±{LARGEST:g}"
             )
+
+
+def catalog_warnings(spec: Spec, parts: Mapping[str, Sequence[Part]]) -> list[str]:
+    """What is wrong with the catalog that the features read; `parts` are those of every catalog, by its name."""
+    name = spec.catalogue
+    found = [] if name is None else checks.problems(name, declarations(spec), parts.get(name, []))
+    return [one.text for one in found]
 
 
 def _check_names(declared: Sequence[Declaration]) -> None:

@@ -3,6 +3,7 @@ and another ranking, to find out which of the two users prefer."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,8 @@ class Choice(NamedTuple):
     """A list to show."""
 
     impression: Impression
-    explored: int  # positions at which another item stands than the learner believes best
+    decided: int = 0  # positions that the learner filled; none in shadow and in a fallback
+    explored: int = 0  # of these, those that hold an item which was moved in order to learn
     credit: Array | None = None  # (k,) of a mixed list: 1 the learner's item, -1 the rival's, 0 nobody's; or in between
     relaxed: tuple[str, ...] = ()  # fields of quotas that could not be kept
 
@@ -48,11 +50,11 @@ def choose(
     if mix is not None:
         return _mixed(learner, candidates, k, rng, spec.displacement, mix)
     if spec.exposure == "shadow":
-        return Choice(adopted(learner, candidates, np.arange(k)), 0)
+        return Choice(adopted(learner, candidates, np.arange(k)))
     if spec.exposure == "full":
         own = _checked(learner.rank(candidates, k, rng), candidates, k)
         best = learner.best(candidates, k)
-        return Choice(own, int(np.count_nonzero(own.order != best)))
+        return Choice(own, k, explored_positions(own.order, best))
     # Items below k + s can come no higher than position k + 1: the learner need not look at them.
     reach = candidates.head(k + spec.displacement)
     own = _checked(learner.rank(reach, k, rng), reach, k)
@@ -62,7 +64,25 @@ def choose(
         own = adopted(learner, reach, bounded)
     elif spec.displacement < candidates.n - 1:
         own = undrawn(own)
-    return Choice(own, int(np.count_nonzero(bounded != best)))
+    return Choice(own, k, explored_positions(bounded, best))
+
+
+def explored_positions(order: Array, best: Array) -> int:
+    """The fewest items that must be moved to turn `order` into `best`, both (k,) and each without repetitions.
+
+    This counts decisions, not consequences: one item tried at the top moves all others down by one position, and counts
+    once. Two items that change places count once; an item that is not among the best k counts once. The number is k
+    minus the length of the longest subsequence that both rankings have in common.
+    """
+    if np.array_equal(order, best):
+        return 0
+    places = {item: place for place, item in enumerate(best.tolist())}
+    ends: list[int] = []  # ends[i]: the smallest last place of an increasing subsequence of length i + 1
+    for item in order.tolist():
+        if (place := places.get(item)) is not None:
+            at = bisect_left(ends, place)
+            ends[at : at + 1] = [place]
+    return order.size - len(ends)
 
 
 def best_order(learner: Learner, candidates: Candidates, k: int, exposure: Exposure, displacement: int) -> Array:
@@ -96,7 +116,7 @@ def _mixed(
     agreed = not side.any() and np.array_equal(order, own.order)
     # A list on which two agree comes more often than the learner alone would show it: how likely is not known.
     own = undrawn(own) if agreed else adopted(learner, reach, order)
-    return Choice(own, int(np.count_nonzero(order != best)), side)
+    return Choice(own, k, explored_positions(wanted, best), side)  # what the rival put there is not exploration
 
 
 def undrawn(own: Impression) -> Impression:
@@ -106,7 +126,7 @@ def undrawn(own: Impression) -> Impression:
 
 def base_choice(candidates: Candidates, k: int) -> Choice:
     """The caller's own order, with nothing for a learner to learn from."""
-    return Choice(show(candidates, np.arange(min(k, candidates.n))), 0)
+    return Choice(show(candidates, np.arange(min(k, candidates.n))))
 
 
 def _within(order: Array, n: int, displacement: int, k: int) -> Array:

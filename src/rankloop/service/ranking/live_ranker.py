@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ class Answered(NamedTuple):
     """A list that was answered, to be counted when there is time."""
 
     exposure: str
-    k: int
+    decided: int
     explored: int
     reason: str | None  # of a fallback
     seconds: float | None  # None: the store did not take it
@@ -100,7 +100,6 @@ class LiveRanker(InFlight):
         self.trusted = entry.path.startswith("rankloop.learners.")
         self.inline = self._may_be_inline = self.trusted and entry.family != "neural"
         self.warm = False
-        self.counts: Counter[str] = Counter()
         self.answered: deque[Answered] = deque(maxlen=TALLIES)
         self.numbers = Numbers()
         self._seconds = 0.0
@@ -169,7 +168,7 @@ class LiveRanker(InFlight):
 
     def take_over(self, other: LiveRanker) -> None:
         """Go on in the place of the same ranker with another state."""
-        self.counts, self.answered, self.numbers = other.counts, other.answered, other.numbers
+        self.answered, self.numbers = other.answered, other.numbers
         self._pool, self.schema = other._pool, Schema(self.row.spec, before=other.schema)
 
     # -- pace ------------------------------------------------------------------------------------------------------

@@ -18,9 +18,10 @@ from rankloop.features.declarations import MOST_DENSE
 from rankloop.learner import Learner
 from rankloop.raw_features import standardised
 from rankloop.service.errors import TooSlow
-from rankloop.service.ranking import rules
+from rankloop.service.ranking import carrying, rules
 from rankloop.service.ranking.declared import check_features, is_sparse, width_of
 from rankloop.service.ranking.exposure import Choice, Mix, adopted, best_order, choose
+from rankloop.service.store.lineage import Change
 from rankloop.service.wire.basics import Exposure
 from rankloop.service.wire.calls import Contribution
 from rankloop.service.wire.rankers import Spec
@@ -274,19 +275,49 @@ def fixed_part(spec: Spec) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in (*names, *wide)}
 
 
-def load_learner(spec: Spec, state: bytes, name: str) -> Learner:
-    """A learner that goes on from stored bytes, bit for bit."""
+def load_learner(spec: Spec, state: bytes, name: str, changes: Sequence[Change] = ()) -> Learner:
+    """A learner that goes on from stored bytes, bit for bit. A state with other features or scaling is carried over;
+    `changes` of the ranker's spec say which features were renamed since."""
     arrays, meta = codec.loads(state, name)
-    if meta.get("fixed") != msgspec.to_builtins(fixed_part(spec)):
-        raise InvalidParameter(f"{name} belongs to another spec (learner, parameters, features, normalisation or seed)")
-    learner = make_learner(spec)
+    after, before = msgspec.to_builtins(fixed_part(spec)), meta.get("fixed")
+    if before != after:
+        if not isinstance(before, dict) or not after.keys() - {"width"} <= before.keys():
+            raise InvalidParameter(f"{name} does not say which spec it belongs to")
+        old = _unchecked(before)
+        old.load(arrays)
+        arrays = carrying.carried_state(old, before, after, changes, name)
+    learner = _unchecked(after)
     learner.load(arrays)
     return learner
 
 
-def load_model(spec: Spec, generation: int, learned: int, state: bytes, name: str, version: int | None = None) -> Model:
+def _unchecked(fixed: Mapping[str, Any]) -> Learner:
+    """A fresh learner of the fixed part of a spec, which was checked when the spec was stored."""
+    registry.require_allowed(fixed["learner"])
+    learner = registry.make(fixed["learner"], **fixed["parameters"])
+    return standardised(learner) if fixed["normalisation"] == "stream" and learner.contextual else learner
+
+
+def carried_bytes(spec: Spec, state: bytes, name: str, changes: Sequence[Change]) -> bytes:
+    """Stored bytes as the state of a learner of this spec; the same bytes if they are of this spec already, or of one
+    that nothing carries over from."""
+    before, after = codec.loads(state, name)[1].get("fixed"), msgspec.to_builtins(fixed_part(spec))
+    if before == after or not isinstance(before, dict) or carrying.refusal(before, after):
+        return state
+    return state_bytes(spec, load_learner(spec, state, name, changes).state())
+
+
+def load_model(
+    spec: Spec,
+    generation: int,
+    learned: int,
+    state: bytes,
+    name: str,
+    version: int | None = None,
+    changes: Sequence[Change] = (),
+) -> Model:
     """The same to rank with: the live model, or the kept version of that number."""
-    return Model(load_learner(spec, state, name), spec, generation, learned, version)
+    return Model(load_learner(spec, state, name, changes), spec, generation, learned, version)
 
 
 def warm(spec: Spec) -> None:

@@ -80,7 +80,7 @@ class Frame(NamedTuple):
         if self.limits is not None:
             held, relaxed = self.limits.held(np.arange(candidates.n), self.slots)
             order = order if self.fixed else held
-        return Choice(self._noted(show(candidates, order)), 0, relaxed=relaxed)
+        return Choice(self._noted(show(candidates, order)), relaxed=relaxed)
 
     def applied(self, choice: Choice, learner: Learner, candidates: Candidates, own: bool) -> Choice:
         """A list that was chosen without looking at quotas, as it may be shown; `own`: the learner alone ordered it."""
@@ -114,7 +114,7 @@ def _limited(
         sides = np.zeros(candidates.n)
         sides[order] = credit
         credit = sides[held]
-    return Choice(adopted(learner, candidates, held), choice.explored, credit, relaxed)
+    return choice._replace(impression=adopted(learner, candidates, held), credit=credit, relaxed=relaxed)
 
 
 # -- from a request to a frame -------------------------------------------------------------------------------------

@@ -57,11 +57,21 @@ def revision(connection: Connection, name: str) -> int | None:
     return None if row is None else int(row[0])
 
 
+def _stored(spec: Spec) -> bytes:
+    """A spec as JSON, which processes of an earlier release can read unless it declares a reward."""
+    fields = msgspec.to_builtins(spec)
+    if spec.reward is None:
+        del fields["reward"]
+    if spec.click_reward is None:
+        del fields["click_reward"]
+    return msgspec.json.encode(fields)
+
+
 def add_ranker(connection: Connection, name: str, spec: Spec, state: bytes, now: float) -> bool:
     """Add a ranker, with the state of a learner that has learned nothing; False if the name is taken."""
     # Counted from the time it is made: a ranker deleted and made again must not look like the one others remember.
     first = int(now * 1000)
-    row = (name, msgspec.json.encode(spec), now, first, first, first, 1)
+    row = (name, _stored(spec), now, first, first, first, 1)
     columns = "name, spec, created, epoch, generation, revision, learning"
     if not connection.insert("rankers", columns, [row], "ON CONFLICT DO NOTHING RETURNING name"):
         return False
@@ -75,7 +85,7 @@ def add_ranker(connection: Connection, name: str, spec: Spec, state: bytes, now:
 def change_spec(connection: Connection, name: str, spec: Spec) -> None:
     """Store a changed spec."""
     sql = "UPDATE rankers SET spec = ?, revision = revision + 1 WHERE name = ?"
-    connection.run(sql, msgspec.json.encode(spec), name)
+    connection.run(sql, _stored(spec), name)
 
 
 def touch(connection: Connection, name: str) -> None:

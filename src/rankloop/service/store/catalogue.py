@@ -23,10 +23,45 @@ from rankloop.service.store.database import Connection, Contended, marks
 Kind = Literal["items", "users"]
 KINDS: tuple[Kind, ...] = ("items", "users")
 TOLD = 3600.0  # seconds that a deleted row is kept, to be told to those who look every second
-_COLUMNS = "part, catalogue, kind, seq, forgotten, rows, bytes, fields, created"
+_COLUMNS = "part, catalogue, kind, seq, forgotten, rows, bytes, fields, created, filled"
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _fields = msgspec.json.Decoder(dict[str, Field]).decode
+_names = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _BYTES = {"number": 8, "boolean": 8, "timestamp": 8, "string": 4, "strings": 12, "vector": 0}  # of a row in a table
+
+
+class Filled(msgspec.Struct, frozen=True):
+    """How many rows of a part have each field, of the rows whose last change is number `upto` or an earlier one.
+
+    Every write keeps the counts up to date. `recount` takes in the rest of a part that was filled by a release without
+    counts. If such a release has changed the part since (`seq` is not the part's), the counts start again from 0.
+    """
+
+    counts: dict[str, int] = {}
+    upto: int = 0
+    seq: int = 0  # of the part when the counts were written
+
+    def changed(self, old: Sequence[tuple[int, bytes | None]], new: Sequence[bytes], before: int, after: int) -> Filled:
+        """The counts after rows were replaced: `old` are their earlier numbers and bodies, `new` the bodies now.
+        `before` and `after` are the part's number of the last change."""
+        now = self if self.seq == before else Filled()
+        counts = dict(now.counts)
+        for seq, body in old:
+            if body is not None and seq <= now.upto:
+                _add(counts, body, -1)
+        if now.upto < before:  # the new rows have larger numbers: `recount` comes to them
+            return Filled(counts, now.upto, after)
+        for body in new:
+            _add(counts, body, 1)
+        return Filled(counts, after, after)
+
+
+def _add(counts: dict[str, int], body: bytes, sign: int) -> None:
+    for name in _names(body):
+        counts[name] = counts.get(name, 0) + sign
+
+
+_filled = msgspec.json.Decoder(Filled).decode
 
 
 class Part(NamedTuple):
@@ -41,6 +76,14 @@ class Part(NamedTuple):
     bytes: int  # of ids, strings and lists, about as much as they take in memory
     fields: dict[str, Field]
     created: float
+    filled: Filled
+
+    @property
+    def counts(self) -> dict[str, int] | None:
+        """How many rows have each field; None while they are being counted."""
+        if not self.filled.seq == self.filled.upto == self.seq:
+            return None
+        return {name: self.filled.counts.get(name, 0) for name in self.fields}
 
     @property
     def memory(self) -> int:
@@ -78,8 +121,9 @@ Outcome = tuple[Literal["accepted", "unchanged", "rejected"], str | None]  # and
 
 
 def _part(row: Sequence[Any]) -> Part:
-    number, name, kind, seq, forgotten, rows, size, fields, created = row
-    return Part(number, name, kind, seq, forgotten, rows, size, _fields(fields), created)
+    number, name, kind, seq, forgotten, rows, size, fields, created, filled = row
+    counted = Filled() if filled is None else _filled(filled)
+    return Part(number, name, kind, seq, forgotten, rows, size, _fields(fields), created, counted)
 
 
 def parts(connection: Connection, catalogue: str | None = None) -> list[Part]:
@@ -89,6 +133,14 @@ def parts(connection: Connection, catalogue: str | None = None) -> list[Part]:
         _part(row)
         for row in connection.rows(f"SELECT {_COLUMNS} FROM catalogues {where}ORDER BY catalogue, kind", *names)
     ]
+
+
+def by_name(connection: Connection) -> dict[str, list[Part]]:
+    """All parts, by the name of their catalogue."""
+    found: dict[str, list[Part]] = {}
+    for one in parts(connection):
+        found.setdefault(one.catalogue, []).append(one)
+    return found
 
 
 def heads(connection: Connection) -> list[tuple[int, str, Kind, int]]:
@@ -137,8 +189,9 @@ def write(
     """Put items in, in order; what became of each. With `merge` only the fields that are sent change, and null takes
     one away; else an item is replaced as a whole. What is there already, just so, is not written again."""
     found = part(connection, catalogue, kind, lock=True) or _made(connection, catalogue, kind, now)
-    sql = f"SELECT id, size, body FROM catalogue_rows WHERE part = {found.part} AND id"
-    before = {row[0]: (row[1], _bytes(row[2])) for row in connection.rows_in(sql, list({one.id for one in lines}))}
+    sql = f"SELECT id, size, body, seq FROM catalogue_rows WHERE part = {found.part} AND id"
+    there = connection.rows_in(sql, list({one.id for one in lines}))
+    before = {row[0]: (row[1], _bytes(row[2])) for row in there}
     fields, rows, size = dict(found.fields), found.rows, found.bytes
     written: dict[str, tuple[int, bytes]] = {}
     outcomes: list[Outcome] = []
@@ -170,7 +223,10 @@ def write(
             for number, (item, (own, made)) in enumerate(written.items(), found.seq + 1)
         ]
         connection.insert("catalogue_rows", "part, id, seq, size, body, changed", values_, _UPSERT)
-        _save(connection, found._replace(seq=found.seq + len(written), rows=rows, bytes=size, fields=fields))
+        seq = found.seq + len(written)
+        old_rows = [(row[3], _bytes(row[2])) for row in there if row[0] in written]
+        filled = found.filled.changed(old_rows, [made for _, made in written.values()], found.seq, seq)
+        _save(connection, found._replace(seq=seq, rows=rows, bytes=size, fields=fields, filled=filled))
     return outcomes
 
 
@@ -180,19 +236,28 @@ _UPSERT = (
 )
 
 
+def make(connection: Connection, catalogue: str, now: float) -> bool:
+    """Make an empty catalogue; False if there is one of that name."""
+    if parts(connection, catalogue):
+        return False
+    _made(connection, catalogue, "items", now)
+    return True
+
+
 def delete(connection: Connection, catalogue: str, kind: Kind, ids: Sequence[str], now: float) -> list[bool]:
     """Take items out; whether each was there."""
     found = part(connection, catalogue, kind, lock=True)
     if found is None:
         return [False] * len(ids)
-    sql = f"SELECT id, size FROM catalogue_rows WHERE part = {found.part} AND body IS NOT NULL AND id"
-    there: dict[str, int] = dict(connection.rows_in(sql, list(set(ids))))
+    sql = f"SELECT id, size, body, seq FROM catalogue_rows WHERE part = {found.part} AND body IS NOT NULL AND id"
+    there = {row[0]: row for row in connection.rows_in(sql, list(set(ids)))}
     gone = [item for item in dict.fromkeys(ids) if item in there]
     if gone:
         values = [(found.part, item, number, 0, None, now) for number, item in enumerate(gone, found.seq + 1)]
         connection.insert("catalogue_rows", "part, id, seq, size, body, changed", values, _UPSERT)
-        size = found.bytes - sum(there[item] for item in gone)
-        _save(connection, found._replace(seq=found.seq + len(gone), rows=found.rows - len(gone), bytes=size))
+        size, seq = found.bytes - sum(there[item][1] for item in gone), found.seq + len(gone)
+        filled = found.filled.changed([(there[item][3], _bytes(there[item][2])) for item in gone], [], found.seq, seq)
+        _save(connection, found._replace(seq=seq, rows=found.rows - len(gone), bytes=size, filled=filled))
     return [item in there for item in ids]
 
 
@@ -243,6 +308,27 @@ def sweep(connection: Connection, now: float, limit: int) -> int:
     return _delete(connection, rows)
 
 
+def recount(connection: Connection, limit: int) -> int:
+    """Count the fields of up to `limit` rows of a part whose counts are not complete; how many rows were counted."""
+    for number, name, kind, seq, filled in connection.rows("SELECT part, catalogue, kind, seq, filled FROM catalogues"):
+        known = Filled() if filled is None else _filled(filled)
+        if known.seq == known.upto == seq:
+            continue
+        found = part(connection, name, kind, lock=True)
+        if found is None or found.part != number:
+            continue
+        now = found.filled if found.filled.seq == found.seq else Filled()
+        rows = changes(connection, number, now.upto, limit)
+        counts = dict(now.counts)
+        for one in rows:
+            if one.body is not None:
+                _add(counts, one.body, 1)
+        upto = rows[-1].seq if len(rows) == limit else found.seq
+        _save(connection, found._replace(filled=Filled(counts, upto, found.seq)))
+        return max(len(rows), 1)
+    return 0
+
+
 def _delete(connection: Connection, rows: Sequence[Sequence[Any]]) -> int:
     by_part: dict[int, list[str]] = {}
     for row in rows:
@@ -256,7 +342,7 @@ def _delete(connection: Connection, rows: Sequence[Sequence[Any]]) -> int:
 def _made(connection: Connection, catalogue: str, kind: Kind, now: float) -> Part:
     """A part with nothing in it, locked for whoever makes it."""
     number = int.from_bytes(os.urandom(6))  # any that no other part has had: rows of those may still be there
-    values = (number, catalogue, kind, 0, 0, 0, 0, b"{}", now)
+    values = (number, catalogue, kind, 0, 0, 0, 0, b"{}", now, msgspec.json.encode(Filled()))
     connection.insert("catalogues", _COLUMNS, [values], "ON CONFLICT (catalogue, kind) DO NOTHING")
     made = part(connection, catalogue, kind, lock=True)  # another may have been quicker
     if made is None:
@@ -266,11 +352,12 @@ def _made(connection: Connection, catalogue: str, kind: Kind, now: float) -> Par
 
 def _save(connection: Connection, one: Part) -> None:
     connection.run(
-        "UPDATE catalogues SET seq = ?, rows = ?, bytes = ?, fields = ? WHERE part = ?",
+        "UPDATE catalogues SET seq = ?, rows = ?, bytes = ?, fields = ?, filled = ? WHERE part = ?",
         one.seq,
         one.rows,
         one.bytes,
         msgspec.json.encode(one.fields),
+        msgspec.json.encode(one.filled),
         one.part,
     )
 

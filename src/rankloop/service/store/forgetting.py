@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from rankloop.service.store import attention
 from rankloop.service.store.batches import in_batches
 from rankloop.service.store.database import Connection, marks
 from rankloop.service.store.log import OPEN
@@ -28,6 +29,7 @@ def _delete(connection: Connection, ids: list[str]) -> tuple[int, int]:
     closed = connection.rows(f"SELECT ranker, seq, id FROM impressions WHERE seq IS NOT NULL AND id {inside}", *ids)
     if closed:
         connection.many("DELETE FROM outcomes WHERE ranker = ? AND seq = ? AND impression_id = ?", closed)
+    connection.run(f"DELETE FROM attention WHERE impression_id {inside}", *ids)
     connection.run(f"DELETE FROM impressions WHERE id {inside}", *ids)
     return events, len(closed)
 
@@ -51,6 +53,8 @@ def sweep(connection: Connection, before: float | None, limit: int = 500) -> int
             for name, seq in late.items():
                 if len(ids) < limit:
                     ids += _of_late(connection, table, name, seq, before, limit - len(ids))
+    if before is not None:
+        attention.sweep(connection, before)
     ids = sorted(set(ids))
     _delete(connection, ids)
     return len(ids)
@@ -118,7 +122,9 @@ def _unlink(connection: Connection, person: str, limit: int) -> tuple[int, int] 
         return None
     ids = [row[0] for row in rows]
     events = connection.run(f"DELETE FROM events WHERE impression_id IN ({marks(ids)})", *ids)
-    unlink = "UPDATE impressions SET person = NULL, request_id = NULL, notes = NULL, erase = 1, digest = ?, answer = ?"
+    attention.delete(connection, ids)
+    gone = "person = NULL, request_id = NULL, notes = NULL, attention = NULL"
+    unlink = f"UPDATE impressions SET {gone}, erase = 1, digest = ?, answer = ?"
     connection.many(f"{unlink} WHERE id = ?", [(b"", _anonymous(bytes(answer)), own) for own, answer in rows])
     return len(ids), events
 

@@ -7,7 +7,7 @@ from rankloop.service.errors import Conflict
 from rankloop.service.store.database import Connection, marks
 
 # What a ranker leaves beside its lists: table, what tells a ranker's rows apart. States may be large: few at a time.
-_SMALL = (("series", "start"), ("experiments", "id"))
+_SMALL = (("series", "start"), ("experiments", "id"), ("attention", "event_id"), ("event_counts", "day"))
 _LARGE = (("versions", "version"), ("origins", "generation"), ("snapshots", "seq"), ("snapshot_parts", "part"))
 
 

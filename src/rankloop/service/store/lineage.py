@@ -3,7 +3,9 @@ fresh learner, or a version that was rolled back to. Replay rebuilds any version
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from rankloop.service.store.database import Connection
 from rankloop.service.wire.rankers import How
@@ -19,6 +21,16 @@ class Origin(NamedTuple):
     state: bytes
 
 
+class Change(msgspec.Struct, frozen=True):
+    """A change of the part of a spec that learned states depend on, which began a generation and an epoch."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+    renamed: dict[str, str]  # features: old name to new
+    generation: int = 0
+    epoch: int = 0
+
+
 class Came(NamedTuple):
     """How a generation came about."""
 
@@ -26,6 +38,7 @@ class Came(NamedTuple):
     version: int | None = None  # that was gone back to
     kept: int | None = None  # the version that holds what was known until then
     base: int | None = 0  # outcomes in the state that it begins with
+    change: Change | None = None  # of the spec
 
 
 class Beginning(NamedTuple):
@@ -48,8 +61,22 @@ def begin(connection: Connection, name: str, origin: Origin, now: float, came: C
     """Write down where a generation begins, and how it came about."""
     connection.insert("origins", "ranker, generation, epoch, seq, state, created", [(name, *origin, now)])
     columns = "ranker, generation, epoch, seq, created, how, version, kept, base"
-    row = (name, origin.generation, origin.epoch, origin.seq, now, *came)
+    row: tuple[Any, ...] = (name, origin.generation, origin.epoch, origin.seq, now, *came[:-1])
+    if came.change is not None:
+        columns, row = f"{columns}, change", (*row, msgspec.json.encode(came.change))
     connection.insert("generations", columns, [row])
+
+
+def changes(connection: Connection, name: str) -> list[Change]:
+    """The recorded changes of a ranker's features and whatever else its states depend on, the oldest first."""
+    sql = (
+        "SELECT change, generation, epoch FROM generations WHERE ranker = ? AND change IS NOT NULL ORDER BY generation"
+    )
+    found = []
+    for text, generation, epoch in connection.rows(sql, name):
+        change = msgspec.json.decode(bytes(text), type=Change)
+        found.append(msgspec.structs.replace(change, generation=int(generation), epoch=int(epoch)))
+    return found
 
 
 def beginnings(connection: Connection, name: str) -> list[Beginning]:
@@ -72,7 +99,7 @@ def _beginnings(connection: Connection, where: str = "", *parameters: str) -> di
     for name, generation, epoch, seq, created, how, version, kept, base in connection.rows(sql, *parameters):
         same_epoch = epochs.get(name, epoch) == epoch
         told: How = how or ("made" if name not in found and seq == 0 else "rollback" if same_epoch else "reset")
-        base = 0 if told != "rollback" else base
+        base = 0 if how is None and told != "rollback" else base
         found.setdefault(name, []).append(Beginning(int(generation), int(seq), created, told, version, kept, base))
         epochs[name] = epoch
     return found

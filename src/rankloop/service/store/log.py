@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankloop.service.store import repeats
+from rankloop.service.store import attention, event_counts, repeats
 from rankloop.service.store.database import Appended, Connection, Contended, Row, marks
-from rankloop.service.store.joining import JoinedRanker, OpenImpression, judged
+from rankloop.service.store.joining import JoinedRanker, Mark, OpenImpression, judged, valid_parts
+from rankloop.service.store.rewards import RewardSketch
 from rankloop.service.store.times import ALPHABET, lately, where_id
 from rankloop.service.wire.calls import FeedbackEvent, Receipt
 from rankloop.service.wire.rankers import Spec
@@ -66,13 +67,14 @@ class NewEvent(NamedTuple):
     event: FeedbackEvent
     body: bytes
     rankers: frozenset[str] | None = None  # those the caller may report on; None: all
+    malformed: str | None = None  # why it could not be read; `event` has the parts that could
 
 
 class Closing(NamedTuple):
     """An impression that was closed: for the metrics, and to wake the learner."""
 
     ranker: str
-    kind: str  # final, window or silent; `past` adds outcomes of kind logged
+    kind: str  # final, window, silent; ignored, attention: it has no outcome; `past` adds outcomes of kind logged
     values: list[float]
     length: int
 
@@ -103,7 +105,7 @@ _KINDS = {
         "text": "id ranker person request_id event_id impression_id status kind",
         "int8": "epoch number learn experiment viewed open seq",
         "float8": "created closes received",
-        "bytea": "digest body answer shown credit notes feedback",
+        "bytea": "digest body answer shown credit notes feedback rewards",
     }.items()
     for name in names.split()
 }
@@ -115,7 +117,9 @@ def _appended(table: str, columns: Iterable[str]) -> Appended:
 
 IMPRESSIONS = _appended("impressions", (*NewImpression._fields, "open"))
 EVENTS = _appended("events", ("event_id", "impression_id", "received", "status", "body"))
-OUTCOMES = _appended("outcomes", ["ranker", "seq", "impression_id", "kind", "learn", "feedback", "viewed", "created"])
+OUTCOMES = _appended(
+    "outcomes", ["ranker", "seq", "impression_id", "kind", "learn", "feedback", "viewed", "created", "rewards"]
+)
 
 
 def add_impressions(connection: Connection, new: Sequence[NewImpression]) -> list[Stored]:
@@ -152,7 +156,7 @@ def discard_impressions(connection: Connection, ids: Sequence[str]) -> None:
     """Take back impressions whose answer was given up on: nobody has seen them. One that was asked for by a name may
     have been found by that meanwhile, and answered with by another process: it stays, as one that never came into view,
     until somebody says that it did."""
-    where = f"open = 1 AND seen IS NULL AND viewed IS NULL AND id IN ({marks(ids)})"
+    where = f"open = 1 AND seen IS NULL AND viewed IS NULL AND attention IS NULL AND id IN ({marks(ids)})"
     connection.run(f"DELETE FROM impressions WHERE request_id IS NULL AND {where}", *ids)
     connection.run(f"UPDATE impressions SET viewed = 0 WHERE request_id IS NOT NULL AND {where}", *ids)
 
@@ -164,43 +168,65 @@ COUNTED = 100_000  # open impressions that are counted at most: some tens of mil
 
 def add_events(connection: Connection, new: Sequence[NewEvent], now: float, kinds: dict[str, str]) -> Receipts:
     """Join events to their impressions; `kinds` says for each learner whether it takes clicks or grades."""
-    ids = sorted({one.event.impression_id for one in new})
+    ids = sorted({one.event.impression_id for one in new} - {""})
     which, bounds = where_id(connection, ids, now)
     rows = connection.rows_in(f"{_SELECT} WHERE {which}", ids, f"ORDER BY id{connection.lock_rows}", *bounds)
     impressions = {row[0]: OpenImpression(row) for row in rows}
+    attention.load(connection, impressions.values())
     rankers = _rankers(connection, {one.ranker for one in impressions.values()}, kinds)
     # An impression of a ranker that the caller may not report on is the same as none.
-    visible = [_visible(impressions.get(event.impression_id), allowed) for event, _, allowed in new]
+    visible = [_visible(impressions.get(one.event.impression_id), one.rankers) for one in new]
     where = [one.ranker if one is not None else "" for one in visible]
-    # An event is known for as long as its list is kept; that its id was used for another list, for a day at least.
+    # An event is known for as long as its impression is kept; that its id was used for another, for a day at least.
     asked = [(ranker, one.event) for ranker, one in zip(where, new, strict=True) if ranker]
     known = repeats.known(connection, asked, lately(connection, now))
 
     receipts, fresh, finals = [], [], []
-    for (event, body, _), impression, name in zip(new, visible, where, strict=True):
+    for (event, body, _, malformed), impression, name in zip(new, visible, where, strict=True):
         earlier = known.lists.setdefault((name, event.event_id), set())
-        receipt = judged(event, impression, rankers, earlier)
+        receipt = judged(event, impression, rankers, earlier, malformed)
         receipts.append(receipt)
         if receipt.status in ("accepted", "late"):
             earlier.add(event.impression_id)
             own = known.stored_as(connection, name, event.event_id)
             fresh.append((own, event.impression_id, now, receipt.status, body))
-        if receipt.status == "accepted" and impression is not None:
-            impression.join(event, rankers[impression.ranker])
-            if event.final:
-                impression.open = False
-                finals.append(impression)
+        if impression is None or (ranker := rankers.get(impression.ranker)) is None:
+            continue
+        if receipt.status == "accepted":
+            impression.resolve(event.event_id)
+            impression.join(event, ranker)
+            impression.final = impression.final or event.final
+            # A final event waits for corrections; a correction after the window closes what waited for it.
+            if not impression.marks and (impression.final or not impression.open):
+                impression.open, impression.closed = False, True
+                finals.append((impression, "final" if impression.final else "window"))
+        elif receipt.status == "rejected" and impression.correctable and ranker.learns(impression.epoch):
+            kept = valid_parts(event, impression, ranker)
+            receipt.kept = impression.mark(event.event_id, Mark(now, receipt.reason or "", kept))
     if fresh:
         fresh.sort()
         connection.doubtful = connection.append(EVENTS, fresh) < len(fresh)
         if connection.doubtful:  # another process was quicker, or the id was used for a list of long ago: look again
             raise Contended("the same event was stored by another process")
-    changed = [one for one in impressions.values() if one.changed and one.open]
+    closing = {one.id for one, _ in finals}
+    changed = [one for one in impressions.values() if one.changed and one.id not in closing]
     if changed:
-        updates = [(None if one.seen is None else _encode(one.seen), one.viewed, one.id) for one in changed]
-        connection.many("UPDATE impressions SET seen = ?, viewed = ? WHERE id = ?", updates)
-    closings = _close(connection, [(one, "final") for one in finals], rankers, now)
+        columns = "seen = ?, viewed = ?, rewards = ?, attention = ?"
+        updates = [(*_joined(one), one.attention, one.id) for one in changed]
+        connection.many(f"UPDATE impressions SET {columns} WHERE id = ?", updates)
+    attention.store(connection, changed)
+    closings = _close(connection, finals, rankers, now)
+    event_counts.add(connection, receipts, where, now)
     return Receipts(receipts, where, closings)
+
+
+def _joined(one: OpenImpression) -> tuple[bytes | None, int | None, bytes | None]:
+    """(seen, viewed, rewards) as they are stored."""
+    return (
+        None if one.seen is None else _encode(one.seen),
+        one.viewed,
+        None if one.rewards is None else _encode(one.rewards),
+    )
 
 
 def _visible(one: OpenImpression | None, allowed: frozenset[str] | None) -> OpenImpression | None:
@@ -210,7 +236,7 @@ def _visible(one: OpenImpression | None, allowed: frozenset[str] | None) -> Open
 
 def close_windows(connection: Connection, now: float, kinds: dict[str, str], limit: int = 500) -> list[Closing]:
     """Close up to `limit` impressions whose attribution window has ended, of any ranker, the one that ended first
-    first; silence is an outcome only if the ranker says so.
+    first; silence is an outcome only if the ranker's spec says so, and not after a rejected event.
 
     Several processes may do so at once: each skips the rows that another has locked. An impression whose ranker was
     deleted while it was stored is marked to be erased, since nobody else knows of it, and is not returned.
@@ -221,22 +247,33 @@ def close_windows(connection: Connection, now: float, kinds: dict[str, str], lim
     # Those that end at the same moment are in the order of their ids, whatever the index gives.
     rows = sorted(connection.rows(sql, now), key=lambda row: (row[-1], row[0]))
     impressions = [OpenImpression(row[:-1]) for row in rows]
+    attention.load(connection, impressions)
     rankers = _rankers(connection, {one.ranker for one in impressions}, kinds)
-    ending, silent, stray = [], [], []
+    ending, silent, stray, waiting = [], [], [], []
     for one in impressions:
         known = rankers.get(one.ranker)
         if known is None:
             stray.append(one)
+        elif one.marked and known.learns(one.epoch):
+            # What is known for certain is learned; that nobody clicked is not. Then it waits for a correction.
+            one.join_kept(known)
+            evident = one.values("grades") if known.kind == "grades" else one.positive
+            if evident:
+                ending.append((one, "window"))
+            else:
+                waiting.append(one)
         elif one.unseen or (one.silent and (known.kind == "grades" or known.spec.silence == "ignore")):
             silent.append(one)
         else:
             ending.append((one, "silent" if one.silent else "window"))
     if stray:
         connection.many("UPDATE impressions SET open = 0, erase = 1 WHERE id = ?", [(one.id,) for one in stray])
-    if silent:
-        connection.many("UPDATE impressions SET open = 0 WHERE id = ?", [(one.id,) for one in silent])
+    if silent or waiting:
+        connection.many("UPDATE impressions SET open = 0 WHERE id = ?", [(one.id,) for one in (*silent, *waiting)])
     closings = _close(connection, ending, rankers, now)
-    return closings + [Closing(one.ranker, "ignored", [], len(one.slots)) for one in silent]
+    for kind, some in (("ignored", silent), ("attention", waiting)):
+        closings += [Closing(one.ranker, kind, [], len(one.slots)) for one in some]
+    return closings
 
 
 def due(connection: Connection, now: float) -> bool:
@@ -249,11 +286,11 @@ def _rankers(connection: Connection, names: Iterable[str], kinds: dict[str, str]
     wanted = sorted(names)
     if not wanted:
         return {}
-    sql = f"SELECT name, epoch, learning, spec FROM rankers WHERE name IN ({marks(wanted)})"
+    sql = f"SELECT name, epoch, learning, spec, carried FROM rankers WHERE name IN ({marks(wanted)})"
     found = {}
-    for name, epoch, learning, text in connection.rows(sql, *wanted):
+    for name, epoch, learning, text, carried in connection.rows(sql, *wanted):
         spec = msgspec.json.decode(text, type=Spec)
-        found[name] = JoinedRanker(int(epoch), bool(learning), spec, kinds.get(spec.learner, "clicks"))
+        found[name] = JoinedRanker(int(epoch), bool(learning), spec, kinds.get(spec.learner, "clicks"), carried)
     return found
 
 
@@ -267,19 +304,27 @@ def _close(
     outcomes, closed, closings = [], [], []
     for name in sorted(by_ranker):  # always in this order, so that two processes never wait for each other in a ring
         group, ranker = by_ranker[name], rankers[name]
-        sql = "UPDATE heads SET next_seq = next_seq + ? WHERE ranker = ? RETURNING next_seq"
+        sql = "UPDATE heads SET next_seq = next_seq + ? WHERE ranker = ? RETURNING next_seq, rewards"
         if (head := connection.row(sql, len(group), name)) is None:
             raise Contended(f"ranker {name!r} was deleted at this moment")
-        after = int(head[0])
+        after, rewarded = int(head[0]), ranker.spec.reward
+        sketch = None if rewarded is None else RewardSketch.loads(head[1])
         for seq, (one, kind) in enumerate(group, after - len(group)):
-            one.settle(ranker)
+            scale = None
+            if sketch is not None and rewarded is not None and one.rewards is not None:
+                sketch.add(reward or 0.0 for reward in one.rewards)
+                scale = sketch.scale() if rewarded.scale == "auto" else rewarded.scale
+            one.settle(ranker, scale)
             values = one.values(ranker.kind)
             told = one.seen is not None or ranker.kind == "clicks"  # no grades at all say nothing, unlike no clicks
             told = told and not one.unseen
-            learn = int(told and one.learn and ranker.learning and one.epoch == ranker.epoch)
-            outcomes.append((name, seq, one.id, kind, learn, _encode(values), one.viewed, now))
-            closed.append((None if one.seen is None else _encode(one.seen), one.viewed, seq, one.id))
+            learn = int(told and one.learn and ranker.learning and ranker.learns(one.epoch))
+            rewards = None if one.rewards is None else _encode([reward or 0.0 for reward in one.rewards])
+            outcomes.append((name, seq, one.id, kind, learn, _encode(values), one.viewed, now, rewards))
+            closed.append((*_joined(one), seq, one.id))
             closings.append(Closing(name, kind, values, len(one.slots)))
+        if sketch is not None and any(one.rewards for one, _ in group):
+            connection.run("UPDATE heads SET rewards = ? WHERE ranker = ?", sketch.dumps(), name)
     if by_ranker and connection.lock_rows:
         # A reset may have been committed between reading the ranker and locking its head: judge the events again.
         sql = f"SELECT name, epoch FROM rankers WHERE name IN ({marks(by_ranker)})"
@@ -288,7 +333,9 @@ def _close(
     if outcomes:
         if connection.append(OUTCOMES, outcomes) < len(outcomes):
             raise Contended("an outcome of that number was stored by another process")
-        connection.many("UPDATE impressions SET seen = ?, viewed = ?, open = 0, seq = ? WHERE id = ?", closed)
+        columns = "seen = ?, viewed = ?, rewards = ?, open = 0, seq = ?, attention = NULL"
+        connection.many(f"UPDATE impressions SET {columns} WHERE id = ?", closed)
+        attention.delete(connection, [one.id for one, _ in ending if one.marked])
     return closings
 
 
@@ -340,6 +387,12 @@ def by_id(connection: Connection, columns: str, ids: Sequence[str]) -> dict[str,
 def heads(connection: Connection) -> dict[str, int]:
     """How many outcomes each ranker has."""
     return {name: int(seq) for name, seq in connection.rows("SELECT ranker, next_seq FROM heads")}
+
+
+def reward_sketches(connection: Connection) -> dict[str, bytes]:
+    """The `RewardSketch` of each ranker that has one."""
+    rows = connection.rows("SELECT ranker, rewards FROM heads WHERE rewards IS NOT NULL")
+    return {name: bytes(rewards) for name, rewards in rows}
 
 
 def lock_head(connection: Connection, ranker: str) -> int | None:

@@ -273,5 +273,39 @@ MIGRATIONS: list[list[str]] = [
             PRIMARY KEY (who, key)
         )""",
     ],
+    [  # rewards in a unit, events that were rejected, counts of events that were not accepted
+        "ALTER TABLE impressions ADD COLUMN rewards {bytes}",  # rewards so far by slot in the unit, JSON; null: none
+        "ALTER TABLE impressions ADD COLUMN attention {int}",  # 1: it has rows in `attention`; 2: and a final event
+        "ALTER TABLE outcomes ADD COLUMN rewards {bytes}",  # rewards by slot in the unit, JSON; null: none
+        "ALTER TABLE heads ADD COLUMN rewards {bytes}",  # rewards.RewardSketch as JSON; null: no reward yet
+        "ALTER TABLE versions ADD COLUMN rewards {bytes}",  # that of `heads` when the version was kept
+        """CREATE TABLE attention (
+            impression_id TEXT NOT NULL,
+            event_id TEXT NOT NULL,         -- of a rejected event, which has not been corrected
+            ranker TEXT NOT NULL,
+            time {real} NOT NULL,
+            reason TEXT NOT NULL,
+            kept {bytes} NOT NULL,          -- its valid parts: wire.FeedbackEvent as JSON
+            PRIMARY KEY (impression_id, event_id)
+        )""",
+        "CREATE INDEX attention_ranker ON attention (ranker, impression_id)",
+        """CREATE TABLE event_counts (
+            ranker TEXT NOT NULL,           -- empty: events whose impression is not known
+            day {int} NOT NULL,             -- Unix time of its start; -1: since the ranker was made
+            status TEXT NOT NULL,
+            count {int} NOT NULL,
+            time {real} NOT NULL,           -- of the last one
+            event_id TEXT,
+            reason TEXT,
+            PRIMARY KEY (ranker, day, status)
+        )""",
+    ],
+    [  # specs whose features change: what was learned, and impressions shown before, carry over
+        "ALTER TABLE rankers ADD COLUMN carried {int}",  # oldest epoch whose impressions are learned; null: the present
+        "ALTER TABLE generations ADD COLUMN change {bytes}",  # of the spec: before, after and renamed, JSON; null: none
+    ],
+    [  # how many items of a catalog have each field
+        "ALTER TABLE catalogues ADD COLUMN filled {bytes}",  # JSON of `catalogue.Filled`; null: nothing is counted yet
+    ],
 ]
 SETTLED = 14  # migrations that were made in one go; those after it only add, so that an earlier release may run beside

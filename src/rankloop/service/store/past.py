@@ -34,10 +34,12 @@ class Added(NamedTuple):
 
 
 def known(connection: Connection, ranker: str, epoch: int, keys: Sequence[str]) -> set[str]:
-    """Those of the keys whose lists are in the log already."""
-    ids = {request_id(epoch, key): key for key in keys}
+    """Those of the keys whose lists are in the log already, and learned or to be learned."""
+    row = connection.row("SELECT carried FROM rankers WHERE name = ?", ranker)
+    oldest = epoch if row is None or row[0] is None else int(row[0])
+    ids = {request_id(one, key): key for one in range(oldest, epoch + 1) for key in keys}
     found: set[str] = set()
-    for first in range(0, len(keys), PORTION):
+    for first in range(0, len(ids), PORTION):
         some = list(ids)[first : first + PORTION]
         sql = f"SELECT request_id FROM impressions WHERE ranker = ? AND request_id IN ({marks(some)})"
         found.update(ids[row[0]] for row in connection.rows(sql, ranker, *some))

@@ -17,6 +17,7 @@ class Settled(NamedTuple):
     feedback: bytes
     viewed: int | None
     settled: float
+    rewards: bytes | None
     id: str
     epoch: int
     number: int
@@ -38,16 +39,16 @@ def rows(connection: Connection, ranker: str, first: int, end: int) -> list[Any]
     for whoever makes a copy.
     """
     sql = (
-        "SELECT seq, learn, kind, feedback, viewed, created, impression_id FROM outcomes "
+        "SELECT seq, learn, kind, feedback, viewed, created, rewards, impression_id FROM outcomes "
         "WHERE ranker = ? AND seq >= ? AND seq < ? ORDER BY seq"
     )
     outcomes = connection.rows(sql, ranker, first, end)
-    lists = by_id(connection, _LIST, [row[6] for row in outcomes])
+    lists = by_id(connection, _LIST, [row[7] for row in outcomes])
     found = []
     for row in outcomes:
-        shown = lists.get(row[6])
+        shown = lists.get(row[7])
         if shown is not None and not shown[9]:
-            found.append(row[:6] + shown[:9])
+            found.append(row[:7] + shown[:9])
     return found
 
 

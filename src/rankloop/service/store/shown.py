@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from rankloop.service.store import attention
 from rankloop.service.store.database import Connection
+from rankloop.service.wire.calls import RejectedEvent
 
 AMONG = 8  # times as many lists are looked at for those that count: after a reset the whole log would be, for none
 
@@ -24,23 +26,27 @@ class Seen(NamedTuple):
     kind: str | None  # of its outcome
     learn: bool
     viewed: int | None  # positions that came into view; None: not reported
+    rewards: list[float | None] | None  # by slot, in the unit
+    attention: list[RejectedEvent]  # that have not been corrected
 
 
 def newest(connection: Connection, ranker: str, limit: int) -> list[Seen]:
     """The latest lists of a ranker, the newest first."""
     rows = connection.rows(
-        "SELECT id, created, body, answer, seen, open, learn, viewed, seq FROM impressions "
+        "SELECT id, created, body, answer, seen, open, learn, viewed, seq, rewards, attention FROM impressions "
         "WHERE ranker = ? AND erase = 0 ORDER BY created DESC, id DESC LIMIT ?",
         ranker,
         limit,
     )
     closed = [(int(row[8]), row[0]) for row in rows if row[8] is not None]
     outcomes = _outcomes(connection, ranker, closed) if closed else {}
+    rejected = attention.of(connection, [row[0] for row in rows if row[10]])
     found = []
-    for own, at, body, answer, seen, opened, learn, to, _ in rows:
+    for own, at, body, answer, seen, opened, learn, to, _, rewards, _ in rows:
         kind, learned = outcomes.get(own, (None, learn))
-        told = seen and msgspec.json.decode(seen)
-        found.append(Seen(own, at, bytes(body), bytes(answer), told, bool(opened), kind, bool(learned), to))
+        told, worth = (given and msgspec.json.decode(given) for given in (seen, rewards))
+        state = (bool(opened), kind, bool(learned), to, worth, rejected.get(own, []))
+        found.append(Seen(own, at, bytes(body), bytes(answer), told, *state))
     return found
 
 

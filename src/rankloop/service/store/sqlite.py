@@ -186,10 +186,8 @@ class SQLite(Database):
         self._copier: LogCopier | None = None
 
     def connect(self, hurried: bool = True) -> Connection:  # noqa: ARG002
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreUnavailable(f"{self.path.parent}: {error.strerror}; choose another folder for --store") from None
+        if not self.path.parent.is_dir():
+            raise StoreUnavailable(f"{self.path.parent} is not a folder; create it, or choose another one for --store")
         return SQLiteConnection(self.path)
 
     def read(self, query: Callable[[Connection], T]) -> T:

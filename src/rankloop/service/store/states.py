@@ -183,25 +183,41 @@ def save_snapshot(
 
 
 def replace_state(
-    connection: Connection, name: str, state: bytes, now: float, *, reset: bool, came: lineage.Came | None = None
+    connection: Connection,
+    name: str,
+    state: bytes,
+    now: float,
+    *,
+    reset: bool,
+    carry: bool = False,
+    came: lineage.Came | None = None,
 ) -> None:
-    """Begin a new generation with another state (rollback, reset). `came` describes how it came about. An empty state
-    stands for that of the version that `came` names.
+    """Begin a new generation with another state (rollback, reset, change). `came` describes how it came about. An empty
+    state stands for that of the version that `came` names.
+
+    A reset begins a new epoch, and impressions of earlier ones are not learned any more. With `carry` a new epoch
+    begins, too, but they are still learned, and a promoted version stays promoted: both carry over to a changed spec.
 
     The new generation begins where the last snapshot ends, not at the head of the log. So every acknowledged outcome is
     either in that snapshot, which the caller keeps as a version, or is learned by the new generation.
     """
+    others = ", serving = NULL" if not carry else ", carried = COALESCE(carried, epoch)"
     connection.run(
-        "UPDATE rankers SET generation = generation + 1, epoch = epoch + ?, revision = revision + 1, serving = NULL "
-        "WHERE name = ?",
-        int(reset),
+        "UPDATE rankers SET generation = generation + 1, epoch = epoch + ?, revision = revision + 1"
+        f"{others}{', carried = NULL' if reset else ''} WHERE name = ?",
+        int(reset or carry),
         name,
     )
     ((generation, epoch),) = connection.rows("SELECT generation, epoch FROM rankers WHERE name = ?", name)
     last = place(connection, name, keep=True)
     assert last is not None  # every ranker has a snapshot from the start
     save_snapshot(connection, name, int(generation), last[1], state, now, 0 if state else AS_BEGUN)
+    if reset:  # what is reported about rankings shown before is late from now on: nothing can be corrected
+        connection.run("DELETE FROM attention WHERE ranker = ?", name)
     came = came or (lineage.Came("reset") if reset else lineage.Came("rollback", base=None))
+    if not carry:  # the scale of rewards belongs to what was learned: it starts again, or is that of the version
+        kept = "SELECT v.rewards FROM versions v WHERE v.ranker = heads.ranker AND v.version = ?"
+        connection.run(f"UPDATE heads SET rewards = ({kept}) WHERE ranker = ?", came.version, name)
     lineage.begin(connection, name, lineage.Origin(int(generation), int(epoch), last[1], state), now, came)
 
 
@@ -240,16 +256,17 @@ def keep_version(
     if there is None or (at is not None and there != at):
         return None
     ((number,),) = connection.rows("SELECT COALESCE(MAX(version), 0) + 1 FROM versions WHERE ranker = ?", name)
-    columns = "ranker, version, seq, state, created, note, automatic, generation, parts"
+    columns = "ranker, version, seq, state, created, note, automatic, generation, parts, rewards"
+    rewards = "SELECT rewards FROM heads WHERE heads.ranker = snapshots.ranker"
     if not alone(connection):
         whole = snapshot(connection, name)
         assert whole is not None
-        row = (name, int(number), whole.seq, whole.state, now, note, int(automatic), whole.generation, 0)
+        row = (name, int(number), whole.seq, whole.state, now, note, int(automatic), whole.generation, 0, None)
         connection.insert("versions", columns, [row])
         return int(number)
     connection.run(
         f"INSERT INTO versions ({columns}) "
-        "SELECT ranker, ?, seq, state, ?, ?, ?, generation, parts FROM snapshots WHERE ranker = ?",
+        f"SELECT ranker, ?, seq, state, ?, ?, ?, generation, parts, ({rewards}) FROM snapshots WHERE ranker = ?",
         int(number),
         now,
         note,

@@ -25,7 +25,7 @@ class Seen(NamedTuple):
 
     seq: int
     credit: list[float]  # by slot: 1 the ranker put it there, -1 the other did, 0 nobody; or the difference in odds
-    values: list[float]  # clicks or grades by slot, from the top; may be shorter
+    values: list[float]  # clicks, grades or rewards by slot, from the top; may be shorter
     when: float
 
 
@@ -48,6 +48,7 @@ class Tally(msgspec.Struct):
     evidence: Evidence | None = None
     weight: float = 0.0  # lists, those long ago counting less: for the rate
     last: float = 0.0
+    scale: float | None = None  # of rewards; None: it is judged by clicks
 
 
 _decode_terms = msgspec.json.Decoder(ExperimentRequest).decode
@@ -144,8 +145,15 @@ def guard_terms(row: admin.Ranker) -> ExperimentRequest | None:
     return ExperimentRequest(share=wanted.share, alpha=wanted.alpha, exposure=exposure)
 
 
-def begin(connection: Connection, row: admin.Ranker, kind: Kind, terms: ExperimentRequest, now: float) -> int:
-    """Begin one; its number. The caller has locked the ranker's row."""
+def begin(
+    connection: Connection,
+    row: admin.Ranker,
+    kind: Kind,
+    terms: ExperimentRequest,
+    now: float,
+    scale: float | None = None,
+) -> int:
+    """Begin one; its number. The caller has locked the ranker's row. With a `scale` it is judged by reward."""
     found = connection.row("SELECT COALESCE(MAX(id), 0) + 1 FROM experiments WHERE ranker = ?", row.name)
     head = connection.row("SELECT next_seq FROM heads WHERE ranker = ?", row.name)
     assert found is not None
@@ -162,7 +170,7 @@ def begin(connection: Connection, row: admin.Ranker, kind: Kind, terms: Experime
         "running",
         now,
         head[0],
-        encode(Tally()),
+        encode(Tally(scale=scale)),
     )
     columns = "ranker, id, kind, terms, version, subject, state, started, next_seq, tally"
     connection.insert("experiments", columns, [new])
@@ -223,16 +231,23 @@ def _changed(before: bytes, after: bytes) -> str:
 # -- counting ------------------------------------------------------------------------------------------------------
 
 
-def seen_from(connection: Connection, ranker: str, number: int, seq: int, until: int, limit: int) -> list[Seen]:
-    """The lists of an experiment among outcomes seq … until-1, in order."""
+def seen_from(
+    connection: Connection, ranker: str, number: int, seq: int, until: int, limit: int, scale: float | None = None
+) -> list[Seen]:
+    """The lists of an experiment among outcomes seq … until-1, in order. With a `scale`, their values are rewards, cut
+    at 1."""
     found: list[Seen] = []
     while len(found) < limit:
-        rows = log.next_outcomes(connection, "feedback, created", ranker, seq, limit)
+        rows = log.next_outcomes(connection, "feedback, created, rewards", ranker, seq, limit)
         lists = log.by_id(connection, "experiment, credit", [row[1] for row in rows])
-        for at, own, values, when in rows:
+        for at, own, clicks, when, rewards in rows:
             experiment, credit = lists.get(own, (None, None))
             if experiment == number and at < until and len(found) < limit:
-                found.append(Seen(int(at), _decode_floats(credit), _decode_floats(values), when))
+                if scale is None:
+                    values = _decode_floats(clicks)
+                else:
+                    values = [min(one / scale, 1.0) for one in _decode_floats(rewards or b"[]")]
+                found.append(Seen(int(at), _decode_floats(credit), values, when))
         if len(rows) < limit or rows[-1][0] >= until - 1:
             break
         seq = int(rows[-1][0]) + 1

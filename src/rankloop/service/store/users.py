@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rankloop.service.store.database import Connection, Row
 from rankloop.service.store.log import by_id
 
-_IMPRESSION = "ranker, created, request_id, open, body, answer, shown, seen, viewed, seq"
+_IMPRESSION = "ranker, created, request_id, open, body, answer, shown, seen, viewed, seq, rewards"
 
 
 class Impression(NamedTuple):
@@ -24,6 +24,7 @@ class Impression(NamedTuple):
     shown: bytes
     seen: bytes | None
     viewed: int | None
+    rewards: bytes | None
     events: list[Row]  # event_id, received, status, body
     outcome: Row | None  # seq, kind, learn, feedback, viewed, created
 
@@ -43,9 +44,12 @@ def impressions(connection: Connection, ids: Sequence[str]) -> list[Impression]:
     sql = "SELECT impression_id, event_id, received, status, body FROM events WHERE impression_id"
     for own, *event in connection.rows_in(sql, list(found)):
         events.setdefault(own, []).append(tuple(event))
+    sql = "SELECT impression_id, event_id, time, 'rejected', kept FROM attention WHERE impression_id"
+    for own, *event in connection.rows_in(sql, list(found)):
+        events.setdefault(own, []).append(tuple(event))
     made = []
     for own in (one for one in ids if one in found):
-        ranker, created, request_id, opened, body, answer, shown, seen, viewed, seq = found[own]
+        ranker, created, request_id, opened, body, answer, shown, seen, viewed, seq, rewards = found[own]
         outcome = None
         if seq is not None:
             sql = "SELECT seq, kind, learn, feedback, viewed, created FROM outcomes WHERE ranker = ? AND seq = ?"
@@ -62,6 +66,7 @@ def impressions(connection: Connection, ids: Sequence[str]) -> list[Impression]:
                 shown=bytes(shown),
                 seen=None if seen is None else bytes(seen),
                 viewed=viewed,
+                rewards=None if rewards is None else bytes(rewards),
                 events=sorted(events.get(own, ()), key=lambda event: (event[1], event[0])),
                 outcome=outcome,
             )

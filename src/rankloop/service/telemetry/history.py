@@ -20,18 +20,18 @@ class History:
         self._lock = threading.Lock()
         self._buckets: dict[str, Bucket] = defaultdict(Bucket)
 
-    def ranked(self, ranker: str, positions: int, explored: int, fallback: bool) -> None:
-        """A list was answered."""
+    def ranked(self, ranker: str, decided: int, explored: int, fallback: bool) -> None:
+        """Count a ranking: the positions that the learner filled, and those of them that it explored."""
         with self._lock:
             bucket = self._buckets[ranker]
             bucket.lists += 1
-            bucket.positions += positions
+            bucket.positions += decided
             bucket.explored += explored
             bucket.fallbacks += fallback
 
     def closed(self, closing: Closing) -> None:
-        """A list has its feedback. Silence that is to be ignored says nothing, here as well."""
-        if closing.kind == "ignored":
+        """An impression was closed. One without an outcome is not counted."""
+        if closing.kind in ("ignored", "attention"):
             return
         clicked = [slot for slot, value in enumerate(closing.values) if value > 0]
         with self._lock:

@@ -53,8 +53,10 @@ METRICS: Final[Mapping[str, Metric]] = {
     "rank_fallbacks_total": Metric("counter", "Rankings answered with the caller's order.", ("ranker", "reason")),
     "shown_positions_total": Metric("counter", "Items shown at a position, 1 is the top.", ("ranker", "position")),
     "clicked_positions_total": Metric("counter", "Items clicked at a position, 1 is the top.", ("ranker", "position")),
-    "explored_positions_total": Metric("counter", "Positions shown to learn, not by score.", ("ranker",)),
-    "ranked_positions_total": Metric("counter", "Positions shown in all, explored or not.", ("ranker",)),
+    "explored_positions_total": Metric("counter", "Positions that hold an item moved in order to learn.", ("ranker",)),
+    "ranked_positions_total": Metric(
+        "counter", "Positions that the learner filled, explored or not; none in shadow and in fallbacks.", ("ranker",)
+    ),
     "feedback_events_total": Metric("counter", "Feedback events by what became of them.", ("ranker", "status")),
     "feedback_seconds": Metric("histogram", "Time to take a feedback request."),
     "outcomes_total": Metric("counter", "Impressions closed, by what closed them.", ("ranker", "kind")),
@@ -67,6 +69,9 @@ METRICS: Final[Mapping[str, Metric]] = {
     ),
     "model_load_errors_total": Metric("counter", "Attempts to load a model that failed.", ("ranker",)),
     "open_impressions": Metric("gauge", "Impressions that wait for feedback.", ("ranker",)),
+    "attention_impressions": Metric(
+        "gauge", "Impressions with a rejected event that has not been corrected.", ("ranker",)
+    ),
     "drift_alarms": Metric("gauge", "Changes of users that the learner is sure of, so far.", ("ranker",)),
     "remembered_queries": Metric("gauge", "Queries that the learner remembers.", ("ranker",)),
     "lease_held": Metric("gauge", "1 in the process that learns, 0 in the others.", ("ranker",)),

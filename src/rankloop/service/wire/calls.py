@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, MsgspecError, Struct, UnsetType, convert, json, structs
 
 from rankloop.service.wire.basics import Exposure, ItemId, Text, Word
 from rankloop.service.wire.rules import Excluded, Groups, Pinned, Quota
@@ -13,9 +13,9 @@ EventStatus = Literal["accepted", "duplicate", "late", "orphan", "rejected"]
 Rewards = Annotated[
     dict[str, float] | None,
     Meta(
-        description="id: what the user did with it is worth, 0 to 1, as in click .3, purchase 1; several are joined as "
-        "the ranker's `reward_aggregation` says",
-        extra_json_schema={"examples": [{"red-shoe": 1.0}]},
+        description="id: reward. In the unit of the ranker's `reward`, such as the price that was paid; if the ranker "
+        "declares none, a value from 0 to 1. Several rewards of one item are joined by `reward_aggregation`",
+        extra_json_schema={"examples": [{"red-shoe": 49.9}]},
     ),
 ]
 SeenDepth = Annotated[
@@ -147,7 +147,7 @@ class FeedbackEvent(Struct, forbid_unknown_fields=True):
     event_id: Annotated[str, Meta(min_length=1, max_length=512, description="yours; sent twice it counts once")]
     impression_id: Annotated[str, Meta(min_length=1, max_length=64)]
     clicks: Annotated[
-        list[ItemId] | None, Meta(description="ids that were clicked; [] says: none", examples=[["red-shoe"]])
+        list[ItemId] | None, Meta(description="ids that were clicked; []: none", examples=[["red-shoe"]])
     ] = None
     grades: Annotated[dict[str, float] | None, Meta(description="id: grade")] = None
     final: Annotated[
@@ -158,13 +158,59 @@ class FeedbackEvent(Struct, forbid_unknown_fields=True):
     viewed: Viewed = None
 
 
+NO_ID = "(none)"  # of a malformed event without a usable event_id
+
+
+def readable_parts(raw: bytes) -> FeedbackEvent:
+    """The parts of a malformed event that can be read. It has no impression_id if the event names none.
+
+    >>> found = readable_parts(b'{"impression_id": "01m7", "clicks": ["hat"], "rewards": {"hat": "4", "cap": 2}}')
+    >>> found.event_id, found.clicks, found.rewards
+    ('(none)', ['hat'], {'cap': 2.0})
+    """
+    try:
+        sent = json.decode(raw, type=dict[str, Any])
+    except MsgspecError:
+        sent = {}
+    found = {name: _readable(name, sent[name]) for name in _KINDS if sent.get(name) is not None}
+    event_id, impression_id = found.pop("event_id", None), found.pop("impression_id", None)
+    if event_id is None or "\0" in event_id:
+        event_id = NO_ID
+    if impression_id is None or "\0" in impression_id:
+        impression_id = ""
+    found.pop("final", None)
+    return FeedbackEvent(event_id, impression_id, **found)
+
+
+_KINDS: dict[str, Any] = {one.name: one.type for one in structs.fields(FeedbackEvent)}
+
+
+def _readable(name: str, value: Any) -> Any:
+    """The value of a field, or as many of its entries as can be read; None if none can."""
+    if (found := _converted(value, _KINDS[name])) is not None:
+        return found
+    if name in ("clicks", "viewed") and isinstance(value, list):
+        return [one for one in value if _converted(one, ItemId) is not None] or None
+    if name in ("rewards", "grades") and isinstance(value, dict):
+        numbers = {item: _converted(one, float) for item, one in value.items()}
+        return {item: one for item, one in numbers.items() if one is not None} or None
+    return None
+
+
+def _converted(value: Any, kind: Any) -> Any:
+    try:
+        return convert(value, kind)
+    except (MsgspecError, OverflowError):
+        return None
+
+
 class Beacon(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What a user did with the list of a token, as a browser reports it. Several of one list are joined."""
 
     token: Annotated[str, Meta(min_length=1, max_length=512, description="as it came with the list")]
     event_id: Annotated[str, Meta(min_length=1, max_length=512, description="once a list; sent twice it counts once")]
     clicks: Annotated[
-        list[ItemId] | None, Meta(description="ids that were clicked; [] says: none", examples=[["red-shoe"]])
+        list[ItemId] | None, Meta(description="ids that were clicked; []: none", examples=[["red-shoe"]])
     ] = None
     final: Annotated[
         bool, Meta(description="true: nothing more will come, learn now; false: wait for the window to close")
@@ -180,6 +226,13 @@ class Receipt(Struct, omit_defaults=True):
     event_id: str | None
     status: EventStatus
     reason: str | None = None
+    kept: Annotated[
+        list[str],
+        Meta(
+            description="rejected: fields with valid parts, which count until the event is sent again, corrected, with "
+            "the same event_id"
+        ),
+    ] = []
 
 
 class FeedbackAnswer(Struct):
@@ -187,3 +240,43 @@ class FeedbackAnswer(Struct):
 
     results: list[Receipt]
     counts: dict[str, int]
+
+
+class RejectedEvent(Struct):
+    """A rejected event."""
+
+    time: float
+    event_id: str | None
+    reason: str
+
+
+class EventDay(Struct):
+    """Events of one day that were not accepted."""
+
+    start: Annotated[int, Meta(description="Unix time of the start of the day (UTC)")]
+    rejected: int = 0
+    late: int = 0
+    duplicate: int = 0
+    orphan: int = 0
+
+
+class EventCounts(Struct):
+    """Events that were not accepted, since the ranker was made. Stored with the events: a restart keeps them."""
+
+    rejected: int = 0
+    late: int = 0
+    duplicate: int = 0
+    orphan: Annotated[
+        int, Meta(description="of unknown impressions; no ranker is known, so `GET /v1/service` has them")
+    ] = 0
+    needs_attention: Annotated[
+        int,
+        Meta(
+            description="impressions with a rejected event that has not been corrected; without a click they are not "
+            "learned"
+        ),
+    ] = 0
+    last_rejected: RejectedEvent | None = None
+    days: Annotated[
+        list[EventDay], Meta(description="the last 7 days, the oldest first; days without such events are left out")
+    ] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 LineStatus = Literal["accepted", "unchanged", "rejected", "deleted", "unknown"]
 
@@ -36,6 +36,9 @@ class CatalogueAnswer(Struct):
 
     results: list[LineReceipt]
     counts: dict[str, int]
+    warnings: Annotated[
+        list[str], Meta(description="new fields that look like a misspelling of one that a ranker's features read")
+    ] = field(default_factory=list)
 
 
 class FieldInfo(Struct):
@@ -47,6 +50,9 @@ class FieldInfo(Struct):
         Meta(description="of the first value that was sent; values of other kinds are rejected"),
     ]
     width: Annotated[int, Meta(description="numbers of a vector; else 0")] = 0
+    filled: Annotated[
+        int | None, Meta(description="how many items have it; null while they are counted, after an upgrade")
+    ] = None
 
 
 class PartInfo(Struct):

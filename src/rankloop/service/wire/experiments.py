@@ -12,7 +12,7 @@ Interval = tuple[float, float]
 Verdict = Literal["better", "worse", "undecided"]
 
 
-class ExperimentRequest(Struct, forbid_unknown_fields=True):
+class ExperimentRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Compare what the ranker shows with something else, on a share of its requests."""
 
     against: Annotated[
@@ -27,6 +27,13 @@ class ExperimentRequest(Struct, forbid_unknown_fields=True):
             "anything may come up anywhere (needs exposure full)"
         ),
     ] = "team-draft"
+    metric: Annotated[
+        Literal["clicks", "reward"],
+        Meta(
+            description="what decides: clicks on the items of each side, or the difference of their rewards (needs a "
+            "`reward` in the spec)"
+        ),
+    ] = "clicks"
     exposure: Annotated[
         Literal["bounded", "full"] | None,
         Meta(description="which of the ranker's lists is tried; none: those of its exposure, unless that is shadow"),
@@ -75,6 +82,14 @@ class Experiment(Struct, kw_only=True):
     share: float
     mixing: str
     exposure: Annotated[Exposure, Meta(description="of the ranker's lists that are mixed")]
+    metric: Literal["clicks", "reward"]
+    reward_scale: Annotated[
+        float | None,
+        Meta(
+            description="metric reward: the scale when it started, which stays; preference times this is the reward "
+            "that the ranker is ahead by, per list"
+        ),
+    ]
     alpha: float
     effect: float
     note: str
@@ -91,7 +106,11 @@ class Experiment(Struct, kw_only=True):
     decided: Annotated[int, Meta(description="wins + losses; the others have no clicks, or no side is ahead")]
     preference: Annotated[
         float | None,
-        Meta(description="mean over lists of the share of clicks on the ranker's items minus the other's, -1 to 1"),
+        Meta(
+            description="mean over lists of the share of clicks on the ranker's items minus the other's, -1 to 1. "
+            "Metric reward: of the rewards of the ranker's items minus the other's, divided by reward_scale and cut at "
+            "-1 and 1"
+        ),
     ]
     interval: Annotated[Interval, Meta(description="holds the true preference, at every time one looks, with `level`")]
     level: Annotated[float, Meta(description="1 - alpha")]

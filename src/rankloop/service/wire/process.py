@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
+
+from rankloop.service.wire.calls import EventCounts
 
 
 class ServiceStatus(Struct):
@@ -16,6 +18,22 @@ class ServiceStatus(Struct):
     free_disk_bytes: Annotated[int | None, Meta(description="where the store is; null: another machine's disk")]
     processes: Annotated[int, Meta(description="that serve this store, on all machines")]
     webhook: Annotated[bool, Meta(description="whether this process tells somebody of demotions")]
+    events: Annotated[
+        EventCounts,
+        Meta(
+            description="events whose impression is not known: `orphan`, and `rejected` if they could not be read; in "
+            "the whole store"
+        ),
+    ] = field(default_factory=EventCounts)
+
+
+class KeyInfo(Struct):
+    """What the key of a request may do."""
+
+    name: Annotated[str | None, Meta(description="null: the service asks for no key, and everything is allowed")]
+    scopes: list[str]
+    rankers: Annotated[list[str] | None, Meta(description="the rankers that it is limited to; null: all")]
+    catalogs: Annotated[list[str] | None, Meta(description="the catalogs that it is limited to; null: all")]
 
 
 class Reason(Struct):

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field, structs
 
 from rankloop.service.wire.basics import NAME, Alpha, Exposure, Share, Text
+from rankloop.service.wire.calls import EventCounts
 from rankloop.service.wire.experiments import Evidence
 from rankloop.service.wire.rules import Excluded, Pinned, Quota
 
+CLICK_VALUE = 0.3  # of a click where a reward is declared, unless the spec says otherwise
 Normalisation = Literal["query-minmax", "stream", "none"]
 
 
@@ -24,6 +26,20 @@ class Guardrail(Struct, forbid_unknown_fields=True, frozen=True):
     alpha: Annotated[
         Alpha, Meta(description="how likely a ranking that is never worse is demoted, ever; however often one looks")
     ] = 0.05
+
+
+class Reward(Struct, forbid_unknown_fields=True, frozen=True):
+    """What events report as `rewards`, in the unit that the caller has."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64, examples=["revenue"])] = "reward"
+    unit: Annotated[str, Meta(max_length=32, examples=["EUR"])] = ""
+    scale: Annotated[
+        Annotated[float, Meta(gt=0)] | Literal["auto"],
+        Meta(
+            description="the reward that is worth 1; higher ones are worth no more. auto: the 0.95 quantile of the "
+            "positive rewards of the last few thousand outcomes"
+        ),
+    ] = "auto"
 
 
 class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -71,10 +87,10 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     normalisation: Annotated[
         Normalisation,
         Meta(
-            description="query-minmax scales each feature to [0, 1] within a request; stream standardises it by sizes "
-            "learned from the lists so far, which a search engine can apply, too"
+            description="stream standardizes each feature by the mean and spread learned so far, which a search engine "
+            "can apply, too; query-minmax scales it to [0, 1] within a request; none leaves it as it is"
         ),
-    ] = "query-minmax"
+    ] = "stream"
     k: Annotated[int, Meta(ge=1, le=1000, description="how many positions are shown, unless a request says")] = 10
     exposure: Annotated[
         Exposure,
@@ -90,12 +106,23 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
         Literal["no-click", "ignore"],
         Meta(description="what it means when the window closes and nothing was reported, no view either"),
     ] = "no-click"
+    reward: Annotated[
+        Reward | None,
+        Meta(
+            description="what `rewards` of events are, and in which unit; an item is worth click_reward + "
+            "(1 - click_reward) * min(reward / scale, 1). null: they are values from 0 to 1"
+        ),
+    ] = None
     click_reward: Annotated[
-        float, Meta(gt=0, le=1, description="what a click is worth beside rewards that say it themselves")
-    ] = 1.0
+        Annotated[float, Meta(gt=0, le=1)] | None,
+        Meta(description="the value of a click, from 0 to 1. null: 1, or 0.3 with a `reward`, which must raise it"),
+    ] = None
     reward_aggregation: Annotated[
         Literal["max", "sum", "earliest"],
-        Meta(description="what several rewards of one item come to: the highest; their sum, at most 1; the first"),
+        Meta(
+            description="how several rewards of one item are joined: the highest; their sum, at most 1 unless there is "
+            "a `reward`; the first"
+        ),
     ] = "max"
     timeout_ms: Annotated[
         float, Meta(ge=1, le=60_000, description="a learner slower than this gives your order with fallback=true")
@@ -123,6 +150,20 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
         Meta(description="bounded, full: drops exposure to shadow if users prefer your order; null: off"),
     ] = Guardrail()
 
+    @property
+    def click_value(self) -> float:
+        """The value of a click."""
+        return self.click_reward or (1.0 if self.reward is None else CLICK_VALUE)
+
+
+Renamed = Annotated[
+    dict[str, str],
+    Meta(
+        description="features that have another name now, old name: new name; they keep what was learned. Not part of "
+        "the spec; ignored where the ranker has the new name already, so the same request can be sent again",
+        extra_json_schema={"examples": [{"price": "price_eur"}]},
+    ),
+]
 
 if TYPE_CHECKING:
     SpecChanges: TypeAlias = Spec
@@ -130,8 +171,11 @@ else:
     # Every field of a spec, each of which may be left out: made from it, so that there is one place for the rules.
     SpecChanges = defstruct(
         "SpecChanges",
-        [(one.name, one.type | UnsetType, UNSET) for one in structs.fields(Spec)],
-        namespace={"__doc__": "What is to be changed of a spec; what is left out stays."},
+        [
+            *((one.name, one.type | UnsetType, UNSET) for one in structs.fields(Spec)),
+            ("renamed", Renamed | UnsetType, UNSET),
+        ],
+        namespace={"__doc__": "Fields of a spec. What is left out keeps its value; a new ranker gets the default."},
         forbid_unknown_fields=True,
         kw_only=True,
         frozen=True,
@@ -159,36 +203,61 @@ class VersionInfo(Struct):
     """An immutable copy of what was learned."""
 
     version: int
-    learned: Annotated[int, Meta(description="outcomes of the ranker until then, of all generations")]
+    learned_impressions: Annotated[
+        int, Meta(description="learned by the ranker until then, before and after resets and rollbacks")
+    ]
     created: float
     note: str
     serving: bool
     generation: Annotated[int | None, Meta(description="of `lineage`; null: kept by an earlier release")] = None
-    knows: Annotated[int | None, Meta(description="outcomes in it; after a rollback fewer than `learned`")] = None
+    model_impressions: Annotated[
+        int | None,
+        Meta(description="contained in this version; fewer than `learned_impressions` after a reset or rollback"),
+    ] = None
 
 
 class Origin(Struct):
     """Where what a ranker knows began: what it learned before is not in it, but for a version gone back to."""
 
-    generation: Annotated[int, Meta(description="counts from 1: +1 at each reset and rollback")]
+    generation: Annotated[int, Meta(description="counts from 1: +1 at each reset, rollback and change of features")]
     how: How
-    version: Annotated[int | None, Meta(description="rollback: the version that was gone back to")]
+    version: Annotated[int | None, Meta(description="rollback, changed: the version it began with")]
     kept: Annotated[int | None, Meta(description="the version that holds what was known until then")]
     since: float
-    learned_since: Annotated[int, Meta(description="outcomes learned, or passed over, since then")]
+    impressions_since: Annotated[int, Meta(description="learned, or skipped while paused, since then")]
 
 
 class Generation(Struct):
-    """A stretch of learning, from a fresh learner or a version to the next reset or rollback."""
+    """A stretch of learning, from a fresh learner or a version to the next reset, rollback or change of features."""
 
     generation: Annotated[int, Meta(description="counts from 1")]
-    how: Annotated[How, Meta(description="changed: learner, features or the like were, before anything was learned")]
-    version: Annotated[int | None, Meta(description="rollback: the version that was gone back to")]
+    how: Annotated[
+        How,
+        Meta(
+            description="changed: other features or scaling, to which what was learned carries over; or another "
+            "learner, before anything was learned"
+        ),
+    ]
+    version: Annotated[int | None, Meta(description="rollback, changed: the version it began with")]
     kept: Annotated[int | None, Meta(description="the version that holds what was known until then")]
     began: float
     ended: Annotated[float | None, Meta(description="null: it goes on")]
-    outcomes: Annotated[int, Meta(description="that came in its time")]
+    closed_impressions: Annotated[int, Meta(description="that closed during this generation")]
     versions: Annotated[list[int], Meta(description="kept of it")]
+
+
+class SpecChange(Struct):
+    """What a PUT or PATCH changed, and what became of what was learned."""
+
+    fields: Annotated[list[str], Meta(description="of the spec, that have another value now")]
+    carried: Annotated[list[str], Meta(description="features that keep what was learned")] = field(default_factory=list)
+    renamed: Annotated[dict[str, str], Meta(description="of these, those with another name: old name, new name")] = (
+        field(default_factory=dict)
+    )
+    added: Annotated[list[str], Meta(description="features that start from their prior")] = field(default_factory=list)
+    removed: Annotated[list[str], Meta(description="features that are gone")] = field(default_factory=list)
+    rule: Annotated[str | None, Meta(description="what this learner carries over; null: nothing had to be")] = None
+    kept: Annotated[int | None, Meta(description="the version that holds what was learned until then")] = None
 
 
 class RankerStatus(Struct):
@@ -201,19 +270,26 @@ class RankerStatus(Struct):
     warming: Annotated[str | None, Meta(description="what it waits for while it is not ready")]
     serving: Annotated[str, Meta(description="live, or the promoted version as vN")]
     learning: Annotated[bool, Meta(description="false after `pause`: feedback is kept but not learned")]
-    outcomes: Annotated[int, Meta(description="closed impressions so far")]
-    learned: Annotated[
-        int,
-        Meta(description="how many of them the learner is past, in all generations; `origin` tells since when"),
+    closed_impressions: Annotated[
+        int, Meta(description="impressions with final feedback or a closed attribution window, since creation")
     ]
-    knows: Annotated[
-        int | None,
+    learned_impressions: Annotated[
+        int,
         Meta(
-            description="outcomes in what it knows: after a rollback those of the version and those since; null: an "
-            "earlier release rolled it back, and did not write that down"
+            description="how many of the closed impressions the learner has processed; resets and rollbacks do not "
+            "reduce it, and it includes those skipped while paused"
         ),
     ]
-    lag: Annotated[int, Meta(description="outcomes - learned")]
+    unlearned_impressions: Annotated[
+        int, Meta(description="closed_impressions - learned_impressions: how far learning is behind")
+    ]
+    model_impressions: Annotated[
+        int | None,
+        Meta(
+            description="how many impressions the current model contains: after a reset those since, after a rollback "
+            "those of the version and those since; null: rolled back by a release that did not store it"
+        ),
+    ]
     open_impressions: Annotated[
         int,
         Meta(
@@ -221,17 +297,22 @@ class RankerStatus(Struct):
         ),
     ]
     learner_process: Annotated[str | None, Meta(description="who holds the lease and learns")]
-    snapshot_at: Annotated[int | None, Meta(description="outcomes in the last snapshot")]
+    snapshot_impressions: Annotated[int | None, Meta(description="learned_impressions at the last snapshot")]
     created: float
     origin: Annotated[Origin, Meta(description="where what it knows began: when it was made, reset or rolled back")]
-    counts: Annotated[dict[str, int], Meta(description="events of this process since it started")] = field(
-        default_factory=dict
-    )
+    events: Annotated[
+        EventCounts, Meta(description="events that were not accepted, of all processes since the ranker was made")
+    ] = field(default_factory=EventCounts)
+    reward_scale: Annotated[
+        float | None,
+        Meta(description="the reward that is worth 1 now; null: no `reward` is declared, or auto and none has come"),
+    ] = None
     fallbacks: Annotated[
         dict[str, int], Meta(description="lists that were your order, by reason; of this process since it started")
     ] = field(default_factory=dict)
-    counted: Annotated[
-        int | None, Meta(description="how many of the outcomes its features' counters are past; null: none counts")
+    counter_impressions: Annotated[
+        int | None,
+        Meta(description="how many closed impressions its counting features include; null: no feature counts"),
     ] = None
     trouble: Annotated[
         str | None,
@@ -248,6 +329,17 @@ class RankerStatus(Struct):
         Evidence | None,
         Meta(description="why the guardrail put it into shadow; null once exposure is put up, or the guardrail is off"),
     ] = None
+    changed: Annotated[
+        SpecChange | None,
+        Meta(description="answers to PUT and PATCH: what the call changed; null for a new ranker and elsewhere"),
+    ] = None
+    warnings: Annotated[
+        list[str],
+        Meta(
+            description="what is wrong with the catalog that its features read: it does not exist or is empty, no item "
+            "has a field, or few items have it"
+        ),
+    ] = field(default_factory=list)
 
 
 class WarmAnswer(Struct):

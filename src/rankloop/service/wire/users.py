@@ -12,8 +12,8 @@ class UserEvent(Struct):
 
     event_id: str
     received: float
-    status: Annotated[str, Meta(description="accepted or late")]
-    body: Annotated[dict[str, Any], Meta(description="the event as it was sent")]
+    status: Annotated[str, Meta(description="accepted, late, or rejected and not corrected")]
+    body: Annotated[dict[str, Any], Meta(description="the event as it was sent; of a rejected one its valid parts")]
 
 
 class UserOutcome(Struct):
@@ -44,6 +44,7 @@ class UserImpression(Struct):
     answer: Annotated[dict[str, Any], Meta(description="the answer that was sent")]
     feedback: Annotated[list[float | None] | None, Meta(description="by position, so far; null: none")]
     viewed: int | None
+    rewards: Annotated[list[float | None] | None, Meta(description="by position, in the unit of the ranker's reward")]
     events: list[UserEvent]
     outcome: UserOutcome | None
 

@@ -7,31 +7,42 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from rankloop.service.wire.basics import Exposure, ItemId
+from rankloop.service.wire.calls import RejectedEvent
 
 
 class Point(Struct, omit_defaults=True):
-    """What happened from `start` on for one step; a mean is null (left out) where there was nothing to take it of."""
+    """What happened from `start` on for one step. A mean is left out if there was nothing to take it of."""
 
     start: Annotated[float, Meta(description="Unix time")]
     lists: Annotated[int, Meta(description="lists that were answered")] = 0
-    outcomes: Annotated[int, Meta(description="lists that were closed, by feedback or the end of their window")] = 0
-    clicks: Annotated[float | None, Meta(description="clicks an outcome")] = None
+    closed_impressions: Annotated[
+        int, Meta(description="impressions closed by feedback or the end of their attribution window")
+    ] = 0
+    clicks: Annotated[float | None, Meta(description="clicks per closed impression")] = None
     reciprocal_rank: Annotated[
-        float | None, Meta(description="mean of 1 / position of the first click, over outcomes with a click")
+        float | None, Meta(description="mean of 1 / position of the first click, over closed impressions with a click")
     ] = None
-    explored: Annotated[float | None, Meta(description="share of positions shown to learn, not by score")] = None
+    explored: Annotated[
+        float | None,
+        Meta(
+            description="share of positions that hold an item moved in order to learn; an item that shifts because "
+            "another was moved does not count; null where the learner decided nothing, as in shadow"
+        ),
+    ] = None
     uncertain: Annotated[
         float | None, Meta(description="share of the pairs in the latest lists whose order the learner is not sure of")
     ] = None
     fallbacks: Annotated[float | None, Meta(description="share of lists that were your order for want of a better")] = (
         None
     )
-    lag: Annotated[int | None, Meta(description="most outcomes that waited to be learned")] = None
+    unlearned_impressions: Annotated[
+        int | None, Meta(description="the most closed impressions that waited to be learned")
+    ] = None
     ndcg: Annotated[float | None, Meta(description="NDCG of the lists shown, where the truth is known (demo)")] = None
 
 
 class PositionRate(Struct):
-    """How often a position was shown in outcomes, and clicked."""
+    """How often a position was shown in closed impressions, and clicked."""
 
     position: int
     shown: int
@@ -46,6 +57,7 @@ class Series(Struct):
     since: float
     step: Annotated[int, Meta(description="seconds")]
     points: list[Point]
+    total: Annotated[Point, Meta(description="over all of the time from `since` to `now`")]
     positions: Annotated[list[PositionRate], Meta(description="over all of the time; the 51st is all below 50")]
 
 
@@ -60,6 +72,7 @@ class ShownItem(Struct):
         float | None,
         Meta(description="what a click was worth, 1 or a reward, or its grade; null while nothing was reported"),
     ]
+    reward: Annotated[float | None, Meta(description="in the unit of the ranker's `reward`")] = None
 
 
 class Doubt(Struct):
@@ -90,6 +103,7 @@ class ShownList(Struct):
     ]
     learned: Annotated[bool, Meta(description="whether the learner takes it in: not while paused, not a fallback")]
     seen: Annotated[int | None, Meta(description="positions that came into view; null: not reported")] = None
+    attention: Annotated[list[RejectedEvent], Meta(description="rejected events that have not been corrected")] = []
 
 
 class Weight(Struct):

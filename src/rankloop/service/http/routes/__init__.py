@@ -10,6 +10,7 @@ from rankloop.service.http.routes.calls import beacon, feedback, rank
 from rankloop.service.http.routes.process import (
     beacon_script,
     docs,
+    get_own_key,
     get_service,
     healthz,
     metrics,
@@ -33,7 +34,7 @@ ROUTES += [put_ranker, patch_ranker, list_rankers, get_ranker, delete_ranker]
 ROUTES += [list_versions, keep_version, get_lineage, get_export]
 ROUTES += [*watch.ROUTES, *experiments.ROUTES, *catalogues.ROUTES]
 ROUTES += [*ACTIONS, warm, export_user, erase_user, list_changes]
-ROUTES += [get_service, healthz, readyz, metrics, openapi, docs, status_page]
+ROUTES += [get_service, get_own_key, healthz, readyz, metrics, openapi, docs, status_page]
 ROUTES += [beacon_script]
 
 # The paths of other systems, by the name that the setting `adapters` calls each.

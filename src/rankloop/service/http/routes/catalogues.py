@@ -22,6 +22,7 @@ from rankloop.service.wire.catalogue import CatalogueAnswer, CatalogueInfo, Empt
 Name = Annotated[str, Parameter(pattern=NAME, description="the catalogue", max_length=64)]
 # 513: a path parameter comes with the slash before it
 Id = Annotated[str, Parameter(min_length=1, max_length=513, description="of the item or user")]
+Force = Annotated[bool, Parameter(description="delete it even if rankers name it")]
 CHANGES, LOOKS = [needs("admin")], [needs("read")]
 TAGS = ["catalogues"]
 
@@ -51,12 +52,15 @@ def _visible(info: CatalogueInfo, key: Key) -> CatalogueInfo:
     guards=CHANGES,
     tags=TAGS,
     summary="Delete a catalogue",
-    responses=problems(400, 404),
+    responses=problems(400, 404, 409),
 )
-async def delete_catalogue(state: State, catalogue: Name, idempotency_key: IdempotencyKey = None) -> None:
-    """With all its items and users. Rankers that name it go on with ids that nobody knows."""
+async def delete_catalogue(
+    state: State, catalogue: Name, force: Force = False, idempotency_key: IdempotencyKey = None
+) -> None:
+    """With all its items and users. A catalogue that a ranker names is not deleted (409 `in-use`) unless `force` is
+    true; the ranker then treats every id as unknown."""
     once(idempotency_key)
-    await operate(catalogues.drop, state.engine, catalogue)
+    await operate(catalogues.drop, state.engine, catalogue, force)
 
 
 def _of(kind: Kind) -> list[Any]:

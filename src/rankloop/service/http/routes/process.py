@@ -13,11 +13,13 @@ from rankloop.service.engine import Engine
 from rankloop.service.errors import NotAllowed, NotAuthenticated
 from rankloop.service.http.errors import failure
 from rankloop.service.http.routes._shared import needs, problems
+from rankloop.service.keys import Key
 from rankloop.service.operations import readiness, views
 from rankloop.service.pages import beacon, status
 from rankloop.service.pages.api_docs import CONTENT_SECURITY_POLICY
+from rankloop.service.settings import SCOPES
 from rankloop.service.telemetry.metrics import exposition
-from rankloop.service.wire.process import NotReady, Readiness, Reason, ServiceStatus
+from rankloop.service.wire.process import KeyInfo, NotReady, Readiness, Reason, ServiceStatus
 
 _STATUS_PAGE, _BEACON_SCRIPT = status.PAGE.encode(), beacon.SCRIPT.encode()
 
@@ -108,6 +110,28 @@ async def metrics(state: State) -> Response[str]:
 async def get_service(state: State) -> Response[bytes]:
     """Its release, how much room the store takes and has, how many processes share it."""
     return Response(await state.recent.get(views.service, state.engine), media_type=MediaType.JSON)
+
+
+@get(
+    "/v1/keys/self",
+    guards=[needs(None)],
+    tags=["operations"],
+    summary="What this key may do",
+    sync_to_thread=False,
+    responses={200: ResponseSpec(KeyInfo, generate_examples=False), **problems()},
+)
+def get_own_key(request: Request[Any, Any, Any]) -> Response[KeyInfo]:
+    """Scopes, rankers and catalogs of the key that the request carries. Pages use it to disable what is not allowed."""
+    key: Key = request.state.key
+    limited = key.rankers is not None
+    return Response(
+        KeyInfo(
+            name=key.name or None,
+            scopes=[scope for scope in SCOPES if key.has(scope)],
+            rankers=sorted(key.rankers) if key.rankers is not None else None,
+            catalogs=sorted(key.catalogs) if limited else None,
+        )
+    )
 
 
 @get("/openapi.json", include_in_schema=False, sync_to_thread=False)

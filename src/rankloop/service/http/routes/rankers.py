@@ -23,7 +23,7 @@ from rankloop.service.http.routes._shared import (
 )
 from rankloop.service.keys import Key
 from rankloop.service.operations import rankers, warm_start
-from rankloop.service.wire.rankers import RankerStatus, Spec, SpecChanges, WarmAnswer
+from rankloop.service.wire.rankers import RankerStatus, SpecChanges, WarmAnswer
 
 Acknowledge = Annotated[bool, Parameter(description="put exposure up though the guardrail has put it into shadow")]
 Strict = Annotated[bool, Parameter(description="refuse the whole call if one line is malformed")]
@@ -43,13 +43,18 @@ Strict = Annotated[bool, Parameter(description="refuse the whole call if one lin
 async def put_ranker(
     request: Request[Any, Any, Any],
     name: RankerName,
-    data: Annotated[Spec, Body()],
+    data: Annotated[SpecChanges, Body()],
     if_match: IfMatch = None,
     acknowledge_demotion: Acknowledge = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Response[RankerStatus]:
-    """What hangs on what was learned (learner, parameters, features, normalisation, seed) can only change while nothing
-    has been learned; k, exposure, displacement, window, silence and time-out can change at any time.
+    """Makes a ranker, or changes the one there is. A field that is left out keeps its value, so a deployment script can
+    send the same spec again and again without undoing what operators and the guardrail changed; in a new ranker it has
+    its default. `changed` in the answer lists what the call changed.
+
+    Features can be added, removed, renamed (`renamed`) and scaled otherwise at any time: what was learned about the
+    others carries over, and a version keeps what was. Learner, parameters and seed can only change while nothing has
+    been learned (409). All other fields can change at any time.
 
     Answers at once: while kernels are compiled for a new ranker it says `ready: false`, and its lists are your order.
     After the guardrail has put a ranker into shadow, the same PUT again does not put it up (409 `demoted`).
@@ -76,8 +81,8 @@ async def patch_ranker(
     acknowledge_demotion: Acknowledge = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Response[RankerStatus]:
-    """Any fields of the spec; what is left out stays. `parameters` and `guardrail` are replaced as a whole, and another
-    learner begins with its own parameters. The rules are those of PUT."""
+    """The same as PUT, for a ranker that must be there (404). `parameters` that are left out stay, unless the learner
+    is another one; `guardrail`, `defaults`, `interactions` and lists are replaced as a whole."""
     once(idempotency_key)
     engine, allowed = request.app.state.engine, request.state.key.require_catalog
     return told(await operate(rankers.patch, engine, name, data, if_match, acknowledge_demotion, allowed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -28,9 +29,9 @@ from rankloop.service.http.routes._shared import (
 from rankloop.service.operations import rankers, versions
 from rankloop.service.wire.rankers import Generation, RankerStatus, VersionInfo, VersionRequest
 
+MOST_SAID = 500  # characters of a note in a header: proxies take a few kilobytes
 Wanted = Annotated[VersionRequest | None, Body()]
 Target = Annotated[Format, Parameter(description="who is to score with it")]
-WithoutBase = Annotated[bool, Parameter(description="leave out what your order counts")]
 VersionNumber = Annotated[str | None, Parameter(pattern=r"^([0-9]{1,9}|live)$", description="a number, or live")]
 
 
@@ -82,18 +83,22 @@ async def keep_version(
     summary="Take it to a search engine",
     responses={200: ResponseSpec(dict[str, Any], generate_examples=False), **problems(400, 404, 422)},
 )
-async def get_export(
-    state: State, name: RankerName, to: Target, version: VersionNumber = None, without_base: WithoutBase = False
-) -> Response[bytes]:
+async def get_export(state: State, name: RankerName, to: Target, version: VersionNumber = None) -> Response[bytes]:
     """The weights as JSON that Elasticsearch, OpenSearch or Solr take as it is, our own JSON, or an ONNX file.
 
-    What cannot be said there is refused, with the remedy: docs/export.md. `version` is a number, or `live` for what is
-    learned; without it, what is served. `without_base` leaves out what your order counts.
+    A model that the target cannot express is refused, with the remedy: docs/export.md. `version` is a number, or `live`
+    for what is learned; without it, what is served. The header `X-Rankloop-Notes` is a JSON list of the differences
+    between the exported model and the ranker.
     """
     wanted: Any = int(version) if version is not None and version.isdigit() else version
-    made = await read(versions.exported, state.engine, name, to, wanted, without_base)
+    made = await read(versions.exported, state.engine, name, to, wanted)
     ending = "onnx" if to == "onnx" else "json"
-    headers = {"Content-Disposition": f'attachment; filename="{made.name}.{ending}"'}
+    headers = {
+        "Content-Disposition": f'attachment; filename="{made.name}.{ending}"',
+        "X-Rankloop-Notes": json.dumps(
+            [note[:MOST_SAID] for note in made.notes]
+        ),  # ASCII, whatever features are called
+    }
     return Response(made.body, media_type=made.media, headers=headers)
 
 

@@ -8,7 +8,8 @@
   const post = (body, leaving, tries = 0) => {
     const again = () => tries < 4 && setTimeout(post, 1e3 << tries, body, 0, tries + 1);
     if (!leaving || !navigator.sendBeacon?.(home, body))
-      fetch(home, {method: "POST", body, keepalive: true}).then(r => (r.status > 499 || r.status == 429) && again(), again);
+      fetch(home, {method: "POST", body, keepalive: true}).then(r => r.status > 499 || r.status == 429 ? again() : r.json().then(
+        ({results, message}) => (message || results.some(one => one.status == "rejected")) && console.warn("rankloop", message || results)), again);
   };
   window.rankloop = {
     // dnt: report nothing of users who ask not to be tracked.
@@ -23,7 +24,8 @@
       };
       const click = event => {
         const id = event.target.closest?.("[data-rankloop-id]")?.dataset.rankloopId;
-        if (id) events.push({token, event_id: "c:" + id, clicks: [id]}), flush(1);
+        // A fetch with keepalive outlives the page, too, and is sent again if it fails; older browsers have only the beacon.
+        if (id) events.push({token, event_id: "c:" + id, clicks: [id]}), flush(!("keepalive" in Request.prototype));
       };
       // Half of an item, or half a window full of it, is a view.
       const views = new IntersectionObserver(entries => {
@@ -36,8 +38,8 @@
       for (const [where, what, heard] of listeners) where.addEventListener(what, heard, true);
       for (const item of element.querySelectorAll("[data-rankloop-id]")) views.observe(item);
       return {
-        // What is worth more than a click, from 0 to 1: list.reward("hat", 1) when the hat is bought.
-        reward(id, value) { events.push({token, event_id: `r:${value}:${id}`, rewards: {[id]: value}}), flush(1); },
+        // What is worth more than a click, in the unit of the ranker's reward, else from 0 to 1: list.reward("hat", 49.9).
+        reward(id, value) { events.push({token, event_id: `r:${value}:${id}`, rewards: {[id]: value}}), flush(); },
         stop() {
           flush(1), views.disconnect();
           for (const [where, what, heard] of listeners) where.removeEventListener(what, heard, true);

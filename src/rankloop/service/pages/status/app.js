@@ -1,24 +1,24 @@
-// Asks the service every few seconds and puts what it says on the page. Asks nothing while nobody looks.
+// Asks the service every few seconds and draws its answers. Asks nothing while the tab is hidden.
 
 const EVERY = { status: 3000, series: 3000, impressions: 3000, rest: 10000 }; // milliseconds; after an action at once
 const COMPARED = 6; // lines in a chart
 const share = (value) => percent.format(value);
 const CHARTS = [
-  { field: "ndcg", title: "NDCG", help: "How good the lists are, 1 is perfect. Known here because the demo knows what its shoppers want.",
+  { field: "ndcg", title: "NDCG", help: "Quality of the rankings; 1 is perfect. Only the demo knows it, because its shoppers are simulated.",
     format: decimal.format, least: 0.1, large: true, whole: true, optional: true },
-  { field: "clicks", title: "Clicks per list", help: "Of the lists that have their feedback.", format: decimal.format, least: 0.1,
+  { field: "clicks", title: "Clicks per impression", help: "Of impressions that have feedback.", format: decimal.format, least: 0.1,
     large: true },
-  { field: "reciprocal_rank", title: "Reciprocal rank of clicks", help: "1 ÷ position of the first click: 1 if it is the top one.",
+  { field: "reciprocal_rank", title: "Reciprocal rank of clicks", help: "1 ÷ position of the first click; 1 if the top item is clicked.",
     format: decimal.format, least: 0.1, large: true },
-  { field: "explored", title: "Explored", help: "Positions that hold another item than it believes best.", format: share, least: 0.05, zero: true },
-  { field: "uncertain", title: "Uncertain pairs", help: "Pairs whose order it is not sure of.", format: share, least: 0.05, zero: true,
+  { field: "explored", title: "Explored", help: "Positions with an item that was moved in order to learn.", format: share, least: 0.05, zero: true },
+  { field: "uncertain", title: "Uncertain pairs", help: "Pairs of items whose order is not certain.", format: share, least: 0.05, zero: true,
     optional: true },
-  { field: "lag", title: "Learner lag", help: "Lists with feedback that wait to be learned.", format: whole.format, least: 10, zero: true },
-  { field: "fallbacks", title: "Fallbacks", help: "Lists in your order for want of an answer.", format: share, least: 0.01, zero: true },
+  { field: "unlearned_impressions", title: "Learner lag", help: "Closed impressions that wait to be learned.", format: whole.format, least: 10, zero: true },
+  { field: "fallbacks", title: "Fallbacks", help: "Baseline rankings shown instead of learned ones.", format: share, least: 0.01, zero: true },
 ];
 
 const NOTHING = { lists: null, weights: null, movement: null, catalogue: null, versions: [], experiments: [], held: false };
-const state = { rankers: null, service: null, series: new Map(), ...NOTHING }; // the last ones are the chosen ranker's
+const state = { rankers: null, service: null, key: null, series: new Map(), period: "", ...NOTHING }; // the last ones are the chosen ranker's
 const view = { name: null, charts: [], parts: {} };
 
 const selected = () => {
@@ -26,25 +26,25 @@ const selected = () => {
   return state.rankers?.find((one) => one.name === wanted) ?? opening();
 };
 
-// What the page opens with: of those that learn the one that has seen most, as long as it is there.
+// The ranker that the page opens with: of those that learn the one with the most impressions.
 function opening() {
   if (!state.rankers?.length) return null;
   const kept = state.rankers.find((one) => one.name === view.opening);
   if (kept) return kept;
   const learn = state.rankers.filter((one) => !FIXED.includes(one.spec.learner));
-  const [most] = (learn.length ? learn : state.rankers).toSorted((a, b) => b.outcomes - a.outcomes);
+  const [most] = (learn.length ? learn : state.rankers).toSorted((a, b) => b.closed_impressions - a.closed_impressions);
   view.opening = most.name;
   return most;
 }
 
-// The chosen ranker and the first others, each with a colour that stays its own.
+// The chosen ranker and the first others. Each keeps its color.
 function compared() {
   const chosen = selected();
   const others = state.rankers.filter((one) => one !== chosen).slice(0, COMPARED - 1);
   return state.rankers.filter((one) => one === chosen || others.includes(one));
 }
 
-// Where curves begin: not before there was anything, so that a new ranker's are not a sliver at the edge.
+// Where curves begin: not before the first point, so that those of a new ranker are not a sliver at the edge.
 function beginning(series) {
   const first = Math.min(...[...state.series.values()].flatMap((one) => one.points.slice(0, 1).map((point) => point.start)));
   return Math.max(series.since, Math.min(first, series.now - 90));
@@ -56,20 +56,35 @@ const colour = (name) => state.rankers.findIndex((one) => one.name === name) % C
 
 const range = () => Number($$("range").value);
 
+// Why the key of this page may not change anything; null if it may.
+const lockedBy = () => (!state.key || state.key.scopes.includes("admin") ? null
+  : `Changes need a key with the scope admin; this key has: ${state.key.scopes.join(", ")}.`);
+
 async function fetchStatus() { state.rankers = await call("GET", "/v1/rankers"); }
 
 async function fetchSeries() {
   const names = compared().map((one) => one.name);
+  const asked = `last ${$$("range").selectedOptions[0].textContent}`;
   const found = await Promise.all(names.map((name) => call("GET", rankerPath(name, `/series?seconds=${range()}`))));
   state.series = new Map(found.map((series) => [series.ranker, series]));
+  state.period = asked; // of these series, whatever is selected meanwhile
 }
 
 async function fetchImpressions() {
   if (!state.held) state.lists = await call("GET", rankerPath(selected().name, "/impressions?limit=6"));
 }
 
+async function fetchKey() {
+  try {
+    state.key = await call("GET", "/v1/keys/self");
+  } catch (error) {
+    if (!(error instanceof Refused && error.status === 404)) throw error; // a process of the previous release
+  }
+}
+
 async function fetchRest() {
   const { name } = selected();
+  await fetchKey();
   const get = (what) => call("GET", rankerPath(name, what));
   [state.weights, state.movement, state.versions, state.experiments] = await Promise.all(
     [get("/weights"), get("/movement"), get("/versions"), get("/experiments")]);
@@ -81,7 +96,7 @@ async function fetchRest() {
     state.catalogue = catalogue === null ? null : known.find((one) => one.name === catalogue) ?? { name: catalogue };
   } catch (error) {
     if (!(error instanceof Refused && error.status === 403)) throw error;
-    view.partial = true; // the key is for some rankers only, and this is about all
+    view.partial = true; // the key is limited to some rankers, and this is about all
   }
 }
 
@@ -89,7 +104,7 @@ const jobs = [[fetchStatus, EVERY.status], [fetchSeries, EVERY.series], [fetchIm
 const due = new Map();
 let busy = null;
 
-// Everything that is due, in this order; status first, because the others need a ranker.
+// Every job that is due, in this order. Status comes first, because the others need a ranker.
 async function rounds(force) {
   let news = false;
   try {
@@ -108,7 +123,7 @@ async function rounds(force) {
   }
 }
 
-// One round at a time. A forced one waits for the one under way, whose answers may be older than what was just done.
+// One round at a time. A forced one waits for the current one, whose answers may be older than the last action.
 async function round(force = false) {
   if (busy && !force) return;
   while (busy) await busy;
@@ -117,9 +132,13 @@ async function round(force = false) {
   busy = null;
 }
 
-async function refresh() {
+// After an action: draw the controls again by what the service answered (a ranker's status, or nothing), then ask for all.
+async function refresh(answer) {
   due.clear();
   if (document.activeElement?.matches("select, input:not([type=radio])")) document.activeElement.blur(); // it was just used
+  if (answer?.etag) state.rankers = state.rankers.map((one) => (one.name === answer.name ? answer : one));
+  for (const part of [view.head?.controls, view.parts.proofs, view.parts.versions]) delete part?.dataset.shown;
+  if (view.name?.startsWith("ranker ")) draw();
   await round(true);
 }
 
@@ -161,13 +180,13 @@ function showKeyForm(error) {
   $$("rankers").replaceChildren();
   $$("main").setAttribute("aria-busy", "false");
   $$("main").replaceChildren(h("section", { class: "card key" }, h("h1", {}, "This service asks for a key"),
-    h("p", {}, "Give one with the scope ", h("code", {}, "admin"), ", or ", h("code", {}, "read"), " to look only. ",
+    h("p", {}, "Enter a key with the scope ", h("code", {}, "admin"), ", or ", h("code", {}, "read"), " for a page without controls. ",
       h("code", {}, "rankloop keys create me --scopes admin"),
-      " makes one where the service runs."),
+      " creates one on the machine of the service."),
     wrong && h("p", { class: "warning", role: "alert" }, error.message),
     h("form", { onsubmit: submit }, h("label", {}, "Key", h("input", { name: "key", type: "password", autocomplete: "off", required: true })),
       h("button", { type: "submit" }, "Open")),
-    h("p", { class: "help" }, "It stays in this tab and goes when the tab is closed.")));
+    h("p", { class: "help" }, "The key is stored in this tab until the tab is closed.")));
 }
 
 function draw() {
@@ -186,22 +205,24 @@ function drawEmpty() {
   const line = `curl -X PUT ${location.origin}/v1/rankers/shop -H 'Content-Type: application/json' \\\n`
     + "  -d '{\"features\": [\"text_match\", \"popularity\", \"price\"], \"exposure\": \"shadow\"}'";
   $$("main").replaceChildren(h("section", { class: "card" }, h("h1", {}, "No ranker yet"),
-    h("p", {}, "Make one, then send it your candidates and your users’ clicks:"), h("pre", { tabindex: "0" }, line),
-    h("p", {}, h("a", { href: "/docs" }, "The API"), " tells the rest. To see one learn right away: ", h("code", {}, "rankloop demo"), ".")));
+    h("p", {}, "Create one, then send your candidates and the clicks of your users:"), h("pre", { tabindex: "0" }, line),
+    h("p", {}, h("a", { href: "/docs" }, "The API"), " describes the calls. To see a ranker learn: ", h("code", {}, "rankloop demo"), ".")));
 }
 
-const FIXED = ["base", "random"]; // learners that never learn
+const FIXED = ["base", "random"]; // learners that do not learn
 
 function stateOf(one) {
   if (FIXED.includes(one.spec.learner)) return ["", "fixed"];
-  if (!one.ready) return ["idle", "warming up"];
+  if (one.trouble) return ["bad", "problem"];
+  if (needsAction(one)) return ["bad", "rejected events"];
+  if (!one.ready) return ["idle", "compiling"];
   if (one.demoted) return ["bad", "demoted"];
   if (!one.learning) return ["idle", "paused"];
-  if (one.learner_process === null) return ["bad", "nobody learns"];
+  if (one.learner_process === null) return ["bad", "no learner"];
   return ["good", "learning"];
 }
 
-const doing = (one) => doingWords(one, state.series.get(one.name)?.points);
+const doing = (one) => doingWords(one, state.series.get(one.name), state.period);
 
 function drawNav(chosen) {
   const summary = state.rankers.map((one) => [one.name, one.spec.learner, one.spec.exposure, stateOf(one), doing(one), state.series.get(one.name)?.points]);
@@ -212,8 +233,8 @@ function drawNav(chosen) {
     return h("li", {}, h("a", { href: `#/${encodeURIComponent(one.name)}`, "aria-current": one === chosen ? "page" : null },
       h("span", { class: "who" }, h("i", { class: `swatch back-${colour(one.name)}` }), h("b", {}, one.name)),
       series && sparkline(series.points, field, colour(one.name), beginning(series), series.now),
-      h("span", { class: "what" }, h("span", { class: `state ${kind}` }, word), ` · ${one.spec.learner} · ${one.spec.exposure}`)),
-      h("p", { class: "doing" }, doing(one)));
+      h("span", { class: "what" }, h("span", { class: `state ${kind}` }, word), h("span", { class: "more" }, ` · ${one.spec.learner} · ${one.spec.exposure}`)),
+      h("span", { class: "doing" }, doing(one))));
   }))]);
 }
 
@@ -228,61 +249,75 @@ function build(chosen) {
     return h("section", { class: wide ? "card wide" : "card", "aria-label": title }, h("header", {}, h("h2", {}, title)),
       help && h("p", { class: "help" }, help), view.parts[name]);
   };
-  const head = { title: h("h1", {}, chosen.name), doing: h("p", { class: "doing" }), text: h("p", { class: "lead" }), moved: h("p", { class: "help moved" }),
-    more: h("div", { class: "help more" }), controls: h("div", { class: "controls" }), demoted: h("div", {}), warming: h("div", {}) };
+  const head = { title: h("h1", {}, chosen.name), controls: h("div", { class: "controls" }), notices: h("div", { class: "notices" }), doing: h("p", { class: "doing" }) };
   view.head = head;
-  const lists = part("lists", "Latest lists", "What was shown, what was tried in it and why. Stands still while you point at it.", true);
+  const lists = part("lists", "Latest impressions", "What was shown, explored and clicked. The list does not change while you point at it.", true);
   lists.addEventListener("pointerenter", () => { state.held = true; });
   lists.addEventListener("pointerleave", () => { state.held = false; });
   $$("main").replaceChildren(
-    h("div", { class: "head" }, h("div", {}, head.title, head.doing, head.text, head.moved, head.more), head.controls), head.warming, head.demoted,
+    h("div", { class: "head" }, head.title, head.controls), head.notices, head.doing,
     h("h2", { class: "unseen" }, "Curves"), h("div", { class: "charts" }, view.charts.map((chart) => chart.element)),
-    h("div", { class: "pair" }, part("positions", "Clicks by position", "Share of lists in which the position was clicked."),
-      part("weights", "Weights", "What a feature adds to the score, and how sure the ranker is. Pale: it might as well be 0.")),
+    h("div", { class: "pair" }, part("positions", "Clicks by position", "Share of impressions in which the position was clicked."),
+      part("weights", "Weights", "What a feature adds to the score, with its confidence interval. Pale: the interval contains 0.")),
     lists,
-    part("proofs", "Proof", "Which ranking users prefer, on live traffic.", true), part("versions", "Versions", null, true));
+    part("proofs", "Experiments", "Which ranking users prefer, measured on live traffic.", true), part("versions", "Versions", null, true),
+    part("events", "Events", null, true), part("details", "Details", null, true));
+}
+
+// What needs someone to act, the most urgent first.
+function notices(chosen) {
+  return [
+    chosen.trouble && h("p", { class: "warning" }, h("b", {}, "Problem: "), `${chosen.trouble}.`),
+    eventNotice(chosen),
+    chosen.demoted && demotedNotice(chosen),
+    !chosen.ready && h("p", { class: "warning calm" }, h("b", {}, "Not ready yet: "), `${chosen.warming}.`),
+    ...(chosen.warnings ?? []).map((text) => h("p", { class: "warning calm" }, text)),
+  ];
 }
 
 function drawRanker(chosen) {
   const { head, parts } = view;
   const series = state.series.get(chosen.name);
   const now = series?.now ?? Date.now() / 1000;
-  const serves = chosen.serving === "live" ? "serves what it learns" : `serves ${chosen.serving}`;
-  const learned = FIXED.includes(chosen.spec.learner) ? "never learns" : `${serves} · ${learnedWords(chosen)}`;
-  const lead = `${chosen.spec.learner} · ${learned} · ${many(chosen.open_impressions, "list")} open`;
-  if (head.text.textContent !== lead) head.text.textContent = lead;
+  const locked = lockedBy();
   if (head.doing.textContent !== doing(chosen)) head.doing.textContent = doing(chosen);
-  const moved = FIXED.includes(chosen.spec.learner) || !state.movement ? "" : movementWords(state.movement);
-  if (head.moved.textContent !== moved) head.moved.textContent = moved;
-  const more = [originWords(chosen), fallbackWords(chosen.fallbacks), catalogueWords(state.catalogue)].filter(Boolean);
-  renew(head.more, more, () => more.map((words) => h("p", {}, words)));
-  renew(head.warming, chosen.warming, () => (chosen.ready ? null : h("p", { class: "warning calm" }, h("b", {}, "Not ready yet: "), `${chosen.warming}.`)));
+  renew(head.notices, [chosen.trouble, chosen.events, chosen.demoted, chosen.ready, chosen.warming, chosen.warnings], () => notices(chosen));
   renew($$("store"), state.service, () => (state.service ? storeWords(state.service) : null));
-  renew(head.controls, [chosen.etag, chosen.demoted], () => controls(chosen, refresh));
-  renew(head.demoted, chosen.demoted ?? null, () => (chosen.demoted ? demotedNotice(chosen) : null));
+  renew(head.controls, [chosen.etag, chosen.demoted, locked], () => controls(chosen, locked, refresh));
   if (series) {
     const since = beginning(series);
-    const lines = compared().map(({ name }) => ({ name, colour: colour(name), points: state.series.get(name)?.points ?? [] }));
     const markers = state.versions.filter((one) => one.note !== "kept by the clock").map((one) => ({ at: one.created, text: one.note || `v${one.version}` }));
+    const known = figures(chosen, series);
     for (const chart of view.charts) {
-      chart.update({ lines: lines.map((line) => ({ ...line })), selected: chosen.name, since, now, step: series.step, markers });
-      chart.element.hidden = Boolean(chart.optional) && !chart.chosen.known.length;
+      const lines = compared().map((one) => {
+        const found = state.series.get(one.name);
+        const hidden = found && found.total[chart.field] !== undefined && figures(one, found)[chart.field] === undefined;
+        return { name: one.name, colour: colour(one.name), points: hidden ? [] : found?.points ?? [] };
+      });
+      const value = chart.field === "unlearned_impressions" ? chosen.unlearned_impressions : known[chart.field];
+      chart.update({ lines, selected: chosen.name, since, now, step: series.step, markers, value,
+        period: chart.field === "unlearned_impressions" ? "now" : state.period });
+      chart.element.hidden = Boolean(chart.optional) && series.total[chart.field] === undefined;
     }
     renew(parts.positions, series.positions, () => positionTable(series.positions));
   }
   if (state.weights) renew(parts.weights, state.weights.weights, () => weightTable(state.weights));
   if (state.lists) renew(parts.lists, [state.lists, Math.floor(now / 5)], () => latestLists(chosen.name, state.lists, state.experiments, now));
   const names = state.rankers.map((one) => one.name);
-  renew(parts.proofs, [state.experiments, state.versions.length, names, chosen.serving], () => proofs(
-    chosen, state.experiments, state.versions, state.rankers,
-    (body) => carryOut(() => call("POST", rankerPath(chosen.name, "/experiments"), body), "The experiment has started.", refresh),
-    (one) => carryOut(() => call("POST", rankerPath(chosen.name, `/experiments/${one.number}/stop`)), `Experiment ${one.number} has stopped.`, refresh)));
-  renew(parts.versions, [state.versions, chosen.etag, chosen.serving, chosen.learning, Math.floor(now / 5)], () => [
-    versionTable(chosen, state.versions, now, (action, version) => changeVersion(chosen, action, version, refresh)),
-    h("p", { class: "row" }, h("button", { type: "button", class: "plain", onclick: () => carryOut(
-      () => orForced((force) => call("POST", rankerPath(chosen.name, "/versions"), { note: "kept by hand", force }), "Keep it anyway"), (kept) => `v${kept.version} is kept.`, refresh) },
+  renew(parts.proofs, [state.experiments, state.versions.length, names, chosen.serving, locked], () => proofs(
+    chosen, state.experiments, state.versions, state.rankers, locked,
+    (body) => carryOut(() => call("POST", rankerPath(chosen.name, "/experiments"), body), () => "The experiment has started.", refresh),
+    (one) => carryOut(() => call("POST", rankerPath(chosen.name, `/experiments/${one.number}/stop`)), () => `Experiment ${one.number} has stopped.`, refresh)));
+  renew(parts.versions, [state.versions, chosen.etag, chosen.serving, chosen.learning, locked, Math.floor(now / 5)], () => [
+    versionTable(chosen, state.versions, now, locked, (action, version) => changeVersion(chosen, action, version, refresh)),
+    h("p", { class: "row" }, h("button", permitted(locked, { type: "button", class: "plain", onclick: () => carryOut(
+      () => orForced((force) => call("POST", rankerPath(chosen.name, "/versions"), { note: "kept by hand", force }), "Keep it anyway"), (kept) => `v${kept.version} is kept.`, refresh) }),
     "Keep a version now")),
   ]);
+  renew(parts.events, [chosen.events, state.service?.events], () => eventTable(chosen, state.service));
+  parts.events.parentElement.hidden = !chosen.events;
+  renew(parts.details, [chosen.etag, chosen.open_impressions, chosen.model_impressions, chosen.fallbacks, state.movement, state.catalogue],
+    () => detailList(chosen, state.movement, state.catalogue));
 }
 
 function storeWords(found) {

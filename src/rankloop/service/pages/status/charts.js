@@ -1,4 +1,4 @@
-// Curves over time: one line a ranker, the chosen one strong, the others faint; with a table for those who cannot see it.
+// Curves over time: one line per ranker, the chosen one strong, the others faint. Each chart has a table with the same numbers.
 
 // Round numbers that enclose [low, high], two or three of them.
 function ticks(low, high, least) {
@@ -37,12 +37,14 @@ function apart(heights, gap, low, high) {
   return found;
 }
 
+const STROKE = 4; // points that are needed for a stroke
 const short = (name) => (name.length > 18 ? `${name.slice(0, 17)}…` : name);
 
 class LineChart {
   constructor({ field, title, help, format, least, zero = false, large = false }) {
     Object.assign(this, { field, title, format, least, zero, large });
-    this.value = h("output", { class: "value", "aria-label": `${title}, now` });
+    this.value = h("output", { class: "value" });
+    this.period = h("small", {});
     this.toggle = h("button", { type: "button", class: "quiet small", "aria-pressed": "false", onclick: () => this.flip() },
       "Table");
     this.plot = h("div", { class: "plot", tabindex: "0", role: "img" });
@@ -50,7 +52,7 @@ class LineChart {
     this.table = h("div", { class: "scroll", hidden: true, tabindex: "0", role: "region", "aria-label": `${title}, as a table` });
     this.said = h("p", { class: "unseen", "aria-live": "polite" });
     this.element = h("section", { class: large ? "card large" : "card" },
-      h("header", {}, h("h3", {}, title), this.value), h("p", { class: "help" }, help),
+      h("header", {}, h("h3", {}, title), h("div", { class: "figure" }, this.value, this.period)), h("p", { class: "help" }, help),
       h("div", { class: "frame" }, this.plot, this.tip), this.table, this.toggle, this.said);
     this.plot.addEventListener("pointermove", (event) => this.point(event.clientX));
     this.plot.addEventListener("pointerleave", () => this.leave());
@@ -67,19 +69,22 @@ class LineChart {
     if (this.data) this.draw();
   }
 
-  // data: { lines: [{ name, colour, points }], selected, since, now, step, markers: [{ at, text }] }
+  // data: { lines: [{ name, colour, points }], selected, since, now, step, markers: [{ at, text }], value, period }
   update(data) {
     this.data = data;
     for (const line of data.lines) {
       line.known = line.points.filter((point) => typeof point[this.field] === "number");
-      // The step that is going on has too little to say, unless it is all there is.
+      // The current step is not complete: leave it out, unless it is the only one.
       if (line.known.length > 1 && line.known[line.known.length - 1].start + data.step > data.now) {
         line.known = line.known.slice(0, -1);
       }
     }
     this.chosen = data.lines.find((line) => line.name === data.selected) ?? { known: [] };
-    const known = this.chosen.known;
-    this.value.textContent = known.length ? this.format(known[known.length - 1][this.field]) : "–";
+    const empty = data.value === null || data.value === undefined;
+    this.value.textContent = empty ? "no data yet" : this.format(data.value);
+    this.value.classList.toggle("none", empty);
+    this.value.setAttribute("aria-label", `${this.title}, ${data.period}`);
+    this.period.textContent = empty ? "" : data.period;
     this.draw();
   }
 
@@ -92,7 +97,7 @@ class LineChart {
     const width = this.plot.clientWidth;
     if (!width) return;
     if (!this.any) {
-      this.plot.replaceChildren(h("p", { class: "nothing" }, "Nothing in this time."));
+      this.plot.replaceChildren(h("p", { class: "nothing" }, "No data yet."));
       return;
     }
     const { since, now, lines, markers } = this.data;
@@ -138,7 +143,8 @@ class LineChart {
     if (this.at !== undefined) this.look(this.at);
   }
 
-  // Breaks where nothing was known for more than three steps; a lone point is a dot.
+  // Breaks where nothing was known for more than three steps. Runs of few points are drawn as points: a stroke between
+  // two of them would look like a trend.
   line(line) {
     const runs = [];
     for (const point of line.known) {
@@ -148,15 +154,17 @@ class LineChart {
     }
     const kind = `line-${line.colour} ${line === this.chosen ? "strong" : "faint"}`;
     const place = (point) => `${this.x(point.start + this.data.step / 2).toFixed(1)} ${this.y(point[this.field]).toFixed(1)}`;
-    return runs.map((run) => {
-      const [cx, cy] = place(run[0]).split(" ");
-      if (run.length === 1) return svg("circle", { class: `${kind} dot`, cx, cy, r: line === this.chosen ? 2.5 : 2 });
-      return svg("path", { class: kind, d: `M${run.map(place).join("L")}` });
+    return runs.flatMap((run) => {
+      if (run.length >= STROKE) return [svg("path", { class: kind, d: `M${run.map(place).join("L")}` })];
+      return run.map((point) => {
+        const [cx, cy] = place(point).split(" ");
+        return svg("circle", { class: `${kind} dot`, cx, cy, r: line === this.chosen ? 3 : 2.5 });
+      });
     });
   }
 
   describe(known) {
-    let text = `${this.title}: nothing in this time.`;
+    let text = `${this.title}: no data yet.`;
     if (known.length) {
       const values = known.map((point) => point[this.field]);
       const [first, last] = [values[0], values[values.length - 1]].map(this.format);
@@ -225,10 +233,10 @@ class LineChart {
   }
 }
 
-// A small curve without axes, for the list of rankers.
+// A small curve without axes, for the list of rankers; none if there are too few points for a curve.
 function sparkline(points, field, colour, since, now) {
   const known = points.filter((point) => typeof point[field] === "number").slice(0, -1);
-  if (known.length < 2) return null;
+  if (known.length < STROKE) return null;
   const values = known.map((point) => point[field]);
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const place = (point, i) => `${(((point.start - since) / (now - since)) * 84 + 2).toFixed(1)} `

@@ -103,13 +103,16 @@ const ago = (then, now) => (now - then < 2 ? "just now" : `${duration(now - then
 const REASONS = {
   timeout: "the learner took too long",
   error: "the learner failed",
-  hanging: "the learner hangs",
-  "warming-up": "its kernels were being compiled",
-  store: "the store was down",
+  hanging: "the learner does not return",
+  "warming-up": "kernels were being compiled",
+  store: "the store was unreachable",
 };
 
 const EXPOSURES = {
-  shadow: "Users see your order; the ranker learns behind it.",
-  bounded: "Items move a few positions at most.",
-  full: "Users see the ranker’s own lists.",
+  shadow: "Users see the baseline ranking. The ranker learns in the background.",
+  bounded: "Users see the learned ranking. Each item stays within a few positions of the baseline ranking.",
+  full: "Users see the learned ranking.",
 };
+
+// Attributes of a control; disabled with `reason` as its title if there is a reason.
+const permitted = (reason, attributes) => (reason ? { ...attributes, disabled: true, title: reason } : attributes);

@@ -1,0 +1,187 @@
+"""What carries over when a ranker's features or scaling change: a learned state, and impressions shown before.
+
+States and impressions stay in the store as they were written. Whoever loads a state or learns from an impression maps
+it to the present spec, by the names of features and the renames that the ranker's generations have recorded. So a
+change writes no state, a rollback to a version from before it needs nothing special, and replay gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rankloop.errors import InvalidParameter
+from rankloop.feature_map import FeatureMap
+from rankloop.features.declarations import Category, declaration
+from rankloop.kernels.ragged import minmax_queries
+from rankloop.kernels.scaling import list_moments
+from rankloop.learner import Learner
+from rankloop.raw_features import SIZES, Standardised, plain_of, standardised
+from rankloop.scaling import WIDTH, StreamScaler
+from rankloop.service.store.lineage import Change
+from rankloop.telling import Remaps
+from rankloop.types import Array, Impression, SparseRows
+
+Fixed = Mapping[str, Any]  # `model.fixed_part` of a spec, as JSON has it
+TO_STREAM, TO_MINMAX = ("query-minmax", "stream"), ("stream", "query-minmax")
+
+
+def refusal(before: Fixed, after: Fixed) -> str:
+    """Which parts differ that nothing carries over; empty if features and scaling are all that differ."""
+    parts = [name for name in ("learner", "seed", "width") if before.get(name) != after.get(name)]
+    old, new = ({**one.get("parameters", {})} for one in (before, after))
+    if isinstance(old.get("start"), list) and isinstance(new.get("start"), list):  # as wide as the features
+        old["start"] = new["start"]
+    return ", ".join(parts + ["parameters"] * (old != new))
+
+
+def columns_between(before: Fixed, after: Fixed, renames: Sequence[Mapping[str, str]]) -> FeatureMap:
+    """Where the columns of `after` were in `before`, by the names of features; on the same scale."""
+    names = names_after([_name(one) for one in before["features"]], renames)
+    old = [key for one, name in zip(before["features"], names, strict=True) for key in _columns(one, name)]
+    places = {key: place for place, key in enumerate(old) if key[0] is not None}
+    new = [key for one in after["features"] for key in _columns(one, _name(one))]
+    return FeatureMap.of([places.get(key, -1) for key in new], len(old))
+
+
+def names_after(names: Sequence[str], renames: Sequence[Mapping[str, str]]) -> list[str | None]:
+    """What features are called after some changes. None: another feature has taken the name, so it was removed."""
+    found: list[str | None] = list(names)
+    for renamed in renames:
+        taken = {new for old, new in renamed.items() if old in found}
+        found = [None if name is None or (name in taken and name not in renamed) else renamed.get(name, name)
+                 for name in found]  # fmt: skip
+    return found
+
+
+def renames_since(fixed: Fixed, changes: Sequence[Change]) -> list[Mapping[str, str]]:
+    """The renames since a state with this fixed part was learned: from the last change that ended such a spec on."""
+    last = max((i for i, one in enumerate(changes) if one.before == fixed), default=len(changes))
+    return [one.renamed for one in changes[last:]]
+
+
+def carried_state(old: Learner, before: Fixed, after: Fixed, changes: Sequence[Change], what: str) -> dict[str, Array]:
+    """The state of a learner of another spec, for a learner of the present one; `old` is used up."""
+    if differs := refusal(before, after):
+        raise InvalidParameter(f"{what} belongs to another spec: other {differs}, not only features or scaling")
+    inner = plain_of(old)
+    if not inner.contextual:
+        return old.state()
+    if not isinstance(inner, Remaps):
+        raise InvalidParameter(
+            f"{what} has other features, and learner {before['learner']!r} carries nothing over to other features"
+        )
+    columns = columns_between(before, after, renames_since(before, changes))
+    scaler = old.scaler if isinstance(old, Standardised) else StreamScaler()
+    inner.remap(_on_scale(columns, before["normalisation"], after["normalisation"], scaler))
+    if after["normalisation"] != "stream":
+        return inner.state()
+    made = standardised(inner)
+    made.inner, made.scaler = inner, scaler.remapped(columns)
+    found: dict[str, Array] = made.state()
+    return found
+
+
+def carried_features(before: Fixed, after: Fixed, renamed: Mapping[str, str]) -> list[str]:
+    """The features of `after` of which something carries over."""
+    if not _scales_carry(before["normalisation"], after["normalisation"]):
+        return []
+    known = columns_between(before, after, [renamed]).source >= 0
+    owners = [_name(one) for one in after["features"] for _ in _columns(one, "")]
+    return list(dict.fromkeys(name for name, there in zip(owners, known.tolist(), strict=True) if there))
+
+
+def _scales_carry(before: str, after: str) -> bool:
+    return before == after or (before, after) in (TO_STREAM, TO_MINMAX, ("stream", "none"))
+
+
+def scaling_rule(before: str, after: str) -> str:
+    """What another scaling does to what was learned, in one line."""
+    if (before, after) == ("stream", "none"):
+        return "weights are divided by the sizes that were learned"
+    if _scales_carry(before, after):
+        return "weights stay, as if features were spread evenly between their minimum and maximum"
+    return f"sizes are not known, so from {before} to {after} every feature starts from its prior"
+
+
+def _on_scale(columns: FeatureMap, before: str, after: str, scaler: StreamScaler) -> FeatureMap:
+    """The same map with what another scaling does to values. Where nobody knows, columns start anew."""
+    if before == after or (before, after) in (TO_STREAM, TO_MINMAX):  # of the same size for values spread evenly
+        return columns
+    if (before, after) == ("stream", "none") and scaler.lists:
+        spread = columns.weights(scaler.spread, power=0)
+        return FeatureMap.of(np.where(spread > 0.0, columns.source, -1), columns.before, _inverse(spread))
+    return columns._replace(source=np.full(columns.source.size, -1))
+
+
+def _inverse(spread: Array) -> Array:
+    return np.asarray(1.0 / np.where(spread > 0.0, spread, 1.0))
+
+
+class CarriedImpressions:
+    """Impressions of an earlier spec, as a learner of the present one learns from them.
+
+    A new feature has the same value for every document, so it gets no weight from them. Between min-max and stream
+    scaling values are converted by the list's own sizes; raw values from min-max ones cannot be had, so features count
+    for nothing there, and only what a learner remembers of queries learns.
+    """
+
+    def __init__(self, learner: Learner, after: Fixed, changes: Sequence[Change]) -> None:
+        before = changes[0].before
+        if differs := refusal(before, after):
+            raise InvalidParameter(f"the impression was shown with another spec (other {differs})")
+        self._columns = columns_between(before, after, [one.renamed for one in changes])
+        self._scaling = before["normalisation"], after["normalisation"]
+        self._learner: Any = plain_of(learner)
+
+    def carried(self, impression: Impression) -> Impression:
+        """The same impression with features in the present columns and on the present scale."""
+        columns, rows, memo = self._columns, impression.features, dict(impression.memo)
+        if hasattr(self._learner, "remap_memo") and not columns.identity:
+            memo = self._learner.remap_memo(memo, columns)
+        if isinstance(rows, SparseRows):
+            return impression._replace(features=columns.sparse(rows), memo=memo)
+        if rows is None:
+            return impression._replace(memo=memo)
+        sizes = memo.pop(SIZES, None)
+        made, noted = self._scaled(columns.rows(rows), sizes)
+        if noted is not None:
+            memo[SIZES] = noted
+        return impression._replace(features=np.ascontiguousarray(made), memo=memo)
+
+    def _scaled(self, rows: Array, sizes: Array | None) -> tuple[Array, Array | None]:
+        """(k, d) rows on the present scale and, if it is stream, (2, d) sizes; NaN where they are scaled already."""
+        before, after = self._scaling
+        new = self._columns.source < 0
+        if before == "stream" and sizes is not None:
+            sizes = self._columns.weights(sizes, np.nan, power=0)
+        if before == after or (before, after) == ("stream", "none"):
+            return rows, sizes if after == "stream" else None
+        if (before, after) == TO_STREAM:
+            return np.where(new, 0.0, rows - 0.5), np.full((2, new.size), np.nan)
+        if (before, after) == TO_MINMAX and sizes is not None:
+            middle, spread = sizes
+            scaled = np.clip(0.5 + (rows - middle) * _inverse(WIDTH * spread), 0.0, 1.0)
+            return np.where(spread > 0.0, scaled, 0.0), None
+        if (before, after) == ("none", "stream"):
+            return rows, np.where(new, np.nan, np.stack(list_moments(rows)))
+        if (before, after) == ("none", "query-minmax"):
+            scaled = rows.copy()
+            minmax_queries(scaled, np.array([0, len(rows)]))
+            return scaled, None
+        return np.zeros_like(rows), None
+
+
+def _name(given: str | Mapping[str, Any]) -> str:
+    return given if isinstance(given, str) else str(given["name"])
+
+
+def _columns(given: str | Mapping[str, Any], name: str | None) -> list[tuple[str | None, str]]:
+    """The columns of a feature by what they mean: those of a category by value, of a hash by how many there are."""
+    one = declaration(given)
+    if isinstance(one, Category):
+        ends = one.values or [f"#{j} of {one.buckets}" for j in range(one.buckets)]
+        return [(name, end) for end in ends]
+    return [(name, column.removeprefix(one.name)) for column in one.columns]
