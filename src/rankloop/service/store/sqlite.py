@@ -149,10 +149,10 @@ class LogCopier(SQLiteReader):
         if size - self._copied < COPY_EVERY:
             self._copied = min(self._copied, size)
             return
-        _, logged, copied = self._raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        busy, logged, copied = self._raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         # A checkpoint that truncates makes writers wait for readers. One that reads an older state (a backup) would
         # cost them EMPTY_SECONDS every 4 MB until it ends.
-        if size > LARGE_LOG and copied == logged:
+        if size > LARGE_LOG and not busy and copied == logged:  # both counts are -1 if another process copies
             self.empty()
         self._copied = self._log.stat().st_size
 
