@@ -30,14 +30,14 @@ import msgspec
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop.service.engine import Engine
-from rankloop.service.operations.rankers import complete
+from rankloop.service.control.rankers import complete
 from rankloop.service.ranking.model import fresh_state
-from rankloop.service.run import opened
+from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
-from rankloop.service.store import NewEvent, admin
-from rankloop.service.wire.calls import FeedbackEvent, RankAnswer
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.storage import NewEvent, admin
+from rankloop.service.supervisor.run import opened
+from rankloop.wire.calls import FeedbackEvent, RankAnswer
+from rankloop.wire.rankers import Spec
 
 FEATURES = 136
 SPEC = Spec(
@@ -162,7 +162,7 @@ def reach(url: str, where: str, seconds: float) -> dict[str, Any]:
 @contextmanager
 def counted() -> Iterator[dict[str, int]]:
     """Statements that this process sends to PostgreSQL, and rows that come back."""
-    from rankloop.service.store.postgres import PostgresConnection
+    from rankloop.service.storage.postgres import PostgresConnection
 
     found = {"statements": 0, "rows": 0}
     run, rows, many = PostgresConnection.run, PostgresConnection.rows, PostgresConnection.many

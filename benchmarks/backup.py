@@ -114,7 +114,7 @@ def fill(store: Path, size: int) -> None:
     """A store of `size` impressions, with a snapshot that covers them."""
     from rankloop.service.offline.replay import rebuild
     from rankloop.service.ranking.model import state_bytes
-    from rankloop.service.store import admin, open_database, states
+    from rankloop.service.storage import admin, open_database, states
 
     past_store.fill(str(store), size, users=size // 20 or 1)
     database = open_database(str(store))

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from rankloop.core.registry import make
+from rankloop.core.types import Candidates, Feedback
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, react
 from rankloop.lab.runs.compiled_bandits import QUERY, play
-from rankloop.registry import make
-from rankloop.types import Candidates, Feedback
 
 LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("bubblerank", {"horizon": 10_000_000}),

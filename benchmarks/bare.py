@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from rankloop.service.http.bodies import whole
+from rankloop.service.api.content_encoding import whole
 from rankloop.service.ranking.features import Schema
-from rankloop.service.wire.calls import RankAnswer, RankedItem
-from rankloop.service.wire.rankers import Spec
+from rankloop.wire.calls import RankAnswer, RankedItem
+from rankloop.wire.rankers import Spec
 
 SHOWN = 10
 LIMIT = 8 * 2**20  # bytes of a body

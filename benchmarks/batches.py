@@ -15,8 +15,8 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop import statistics
-from rankloop.lab.figures.learning import short_names
+from rankloop.evaluation import statistics
+from rankloop.lab.plots.learning import short_names
 from rankloop.lab.runs.results import Curve, curves
 from rankloop.lab.runs.sweep import carry_out
 from rankloop.lab.runs.trial import Trial

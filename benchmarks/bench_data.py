@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_svmlight_file
 
-from rankloop.lab.data.letor import read_letor
+from rankloop.lab.datasets.letor import read_letor
 
 SHAPES = {"dense, MSLR's shape": (120, 136, 1.0), "sparse, Yahoo's shape": (24, 700, 0.32)}  # docs, features, filled
 # VmHWM, because ru_maxrss of a child begins at what its parent had
 _PEAK = """
 import re, sys
-from rankloop.lab.data.letor import read_letor
+from rankloop.lab.datasets.letor import read_letor
 def peak():
     return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 read_letor(sys.argv[1])

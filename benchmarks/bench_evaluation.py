@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.lab.data.sources import open_split, write_letor
+from rankloop.core.registry import make
+from rankloop.lab.datasets.sources import open_split, write_letor
 from rankloop.lab.runs.probes import held_out
-from rankloop.registry import make
 
 DATA = "synthetic:mslr?queries=2000&docs=120&sizes=fixed&vali=1&test=1"
 # Peak resident memory over what the interpreter with its libraries and kernels takes; Linux only.
 _RUN = """
 import re, sys
 from rankloop.lab.runs.trial import Trial, run
-from rankloop.lab.data.sources import open_split
+from rankloop.lab.datasets.sources import open_split
 def peak():
     return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 run(Trial("pairrank", "synthetic:mslr?queries=5&docs=20&sizes=fixed&vali=1&test=1", rounds=60))

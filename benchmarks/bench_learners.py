@@ -11,8 +11,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from rankloop.lab.data.dataset import Split
-from rankloop.lab.data.sources import open_split
+from rankloop.lab.datasets.dataset import Split
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.trial import Trial
 from rankloop.lab.runs.trial import run as carried_out
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any
 
-from rankloop.lab.data.dataset import Split
-from rankloop.lab.data.sources import open_split
+from rankloop.core.rng import Streams
+from rankloop.lab.datasets.dataset import Split
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.worlds.world import WORLDS, open_world
-from rankloop.streams import Streams
 
 DATA = "synthetic:mslr?queries=500&docs=100&sizes=fixed&vali=1&test=200"
 ROUNDS = 20_000

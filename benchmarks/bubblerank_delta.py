@@ -18,12 +18,12 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.__main__ import print_rows
+from rankloop.clicks.bandit_models import given_order, open_models
+from rankloop.core.types import Array, Candidates
 from rankloop.kernels.bandits import misordered
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, expected_clicks
 from rankloop.lab.runs.compiled_bandits import QUERY, best_clicks, play
-from rankloop.lab.users.bandit_models import given_order, open_models
 from rankloop.learners.bandits import bubblerank
-from rankloop.types import Array, Candidates
 
 ROUNDS = 1_000_000
 POWERS = (4, 2, 1)

@@ -2,7 +2,8 @@
 
 Runs of a real service on SQLite and on a PostgreSQL from pip (pgserver), one process that ranks and more processes than
 cores, lists of several sizes with and without feedback, and learners by themselves; curves through them go to the file
-that `rankloop plan` reads (`src/rankloop/capacity/constants.json`), with the machine's name. `rankloop plan measure`
+that `rankloop plan` reads (`src/rankloop/service/capacity/constants.json`), with the machine's name. `rankloop plan
+measure`
 does the same on a store of yours. The table says how far off each curve is at points that were left out of its fit.
 """
 
@@ -20,10 +21,10 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from rankloop.capacity.constants import SHIPPED, Constants, load
-from rankloop.capacity.curves import Curve
-from rankloop.capacity.measure.campaign import CARRIER, LEARNERS, Effort, constants_of, measured
-from rankloop.capacity.measure.runs import Run, as_rows
+from rankloop.service.capacity.constants import SHIPPED, Constants, load
+from rankloop.service.capacity.curves import Curve
+from rankloop.service.capacity.measure.campaign import CARRIER, LEARNERS, Effort, constants_of, measured
+from rankloop.service.capacity.measure.runs import Run, as_rows
 
 
 def rows(constants: Constants) -> list[dict[str, Any]]:

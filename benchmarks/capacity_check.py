@@ -23,11 +23,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from benchmarks.__main__ import machine, print_rows
 from benchmarks.wrk import store_at
-from rankloop.capacity.constants import SHIPPED, Constants, load
-from rankloop.capacity.load import Load
-from rankloop.capacity.machine import throughput
-from rankloop.capacity.measure.campaign import CONNECTIONS, size_of, used_by
-from rankloop.capacity.measure.runs import Run, serving
+from rankloop.service.capacity.constants import SHIPPED, Constants, load
+from rankloop.service.capacity.load import Load
+from rankloop.service.capacity.machine import throughput
+from rankloop.service.capacity.measure.campaign import CONNECTIONS, size_of, used_by
+from rankloop.service.capacity.measure.runs import Run, serving
 
 SIZES = ((20, 20), (100, 136))
 

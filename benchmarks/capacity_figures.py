@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.__main__ import print_rows
-from rankloop.capacity.constants import load
-from rankloop.capacity.figures import over_time
-from rankloop.capacity.load import Load
-from rankloop.capacity.plan import make_plan
-from rankloop.capacity.simulation import Fleet, Second, Story, fleet_of, simulate, times_of
-from rankloop.lab.figures.learning import save_as
+from rankloop.cli._plan_figure import over_time
+from rankloop.lab.plots.learning import save_as
+from rankloop.service.capacity.constants import load
+from rankloop.service.capacity.load import Load
+from rankloop.service.capacity.plan import make_plan
+from rankloop.service.capacity.simulation import Fleet, Second, Story, fleet_of, simulate, times_of
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 TOGETHER = Load(requests=10_000, candidates=100, features=136, rankers=20)

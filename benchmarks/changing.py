@@ -27,18 +27,18 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop import statistics
+from rankloop.clicks.user_registry import open_user
+from rankloop.core.capabilities import Follows
+from rankloop.core.registry import make, parse_learner
+from rankloop.evaluation import statistics
 from rankloop.kernels.metrics import dcg
-from rankloop.lab.data.dataset import Split
-from rankloop.lab.data.sources import open_split
+from rankloop.lab.datasets.dataset import Split
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.runs.sweep import carry_out
 from rankloop.lab.runs.trial import Record, Trial
 from rankloop.lab.runs.workers import Event
-from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.world import open_world
-from rankloop.registry import make, parse_learner
-from rankloop.telling import Follows
 
 WORLDS = ["stationary", "swap", "piecewise?every=1000", "drift?period=1000", "recurring?every=500&tastes=2"]
 USERS = ["perfect", "navigational", "informational"]

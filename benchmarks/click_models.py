@@ -23,8 +23,8 @@ from rankloop.clicks import MODELS, Pairs, SessionLog
 from rankloop.clicks.bias import position_bias
 from rankloop.clicks.published import read_published
 from rankloop.clicks.readers import read_log
+from rankloop.core.types import Array
 from rankloop.kernels.click_fits import react_pages
-from rankloop.types import Array
 
 SHARED = Path(os.environ.get("RANKLOOP_SHARED", Path(__file__).parents[2] / "shared" / "data"))
 CLARA2 = SHARED / "clara2"

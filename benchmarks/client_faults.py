@@ -35,7 +35,7 @@ import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
 from rankloop.client import Client
-from rankloop.service.wire.calls import RankAnswer
+from rankloop.wire.calls import RankAnswer
 
 RANKER, CANDIDATES, FEATURES, SHOWN = "shop", 20, 8, 10
 THINKS = 2.0  # seconds from a ranking to the click in it

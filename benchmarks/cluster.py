@@ -29,12 +29,12 @@ import pyarrow.parquet as pq
 from tests.dask_processes import dask_processes
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop.cluster import Cluster, connect
+from rankloop.core.cluster import Cluster, connect
+from rankloop.core.registry import parse_learner
 from rankloop.lab.runs.results import read_results
 from rankloop.lab.runs.sweep import carry_out
 from rankloop.lab.runs.trial import Trial
 from rankloop.lab.runs.workers import Event
-from rankloop.registry import parse_learner
 
 LEARNERS = (
     *("pairrank", "pairrank?alpha=0.01", "pdgd", "pdgd?rate=0.001", "dbgd"),

@@ -17,12 +17,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop.lab.data.sources import open_split
-from rankloop.lab.users.registry import open_user
-from rankloop.learner import Learner
-from rankloop.registry import make, parse_learner
-from rankloop.streams import Streams
-from rankloop.types import Array, Candidates
+from rankloop.clicks.user_registry import open_user
+from rankloop.core.learner import Learner
+from rankloop.core.registry import make, parse_learner
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array, Candidates
+from rankloop.lab.datasets.sources import open_split
 
 LEARNERS = {  # and whom each is compared with
     "pairrank": "pairrank",

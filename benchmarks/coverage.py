@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop import offpolicy, statistics
-from rankloop.types import Array
+from rankloop.core.types import Array
+from rankloop.evaluation import off_policy, statistics
 
 Interval = tuple[float, float]
 
@@ -124,7 +124,7 @@ class Log(NamedTuple):
         for draw in range(draws):
             rewards, weights, user = self.draw(np.random.default_rng([seed, draw]))
             for way, users in enumerate((user, None)):
-                found = offpolicy.by_list(rewards, weights, users=users, most=1.0)
+                found = off_policy.by_list(rewards, weights, users=users, most=1.0)
                 for name, count in held.items():
                     estimate = found[name].estimate()
                     count[way] += estimate.low <= truth <= estimate.high

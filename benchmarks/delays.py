@@ -14,8 +14,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop import statistics
-from rankloop.lab.data.sources import open_split
+from rankloop.evaluation import statistics
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.trial import Trial, run
 
 LEARNERS = ["dbgd", "mgd", "nsgd", "dm2l", "m3l", "nm2l", "pm2l", "pdgd", "pairrank"]

@@ -28,15 +28,15 @@ import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
 from benchmarks.shop import TWIN, Deployment, Negated, Sorted, shop_spec, taught
-from rankloop.learner import Learner
+from rankloop.core.learner import Learner
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.service.experiments import evidence
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
-from rankloop.service.store.admin import Ranker
-from rankloop.service.store.trials import Tally, guard_terms
-from rankloop.service.wire.experiments import ExperimentRequest
-from rankloop.service.wire.rankers import Guardrail
+from rankloop.service.storage.admin import Ranker
+from rankloop.service.storage.experiments import Tally, guard_terms
+from rankloop.wire.experiments import ExperimentRequest
+from rankloop.wire.rankers import Guardrail
 
 SHADOW = 1000  # requests in shadow before a good ranker goes live
 PILOT = 200  # lists after which a forecast is taken

@@ -25,13 +25,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop import statistics
-from rankloop.lab.data.dataset import Split
-from rankloop.lab.data.sources import open_split
+from rankloop.core.registry import parse_learner
+from rankloop.core.types import Array
+from rankloop.evaluation import statistics
+from rankloop.lab.datasets.dataset import Split
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.provenance import provenance
 from rankloop.lab.runs.trial import Trial, run
-from rankloop.registry import parse_learner
-from rankloop.types import Array
 
 HEAD, TAIL = 20, 3  # times that a query came
 KINDS = ("head", "tail", "all")

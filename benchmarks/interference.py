@@ -39,12 +39,12 @@ import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
 from rankloop.client import Client
-from rankloop.service.operations.rankers import complete
+from rankloop.service.control.rankers import complete
 from rankloop.service.ranking.model import fresh_state
-from rankloop.service.run import opened, prepare_ranker
 from rankloop.service.settings import Settings
-from rankloop.service.store import admin
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.storage import admin
+from rankloop.service.supervisor.run import opened, prepare_ranker
+from rankloop.wire.rankers import Spec
 
 CANDIDATES, FEATURES = 20, 20
 DOCS = b"GET /docs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"

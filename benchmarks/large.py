@@ -28,15 +28,15 @@ from tests.service.conftest import Postgres
 from tests.service.running import Service, ask, wait_for
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop import codec, registry
-from rankloop.service.operations.rankers import complete
+from rankloop.core import codec, registry
+from rankloop.core.types import Candidates, Feedback
+from rankloop.service.control.rankers import complete
 from rankloop.service.ranking.model import fresh_state
-from rankloop.service.run import opened
 from rankloop.service.settings import Settings
-from rankloop.service.store import admin
-from rankloop.service.store.database import Connection
-from rankloop.service.wire.rankers import Spec
-from rankloop.types import Candidates, Feedback
+from rankloop.service.storage import admin
+from rankloop.service.storage.database import Connection
+from rankloop.service.supervisor.run import opened
+from rankloop.wire.rankers import Spec
 
 REMEMBERED = 10  # items of each query, or of each list
 SPEC = Spec(exposure="full", guardrail=None, timeout_ms=60_000.0)

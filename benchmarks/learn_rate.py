@@ -23,24 +23,24 @@ from typing import Any, NamedTuple
 import msgspec
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop import codec
-from rankloop.lab.data.sources import open_split
-from rankloop.lab.users.registry import open_user
-from rankloop.learner import clone
-from rankloop.registry import make, parse_learner
-from rankloop.service.learning.fold import Fold
-from rankloop.service.learning.learning import Learning
-from rankloop.service.learning.slate import Slate
-from rankloop.service.operations.rankers import complete
-from rankloop.service.process import Process
+from rankloop.clicks.user_registry import open_user
+from rankloop.core import codec
+from rankloop.core.learner import clone
+from rankloop.core.registry import make, parse_learner
+from rankloop.core.rng import Streams
+from rankloop.core.types import Feedback, Impression
+from rankloop.lab.datasets.sources import open_split
+from rankloop.service.control.rankers import complete
 from rankloop.service.ranking import model as models
 from rankloop.service.settings import Settings
-from rankloop.service.store import NewEvent, NewImpression, admin, log
-from rankloop.service.store.database import Connection
-from rankloop.service.wire.calls import FeedbackEvent
-from rankloop.service.wire.rankers import Spec
-from rankloop.streams import Streams
-from rankloop.types import Feedback, Impression
+from rankloop.service.storage import NewEvent, NewImpression, admin, log
+from rankloop.service.storage.database import Connection
+from rankloop.service.training.crash_breadcrumb import Slate
+from rankloop.service.training.fold import Fold
+from rankloop.service.training.learning import Learning
+from rankloop.service.worker.process import Process
+from rankloop.wire.calls import FeedbackEvent
+from rankloop.wire.rankers import Spec
 
 SHOWN, DOCUMENTS, QUERIES, PASSES = 10, 30, 100, 3
 SIZES = (8, 64, 256)

@@ -1,6 +1,6 @@
 """What counting costs a request: `python -m benchmarks.metrics [--requests 20000] [--rounds 7]`.
 
-A ranking counts four times and times once. Ours (`rankloop.service.telemetry.metrics`) against `prometheus_client`:
+A ranking counts four times and times once. Ours (`rankloop.service.observability.metrics`) against `prometheus_client`:
 used as its documentation has it (labels at each call), with the labelled children kept, and in its mode for several
 processes, which keeps every number in a file. In turns, the least of some rounds each: a busy machine is busy for all.
 """
@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from rankloop.service.telemetry.metrics import LATENCY, METRICS, Metrics
+from rankloop.service.observability.metrics import LATENCY, METRICS, Metrics
 
 COUNTED = ("rank_requests_total", "ranked_positions_total", "explored_positions_total", "rank_fallbacks_total")
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.lab.data.sources import open_split
-from rankloop.lab.users.registry import open_user
+from rankloop.clicks.user_registry import open_user
+from rankloop.core.registry import make
+from rankloop.core.rng import Streams
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.worlds.world import Stationary
-from rankloop.registry import make
-from rankloop.streams import Streams
 
 DATA = "synthetic:mslr?queries=500&docs=100&sizes=fixed&vali=1&test=1&relevance=nonlinear"
 CASES: list[tuple[str, dict[str, Any], int]] = [

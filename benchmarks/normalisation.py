@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from rankloop.core.types import Array
 from rankloop.kernels.ragged import minmax_queries
-from rankloop.lab.data.dataset import Dataset, Split
-from rankloop.lab.data.sources import open_split
+from rankloop.lab.datasets.dataset import Dataset, Split
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.trial import Trial, run
-from rankloop.types import Array
 
 SETS = ("mq2007", "mslr")
 LEARNERS = ("pairrank", "hybrid")

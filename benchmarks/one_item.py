@@ -11,9 +11,9 @@ from argparse import ArgumentParser
 
 import numpy as np
 
-from rankloop.adapters.json_features import crossed_rows
-from rankloop.registry import make, parse_learner
-from rankloop.types import Array, Candidates, Feedback
+from rankloop.core.registry import make, parse_learner
+from rankloop.core.types import Array, Candidates, Feedback
+from rankloop.integrations.json_features import crossed_rows
 
 ACTIONS, TYPES, KINDS = 10, 5, 6
 LEARNERS = ("squarecb", "squarecb?gamma=0&epsilon=0.2", "pairrank", "random")

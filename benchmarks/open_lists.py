@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from rankloop.core.registry import make
+from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels.bandits import misordered_above
 from rankloop.kernels.click_models import CASCADE, ClickChances, expected_clicks, react
-from rankloop.registry import make
-from rankloop.types import Array, Candidates, Feedback, Impression
 
 BANDITS = ("bubblerank", "cascade-klucb", "cascade-ucb1", "toprank", "batchrank")
 OPEN = (1, 2, 3, 4, 8)

@@ -29,16 +29,16 @@ from pathlib import Path
 from typing import Any
 
 from rankloop.client import Client, ServiceError
-from rankloop.service import engine as engines
-from rankloop.service.embedded import address, embedded, listening
-from rankloop.service.engine import Engine
 from rankloop.service.offline.replay import rebuild
 from rankloop.service.ranking import model as models
+from rankloop.service.serving import engine as engines
+from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
-from rankloop.service.store import admin, lineage, log, states
-from rankloop.service.store.database import Connection, Retryable
-from rankloop.service.store.writer import Write, Writer
-from rankloop.service.wire.calls import FeedbackEvent
+from rankloop.service.storage import admin, lineage, log, states
+from rankloop.service.storage.database import Connection, Retryable
+from rankloop.service.storage.writer import Write, Writer
+from rankloop.service.supervisor.embedded import address, embedded, listening
+from rankloop.wire.calls import FeedbackEvent
 
 NAME = "shop"
 SPEC: dict[str, Any] = {"learner": "pairrank", "features": ["a", "b", "c"], "exposure": "full", "guardrail": None}

@@ -15,10 +15,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop.lab.data.sources import open_split
+from rankloop.core.registry import parse_learner
+from rankloop.core.types import Array
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.trial import Trial, run
-from rankloop.registry import parse_learner
-from rankloop.types import Array
 
 WINDOW, END = 200, 500
 

@@ -19,10 +19,10 @@ import msgspec
 import numpy as np
 import simdjson as _simdjson
 
+from rankloop.core.types import Array
 from rankloop.service.ranking.features import Schema
-from rankloop.service.wire.calls import RankColumns, RankRequest
-from rankloop.service.wire.rankers import Spec
-from rankloop.types import Array
+from rankloop.wire.calls import RankColumns, RankRequest
+from rankloop.wire.rankers import Spec
 
 simdjson: Any = _simdjson  # its proxies are of three types that all look alike
 SIZES = ((100, 136), (20, 20))

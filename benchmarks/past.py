@@ -27,8 +27,8 @@ from typing import Any
 
 from benchmarks.__main__ import machine, print_rows
 from benchmarks.past_store import BEGAN, PER_DAY, fill
-from rankloop import codec
-from rankloop.service.archive.exporting import export_log
+from rankloop.core import codec
+from rankloop.service.maintenance.archive.exporting import export_log
 from rankloop.service.offline.challengers import planned, try_out
 from rankloop.service.offline.estimates import Findings, figures, find
 from rankloop.service.offline.replay import open_store, rebuild
@@ -73,7 +73,7 @@ def do_memory(options: Namespace) -> dict[str, Any]:
 
 def do_dask(options: Namespace) -> dict[str, Any]:
     """The same by two workers."""
-    from rankloop.cluster import connect
+    from rankloop.core.cluster import connect
     from rankloop.service.offline.spread import try_out_on
 
     with connect("local:2") as cluster:
@@ -97,7 +97,7 @@ def do_store_replay(options: Namespace) -> dict[str, Any]:
 
 def do_challengers(options: Namespace) -> dict[str, Any]:
     """Two learners side by side over two workers, each along the whole of it."""
-    from rankloop.cluster import connect
+    from rankloop.core.cluster import connect
     from rankloop.service.offline.spread import try_out_on
 
     walk = planned(options.folder / "log", RANKER, ["pdgd", "greedy"], at=options.part)

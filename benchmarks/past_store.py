@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from rankloop import codec
-from rankloop.service.operations.rankers import complete
+from rankloop.core import codec
+from rankloop.core.types import Array, Impression
+from rankloop.service.control.rankers import complete
 from rankloop.service.ranking import model as models
-from rankloop.service.store import admin, open_database, schema
-from rankloop.service.wire.rankers import Spec
-from rankloop.types import Array, Impression
+from rankloop.service.storage import admin, open_database, schema
+from rankloop.wire.rankers import Spec
 
 K, D = 5, 5  # items a list, all candidates shown; features
 QUERIES = 1000

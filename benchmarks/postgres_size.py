@@ -29,14 +29,14 @@ import psycopg
 
 from benchmarks.__main__ import machine, print_rows
 from benchmarks.wrk import ROOT, running
+from rankloop.service.control.rankers import complete
 from rankloop.service.load_test.load import LoadPlan, LoadReport, run
 from rankloop.service.load_test.load import start as start_load
-from rankloop.service.operations.rankers import complete
 from rankloop.service.ranking.model import fresh_state
-from rankloop.service.store import admin, partitions, schema
-from rankloop.service.store.database import open_database
-from rankloop.service.store.times import ALPHABET, edge
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.storage import admin, partitions, schema
+from rankloop.service.storage.database import open_database
+from rankloop.service.storage.times import ALPHABET, edge
+from rankloop.wire.rankers import Spec
 
 ALPHABET_BYTES = np.frombuffer(ALPHABET.encode(), np.uint8)
 CHUNK = 200_000  # rows that are made at a time

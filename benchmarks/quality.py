@@ -16,12 +16,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop import statistics
-from rankloop.lab.figures.learning import short_names
+from rankloop.core.registry import parse_learner
+from rankloop.evaluation import statistics
+from rankloop.lab.plots.learning import short_names
 from rankloop.lab.runs.results import Curve, curves
 from rankloop.lab.runs.sweep import carry_out
 from rankloop.lab.runs.trial import Trial
-from rankloop.registry import parse_learner
 
 WORLDS = ["mslr", "yahoo?features=200", "mq2007", "mq2008", "np2003", "mslr?relevance=nonlinear"]
 LEARNERS = ["pdgd", "pairrank", "greedy"]

@@ -27,22 +27,23 @@ import msgspec
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop import codec, registry, statistics
-from rankloop.learner import DRAWN
-from rankloop.offpolicy import intervals
-from rankloop.service.learning.fold import Fold
+from rankloop.core import codec, registry
+from rankloop.core.learner import DRAWN
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array, Candidates, Feedback
+from rankloop.evaluation import statistics
+from rankloop.evaluation.off_policy import intervals
+from rankloop.service.control.rankers import complete
 from rankloop.service.offline.challengers import Terms, Tries, planned, try_out
 from rankloop.service.offline.estimates import Found, Pages, find
 from rankloop.service.offline.lists import LOGGED
 from rankloop.service.offline.replay import rebuild
-from rankloop.service.operations.rankers import complete
 from rankloop.service.ranking import model as models
-from rankloop.service.store import NewEvent, NewImpression, admin, log, open_database, schema, states
-from rankloop.service.store.database import Database
-from rankloop.service.wire.calls import FeedbackEvent, RankAnswer, RankedItem
-from rankloop.service.wire.rankers import Spec
-from rankloop.streams import Streams
-from rankloop.types import Array, Candidates, Feedback
+from rankloop.service.storage import NewEvent, NewImpression, admin, log, open_database, schema, states
+from rankloop.service.storage.database import Database
+from rankloop.service.training.fold import Fold
+from rankloop.wire.calls import FeedbackEvent, RankAnswer, RankedItem
+from rankloop.wire.rankers import Spec
 
 BATCH = 500  # lists written at a time
 STEEPNESS = 0.8  # examination of rank r is r^-.8: 1, .57, .42 …

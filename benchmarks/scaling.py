@@ -23,20 +23,20 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop import statistics
-from rankloop.export.parts import Linear, linear_of
-from rankloop.lab.data.sources import open_split
-from rankloop.lab.figures.learning import short_names
+from rankloop.clicks.user_registry import open_user
+from rankloop.core.registry import make, parse_learner
+from rankloop.core.standardize import standardised
+from rankloop.core.types import Array, Candidates
+from rankloop.evaluation import statistics
+from rankloop.integrations.score_terms import Linear, linear_of
+from rankloop.lab.datasets.sources import open_split
+from rankloop.lab.plots.learning import short_names
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.results import Curve, curves
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.runs.sweep import carry_out
 from rankloop.lab.runs.trial import Trial
-from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.world import DataWorld, open_world
-from rankloop.raw_features import standardised
-from rankloop.registry import make, parse_learner
-from rankloop.types import Array, Candidates
 
 LEARNER = "hybrid?start=base"
 USERS = ["navigational", "informational"]

@@ -32,8 +32,8 @@ from rankloop.client import Client
 from rankloop.search.app import Search
 from rankloop.search.index import Index
 from rankloop.search.simulation import People
-from rankloop.service.embedded import HOST, address, embedded, listening
 from rankloop.service.settings import Settings
+from rankloop.service.supervisor.embedded import HOST, address, embedded, listening
 
 
 def quality(root: Path, seeds: range, visits: int) -> None:

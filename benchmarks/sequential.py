@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop.sequential import ConfidenceSequence, samples_needed
-from rankloop.types import Array
+from rankloop.core.types import Array
+from rankloop.evaluation.sequential import ConfidenceSequence, samples_needed
 
 ALPHA = 0.05
 CASES = ((1.0, 0.6), (1.0, 0.2), (0.3, 0.3), (0.3, 0.1), (0.1, 0.2))  # share of lists that decide, preference of those

@@ -20,19 +20,19 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop import statistics
-from rankloop.lab.data.dataset import Dataset, Split
-from rankloop.lab.data.sources import open_split
-from rankloop.lab.figures.learning import short_names
+from rankloop.clicks.user import User
+from rankloop.clicks.user_registry import open_user
+from rankloop.core.learner import Learner
+from rankloop.core.registry import make, parse_learner
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
+from rankloop.evaluation import statistics
+from rankloop.evaluation.metrics import mean_ndcg
+from rankloop.lab.datasets.dataset import Dataset, Split
+from rankloop.lab.datasets.sources import open_split
+from rankloop.lab.plots.learning import short_names
 from rankloop.lab.runs.probes import held_out
-from rankloop.lab.users.registry import open_user
-from rankloop.lab.users.user import User
 from rankloop.lab.worlds.world import Stationary, World
-from rankloop.learner import Learner
-from rankloop.metrics import mean_ndcg
-from rankloop.registry import make, parse_learner
-from rankloop.streams import Streams
-from rankloop.types import Array
 
 DATA = ["synthetic:mslr", "synthetic:mq2007"]
 LEARNERS = ["pairrank", "pdgd"]

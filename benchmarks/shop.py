@@ -16,26 +16,26 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from rankloop.lab.data.dataset import Dataset
-from rankloop.lab.data.sources import open_split
-from rankloop.lab.users.registry import open_user
-from rankloop.learner import Learner, cut, show
+from rankloop.clicks.user_registry import open_user
+from rankloop.core.learner import Learner, cut, show
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array, Candidates, Impression
+from rankloop.evaluation.metrics import mean_ndcg
+from rankloop.lab.datasets.dataset import Dataset
+from rankloop.lab.datasets.sources import open_split
 from rankloop.learners.baselines.base_order import BaseOrder
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.metrics import mean_ndcg
 from rankloop.service.experiments import evidence
 from rankloop.service.experiments.mixing import LiveTrial, Trials, prepared
+from rankloop.service.observability.metrics import Metrics
 from rankloop.service.ranking.exposure import choose
 from rankloop.service.ranking.features import RankCall
 from rankloop.service.ranking.live_ranker import LiveRanker, PendingRanking
 from rankloop.service.ranking.model import Model
-from rankloop.service.store.admin import Ranker
-from rankloop.service.store.trials import Kind, Seen, Tally, Trial
-from rankloop.service.telemetry.metrics import Metrics
-from rankloop.service.wire.experiments import ExperimentRequest
-from rankloop.service.wire.rankers import Spec
-from rankloop.streams import Streams
-from rankloop.types import Array, Candidates, Impression
+from rankloop.service.storage.admin import Ranker
+from rankloop.service.storage.experiments import Kind, Seen, Tally, Trial
+from rankloop.wire.experiments import ExperimentRequest
+from rankloop.wire.rankers import Spec
 
 DATA = "synthetic:mq2007?docs=20&sizes=fixed&features=20&queries=500"
 K = 10

@@ -15,9 +15,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
+from rankloop.core.registry import make
 from rankloop.lab.runs.shop_trial import Features, visits
 from rankloop.lab.worlds.shop import Shop
-from rankloop.registry import make
 
 KINDS: tuple[Features, ...] = ("by hand", "declared", "static")
 

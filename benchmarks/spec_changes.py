@@ -23,17 +23,17 @@ from typing import Any
 
 import numpy as np
 
+from rankloop.clicks.user_registry import open_user
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array, Candidates
+from rankloop.evaluation.metrics import ndcg
 from rankloop.kernels.ragged import minmax_queries
-from rankloop.lab.data.dataset import Dataset
-from rankloop.lab.data.sources import open_split
-from rankloop.lab.users.registry import open_user
-from rankloop.metrics import ndcg
-from rankloop.service.operations.evolution import change
-from rankloop.service.operations.rankers import complete
+from rankloop.lab.datasets.dataset import Dataset
+from rankloop.lab.datasets.sources import open_split
+from rankloop.service.control.evolution import change
+from rankloop.service.control.rankers import complete
 from rankloop.service.ranking import model as models
-from rankloop.service.wire.rankers import Spec
-from rankloop.streams import Streams
-from rankloop.types import Array, Candidates
+from rankloop.wire.rankers import Spec
 
 K = 10
 ARMS = ("no change", "carried over", "from nothing")

@@ -11,14 +11,14 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from rankloop.lab.data.sources import open_split
+from rankloop.clicks.graders import Grader
+from rankloop.core.learner import clone
+from rankloop.core.registry import make
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.compiled_grades import run_contextual, run_items
 from rankloop.lab.runs.simulate import simulate
-from rankloop.lab.users.graders import Grader
 from rankloop.lab.worlds.item_worlds import Corrupted
 from rankloop.lab.worlds.world import Stationary
-from rankloop.learner import clone
-from rankloop.registry import make
 
 DATA = "synthetic:mslr?queries=500&docs=25&sizes=fixed&vali=1&test=1"
 ITEMS: list[tuple[str, dict[str, Any]]] = [

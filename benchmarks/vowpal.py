@@ -18,10 +18,19 @@ from typing import Any, ClassVar
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop.errors import InvalidInput
-from rankloop.learner import Learner, checked_order, checked_values, cut, require_choice, require_number, rows_of, show
-from rankloop.registry import make
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+from rankloop.core.errors import InvalidInput
+from rankloop.core.learner import (
+    Learner,
+    checked_order,
+    checked_values,
+    cut,
+    require_choice,
+    require_number,
+    rows_of,
+    show,
+)
+from rankloop.core.registry import make
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 EXPLORATIONS = ("epsilon", "squarecb", "softmax", "bag")
 

@@ -26,19 +26,19 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop import statistics
+from rankloop.clicks.user import User
+from rankloop.clicks.user_registry import open_user
+from rankloop.core.learner import Learner
+from rankloop.core.registry import make, parse_learner
+from rankloop.core.rng import Streams
+from rankloop.evaluation import statistics
 from rankloop.kernels.metrics import dcg
-from rankloop.lab.data.dataset import Dataset
-from rankloop.lab.data.sources import open_split
+from rankloop.lab.datasets.dataset import Dataset
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.simulate import simulate
-from rankloop.lab.users.registry import open_user
-from rankloop.lab.users.user import User
 from rankloop.lab.worlds.world import World, open_world
-from rankloop.learner import Learner
-from rankloop.logged import Features, Reading, warm_file
-from rankloop.registry import make, parse_learner
-from rankloop.streams import Streams
+from rankloop.logs import Features, Reading, warm_file
 
 DATA = "synthetic:mslr?features=20&queries=1000&vali=10&test=300"
 WORLD = "stationary?base=model:10"
@@ -87,11 +87,11 @@ def learner_of(spec: str) -> Learner:
 
 def into_store(log: Path, folder: Path, spec: str) -> dict[str, object]:
     """The same log into a new SQLite store, learned there; and replayed, which must give the same bits."""
-    from rankloop.service.engine import Engine
+    from rankloop.service.control import rankers, warm_start
     from rankloop.service.offline.replay import open_store, rebuild
-    from rankloop.service.operations import rankers, warm_start
+    from rankloop.service.serving.engine import Engine
     from rankloop.service.settings import Settings
-    from rankloop.service.wire.rankers import Spec
+    from rankloop.wire.rankers import Spec
 
     name, parameters = parse_learner(spec)
     features = [f"f{j}" for j in range(20)]

@@ -21,8 +21,8 @@ import numpy as np
 
 from rankloop.clicks.bias import position_bias
 from rankloop.clicks.log import Page, SessionLog
-from rankloop.errors import InvalidInput
-from rankloop.learner import (
+from rankloop.core.errors import InvalidInput
+from rankloop.core.learner import (
     Learner,
     checked_order,
     checked_values,
@@ -33,8 +33,8 @@ from rankloop.learner import (
     rows_of,
     show,
 )
-from rankloop.registry import make, parse_learner
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+from rankloop.core.registry import make, parse_learner
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 LABELS = ("raw", "examined", "debiased")
 LEAST_PROPENSITY = 0.05  # no click counts for more than twenty, or a single one low down would decide a model

@@ -30,14 +30,14 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.__main__ import machine, print_rows
-from rankloop import statistics
-from rankloop.lab.data.sources import check_spec, open_split
-from rankloop.lab.figures import learning as figures
+from rankloop.core.registry import make, parse_learner
+from rankloop.core.specs import parse_spec
+from rankloop.evaluation import statistics
+from rankloop.lab.datasets.sources import check_spec, open_split
+from rankloop.lab.plots import learning as figures
 from rankloop.lab.runs.sweep import carry_out
 from rankloop.lab.runs.trial import Trial
 from rankloop.lab.runs.workers import Event
-from rankloop.lab.specs import parse_spec
-from rankloop.registry import make, parse_learner
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data"  # beside the repository, where there is such a folder
 DATA = ["websearch300", "clueweb09", "synthetic:mslr", "synthetic:yahoo", "synthetic:mq2007"]

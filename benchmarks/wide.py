@@ -20,14 +20,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
+from rankloop.clicks.user_registry import open_user
+from rankloop.core.registry import make, parse_learner
+from rankloop.core.types import Array, Candidates, Feedback, SparseRows
+from rankloop.evaluation.metrics import ndcg
 from rankloop.features import hashing
 from rankloop.kernels.metrics import dcg
-from rankloop.lab.data.sources import open_split
-from rankloop.lab.users.registry import open_user
+from rankloop.lab.datasets.sources import open_split
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.metrics import ndcg
-from rankloop.registry import make, parse_learner
-from rankloop.types import Array, Candidates, Feedback, SparseRows
 
 SEEDS = (300, 301)
 ROUNDS = 1_000
@@ -208,8 +208,8 @@ def hashed() -> None:
 
 def publish() -> None:
     """Print the fourth table: a state taken, written for those who rank and read again."""
-    from rankloop.service.learning.channel import _read, _written
-    from rankloop.service.learning.fold import Publication
+    from rankloop.service.training.channel import _read, _written
+    from rankloop.service.training.fold import Publication
 
     rows = []
     for d in (136, 10_000, WIDE):

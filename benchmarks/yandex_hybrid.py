@@ -34,16 +34,16 @@ import numpy as np
 
 from benchmarks.__main__ import machine, print_rows
 from benchmarks.headtail import Kept, Spread, parser, rows_of, spread
+from rankloop.clicks.bandit_models import open_models
+from rankloop.core.registry import make, parse_learner
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels.click_models import ClickChances, react
-from rankloop.lab.data.dataset import Dataset
+from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.runs.provenance import provenance
 from rankloop.lab.runs.simulate import simulate
-from rankloop.lab.users.bandit_models import open_models
 from rankloop.lab.worlds.arrivals import Arrivals
 from rankloop.lab.worlds.world import Round
-from rankloop.registry import make, parse_learner
-from rankloop.streams import Streams
-from rankloop.types import Array, Candidates, Feedback
 
 MODELS = Path(__file__).resolve().parents[2] / "shared" / "data" / "yandex-click-models" / "queries10.json"
 COPIES, WIDTH, EXPLAINED, COSINE, TOP = 10_000, 5, 0.5, 0.6, 5

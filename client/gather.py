@@ -1,6 +1,6 @@
 """Gathers `rankloop_client` from rankloop's own files while its wheel is built, so that there is one client.
 
-Only the roads of imports differ: what is `rankloop.service.wire` there is `rankloop_client.wire` here.
+Only the roads of imports differ: what is `rankloop.wire` there is `rankloop_client.wire` here.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCE = Path(__file__).parents[1] / "src" / "rankloop"
-MODULES = ("_addresses", "_catalogue", "_exchange", "_fallback", "_queue", "_requests", "_sending", "_tables")
-MODULES += ("_transport", "errors")
 _IMPORT = re.compile(r"(?m)^(\s*from |\s*import )rankloop\b")
 
 
@@ -37,11 +35,12 @@ class Gather(BuildHookInterface):  # type: ignore[type-arg]
 
 def gathered() -> dict[str, str]:
     """Path in the package -> text."""
-    files = {f"{name}.py": SOURCE / f"{name}.py" for name in MODULES}
-    files |= {"__init__.py": SOURCE / "client.py", "py.typed": SOURCE / "py.typed"}
-    files |= {f"wire/{path.name}": path for path in sorted((SOURCE / "service" / "wire").glob("*.py"))}
+    files = {path.name: path for path in sorted((SOURCE / "client").glob("*.py"))}
+    files |= {"core/__init__.py": SOURCE / "core" / "__init__.py", "core/errors.py": SOURCE / "core" / "errors.py"}
+    files |= {f"wire/{path.name}": path for path in sorted((SOURCE / "wire").glob("*.py"))}
+    files["py.typed"] = SOURCE / "py.typed"
     return {name: _moved(path.read_text("utf-8")) for name, path in files.items()}
 
 
 def _moved(text: str) -> str:
-    return _IMPORT.sub(r"\1rankloop_client", text).replace("rankloop_client.service.wire", "rankloop_client.wire")
+    return _IMPORT.sub(r"\1rankloop_client", text).replace("rankloop_client.client", "rankloop_client")

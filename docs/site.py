@@ -64,7 +64,7 @@ def modules(name: str) -> list[str]:
     """A module, or the public ones of a package; one that only gathers others is left out.
 
     >>> modules("types"), "rankloop.learners.pairwise.pairrank" in modules("learners")
-    (['rankloop.types'], True)
+    (['rankloop.core.types'], True)
     """
     path = SOURCE / "rankloop" / name
     if not path.is_dir():

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from rankloop import cluster
-from rankloop.cluster import ONE_THREAD
+from rankloop.core import cluster
+from rankloop.core.cluster import ONE_THREAD
 from tests.waiting import PATIENCE, wait_for
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.registry import LEARNERS, make
-from rankloop.types import Array, Candidates, Feedback
+from rankloop.core.registry import LEARNERS, make
+from rankloop.core.types import Array, Candidates, Feedback
 from tests.test_contract import CONFIGURATIONS
 
 ROUNDS, K, WIDTH = 60, 10, 33

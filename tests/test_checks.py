@@ -11,10 +11,10 @@ import pytest
 
 from rankloop.checks import BrokenContract, check_learner, yield_checks
 from rankloop.checks.rules import memory_is_bounded
-from rankloop.feature_map import FeatureMap
-from rankloop.learner import show
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import show
+from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.learners.pairwise.pdgd import PDGD
-from rankloop.types import Array, Candidates, Feedback, Impression
 
 
 @dataclass

@@ -249,7 +249,7 @@ def test_compile_says_how_long_it_took_and_where_the_code_is(
 ) -> None:
     from rankloop.kernels import _cache
     from rankloop.service.ranking import model
-    from rankloop.service.wire.rankers import Spec
+    from rankloop.wire.rankers import Spec
 
     found = printed_json(capsys, "compile", "random", "pairrank?pairs=matched")
     assert found["folder"] == str(_cache.folder())

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 import rankloop
-from rankloop import cluster
-from rankloop.cluster import ClusterError, Lost, Tell, connect
-from rankloop.errors import InvalidParameter, MissingExtra, RankloopError
+from rankloop.core import cluster
+from rankloop.core.cluster import ClusterError, Lost, Tell, connect
+from rankloop.core.errors import InvalidParameter, MissingExtra, RankloopError
 from tests.dask_processes import Processes, dask_processes
 from tests.waiting import PATIENCE, wait_for
 

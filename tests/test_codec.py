@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rankloop import codec, registry
-from rankloop.errors import CodecError
-from rankloop.types import Array, Candidates, Feedback
+from rankloop.core import codec, registry
+from rankloop.core.errors import CodecError
+from rankloop.core.types import Array, Candidates, Feedback
 
 DTYPES = [np.dtype(name) for name in ("f8", "f4", "i8", "u1", "?", "<U5")]
 arrays: st.SearchStrategy[Array] = hnp.arrays(

@@ -9,8 +9,8 @@ import pytest
 from rankloop import checks
 from rankloop.checks import propensity, rules
 from rankloop.checks.world import some_candidates
-from rankloop.errors import InvalidInput
-from rankloop.registry import LEARNERS, make
+from rankloop.core.errors import InvalidInput
+from rankloop.core.registry import LEARNERS, make
 
 # Configurations that run other code than the defaults of their learner.
 CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [

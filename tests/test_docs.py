@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from docs import generate
 
-from rankloop.learner import params
-from rankloop.registry import LEARNERS, make
+from rankloop.core.learner import params
+from rankloop.core.registry import LEARNERS, make
 
 ROOT = Path(__file__).parents[1]
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rankloop import _compiling
 from rankloop.cli import _out, main
+from rankloop.kernels import compilation
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 ONE_KERNEL = """
-import rankloop.learner, numpy
+import rankloop.core.learner, numpy
 from rankloop.kernels.pairwise import dot
 print(dot(numpy.ones(3), numpy.ones(3)))
 """
@@ -49,7 +49,7 @@ def on_a_terminal(code: str, folder: Path) -> str:
 def test_a_terminal_says_which_kernel_is_compiled_and_only_the_first_time(tmp_path: Path) -> None:
     first, second = on_a_terminal(ONE_KERNEL, tmp_path), on_a_terminal(ONE_KERNEL, tmp_path)
     assert "rankloop: compiling kernels for this machine, once: dot (1 of" in first
-    assert f"{_compiling.CLEAR}3.0" in first  # the line is gone when the work goes on
+    assert f"{compilation.CLEAR}3.0" in first  # the line is gone when the work goes on
     assert second.startswith("3.0")
     assert "compiling" not in second
 
@@ -63,16 +63,16 @@ def test_elsewhere_nothing_is_said(tmp_path: Path) -> None:
 def test_bars_have_one_for_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Console(force_terminal=True, record=True, width=100, file=io.StringIO())
     monkeypatch.setattr(_out, "people", screen)
-    before = _compiling.tell
+    before = compilation.tell
     with _out.progress_bars() as bars:
         bars.add_task("rounds", total=10)
-        _compiling.tell("gather", 3, 40)
+        compilation.tell("gather", 3, 40)
         bars.refresh()
         assert [task.description for task in bars.tasks] == ["rounds", "compiling gather, once on this machine"]
         assert (bars.tasks[1].completed, bars.tasks[1].total) == (3, 40)
-        _compiling.tell("", 3, 40)
+        compilation.tell("", 3, 40)
         assert not bars.tasks[1].visible
-    assert _compiling.tell is before
+    assert compilation.tell is before
 
 
 def test_bash_completes_a_command(tmp_path: Path) -> None:

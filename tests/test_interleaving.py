@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankloop import codec
-from rankloop.errors import InvalidInput, InvalidParameter, UnknownName
-from rankloop.interleaving import METHODS, Method, Mixed, credit_of, mix, outcome, preferences, rankings_of
-from rankloop.types import Array, Impression
+from rankloop.core import codec
+from rankloop.core.errors import InvalidInput, InvalidParameter, UnknownName
+from rankloop.core.types import Array, Impression
+from rankloop.evaluation.interleaving import METHODS, Method, Mixed, credit_of, mix, outcome, preferences, rankings_of
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import interleaving as naive
 

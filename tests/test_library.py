@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import rankloop
-from rankloop import Candidates, Feedback, learner, learners, registry
-from rankloop.errors import InvalidInput, InvalidParameter, RankloopWarning
+from rankloop import Candidates, Feedback, learners
+from rankloop.core import learner, registry
+from rankloop.core.errors import InvalidInput, InvalidParameter, RankloopWarning
+from rankloop.core.types import Array
 from rankloop.learners.pairwise import _doubt, _long
-from rankloop.types import Array
 
 # -- frames --------------------------------------------------------------------------------------------------------
 
@@ -105,7 +106,7 @@ def test_names_are_there_without_an_import() -> None:
     code = (
         "import rankloop\n"
         "assert {'make', 'metrics', 'interleaving', 'offpolicy', 'clicks', 'rank_many'} <= set(dir(rankloop))\n"
-        "assert callable(rankloop.metrics.evaluate)\n"
+        "assert callable(rankloop.evaluation.metrics.evaluate)\n"
         "assert rankloop.clicks.__name__ == 'rankloop.clicks'\n"
         "from rankloop.learners import PairRank, BubbleRank\n"
         "assert 'PairRank' in dir(rankloop.learners)\n"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, somersd
 
-from rankloop import metrics, statistics
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
+from rankloop.evaluation import metrics, statistics
 
 
 def test_ndcg_cuts_the_ideal_too() -> None:

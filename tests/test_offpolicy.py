@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop import offpolicy
-from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.examination import Examination, harvest, known, swap_wins
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.types import Array
+from rankloop.evaluation import off_policy
+from rankloop.evaluation.off_policy import Moves, by_list, by_position, gains, intervals
+from rankloop.evaluation.position_bias import Examination, harvest, known, swap_wins
 from rankloop.kernels import certainty, plackett_luce
-from rankloop.offpolicy import Moves, by_list, by_position, gains, intervals
-from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, frozen, pair_rows, positions, some_lists
 from tests.kernels.test_propensity import random_relation
 from tests.reference import certainty as naive_certainty
@@ -39,7 +39,7 @@ def click_patterns(chances: Sequence[float]) -> Iterator[tuple[Array, float]]:
 
 @pytest.mark.parametrize("gain", ["clicks", "dcg", "reciprocal"])
 @pytest.mark.parametrize("order", list(permutations(range(4)))[::5])
-def test_by_position_is_unbiased(order: tuple[int, ...], gain: offpolicy.Gain) -> None:
+def test_by_position_is_unbiased(order: tuple[int, ...], gain: off_policy.Gain) -> None:
     """All click patterns of position-based users: the mean estimate is what the other order gets."""
     ranks, worth = np.array([order]), gains(gain, 4)
     truth = float((THETA[list(order)] * LIKED * worth[list(order)]).sum())

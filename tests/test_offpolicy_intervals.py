@@ -9,11 +9,11 @@ import pytest
 from benchmarks.coverage import LOGS
 from scipy.special import stdtrit
 
-from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.examination import harvest, known, swap_wins
-from rankloop.offpolicy import Moves, by_list, by_position, intervals
-from rankloop.offpolicy.intervals import Statistic
-from rankloop.types import Array
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.types import Array
+from rankloop.evaluation.off_policy import Moves, by_list, by_position, intervals
+from rankloop.evaluation.off_policy.intervals import Statistic
+from rankloop.evaluation.position_bias import harvest, known, swap_wins
 from tests.kernels.inputs import some_lists
 
 THETA = np.array([1.0, 0.6, 0.25, 0.1])

@@ -11,14 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.errors import InvalidInput
-from rankloop.examination import known
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import Array
+from rankloop.evaluation.off_policy import Moves, WholeLists, by_list, by_position, by_whole_list, gains
+from rankloop.evaluation.off_policy.exact import ExactSums
+from rankloop.evaluation.off_policy.intervals import GROUPS, SUMS
+from rankloop.evaluation.off_policy.sums import (
+    BINS,
+    Curve,
+    PolicySums,
+    UnitSums,
+    divided,
+    groups_of,
+    user_codes,
+    weights_of,
+)
+from rankloop.evaluation.position_bias import known
 from rankloop.kernels import plackett_luce
-from rankloop.offpolicy import Moves, WholeLists, by_list, by_position, by_whole_list, gains
-from rankloop.offpolicy.exact import ExactSums
-from rankloop.offpolicy.intervals import GROUPS, SUMS
-from rankloop.offpolicy.sums import BINS, Curve, PolicySums, UnitSums, divided, groups_of, user_codes, weights_of
-from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, some_lists
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import rankloop
-from rankloop import plugins, registry
-from rankloop.errors import InvalidParameter, UnknownName
-from rankloop.lab.data.sources import open_split
+from rankloop.clicks.user_registry import open_user
+from rankloop.core import plugins, registry
+from rankloop.core.errors import InvalidParameter, UnknownName
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.trial import Trial, run
-from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.world import change_points, open_world, parse_world
 from tests.service.app_fixtures import Service, items, names, refused
 
@@ -32,7 +32,7 @@ import numpy as np
 
 from rankloop import Candidates, Feedback
 from rankloop.lab.worlds.world import Round
-from rankloop.learner import checked_order, checked_values, cut, load_state, rows_of, show, state_of
+from rankloop.core.learner import checked_order, checked_values, cut, load_state, rows_of, show, state_of
 
 
 @dataclass
@@ -266,7 +266,7 @@ def test_what_is_no_learner_is_never_called() -> None:
     """A module that is imported holds more than learners."""
     for name, words in [
         ("os:system", "not a dataclass"),
-        ("rankloop.types:Impression", "not a dataclass"),
+        ("rankloop.core.types:Impression", "not a dataclass"),
         ("rankloop.lab.runs.trial:Trial", "has no feedback, contextual, rank"),
         ("os:sistem", "has no 'sistem'"),
         ("no.such:Module", "there is no module 'no'"),

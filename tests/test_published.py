@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import checks, registry
+from rankloop import checks
 from rankloop.checks import rules
-from rankloop.errors import InvalidParameter, UnknownName
+from rankloop.core import registry
+from rankloop.core.errors import InvalidParameter, UnknownName
+from rankloop.core.learner import params
+from rankloop.core.presets import PUBLISHED
 from rankloop.lab.runs.interleave import check_ranker
 from rankloop.lab.runs.sweep import load_sweep
 from rankloop.lab.runs.trial import Trial, run
-from rankloop.learner import params
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.published import PUBLISHED
 from tests.learners.neural_rounds import M, lists, one_round, taught
 
 PAGES = Path(__file__).parents[1] / "docs" / "learners"
@@ -117,8 +118,8 @@ def test_sweeps_and_interleaving_take_the_names(tmp_path: Path) -> None:
 
 def test_the_service_keeps_what_the_name_stands_for() -> None:
     """A later release may have another table; a ranker that was made stays what it was."""
-    from rankloop.service.operations.rankers import complete
-    from rankloop.service.wire.rankers import Spec
+    from rankloop.service.control.rankers import complete
+    from rankloop.wire.rankers import Spec
 
     spec = complete(Spec(learner="pairrank@code", parameters={"alpha": 0.2}, features=["price"]))
     assert spec.learner == "pairrank"

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop import checks, codec, registry, telling
-from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop import checks
+from rankloop.core import capabilities, codec, registry
+from rankloop.core.capabilities import Rescales, ScoresByParts
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.scaling import WIDTH, StreamScaler
+from rankloop.core.standardize import Standardised, plain_of, standardised
+from rankloop.core.types import Array, Candidates, Feedback, SparseRows
 from rankloop.kernels.scaling import list_moments
-from rankloop.raw_features import Standardised, plain_of, standardised
-from rankloop.scaling import WIDTH, StreamScaler
-from rankloop.telling import Rescales, ScoresByParts
-from rankloop.types import Array, Candidates, Feedback, SparseRows
 from tests.kernels.inputs import SEEDS
 from tests.reference import scaling as naive
 
@@ -172,7 +173,9 @@ def test_it_is_saved_and_goes_on_bit_for_bit() -> None:
 def test_it_tells_what_its_learner_tells() -> None:
     """Callers look at the class, so that it must have what the learner has, and nothing else."""
     every = [
-        one for one in vars(telling).values() if getattr(one, "_is_runtime_protocol", False) and one is not Rescales
+        one
+        for one in vars(capabilities).values()
+        if getattr(one, "_is_runtime_protocol", False) and one is not Rescales
     ]
     assert len(every) >= 10
     for name in ("pairrank", "hybrid", "adaptive", "pdgd", "dbgd", "rtopk"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rankloop import registry
-from rankloop.errors import InvalidParameter, UnknownName
+from rankloop.core import registry
+from rankloop.core.errors import InvalidParameter, UnknownName
 
 
 def test_parameters_may_be_part_of_the_name() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.sequential import BETS, POINTS, ConfidenceSequence, samples_needed, still_needed
-from rankloop.types import Array
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.types import Array
+from rankloop.evaluation.sequential import BETS, POINTS, ConfidenceSequence, samples_needed, still_needed
 from tests.reference import sequential as naive
 
 Law = Callable[[np.random.Generator, int], Array]

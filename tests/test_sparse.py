@@ -10,9 +10,9 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop import codec
-from rankloop.errors import CodecError, InvalidInput
-from rankloop.types import Candidates, Impression, SparseRows
+from rankloop.core import codec
+from rankloop.core.errors import CodecError, InvalidInput
+from rankloop.core.types import Candidates, Impression, SparseRows
 
 ROWS = st.lists(st.lists(st.tuples(st.integers(0, 6), st.floats(-5, 5)), max_size=6), min_size=1, max_size=5)
 

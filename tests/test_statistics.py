@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rankloop import statistics
-from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.statistics import Estimate, clustered, holm, mean, paired, slope
-from rankloop.types import Array
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.types import Array
+from rankloop.evaluation import statistics
+from rankloop.evaluation.statistics import Estimate, clustered, holm, mean, paired, slope
 from tests.reference import statistics as naive
 
 SEEDS = st.integers(0, 2**31)

@@ -7,8 +7,8 @@ from hashlib import blake2b
 import numpy as np
 import pytest
 
-from rankloop.errors import InvalidParameter
-from rankloop.streams import Streams
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.rng import Streams
 
 
 def test_an_event_has_the_same_numbers_whatever_was_drawn_before() -> None:

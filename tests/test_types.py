@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.errors import InvalidInput
-from rankloop.types import Candidates, Feedback, Impression
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import Candidates, Feedback, Impression
 
 
 @pytest.mark.parametrize(

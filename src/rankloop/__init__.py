@@ -13,42 +13,42 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rankloop.batch import learn_many, rank_many, score
-    from rankloop.errors import RankloopError, RankloopWarning
-    from rankloop.learner import Learner, clone, params
-    from rankloop.logged.learning import warm
-    from rankloop.raw_features import standardised
-    from rankloop.registry import LEARNERS, dumps, load, loads, make, save
-    from rankloop.scaling import scaled
-    from rankloop.streams import Streams
-    from rankloop.types import Candidates, Feedback, Impression
+    from rankloop.core.batch import learn_many, rank_many, score
+    from rankloop.core.errors import RankloopError, RankloopWarning
+    from rankloop.core.learner import Learner, clone, params
+    from rankloop.core.registry import LEARNERS, dumps, load, loads, make, save
+    from rankloop.core.rng import Streams
+    from rankloop.core.scaling import scaled
+    from rankloop.core.standardize import standardised
+    from rankloop.core.types import Candidates, Feedback, Impression
+    from rankloop.logs.warm_start import warm
 
 __version__ = "0.1.0"
 
 # Names and where they live; imported when first used, so that `rankloop --help` need not wait for numpy and numba.
 _HOMES = {
-    "Candidates": "types",
-    "Feedback": "types",
-    "Impression": "types",
-    "LEARNERS": "registry",
-    "Learner": "learner",
-    "RankloopError": "errors",
-    "RankloopWarning": "errors",
-    "SparseRows": "types",
-    "Streams": "streams",
-    "clone": "learner",
-    "dumps": "registry",
-    "learn_many": "batch",
-    "load": "registry",
-    "loads": "registry",
-    "make": "registry",
-    "params": "learner",
-    "rank_many": "batch",
-    "save": "registry",
-    "scaled": "scaling",
-    "score": "batch",
-    "standardised": "raw_features",
-    "warm": "logged.learning",
+    "Candidates": "core.types",
+    "Feedback": "core.types",
+    "Impression": "core.types",
+    "LEARNERS": "core.registry",
+    "Learner": "core.learner",
+    "RankloopError": "core.errors",
+    "RankloopWarning": "core.errors",
+    "SparseRows": "core.types",
+    "Streams": "core.rng",
+    "clone": "core.learner",
+    "dumps": "core.registry",
+    "learn_many": "core.batch",
+    "load": "core.registry",
+    "loads": "core.registry",
+    "make": "core.registry",
+    "params": "core.learner",
+    "rank_many": "core.batch",
+    "save": "core.registry",
+    "scaled": "core.scaling",
+    "score": "core.batch",
+    "standardised": "core.standardize",
+    "warm": "logs.warm_start",
 }
 __all__ = [
     "LEARNERS",

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 import yaml
 
-from rankloop.adapters import metarank
-from rankloop.adapters.bodies import raw_events
-from rankloop.adapters.metarank_config import KINDS, imported
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
 from rankloop.features.declarations import declaration
+from rankloop.integrations import metarank
+from rankloop.integrations.bodies import raw_events
+from rankloop.integrations.metarank_config import KINDS, imported
 
 # An example of our own in the shape of Metarank's documentation, with every type of feature that it has.
 CONFIG = """

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.adapters import personalizer
-from rankloop.adapters.json_features import crossed_rows, flattened
-from rankloop.adapters.personalizer import Action, RankRequest
-from rankloop.adapters.personalizer_settings import imported
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
 from rankloop.features import hashing
+from rankloop.integrations import personalizer
+from rankloop.integrations.json_features import crossed_rows, flattened
+from rankloop.integrations.personalizer import Action, RankRequest
+from rankloop.integrations.personalizer_settings import imported
 
 # As Personalizer's documentation writes requests: features are lists of objects, which may hold objects.
 DOCUMENTED = b"""{

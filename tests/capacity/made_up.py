@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rankloop.capacity.constants import Constants, LearnerConstants, StoreConstants
-from rankloop.capacity.curves import Curve
+from rankloop.service.capacity.constants import Constants, LearnerConstants, StoreConstants
+from rankloop.service.capacity.curves import Curve
 
 
 def flat(value: float) -> Curve:

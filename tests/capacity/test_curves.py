@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.capacity.curves import TERMS, Curve, Size, fitted, fitted_together
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
+from rankloop.service.capacity.curves import TERMS, Curve, Size, fitted, fitted_together
 
 SIZES = [Size(n, d, k) for n, d, k in ((10, 10, 5), (50, 30, 10), (30, 100, 10), (150, 40, 20), (200, 180, 20))]
 

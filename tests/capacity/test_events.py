@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from rankloop.capacity.events import Clock, Lock, Station
-from rankloop.streams import Streams
+from rankloop.core.rng import Streams
+from rankloop.service.capacity.events import Clock, Lock, Station
 
 
 def mean_wait(servers: int, rate: float, service: Callable[[float], float], jobs: int, seed: int) -> float:

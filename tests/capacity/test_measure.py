@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rankloop.capacity.curves import Curve, Size
-from rankloop.capacity.measure import processes
-from rankloop.capacity.measure.campaign import CLICKED, SIZES, Effort, constants_of, steps
-from rankloop.capacity.measure.learners import SIZES as ALONE
-from rankloop.capacity.measure.runs import Run, serving
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
+from rankloop.service.capacity.curves import Curve, Size
+from rankloop.service.capacity.measure import processes
+from rankloop.service.capacity.measure.campaign import CLICKED, SIZES, Effort, constants_of, steps
+from rankloop.service.capacity.measure.learners import SIZES as ALONE
+from rankloop.service.capacity.measure.runs import Run, serving
 from tests.capacity.made_up import constants, store
 
 pytestmark = pytest.mark.skipif(not processes.supported(), reason="processor times are read from /proc")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rankloop.capacity import constants as files
-from rankloop.capacity.load import Load
-from rankloop.capacity.machine import throughput
-from rankloop.capacity.plan import make_plan
-from rankloop.errors import InvalidInput, InvalidParameter, UnknownName
+from rankloop.core.errors import InvalidInput, InvalidParameter, UnknownName
+from rankloop.service.capacity import constants as files
+from rankloop.service.capacity.load import Load
+from rankloop.service.capacity.machine import throughput
+from rankloop.service.capacity.plan import make_plan
 from tests.capacity.made_up import constants, store
 
 LOAD = Load(requests=1000, candidates=100, features=50, clicks_per_list=0.5, headroom=0.5, cores=4, survive=1)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from rankloop.capacity.load import Load
-from rankloop.capacity.plan import make_plan
-from rankloop.capacity.simulation import Fleet, Story, Times, fleet_of, simulate, times_of
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
+from rankloop.service.capacity.load import Load
+from rankloop.service.capacity.plan import make_plan
+from rankloop.service.capacity.simulation import Fleet, Story, Times, fleet_of, simulate, times_of
 from tests.capacity.made_up import constants
 
 LOAD = Load(requests=500, candidates=20, features=20, clicks_per_list=0.5, rankers=5)

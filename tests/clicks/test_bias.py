@@ -8,8 +8,8 @@ from scipy.optimize import minimize
 
 from rankloop.clicks import Page, PositionBased, SessionLog
 from rankloop.clicks.bias import position_bias
-from rankloop.errors import DataError
-from rankloop.types import Array
+from rankloop.core.errors import DataError
+from rankloop.core.types import Array
 from tests.clicks.truths import pages, truth
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rankloop.clicks._em import climb, pooled, share
-from rankloop.types import Array
+from rankloop.core.types import Array
 
 
 def test_leaps_come_to_the_fixed_point_in_few_steps() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import codec
 from rankloop.clicks import (
     MODELS,
     Cascade,
@@ -26,8 +25,9 @@ from rankloop.clicks import (
     save,
 )
 from rankloop.clicks.files import model_named
-from rankloop.errors import CodecError, DataError, InvalidInput, InvalidParameter, UnknownName
-from rankloop.types import Feedback, Impression
+from rankloop.core import codec
+from rankloop.core.errors import CodecError, DataError, InvalidInput, InvalidParameter, UnknownName
+from rankloop.core.types import Feedback, Impression
 from tests.clicks.truths import RANKS, pages, truth
 
 LIST = ["d3", "d0", "d5", "d1", "d2"]

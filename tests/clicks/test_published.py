@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rankloop.clicks.published import read_published
-from rankloop.errors import DataError, UnknownName
+from rankloop.core.errors import DataError, UnknownName
 
 SHARED = Path(os.environ.get("RANKLOOP_SHARED", Path(__file__).parents[3] / "shared" / "data"))
 YANDEX = SHARED / "yandex-click-models" / "queries10.json"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rankloop.clicks import SessionLog
 from rankloop.clicks.readers import FORMATS, MALFORMED, NOT_SHOWN, REPEATED, read_log
-from rankloop.errors import DataError, InvalidParameter
+from rankloop.core.errors import DataError, InvalidParameter
 
 CLARA = "session\tquery\tdocs\tclicks\n1\tshoes\ta,b,c\t0,1,0\n1\thats\tb,d\t1,0\n2\tshoes\tc,a,b\t1,1,0\n"
 YANDEX = (

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from rankloop.clicks import MODELS, ClickModel, DependentClick, SimplifiedDBN
 from rankloop.clicks._em import browse
-from rankloop.types import Array
+from rankloop.core.types import Array
 from tests.clicks.truths import RANKS, identified, pages, truth
 from tests.reference import click_models as naive
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.clicks import MODELS, ClickModel, Pairs, SessionLog
-from rankloop.types import Array
+from rankloop.core.types import Array
 
 QUERIES, DOCUMENTS, RANKS = 3, 6, 5
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rankloop import codec
+from rankloop.core import codec
 from rankloop.service.offline.replay import open_store, rebuild
 from tests.service.truths import folded, read, sent_id, snapshot_of
 

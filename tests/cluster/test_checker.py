@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rankloop import codec
+from rankloop.core import codec
+from rankloop.core.rng import Streams
+from rankloop.core.types import Feedback
 from rankloop.service.ranking.model import make_learner, state_bytes
-from rankloop.service.wire.rankers import Spec
-from rankloop.streams import Streams
-from rankloop.types import Feedback
+from rankloop.wire.rankers import Spec
 from tests.cluster.checker import Away, Record, check, read_record
 from tests.cluster.client import Terms
 from tests.cluster.cluster import SPEC

@@ -20,7 +20,7 @@ import pytest
 
 from rankloop.cli import build
 from rankloop.client import Client
-from rankloop.lab.data.sources import open_split, write_letor
+from rankloop.lab.datasets.sources import open_split, write_letor
 from tests.adapters.test_metarank import CONFIG
 from tests.clicks.truths import pages as result_pages
 from tests.clicks.truths import truth

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from rankloop import registry
 from rankloop.cli.demo import RANKERS
 from rankloop.client import Client
+from rankloop.core import registry
+from rankloop.core.errors import InvalidParameter
 from rankloop.demo.run import Demo, specs
-from rankloop.errors import InvalidParameter
 from tests.waiting import PATIENCE, wait_for
 
 

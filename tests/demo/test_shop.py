@@ -7,12 +7,12 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from rankloop.core.rng import Streams
+from rankloop.core.types import Candidates, Feedback
 from rankloop.demo.run import TRIED, specs
 from rankloop.demo.shop import FEATURES, SEASONS, SHELVES, SHOWN, TASTES, Shop, Visit
-from rankloop.service.operations.rankers import complete
+from rankloop.service.control.rankers import complete
 from rankloop.service.ranking.model import make_learner
-from rankloop.streams import Streams
-from rankloop.types import Candidates, Feedback
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from rankloop.doctor import Finding, examine, installation, machine, storage
+from rankloop.service.doctor import Finding, examine, installation, machine, storage
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.settings import Settings
-from rankloop.service.store import Writer, admin, keys, open_database, schema
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.storage import Writer, admin, keys, open_database, schema
+from rankloop.wire.rankers import Spec
 
 SPEC = Spec(learner="pairrank", features=["a", "b"])
 
@@ -108,7 +108,7 @@ def test_code_that_is_not_compiled() -> None:
 
 def test_machine_code_that_cannot_be_kept(tmp_path: Path) -> None:
     (tmp_path / "file").touch()  # a folder can be made nowhere in it, even by root
-    code = "from rankloop.doctor import installation as i; print([f.state for f in i.kernels()])"
+    code = "from rankloop.service.doctor import installation as i; print([f.state for f in i.kernels()])"
     asked = {**os.environ, "RANKLOOP_KERNELS": str(tmp_path / "file" / "kernels"), "PYTHONWARNINGS": "ignore"}
     said = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, check=True).stdout
     assert said.strip() == "['trouble']"

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.types import Array
+from rankloop.core.types import Array
 
 
 def elasticsearch_scores(body: bytes, feature_set: list[str], rows: Array) -> Array:

@@ -12,13 +12,13 @@ import onnx
 import onnxruntime
 import pytest
 
-from rankloop import registry
-from rankloop.errors import InvalidParameter, MissingExtra
-from rankloop.export import Engine, Exported, export
-from rankloop.learner import Learner
-from rankloop.raw_features import standardised
-from rankloop.scaling import scaled
-from rankloop.types import Array, Candidates, Feedback
+from rankloop.core import registry
+from rankloop.core.errors import InvalidParameter, MissingExtra
+from rankloop.core.learner import Learner
+from rankloop.core.scaling import scaled
+from rankloop.core.standardize import standardised
+from rankloop.core.types import Array, Candidates, Feedback
+from rankloop.integrations.export import Engine, Exported, export
 from tests.export.engines import elasticsearch_scores, solr_scores
 
 NAMES = ["title_bm25", "price", "age in days", "größe", "always 1"]

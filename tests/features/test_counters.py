@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankloop.errors import CodecError
-from rankloop.features.attention import EVERY, Attention
+from rankloop.core.errors import CodecError
+from rankloop.core.types import Array
 from rankloop.features.counters import CLICKS, IMPRESSIONS, LOOKS, Counters, Outcome
 from rankloop.features.declarations import declaration
+from rankloop.features.examination_model import EVERY, Attention
 from rankloop.features.hashing import text_codes
 from rankloop.features.keyed import LEAST, KeyedRows
 from rankloop.kernels.certainty import block_swap_shares
-from rankloop.types import Array
 
 DECLARED = [
     declaration({"name": "ctr", "kind": "rate", "by": "item", "window": "all"}),

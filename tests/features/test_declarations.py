@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.errors import InvalidParameter, UnknownName
+from rankloop.core.errors import InvalidParameter, UnknownName
 from rankloop.features._declaration import span
 from rankloop.features.declarations import KINDS, Category, Sent, declaration, plain
 

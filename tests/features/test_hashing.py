@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
 from rankloop.features import hashing
 from tests.reference import hashing as naive
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.types import Array
 from rankloop.features.counters import Outcome
-from rankloop.features.program import Program, declared
+from rankloop.features.feature_context import Request, View
+from rankloop.features.feature_pipeline import Program, declared
 from rankloop.features.table import Table
-from rankloop.features.view import Request, View
-from rankloop.types import Array
 
 NOW = 1_700_000_000.0
 DAY = 86400.0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
 from rankloop.features.fields import Field, check, clean
 from rankloop.features.table import FIRST, Table
 

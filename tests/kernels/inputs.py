@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from rankloop.types import Array
+from rankloop.core.types import Array
 
 SEEDS = st.integers(0, 2**32 - 1)
 # Few distinct values, so that ties are common; the huge gaps are where a naive softmax overflows.

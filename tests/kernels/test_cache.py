@@ -81,7 +81,7 @@ def test_kernels_depend_on_kernels_and_the_type_of_arrays_alone() -> None:
     for path in (PACKAGE / "kernels").glob("*.py"):
         imported = re.findall(r"^\s*from (rankloop\S*) import (.+)$", path.read_text(), re.MULTILINE)
         others = {pair for pair in imported if not pair[0].startswith("rankloop.kernels")}
-        assert others <= {("rankloop.types", "Array")}, path.name
+        assert others <= {("rankloop.core.types", "Array")}, path.name
 
 
 def test_folders_not_used_for_a_month_go(tmp_path: Path) -> None:

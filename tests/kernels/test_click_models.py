@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rankloop.core.types import Array
 from rankloop.kernels import click_fits, click_models
 from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickChances
-from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import click_models as naive
 

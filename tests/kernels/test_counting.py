@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.examination import harvest
+from rankloop.evaluation.position_bias import harvest
 from rankloop.kernels import counting
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import counting as naive

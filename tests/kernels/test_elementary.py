@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankloop.core.types import Array
 from rankloop.kernels import elementary
 from rankloop.kernels.products import product, row_products
-from rankloop.types import Array
 from tests.kernels.inputs import frozen
 
 EXACT = Context(prec=400, Emin=-9999, Emax=9999)  # digits enough for 1 + the smallest number

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.kernels import gap_weighting
+from rankloop.kernels import inverse_gap_weighting
 from tests.kernels.inputs import SCORES, SEEDS, frozen, positions
 from tests.reference import gap_weighting as twin
 
@@ -21,7 +21,7 @@ GAMMAS, EPSILONS = st.sampled_from([0.0, 1.0, 50.0, 1e6]), st.sampled_from([0.0,
 def test_chances_are_the_twins_and_add_up_to_one(scores: list[float], seed: int, gamma: float, epsilon: float) -> None:
     left = np.random.default_rng(seed).random(len(scores)) < 0.7
     left[seed % len(scores)] = True
-    found = gap_weighting.chances(frozen(scores), frozen(left, np.bool_), gamma, epsilon)
+    found = inverse_gap_weighting.chances(frozen(scores), frozen(left, np.bool_), gamma, epsilon)
     assert found.tolist() == pytest.approx(twin.chances(scores, left.tolist(), gamma, epsilon))
     assert found.sum() == pytest.approx(1.0)
     assert (found >= -1e-12).all()
@@ -32,11 +32,11 @@ def test_chances_are_the_twins_and_add_up_to_one(scores: list[float], seed: int,
 def test_a_drawn_list_knows_its_probability(scores: list[float], seed: int, gamma: float, epsilon: float) -> None:
     rng = np.random.default_rng(seed)
     k = int(rng.integers(1, len(scores) + 1))
-    order, chance = gap_weighting.drawn_order(frozen(scores), frozen(rng.random(k)), gamma, epsilon)
+    order, chance = inverse_gap_weighting.drawn_order(frozen(scores), frozen(rng.random(k)), gamma, epsilon)
     assert len(set(order.tolist())) == k
     assert chance == pytest.approx(twin.order_log_probability(scores, order.tolist(), gamma, epsilon))
     other = positions(rng.permutation(len(scores))[:k])
-    found = gap_weighting.order_log_probability(frozen(scores), other, gamma, epsilon)
+    found = inverse_gap_weighting.order_log_probability(frozen(scores), other, gamma, epsilon)
     expected = twin.order_log_probability(scores, other.tolist(), gamma, epsilon)
     assert found == expected if math.isinf(expected) else found == pytest.approx(expected)
 
@@ -44,11 +44,12 @@ def test_a_drawn_list_knows_its_probability(scores: list[float], seed: int, gamm
 def test_lists_come_as_often_as_they_say() -> None:
     scores, rng = frozen([0.5, 0.1, 0.5, 0.3]), np.random.default_rng(3)
     drawn = Counter(
-        tuple(gap_weighting.drawn_order(scores, frozen(rng.random(2)), 4.0, 1.0)[0].tolist()) for _ in range(20_000)
+        tuple(inverse_gap_weighting.drawn_order(scores, frozen(rng.random(2)), 4.0, 1.0)[0].tolist())
+        for _ in range(20_000)
     )
     assert len(drawn) == 12
     for order, count in drawn.items():
-        chance = math.exp(gap_weighting.order_log_probability(scores, positions(order), 4.0, 1.0))
+        chance = math.exp(inverse_gap_weighting.order_log_probability(scores, positions(order), 4.0, 1.0))
         assert count / 20_000 == pytest.approx(chance, abs=5 * math.sqrt(chance / 20_000))
 
 
@@ -60,7 +61,7 @@ def test_the_regression_is_the_twins(seed: int, m: int, d: int) -> None:
     means, widths = twin.regress(
         theta.tolist(), variance.tolist(), level.tolist(), rows.tolist(), rewards.tolist(), 0.3
     )
-    gap_weighting.regress(theta, variance, level, rows, rewards, 0.3)
+    inverse_gap_weighting.regress(theta, variance, level, rows, rewards, 0.3)
     assert [*theta, level[0]] == pytest.approx(means)
     assert [*variance, level[1]] == pytest.approx(widths)
     assert (variance > 0).all()
@@ -78,8 +79,8 @@ def test_sparse_rows_give_the_same_bits(seed: int, m: int, d: int) -> None:
         rewards = frozen(np.linspace(0, 1, m))
         if sparse:
             values = frozen(rows[there])
-            gap_weighting.regress_sparse(theta, variance, level, indptr, indices, values, rewards, 0.3)
+            inverse_gap_weighting.regress_sparse(theta, variance, level, indptr, indices, values, rewards, 0.3)
         else:
-            gap_weighting.regress(theta, variance, level, frozen(rows), rewards, 0.3)
+            inverse_gap_weighting.regress(theta, variance, level, frozen(rows), rewards, 0.3)
         found.append((theta.tobytes(), variance.tobytes(), level.tobytes()))
     assert found[0] == found[1]

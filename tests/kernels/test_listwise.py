@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankloop.core.types import Array
 from rankloop.kernels import listwise
-from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import neural as naive
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from rankloop.core.types import Array
 from rankloop.kernels import neural
-from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, frozen, pair_rows, positions
 from tests.reference import neural as naive
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankloop.core.rng import Streams
 from rankloop.kernels.philox import uniforms
-from rankloop.streams import Streams
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["rank", "world"]), st.integers(0, 2**40), st.integers(1, 30))

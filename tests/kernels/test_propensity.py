@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankloop.core.types import Array
 from rankloop.kernels import certainty, preferences
-from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import certainty as naive
 

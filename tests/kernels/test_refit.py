@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankloop.core.types import Array
 from rankloop.kernels import pairwise
-from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, frozen
 from tests.reference import pairwise as naive
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankloop.core.types import LARGEST
 from rankloop.kernels import scaling
-from rankloop.types import LARGEST
 from tests.kernels.inputs import SEEDS, frozen
 from tests.reference import scaling as naive
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rankloop.core.types import Array
 from rankloop.kernels import sequential
-from rankloop.types import Array
 from tests.kernels.inputs import frozen
 from tests.reference import sequential as naive
 

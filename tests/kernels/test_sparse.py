@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankloop.core.types import Array
 from rankloop.kernels import diagonal, pairwise, sparse
 from rankloop.kernels.products import row_products
-from rankloop.types import Array
 from tests.kernels.inputs import SEEDS, frozen, pair_rows, positions
 from tests.reference import sparse as naive
 

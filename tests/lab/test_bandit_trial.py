@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rankloop.clicks import Pairs, PositionBased, save
-from rankloop.errors import DataError, InvalidParameter, UnknownName
+from rankloop.clicks.bandit_models import open_models
+from rankloop.core.errors import DataError, InvalidParameter, UnknownName
 from rankloop.lab.runs.bandit_trial import WARM_ROUNDS, BanditTrial, _checkpoints
-from rankloop.lab.users.bandit_models import open_models
 
 
 def test_a_fitted_model_gives_its_longest_queries_and_their_best_documents(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rankloop.errors import DataError
-from rankloop.lab.figures.cells import Cell, Results, after, by_round, estimate, growth, mean_until, rise
-from rankloop.lab.figures.tables import Ends, Growth
-from rankloop.lab.papers.claims import (
+from rankloop.core.errors import DataError
+from rankloop.evaluation.statistics import Estimate
+from rankloop.lab.plots.cells import Cell, Results, after, by_round, estimate, growth, mean_until, rise
+from rankloop.lab.plots.tables import Ends, Growth
+from rankloop.lab.runs.results import table_of
+from rankloop.papers.claims import (
     Claim,
     Comparison,
     ForUser,
@@ -27,8 +29,6 @@ from rankloop.lab.papers.claims import (
     Within,
     verdict,
 )
-from rankloop.lab.runs.results import table_of
-from rankloop.statistics import Estimate
 
 ROUNDS = (1, 100, 1000)
 

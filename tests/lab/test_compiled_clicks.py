@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rankloop.clicks.user_registry import open_user
+from rankloop.core.registry import make
 from rankloop.kernels.metrics import dcg
-from rankloop.lab.data.dataset import Dataset
-from rankloop.lab.data.sources import open_split
+from rankloop.lab.datasets.dataset import Dataset
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.compiled_clicks import CHUNK, compiled
 from rankloop.lab.runs.delays import Delays
 from rankloop.lab.runs.simulate import simulate
-from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.world import Stationary, Swap
-from rankloop.registry import make
 
 ROUNDS = 2 * CHUNK + 17
 LEARNERS: list[tuple[str, dict[str, Any]]] = [

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rankloop.errors import DataError, InvalidParameter, UnknownName
-from rankloop.lab.data.dataset import Split
-from rankloop.lab.data.letor import read_letor
-from rankloop.lab.data.sources import describe, open_split, write_letor
+from rankloop.core.errors import DataError, InvalidParameter, UnknownName
+from rankloop.core.specs import parse_spec
+from rankloop.lab.datasets.dataset import Split
+from rankloop.lab.datasets.letor import read_letor
+from rankloop.lab.datasets.sources import describe, open_split, write_letor
 from rankloop.lab.runs.trial import Trial, run
-from rankloop.lab.specs import parse_spec
 from tests.reference import letor as naive
 
 SHARED = Path(os.environ.get("RANKLOOP_SHARED", Path(__file__).parents[3] / "shared" / "data"))

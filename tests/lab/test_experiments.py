@@ -15,17 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import rankloop
-from rankloop.errors import DataError, InvalidParameter, RankloopError, UnknownName
+from rankloop.core.errors import DataError, InvalidParameter, RankloopError, UnknownName
 from rankloop.lab.runs.bandit_trial import BanditTrial
-from rankloop.lab.runs.results import (
-    curves,
-    finished_runs,
-    journal_of,
-    read_results,
-    read_traces,
-    relabelled,
-    table_of,
-)
+from rankloop.lab.runs.results import curves, finished_runs, journal_of, read_results, read_traces, relabelled, table_of
 from rankloop.lab.runs.sweep import carry_out, load_sweep
 from rankloop.lab.runs.trial import Record, Trial, run
 from rankloop.lab.runs.workers import Event

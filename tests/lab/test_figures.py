@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rankloop.errors import InvalidParameter
-from rankloop.lab.figures import learning as figures
+from rankloop.core.errors import InvalidParameter
+from rankloop.lab.plots import learning as figures
 from rankloop.lab.runs.results import table_of
 
 ROUNDS = (1, 10, 100)

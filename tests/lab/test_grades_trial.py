@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rankloop.errors import InvalidParameter
-from rankloop.lab.data.sources import open_split
+from rankloop.core.errors import InvalidParameter
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.grades_trial import GradesTrial
 from rankloop.lab.runs.sweep import carry_out
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankloop.errors import InvalidParameter
-from rankloop.lab.data.dataset import Dataset
-from rankloop.lab.data.sources import open_split
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
+from rankloop.lab.datasets.dataset import Dataset
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.hindsight import best_ranker, queries_drawn
 from rankloop.lab.worlds.world import Stationary
-from rankloop.streams import Streams
-from rankloop.types import Array
 from tests.reference import topk as naive
 
 

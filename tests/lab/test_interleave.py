@@ -11,24 +11,16 @@ import pytest
 from cyclopts import App, Parameter
 
 from rankloop.cli import interleave as cli
-from rankloop.errors import InvalidInput, InvalidParameter, UnknownName
-from rankloop.interleaving import METHODS, Method
-from rankloop.lab.data.dataset import Split
-from rankloop.lab.data.sources import open_split
-from rankloop.lab.figures.interleaving import drawing
-from rankloop.lab.runs.interleave import (
-    Interval,
-    Ranker,
-    check_ranker,
-    compare,
-    interleave,
-    open_ranker,
-    rank_all,
-)
-from rankloop.lab.users.registry import open_user
-from rankloop.metrics import ndcg
-from rankloop.registry import make, save
-from rankloop.types import Array, Candidates
+from rankloop.clicks.user_registry import open_user
+from rankloop.core.errors import InvalidInput, InvalidParameter, UnknownName
+from rankloop.core.registry import make, save
+from rankloop.core.types import Array, Candidates
+from rankloop.evaluation.interleaving import METHODS, Method
+from rankloop.evaluation.metrics import ndcg
+from rankloop.lab.datasets.dataset import Split
+from rankloop.lab.datasets.sources import open_split
+from rankloop.lab.plots.interleaving import drawing
+from rankloop.lab.runs.interleave import Interval, Ranker, check_ranker, compare, interleave, open_ranker, rank_all
 
 DATA = "synthetic:mq2008?queries=40&vali=5&test=30"
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rankloop.errors import DataError, InvalidParameter
+from rankloop.core.errors import DataError, InvalidParameter
 from rankloop.kernels.letor import decimal
 from rankloop.kernels.ragged import minmax_queries
-from rankloop.lab.data import letor, letor_text
-from rankloop.lab.data.dataset import Dataset
-from rankloop.lab.data.letor import read_letor, read_parts, write_letor
+from rankloop.lab.datasets import letor, letor_text
+from rankloop.lab.datasets.dataset import Dataset
+from rankloop.lab.datasets.letor import read_letor, read_parts, write_letor
 from tests.reference import letor as naive
 
 

@@ -8,8 +8,8 @@ from math import log2
 import numpy as np
 import pytest
 
-from rankloop.errors import InvalidParameter
-from rankloop.lab.papers.observability import MEASURES, Game, value_of
+from rankloop.core.errors import InvalidParameter
+from rankloop.papers.observability import MEASURES, Game, value_of
 
 TABLE_1 = """
 123 0 3 2 5 1 4 3 6

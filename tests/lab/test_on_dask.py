@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from rankloop.cli import main
-from rankloop.cluster import ClusterError, connect
-from rankloop.errors import RankloopError
-from rankloop.lab.papers import engine
+from rankloop.core.cluster import ClusterError, connect
+from rankloop.core.errors import RankloopError
 from rankloop.lab.runs import results, workers
 from rankloop.lab.runs.bandit_trial import BanditTrial
 from rankloop.lab.runs.sweep import carry_out, load_sweep
 from rankloop.lab.runs.trial import Trial
 from rankloop.lab.runs.workers import Event, Runnable
+from rankloop.papers import engine
 from tests.dask_processes import Processes, dask_processes
 from tests.lab.test_papers import TINY
 
@@ -196,7 +196,7 @@ def test_a_paper_s_experiment_takes_an_address(
     processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paper = replace(TINY, drawings=())
-    monkeypatch.setattr("rankloop.lab.papers.open_paper", lambda _: paper)
+    monkeypatch.setattr("rankloop.papers.open_paper", lambda _: paper)
     assert run("reproduce", "pairrank", "--out", str(tmp_path / "there"), "--on", processes.address) == 0
     assert "4 claims: 2 seen, 1 not seen, 1 not tested." in capsys.readouterr().out
     engine.reproduce(paper, tmp_path / "here")

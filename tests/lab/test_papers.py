@@ -13,25 +13,18 @@ import numpy as np
 import pytest
 
 from rankloop import cli
-from rankloop.errors import DataError, InvalidParameter, UnknownName
-from rankloop.lab.figures.cells import Results
-from rankloop.lab.figures.report import Judged
-from rankloop.lab.figures.tables import Ends
-from rankloop.lab.papers import PAPERS, bubblerank, engine, open_paper, theory
-from rankloop.lab.papers.claims import (
-    RULE,
-    Claim,
-    Computed,
-    Higher,
-    Level,
-    Never,
-)
-from rankloop.lab.papers.engine import Contender, Look, Paper, Part
+from rankloop.clicks.bandit_models import models_of
+from rankloop.core.errors import DataError, InvalidParameter, UnknownName
+from rankloop.core.presets import PUBLISHED
+from rankloop.core.registry import make
+from rankloop.lab.plots.cells import Results
+from rankloop.lab.plots.report import Judged
+from rankloop.lab.plots.tables import Ends
 from rankloop.lab.runs.results import read_results
 from rankloop.lab.runs.workers import Event
-from rankloop.lab.users.bandit_models import models_of
-from rankloop.published import PUBLISHED
-from rankloop.registry import make
+from rankloop.papers import PAPERS, bubblerank, engine, open_paper, theory
+from rankloop.papers.claims import RULE, Claim, Computed, Higher, Level, Never
+from rankloop.papers.engine import Contender, Look, Paper, Part
 
 DATA = "synthetic:mq2008?queries=20&vali=6&test=12&features=6"
 
@@ -292,7 +285,7 @@ def run(*arguments: str) -> int:
 def test_the_command_ends_in_a_table_that_people_can_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("rankloop.lab.papers.open_paper", lambda _: TINY)
+    monkeypatch.setattr("rankloop.papers.open_paper", lambda _: TINY)
     assert run("pairrank", "--quick", "--out", str(tmp_path), "--processes", "1") == 0
     printed = capsys.readouterr()
     assert "4 claims: 2 seen, 1 not seen, 1 not tested." in printed.out

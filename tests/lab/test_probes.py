@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from rankloop.lab.data.dataset import Dataset
-from rankloop.lab.data.lda import project
-from rankloop.lab.data.sources import open_split
-from rankloop.lab.figures import learning as figures
+from rankloop.core.registry import make
+from rankloop.core.types import Array
+from rankloop.lab.datasets.dataset import Dataset
+from rankloop.lab.datasets.lda import project
+from rankloop.lab.datasets.sources import open_split
+from rankloop.lab.plots import learning as figures
 from rankloop.lab.runs.probes import BLOCK_PLACES, blocks, certain
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.learners.neural.olranknet import OLRankNet
-from rankloop.registry import make
-from rankloop.types import Array
 
 DATA = "synthetic:mq2008?queries=20&vali=6&test=6&features=6"
 

@@ -8,24 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rankloop import registry
-from rankloop.errors import InvalidParameter
+from rankloop.clicks.user_registry import open_user
+from rankloop.core import registry
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
+from rankloop.evaluation.metrics import mean_ndcg
 from rankloop.kernels.metrics import dcg
-from rankloop.lab.data.dataset import Dataset, Split
-from rankloop.lab.data.sources import open_split
+from rankloop.lab.datasets.dataset import Dataset, Split
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.compiled_clicks import compiled
 from rankloop.lab.runs.provenance import provenance
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.runs.sweep import load_sweep
 from rankloop.lab.runs.trial import Trial, run
-from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.arrivals import Arrivals
 from rankloop.lab.worlds.production import Production, labelled
 from rankloop.lab.worlds.world import DataWorld, Stationary, open_world, parse_world
 from rankloop.learners.pairwise.offline_ranknet import OfflineRankNet
-from rankloop.metrics import mean_ndcg
-from rankloop.streams import Streams
-from rankloop.types import Array
 
 DATA = "synthetic:mq2007?queries=60&vali=20&test=20"
 BASES = ["random", "feature:3", "feature", "model:10", "model:half", "reversed", "reversed:feature:3", "reversed:data"]

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from rankloop.errors import RankloopError
-from rankloop.lab.data.sources import open_split, write_letor
+from rankloop.core.errors import RankloopError
+from rankloop.lab.datasets.sources import open_split, write_letor
 from rankloop.lab.runs import provenance as provenance_module
 from rankloop.lab.runs.bandit_trial import BanditTrial
 from rankloop.lab.runs.provenance import meaning, provenance, sources_of
@@ -93,7 +93,7 @@ def test_the_code_of_a_run_is_what_its_module_and_its_learner_import() -> None:
     pairrank = names("rankloop.lab.runs.trial", "rankloop.learners.pairwise.pairrank")
     for file in (
         "lab/runs/simulate.py",
-        "lab/data/synthetic.py",
+        "lab/datasets/synthetic.py",
         "lab/worlds/world.py",
         "clicks/users.py",
         "learners/pairwise/pairrank.py",
@@ -105,7 +105,7 @@ def test_the_code_of_a_run_is_what_its_module_and_its_learner_import() -> None:
         "types.py",
     ):
         assert file in pairrank
-    assert not [file for file in pairrank if file.startswith(("cli/", "service", "lab/papers", "lab/figures"))]
+    assert not [file for file in pairrank if file.startswith(("cli/", "service", "papers", "lab/plots"))]
     assert not pairrank & {"learners/bandits/bubblerank.py", "learners/pairwise/pdgd.py", "registry.py", "__init__.py"}
     assert "learners/bandits/bubblerank.py" in names("rankloop.learners.bandits.bubblerank")
 
@@ -145,7 +145,7 @@ def test_a_module_of_another_package_counts_with_what_it_imports(
     (folder / "deep" / "__init__.py").write_text("")
     (folder / "learner.py").write_text(
         "from . import helper\nfrom .deep.inner import (\n    one,  # the first\n    two,\n)\nimport numpy\n"
-        "from rankloop.streams import Streams\n"
+        "from rankloop.core.rng import Streams\n"
     )
     (folder / "helper.py").write_text("import beside\n")
     (folder / "deep" / "inner.py").write_text("from ..third import x as one\ntwo = 2\n")
@@ -177,7 +177,7 @@ class Mine:
 
     data: str = ""
     rounds: int = 1
-    modules: tuple[str, ...] = ("rankloop.streams",)
+    modules: tuple[str, ...] = ("rankloop.core.rng",)
 
     @property
     def id(self) -> str:
@@ -195,9 +195,9 @@ class Found:
 
 
 def test_a_run_may_name_its_modules(tmp_path: Path) -> None:
-    assert provenance(Mine()) != provenance(Mine(modules=("rankloop.codec",)))
+    assert provenance(Mine()) != provenance(Mine(modules=("rankloop.core.codec",)))
     events: list[Event] = []
-    for trial in (Mine(), Mine(), Mine(modules=("rankloop.codec",))):
+    for trial in (Mine(), Mine(), Mine(modules=("rankloop.core.codec",))):
         carry_out([trial], tmp_path / "mine.parquet", on_event=events.append)
     told = [event.kind for event in events if event.kind not in ("started", "progress")]
     assert told == ["finished", "kept", "outdated", "finished"]

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.errors import InvalidInput, InvalidParameter, UnknownName
-from rankloop.lab.papers.observability import value_of
+from rankloop.clicks.graders import Grader
+from rankloop.clicks.user_registry import open_user
+from rankloop.core.errors import InvalidInput, InvalidParameter, UnknownName
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
 from rankloop.lab.runs.regret import LOSSES, MEASURES, Regret
 from rankloop.lab.runs.sweep import check_trials
 from rankloop.lab.runs.trial import Trial, run
-from rankloop.lab.users.graders import Grader
-from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.item_worlds import Alternating, Corrupted, Switching, open_sequence
-from rankloop.streams import Streams
-from rankloop.types import Array
+from rankloop.papers.observability import value_of
 from tests.kernels.inputs import SEEDS
 
 RNG = np.random.default_rng(0)

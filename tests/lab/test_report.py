@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rankloop.errors import CodecError, DataError
-from rankloop.lab.figures.report import (
+from rankloop.core.errors import CodecError, DataError
+from rankloop.lab.plots.report import (
     Block,
     Claims,
     Code,

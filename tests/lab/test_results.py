@@ -11,16 +11,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rankloop.errors import DataError, InvalidParameter, RankloopError
-from rankloop.lab.runs.results import (
-    curves,
-    read_results,
-    relabelled,
-    summarise,
-    table_of,
-)
+from rankloop.core.errors import DataError, InvalidParameter, RankloopError
+from rankloop.evaluation.statistics import paired
+from rankloop.lab.runs.results import curves, read_results, relabelled, summarise, table_of
 from rankloop.lab.runs.trial import Trial, run
-from rankloop.statistics import paired
 
 TINY = "synthetic:mq2008?queries=20&vali=4&test=6&features=6"
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankloop import registry
 from rankloop.clicks.users import DependentClickUser
-from rankloop.errors import InvalidParameter
-from rankloop.lab.data.dataset import Dataset
+from rankloop.core import registry
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.rng import Streams
+from rankloop.core.types import Candidates, Feedback, Impression
+from rankloop.evaluation.metrics import ndcg
+from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.runs.delays import Delays, open_delays
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.runs.trial import Trial, checkpoints, run
 from rankloop.lab.worlds.world import Stationary
-from rankloop.metrics import ndcg
-from rankloop.streams import Streams
-from rankloop.types import Candidates, Feedback, Impression
 
 SMALL = "synthetic:mq2008?queries=30&vali=5&test=10"
 LEARNERS = ["pairrank", "pdgd", "greedy"]
@@ -75,7 +75,7 @@ def test_save_load_and_go_on_gives_the_same_bits(world: Stationary, name: str) -
 
 def test_online_ndcg_is_that_of_the_lists_shown() -> None:
     """cndcg = Σ γ^(t-1) NDCG(list_t), with the ideal over all candidates, recomputed by hand."""
-    from rankloop.lab.data.sources import open_split
+    from rankloop.lab.datasets.sources import open_split
 
     split = open_split(SMALL)
     trial = Trial("pdgd", SMALL, "navigational", rounds=60, k=5, gamma=0.9, seed=2)

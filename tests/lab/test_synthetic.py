@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from rankloop.lab.data.dataset import Dataset
-from rankloop.lab.data.sources import describe, open_split
-from rankloop.lab.data.synthetic import SHAPES
-from rankloop.types import Array
+from rankloop.core.types import Array
+from rankloop.lab.datasets.dataset import Dataset
+from rankloop.lab.datasets.sources import describe, open_split
+from rankloop.lab.datasets.synthetic import SHAPES
 
 SMALL = {"mslr": "queries=150&vali=5&test=80", "yahoo": "queries=300&vali=5&test=150", "np2003": "vali=5"}
 

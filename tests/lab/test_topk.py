@@ -7,25 +7,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.errors import InvalidParameter
-from rankloop.lab.data.dataset import Dataset
-from rankloop.lab.data.sources import open_split
+from rankloop.clicks.graders import Grader
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.learner import clone
+from rankloop.core.registry import make
+from rankloop.core.types import Array
+from rankloop.evaluation.metrics import ndcg
+from rankloop.lab.datasets.dataset import Dataset
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.compiled_grades import run_contextual, run_items
 from rankloop.lab.runs.delays import Delays
 from rankloop.lab.runs.regret import Regret
 from rankloop.lab.runs.simulate import simulate
-from rankloop.lab.users.graders import Grader
 from rankloop.lab.worlds.item_worlds import Corrupted, Switching
 from rankloop.lab.worlds.world import Stationary
-from rankloop.learner import clone
 from rankloop.learners.baselines.random_order import RandomOrder
 from rankloop.learners.grades.ftpl_full import FTPLFull
 from rankloop.learners.grades.listnet_full import ListNetFull
 from rankloop.learners.grades.rtopk import RTopK
 from rankloop.learners.grades.rtopk_items import RTopKItems
-from rankloop.metrics import ndcg
-from rankloop.registry import make
-from rankloop.types import Array
 
 ROUNDS, SEEDS = 10_000, 10
 

@@ -10,12 +10,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from rankloop import registry
 from rankloop.cli import main
 from rankloop.clicks.users import DependentClickUser
-from rankloop.errors import InvalidParameter, UnknownName
-from rankloop.lab.data.sources import open_split
-from rankloop.lab.figures import learning as figures
+from rankloop.core import registry
+from rankloop.core.errors import InvalidParameter, UnknownName
+from rankloop.evaluation.metrics import mean_ndcg, ndcg
+from rankloop.lab.datasets.sources import open_split
+from rankloop.lab.plots import learning as figures
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.results import curves, read_results, rows_of, summarise, table_of
 from rankloop.lab.runs.simulate import simulate
@@ -23,7 +24,6 @@ from rankloop.lab.runs.sweep import carry_out, load_sweep
 from rankloop.lab.runs.tracking import recovery, tracking_measures, window_ends, window_means
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.lab.worlds.world import open_world
-from rankloop.metrics import mean_ndcg, ndcg
 
 SMALL = "synthetic:mq2008?queries=30&vali=5&test=10"
 WORLDS = ["swap", "piecewise?every=40", "drift?period=40", "recurring?every=30"]

@@ -10,18 +10,18 @@ import pytest
 
 from rankloop.clicks import Pairs, PositionBased, save
 from rankloop.clicks.graded import GradedUser
+from rankloop.clicks.user_registry import open_user
 from rankloop.clicks.users import TABLES, DependentClickUser
-from rankloop.errors import CodecError, InvalidInput, InvalidParameter, UnknownName
-from rankloop.lab.data.dataset import Split
-from rankloop.lab.data.sources import open_split
+from rankloop.core.errors import CodecError, InvalidInput, InvalidParameter, UnknownName
+from rankloop.core.registry import make
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
+from rankloop.lab.datasets.dataset import Split
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.interleave import interleave
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.runs.trial import Trial, run
-from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.world import Stationary
-from rankloop.registry import make
-from rankloop.streams import Streams
-from rankloop.types import Array
 
 ROUNDS = 20_000
 

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from rankloop import registry
 from rankloop.clicks.users import DependentClickUser
-from rankloop.errors import InvalidInput, InvalidParameter, RankloopError, UnknownName
+from rankloop.core import registry
+from rankloop.core.errors import InvalidInput, InvalidParameter, RankloopError, UnknownName
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
+from rankloop.evaluation.metrics import dcg
 from rankloop.kernels.grading import utilities
-from rankloop.lab.data.dataset import Dataset, Split
-from rankloop.lab.data.sources import open_split
+from rankloop.lab.datasets.dataset import Dataset, Split
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.worlds.tastes import Tastes
 from rankloop.lab.worlds.world import (
@@ -30,9 +33,6 @@ from rankloop.lab.worlds.world import (
     parse_world,
     swapped_grades,
 )
-from rankloop.metrics import dcg
-from rankloop.streams import Streams
-from rankloop.types import Array
 
 TASTEFUL = ["piecewise?every=50", "drift?period=80", "recurring?every=30&tastes=3"]
 EVERY = ["stationary", "swap", *TASTEFUL]

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from rankloop.core.types import Array, Candidates, Impression
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances
 from rankloop.lab.runs.compiled_bandits import QUERY
 from rankloop.learners.bandits.bubblerank import BubbleRank
-from rankloop.types import Array, Candidates, Impression
 
 ONE, TABLE = np.ones(1), np.ones((1, 1))
 RNG = np.random.default_rng(0)  # learn draws nothing

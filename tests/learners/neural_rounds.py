@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.lab.data.dataset import Dataset
+from rankloop.core.types import Array, Candidates, Feedback, Impression
+from rankloop.lab.datasets.dataset import Dataset
 from rankloop.learners.neural._gate import GATES, SCALES, Evidence
-from rankloop.types import Array, Candidates, Feedback, Impression
 
 D, M = 4, 6
 

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import registry
-from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.core import registry
+from rankloop.core.capabilities import Follows
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.learner import rows_of
+from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels.preferences import click_pairs
-from rankloop.learner import rows_of
 from rankloop.learners.pairwise._debias import pair_weights
 from rankloop.learners.pairwise._linear import PAIR_RULES
 from rankloop.learners.pairwise.adaptive import LATEST, SURE, Adaptive
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.telling import Follows
-from rankloop.types import Array, Candidates, Feedback
 from tests.reference import forgetting as naive
 
 TASTE = np.array([3.0, 0.0, -3.0, 1.0])

@@ -10,15 +10,15 @@ import pytest
 
 from rankloop.checks.world import same_impression
 from rankloop.clicks.users import DependentClickUser
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
+from rankloop.core.learner import DRAWN, Learner, checked_order
+from rankloop.core.registry import make
+from rankloop.core.types import Array, Candidates, Feedback, Impression
+from rankloop.evaluation.metrics import ndcg
 from rankloop.kernels import preferences
-from rankloop.learner import DRAWN, Learner, checked_order
 from rankloop.learners.pairwise._debias import pair_weights
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.learners.pairwise.pdgd import PDGD
-from rankloop.metrics import ndcg
-from rankloop.registry import make
-from rankloop.types import Array, Candidates, Feedback, Impression
 from tests.kernels.test_propensity import click_patterns
 
 LISTS = [Candidates(features=np.random.default_rng(t).random((3 + t % 6, 4))) for t in range(30)]  # 3 to 8 documents

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rankloop.core.capabilities import KnowsPropensity
+from rankloop.core.learner import Learner
+from rankloop.core.registry import make
+from rankloop.core.types import Candidates, Feedback
 from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickChances, expected_clicks, react
 from rankloop.lab.runs.compiled_bandits import QUERY, best_clicks, play
-from rankloop.learner import Learner
 from rankloop.learners.bandits.bubblerank import ANYTIME
-from rankloop.registry import make
-from rankloop.telling import KnowsPropensity
-from rankloop.types import Candidates, Feedback
 from tests.reference import bandits as naive
 
 ONE, TABLE = np.ones(1), np.ones((1, 1))

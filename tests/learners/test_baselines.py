@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import check_grad
 
+from rankloop.core.types import Candidates, Feedback
 from rankloop.kernels.offline import ranknet_loss
 from rankloop.kernels.pairwise import logistic_gradient
 from rankloop.lab.runs.trial import Trial, run
@@ -14,7 +15,6 @@ from rankloop.learners.baselines.random_order import RandomOrder
 from rankloop.learners.pairwise.epsilon_greedy import EpsilonGreedy
 from rankloop.learners.pairwise.greedy import Greedy
 from rankloop.learners.pairwise.offline_ranknet import OfflineRankNet
-from rankloop.types import Candidates, Feedback
 
 
 def test_sgd_takes_the_gradient_step_on_the_rounds_pairs() -> None:

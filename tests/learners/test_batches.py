@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import codec
-from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.core import codec
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.learner import Learner, clone
+from rankloop.core.registry import make
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import batches
-from rankloop.learner import Learner, clone
 from rankloop.learners import Hybrid, PairRank
 from rankloop.learners.pairwise._batches import end_of
-from rankloop.registry import make
-from rankloop.streams import Streams
-from rankloop.types import Array, Candidates, Feedback, Impression
 from tests.reference import batches as naive
 
 LIKED = np.array([1.0, -0.5, 0.25, 0.0, -1.0])

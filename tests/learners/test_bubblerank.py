@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.registry import make
+from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels.bandits import misordered
 from rankloop.kernels.click_models import CASCADE, POSITION, expected_clicks, react
 from rankloop.lab.runs.compiled_bandits import QUERY, play
 from rankloop.learners.bandits.bubblerank import ANYTIME, BubbleRank
-from rankloop.registry import make
-from rankloop.types import Array, Candidates, Feedback
 from tests.learners.bubbling import (
     EVEN,
     KEEP,

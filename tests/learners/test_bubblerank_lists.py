@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import Candidates, Feedback
 from rankloop.kernels.bandits import misordered_above
 from rankloop.kernels.click_models import CASCADE, POSITION
 from rankloop.lab.runs.compiled_bandits import QUERY, play
 from rankloop.learners.bandits.bubblerank import BubbleRank
-from rankloop.types import Candidates, Feedback
 from tests.learners.bubbling import (
     EVEN,
     KEEP,

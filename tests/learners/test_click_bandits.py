@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.compiled import ClickLoop, ClickWorld
-from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.core.compiled_rounds import ClickLoop, ClickWorld
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.learner import Learner
+from rankloop.core.registry import make
+from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels.bandits import REGRET
 from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickChances, expected_clicks
 from rankloop.lab.runs.compiled_bandits import QUERY, best_clicks, play
-from rankloop.learner import Learner
-from rankloop.registry import make
-from rankloop.types import Array, Candidates, Feedback
 
 ONE, TABLE = np.ones(1), np.ones((1, 1))
 PER_QUERY = ["cascade-klucb", "cascade-ucb1", "toprank", "batchrank"]

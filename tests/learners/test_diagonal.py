@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.learner import Learner
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.learner import Learner
+from rankloop.core.registry import make
+from rankloop.core.types import Array, Candidates, Feedback, SparseRows
 from rankloop.learners.pairwise.adaptive import Adaptive
 from rankloop.learners.pairwise.hybrid import Hybrid
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.registry import make
-from rankloop.types import Array, Candidates, Feedback, SparseRows
 
 WIDE = 100_000
 PLACES = np.random.default_rng(0).permutation(WIDE)[:200]

@@ -8,15 +8,15 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.interleaving import TAU
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.registry import make
+from rankloop.core.types import Array, Candidates, Feedback
+from rankloop.evaluation.interleaving import TAU
 from rankloop.kernels.interleaving import credit_of, rankings, win_and_loss
 from rankloop.learners.dueling.dbgd import DBGD
 from rankloop.learners.dueling.meta import DM2L, Meta, experts_for, first_weights, rates_for
 from rankloop.learners.dueling.mgd import MGD
 from rankloop.learners.dueling.nsgd import NSGD
-from rankloop.registry import make
-from rankloop.types import Array, Candidates, Feedback
 
 
 def candidates(seed: int = 0, n: int = 8, d: int = 5) -> Candidates:

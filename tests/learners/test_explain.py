@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.errors import InvalidInput
-from rankloop.learner import Learner
+from rankloop.core.capabilities import Confident, Explains
+from rankloop.core.errors import InvalidInput
+from rankloop.core.learner import Learner
+from rankloop.core.registry import LEARNERS, make
+from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.learners.bandits.bubblerank import BubbleRank
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.registry import LEARNERS, make
-from rankloop.telling import Confident, Explains
-from rankloop.types import Array, Candidates, Feedback
 
 
 def shelf(rng: np.random.Generator, n: int = 8, d: int = 4) -> Candidates:

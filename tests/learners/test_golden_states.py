@@ -10,9 +10,9 @@ from hashlib import blake2b
 import numpy as np
 import pytest
 
-from rankloop.registry import make, parse_learner
-from rankloop.streams import Streams
-from rankloop.types import Candidates, Feedback
+from rankloop.core.registry import make, parse_learner
+from rankloop.core.rng import Streams
+from rankloop.core.types import Candidates, Feedback
 
 DIGESTS = {
     "pairrank": "e06689a81d51d2ce",

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels import pairwise
 from rankloop.kernels.ranking import linear_scores
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.learners.pairwise.hybrid import Hybrid
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.types import Array, Candidates, Feedback
 from tests.kernels.inputs import SEEDS
 
 

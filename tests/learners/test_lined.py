@@ -9,7 +9,9 @@ import pytest
 
 from rankloop.checks.world import same_state
 from rankloop.clicks.users import DependentClickUser
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
+from rankloop.core.registry import make
+from rankloop.core.types import Candidates, Feedback
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.worlds.world import Stationary
@@ -17,8 +19,6 @@ from rankloop.learners._queries import fingerprint
 from rankloop.learners.neural._gate import CELLS, FADE, GATES, SCALES, Evidence
 from rankloop.learners.neural.olranknet import OLRankNet
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.registry import make
-from rankloop.types import Candidates, Feedback
 from tests.learners.neural_rounds import M, crossed, evidence, lists, one_round, taught
 
 NETS = ["olranknet", "ollambdarank"]

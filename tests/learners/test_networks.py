@@ -12,15 +12,15 @@ import pytest
 import torch
 
 import rankloop
-from rankloop import codec
 from rankloop.checks import check_learner
-from rankloop.errors import CodecError, Diverged, InvalidInput, InvalidParameter, UnknownName
-from rankloop.learner import clone
+from rankloop.core import codec
+from rankloop.core.errors import CodecError, Diverged, InvalidInput, InvalidParameter, UnknownName
+from rankloop.core.learner import clone
+from rankloop.core.types import Candidates, Feedback
 from rankloop.learners.neural import networks
 from rankloop.learners.neural.networks import network
 from rankloop.learners.neural.neural_pdgd import NeuralPDGD
 from rankloop.learners.neural.olranknet import OLRankNet
-from rankloop.types import Candidates, Feedback
 from tests.learners.neural_rounds import evidence
 from tests.learners.own_networks import Doubled, Small
 
@@ -299,7 +299,7 @@ for name in ("olranknet", "ollambdarank", "neural-pdgd", "neural-dbgd", "lambdar
     learner.learn(learner.rank(shoes, 2, rng), rankloop.Feedback.clicks([1, 0]), rng)
     try:
         rankloop.make(name, net="three-layer")
-    except rankloop.errors.MissingExtra as error:
+    except rankloop.core.errors.MissingExtra as error:
         assert str(error).endswith(" needs PyTorch, which is not installed: pip install 'rankloop[neural]'"), error
     else:
         raise AssertionError(name)
@@ -320,7 +320,7 @@ for arguments in (["learners"], ["simulate", "olranknet?net=three-layer"]):
 @pytest.mark.slow
 def test_pytorch_is_imported_only_when_used() -> None:
     code = (
-        "import sys, rankloop, rankloop.learners.neural.networks, rankloop.service.http.app, rankloop.cli.service\n"
+        "import sys, rankloop, rankloop.learners.neural.networks, rankloop.service.api.app, rankloop.cli.service\n"
         "for name in rankloop.LEARNERS: rankloop.make(name)\n"
         "rankloop.make('olranknet', net='three-layer')\n"
         "assert 'torch' not in sys.modules"

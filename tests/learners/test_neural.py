@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import codec
 from rankloop.clicks.users import DependentClickUser
-from rankloop.errors import InvalidInput
+from rankloop.core import codec
+from rankloop.core.errors import InvalidInput
+from rankloop.core.registry import make
+from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels import dueling, preferences
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.simulate import simulate
@@ -22,8 +24,6 @@ from rankloop.learners.neural.ollambdarank import OLLambdaRank
 from rankloop.learners.neural.olranknet import OLRankNet
 from rankloop.learners.pairwise.offline_ranknet import OfflineRankNet
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.registry import make
-from rankloop.types import Array, Candidates, Feedback
 from tests.learners.neural_rounds import D, M, crossed, evidence, lists, one_round, taught
 from tests.reference import neural as naive
 

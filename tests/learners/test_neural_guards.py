@@ -9,13 +9,13 @@ import pytest
 
 from rankloop.checks.world import same_state
 from rankloop.clicks.users import DependentClickUser
-from rankloop.errors import Diverged, InvalidInput, InvalidParameter
+from rankloop.core.errors import Diverged, InvalidInput, InvalidParameter
+from rankloop.core.registry import make
+from rankloop.core.types import Candidates, Feedback
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.worlds.world import Stationary
 from rankloop.learners.neural.lambdarank_labels import LambdaRankLabels
 from rankloop.learners.neural.olranknet import OLRankNet
-from rankloop.registry import make
-from rankloop.types import Candidates, Feedback
 from tests.learners.neural_rounds import M, crossed, lists, taught
 
 # -- divergence, and bad values --------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rankloop.core.learner import Learner
+from rankloop.core.registry import make
+from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels.click_models import CASCADE, ClickChances, expected_clicks, react
-from rankloop.learner import Learner
-from rankloop.registry import make
-from rankloop.types import Array, Candidates, Feedback, Impression
 
 M, K, LISTS = 6, 4, 2400
 USER = ClickChances(CASCADE, np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]), np.zeros(M), np.ones(1), 1.0, np.ones((1, 1)))

@@ -9,18 +9,18 @@ import pytest
 from scipy.optimize import minimize
 
 from rankloop.clicks.users import DependentClickUser
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.presets import PUBLISHED
+from rankloop.core.registry import make
+from rankloop.core.types import Array, Candidates, Feedback
+from rankloop.evaluation.metrics import misordered_pairs
 from rankloop.kernels import certainty, pairwise
-from rankloop.lab.data.dataset import Dataset
+from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.lab.worlds.world import Stationary
 from rankloop.learners.pairwise._lemma import width_of_lemma_1
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.metrics import misordered_pairs
-from rankloop.published import PUBLISHED
-from rankloop.registry import make
-from rankloop.types import Array, Candidates, Feedback
 
 
 def paper(**parameters: Any) -> PairRank:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import registry
-from rankloop.learner import Learner
-from rankloop.telling import InParts
-from rankloop.types import Candidates, Feedback, Impression
+from rankloop.core import registry
+from rankloop.core.capabilities import InParts
+from rankloop.core.learner import Learner
+from rankloop.core.types import Candidates, Feedback, Impression
 
 IN_PARTS = ["hybrid", "bubblerank", "batchrank", "toprank", "cascade-ucb1", "cascade-klucb", "rtopk-items", "ftpl-full"]
 

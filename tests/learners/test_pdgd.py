@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.learners.pairwise.pdgd import PDGD
-from rankloop.types import Array, Candidates, Feedback, Impression
 
 
 def test_a_round_by_hand() -> None:

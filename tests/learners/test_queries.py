@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankloop import codec
-from rankloop.errors import InvalidInput
+from rankloop.core import codec
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import Array
 from rankloop.kernels.queries import fingerprints
 from rankloop.learners._queries import Field, Queries, codes_of, pairs_of
-from rankloop.types import Array
 
 FIELDS = {
     "level": Field("query", np.float64, 0.5),

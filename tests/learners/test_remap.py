@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import codec, registry
-from rankloop.errors import InvalidParameter
-from rankloop.feature_map import FeatureMap
+from rankloop.core import codec, registry
+from rankloop.core.capabilities import Remaps
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.standardize import standardised
+from rankloop.core.types import Candidates, Feedback, SparseRows
 from rankloop.learners.neural.olranknet import OLRankNet
 from rankloop.learners.pairwise.adaptive import Adaptive
 from rankloop.learners.pairwise.hybrid import Hybrid
 from rankloop.learners.pairwise.pairrank import PairRank
 from rankloop.learners.pairwise.pdgd import PDGD
-from rankloop.raw_features import standardised
-from rankloop.telling import Remaps
-from rankloop.types import Candidates, Feedback, SparseRows
 
 WIDTH = 4
 SMALL: dict[str, dict[str, Any]] = {"olranknet": {"width": 8}, "ollambdarank": {"width": 8}}

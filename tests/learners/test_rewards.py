@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import rankloop
-from rankloop import codec, registry
-from rankloop.errors import InvalidInput
+from rankloop.core import codec, registry
+from rankloop.core.errors import InvalidInput
+from rankloop.core.learner import tossed
+from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels import preferences
-from rankloop.learner import tossed
-from rankloop.types import Array, Candidates, Feedback
 
 CLICKS = sorted(name for name in registry.LEARNERS if registry.learner_class(name).feedback == "clicks")
 OWN = ["pairrank", "pdgd", "greedy", "hybrid"]  # pairwise, quick

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.learner import clone
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.learner import clone
+from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.learners.grades.listnet_full import ListNetFull
 from rankloop.learners.grades.rtopk import RTopK
-from rankloop.types import Array, Candidates, Feedback
 from tests.reference import topk as naive
 
 SURROGATES = ("squared", "ranksvm", "kl", "smoothdcg")

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import ftpl
 from rankloop.learners.grades.ftpl_full import FTPLFull
 from rankloop.learners.grades.rtopk_items import RTopKItems
-from rankloop.types import Array, Candidates, Feedback, Impression
 from tests.kernels.test_ftpl import board_of
 
 RULE = ftpl.ItemRule(ftpl.DCG, 3.0, 1, 0, 0, 0.0, False)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import batch, registry
-from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.core import batch, registry
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.learner import Learner, params
+from rankloop.core.registry import make
+from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels.pairwise import mean_squared_distance
 from rankloop.kernels.ranking import with_places
-from rankloop.learner import Learner, params
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.registry import make
-from rankloop.types import Array, Candidates, Feedback
 
 FROM_BASE = ["pairrank", "hybrid", "pdgd", "greedy", "epsilon-greedy", "olranknet", "ollambdarank"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rankloop.errors import DataError, InvalidInput
-from rankloop.logged import LoggedList, Reading
-from rankloop.logged.engines import worth_of
+from rankloop.core.errors import DataError, InvalidInput
+from rankloop.logs import LoggedList, Reading
+from rankloop.logs.engines import worth_of
 
 Body = dict[str, Any]
 

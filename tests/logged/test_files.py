@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rankloop.errors import DataError, InvalidInput, InvalidParameter
-from rankloop.logged import Features, LoggedList, Reading, parse_line
+from rankloop.core.errors import DataError, InvalidInput, InvalidParameter
+from rankloop.logs import Features, LoggedList, Reading, parse_line
 from tests.logged.logs import lists, rows_of, write_json_lines, write_parquet, write_tsv
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import rankloop
-from rankloop import codec
 from rankloop.cli import main
-from rankloop.errors import CodecError, DataError, InvalidParameter
-from rankloop.learner import Learner
-from rankloop.logged import Features, Reading, parse_line, warm, warm_file
+from rankloop.core import codec
+from rankloop.core.errors import CodecError, DataError, InvalidParameter
+from rankloop.core.learner import Learner
+from rankloop.logs import Features, Reading, parse_line, warm, warm_file
 from tests.logged.logs import lists, rows_of, write_json_lines, write_parquet, write_tsv
 
 SPEC = {"pairs": "matched"}  # learning draws random numbers

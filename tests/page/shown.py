@@ -13,10 +13,10 @@ from urllib.parse import quote
 
 import uvicorn
 
-from rankloop.service.engine import Engine
-from rankloop.service.http.app import create_served
-from rankloop.service.run import server_options
+from rankloop.service.api.app import create_served
+from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
+from rankloop.service.supervisor.run import server_options
 from tests.service.running import SPEC, Answer, ask, free_port, rank_request
 from tests.waiting import PATIENCE, wait_for
 

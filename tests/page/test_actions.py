@@ -140,7 +140,7 @@ def test_a_refusal_is_told(service: Served, look: Look) -> None:
 def test_an_action_that_lacks_outcomes_shows_why_and_offers_to_force_it(
     serve: Callable[..., Served], look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankloop.service.engine.CURRENT_SECONDS", 0.1)
+    monkeypatch.setattr("rankloop.service.serving.engine.CURRENT_SECONDS", 0.1)
     idle = serve(learn=False)
     idle.put_ranker("idle", learner="base", parameters={}, window_seconds=60, k=6)
     assert idle.ask("POST", "/v1/rankers/idle/versions").status == 201

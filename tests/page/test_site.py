@@ -52,7 +52,7 @@ def test_nothing_is_loaded_from_elsewhere(built: Path) -> None:
 
 
 def test_every_learner_is_in_the_reference(built: Path) -> None:
-    from rankloop.registry import LEARNERS
+    from rankloop.core.registry import LEARNERS
 
     for entry in LEARNERS.values():
         module, _, name = entry.path.partition(":")

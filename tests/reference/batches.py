@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rankloop.types import Array
+from rankloop.core.types import Array
 from tests.reference.pairwise import sigmoid
 
 

@@ -9,7 +9,7 @@ from itertools import permutations
 
 import numpy as np
 
-from rankloop.types import Array
+from rankloop.core.types import Array
 
 Relation = Sequence[Sequence[bool]] | Array
 Distribution = dict[tuple[int, ...], Fraction]

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from rankloop.types import Array
+from rankloop.core.types import Array
 
 
 class Windowed:

@@ -7,7 +7,7 @@ from math import ceil, exp, log, log2
 
 import numpy as np
 
-from rankloop.types import Array
+from rankloop.core.types import Array
 
 
 def exactly_faded(matrix: Array, keep: float, prior: float) -> Array:

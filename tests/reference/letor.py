@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.types import Array
+from rankloop.core.types import Array
 
 
 def parse(text: str) -> tuple[Array, Array, list[str], list[int]]:

@@ -8,7 +8,7 @@ from itertools import permutations
 
 import numpy as np
 
-from rankloop.types import Array
+from rankloop.core.types import Array
 
 
 class Doubled:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from rankloop.types import Array
+from rankloop.core.types import Array
 
 Pair = tuple[int, int]
 

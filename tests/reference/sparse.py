@@ -7,7 +7,7 @@ from math import exp, log, sqrt
 
 import numpy as np
 
-from rankloop.types import Array
+from rankloop.core.types import Array
 
 
 def table(indptr: Array, indices: Array, values: Array, width: int) -> list[list[float]]:

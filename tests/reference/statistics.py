@@ -7,7 +7,7 @@ from math import isnan, nan, sqrt
 
 import numpy as np
 
-from rankloop.types import Array
+from rankloop.core.types import Array
 
 
 def one_way(values: Array, codes: Array) -> tuple[float, float]:

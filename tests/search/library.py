@@ -10,8 +10,8 @@ from typing import Any
 from rankloop.client import Client
 from rankloop.search.app import Search
 from rankloop.search.index import Index
-from rankloop.service.embedded import HOST, address, embedded, listening
 from rankloop.service.settings import Settings
+from rankloop.service.supervisor.embedded import HOST, address, embedded, listening
 from tests.waiting import PATIENCE
 
 THINGS = ("list", "table", "image", "letter", "number", "record")

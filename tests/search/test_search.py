@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rankloop.cli import main
-from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.search.run import Site
 from rankloop.search.simulation import ASKED, HELD_OUT, People
 from tests.search.library import library, searching

@@ -15,14 +15,14 @@ import pytest
 from litestar import Litestar
 from litestar.testing import TestClient
 
-from rankloop.registry import learner_class
-from rankloop.service.engine import Engine
-from rankloop.service.http.app import create_served
+from rankloop.core.registry import learner_class
+from rankloop.service.api.app import create_served
 from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
+from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
-from rankloop.service.store import states
-from rankloop.service.store.log import new_id
+from rankloop.service.storage import states
+from rankloop.service.storage.log import new_id
 from tests.waiting import PATIENCE, wait_for
 
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request

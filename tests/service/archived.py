@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rankloop import codec
-from rankloop.service.store import log
-from rankloop.types import Impression, SparseRows
+from rankloop.core import codec
+from rankloop.core.types import Impression, SparseRows
+from rankloop.service.storage import log
 from tests.service.stores import Store, ev
 
 NOON = 1_790_000_000 // 86_400 * 86_400 + 43_200.0

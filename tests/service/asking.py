@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rankloop import _exchange
-from rankloop.client import AsyncClient, Client
+from rankloop.client import AsyncClient, Client, exchange
 from tests.service.scripted import Asked, Said
 from tests.waiting import PATIENCE
 
@@ -79,7 +78,7 @@ AWAY = Said(503, {"error": "draining", "message": "the service is going down"})
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_exchange, "FIRST_PAUSE", 0.005)
+    monkeypatch.setattr(exchange, "FIRST_PAUSE", 0.005)
 
 
 @pytest.fixture(params=["blocking", "async"])

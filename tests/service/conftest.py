@@ -17,9 +17,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from rankloop.service import engine
-from rankloop.service.store import postgres as postgres_store
-from rankloop.service.store import sqlite, writer
+from rankloop.service.serving import engine
+from rankloop.service.storage import postgres as postgres_store
+from rankloop.service.storage import sqlite, writer
 from tests.processes import end_with_run, ended
 from tests.service.running import Service
 from tests.waiting import PATIENCE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rankloop import codec
+from rankloop.core import codec
 from tests.service.app_fixtures import Service, fine, items, names, teach
 
 PARAMETERS = {"pairs": "matched"}  # learning draws random numbers

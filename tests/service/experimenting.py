@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.types import Candidates
+from rankloop.core.types import Candidates
 from tests.service import misbehaving
 from tests.service.app_fixtures import Body, Service, fine, refused, service, until
 from tests.service.truths import read

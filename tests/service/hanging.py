@@ -10,7 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from rankloop.types import Array, Candidates, Feedback, Impression
+from rankloop.core.types import Array, Candidates, Feedback, Impression
 from tests.service.misbehaving import Reverse
 
 PLACE = "tests.service.hanging:HangsIn"

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import msgspec
 
-from rankloop.service.engine import Engine
+from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
-from rankloop.service.store import NewEvent
-from rankloop.service.wire.calls import FeedbackEvent, RankAnswer
+from rankloop.service.storage import NewEvent
+from rankloop.wire.calls import FeedbackEvent, RankAnswer
 from tests.service.running import PATIENCE, rank_request
 
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from rankloop.learner import checked_values, cut, load_state, show, state_of
-from rankloop.registry import LEARNERS, Entry
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
+from rankloop.core.learner import checked_values, cut, load_state, show, state_of
+from rankloop.core.registry import LEARNERS, Entry
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from tests.service.running import PATIENCE
 
 

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rankloop.service.store import NewEvent, NewImpression, Outcome, Writer, admin, graves, log, schema
-from rankloop.service.store.batches import in_batches
-from rankloop.service.store.database import open_database
-from rankloop.service.store.log import Closing
-from rankloop.service.wire.calls import FeedbackEvent, Receipt
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.storage import NewEvent, NewImpression, Outcome, Writer, admin, log, schema, tombstones
+from rankloop.service.storage.batches import in_batches
+from rankloop.service.storage.database import open_database
+from rankloop.service.storage.log import Closing
+from rankloop.wire.calls import FeedbackEvent, Receipt
+from rankloop.wire.rankers import Spec
 from tests.service.running import PATIENCE
 from tests.service.truths import read
 
@@ -49,8 +49,8 @@ class Store:
 
     def delete(self, name: str = "shop") -> bool:
         """Delete a ranker and all that it leaves."""
-        buried = self.do(graves.bury, name, self.now)
-        sum(in_batches(self.writer, graves.clear))
+        buried = self.do(tombstones.bury, name, self.now)
+        sum(in_batches(self.writer, tombstones.clear))
         return buried
 
     def alone(self, work: Callable[..., T], *arguments: Any) -> T:

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rankloop.service.http.app import create_app
-from rankloop.service.http.routes._shared import Access
-from rankloop.service.keys import digest, new_token
+from rankloop.service.access.keys import digest, new_token
+from rankloop.service.api.app import create_app
+from rankloop.service.api.routes._shared import Access
 from rankloop.service.settings import SCOPES, Settings
-from rankloop.service.store import keys as stored
-from rankloop.service.store.keys import StoredKey
+from rankloop.service.storage import keys as stored
+from rankloop.service.storage.keys import StoredKey
 from tests.service.app_fixtures import Service, fine, refused, until
 
 OPS = "admn-0123456789abcdef"

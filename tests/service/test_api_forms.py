@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rankloop import codec
+from rankloop.core import codec
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, shown, teach
 from tests.service.test_features import FORMS, body
 from tests.service.truths import read

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from rankloop.errors import InvalidParameter
-from rankloop.registry import LEARNERS
-from rankloop.service.http.routes import ROUTES
-from rankloop.service.keys import digest, new_token
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.registry import LEARNERS
+from rankloop.service.access.keys import digest, new_token
+from rankloop.service.api.routes import ROUTES
+from rankloop.service.observability.metrics import METRICS
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.features import Schema
 from rankloop.service.ranking.live_ranker import BLOCK
-from rankloop.service.run import opened, prepare, prepare_ranker
 from rankloop.service.settings import Settings
-from rankloop.service.store import keys as stored
-from rankloop.service.store.keys import StoredKey
-from rankloop.service.telemetry.metrics import METRICS
-from rankloop.service.wire.calls import FeedbackEvent, RankRequest
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.storage import keys as stored
+from rankloop.service.storage.keys import StoredKey
+from rankloop.service.supervisor.run import opened, prepare, prepare_ranker
+from rankloop.wire.calls import FeedbackEvent, RankRequest
+from rankloop.wire.rankers import Spec
 from tests.service.access import scopes
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, shown, until
 from tests.service.running import PATIENCE

@@ -181,7 +181,7 @@ def test_mistakes_of_one_caller_cost_the_others_nothing(service: Service, monkey
     def must_not(*_: Any) -> None:
         raise AssertionError("a snapshot was read")
 
-    monkeypatch.setattr("rankloop.service.live_rankers.states.snapshot", must_not)
+    monkeypatch.setattr("rankloop.service.serving.live_rankers.states.snapshot", must_not)
     body = {"candidates": [{"id": 1, "features": {"b": 1.0}}]}
     with ThreadPoolExecutor(1) as other, service.engine.rankers._loading:
         wrong = other.submit(service.http.post, "/v1/rankers/careful/rank", json=body)

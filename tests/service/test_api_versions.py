@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from rankloop.service.learning.retention import sweep
+from rankloop.service.maintenance.retention import sweep
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, teach, until
 
 __all__ = ["service"]  # a fixture

@@ -19,15 +19,15 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from rankloop import codec
 from rankloop.cli import main
 from rankloop.cli.export_log import moment
-from rankloop.errors import CodecError, DataError, InvalidParameter, RankloopError
-from rankloop.service.archive import columns, exporting, files, manifest, schema
-from rankloop.service.archive.columns import Chunk
-from rankloop.service.archive.exporting import Exported, FolderInUse, export_log
-from rankloop.service.store import forgetting
-from rankloop.service.store.log import Outcome
+from rankloop.core import codec
+from rankloop.core.errors import CodecError, DataError, InvalidParameter, RankloopError
+from rankloop.service.maintenance.archive import columns, exporting, files, manifest, schema
+from rankloop.service.maintenance.archive.columns import Chunk
+from rankloop.service.maintenance.archive.exporting import Exported, FolderInUse, export_log
+from rankloop.service.storage import forgetting
+from rankloop.service.storage.log import Outcome
 from tests.service.archived import NOON, impression, learned_bodies, settle
 from tests.service.stores import Store, store
 
@@ -157,8 +157,8 @@ def test_large_lists_come_in_small_portions(shop: Store, folder: Path, monkeypat
 SCRIPT = """
 import sys
 from pathlib import Path
-from rankloop.service.archive import columns, exporting
-from rankloop.service.store import open_database
+from rankloop.service.maintenance.archive import columns, exporting
+from rankloop.service.storage import open_database
 exporting.FILE_ROWS = columns.MOST = 20
 print("begun", flush=True)
 exporting.export_log(open_database(sys.argv[1]), Path(sys.argv[2]), ["shop"])
@@ -218,7 +218,7 @@ def test_another_ranker_of_the_name_is_refused(shop: Store, folder: Path) -> Non
 
 def test_states_go_along_once(shop: Store, folder: Path) -> None:
     """Where folds began, versions and the last snapshot; versions that the store has dropped stay."""
-    from rankloop.service.store import states
+    from rankloop.service.storage import states
 
     settle(shop, range(4))
     shop.do(states.save_snapshot, "shop", shop.row().generation, 2, b"two", shop.now)

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rankloop import codec
-from rankloop.errors import CodecError, RankloopError
-from rankloop.service.archive import files, manifest
-from rankloop.service.archive.exporting import export_log
+from rankloop.core import codec
+from rankloop.core.errors import CodecError, RankloopError
+from rankloop.core.types import Impression, SparseRows
+from rankloop.service.maintenance.archive import files, manifest
+from rankloop.service.maintenance.archive.exporting import export_log
 from rankloop.service.offline.exported import ExportedPast
-from rankloop.types import Impression, SparseRows
 from tests.service.archived import NOON, impression, learned_bodies, settle
 from tests.service.stores import Store
 
@@ -101,7 +101,7 @@ def test_files_say_whose_they_are_before_there_are_any(
     shop: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle(shop, range(3))
-    monkeypatch.setattr("rankloop.service.archive.exporting._files", lambda *_: iter([][1]))
+    monkeypatch.setattr("rankloop.service.maintenance.archive.exporting._files", lambda *_: iter([][1]))
     with pytest.raises(IndexError):
         export_log(shop.database, folder, ["shop"])
     found = manifest.load(folder, "shop")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.keys import digest, new_token
-from rankloop.service.learning.retention import sweep
-from rankloop.service.store import audit, open_database, schema
-from rankloop.service.store import keys as stored
-from rankloop.service.store.audit import Entry
-from rankloop.service.store.keys import StoredKey
+from rankloop.service.access.keys import digest, new_token
+from rankloop.service.maintenance.retention import sweep
+from rankloop.service.storage import audit, open_database, schema
+from rankloop.service.storage import keys as stored
+from rankloop.service.storage.audit import Entry
+from rankloop.service.storage.keys import StoredKey
 from tests.service.app_fixtures import Clock, Service, fine, names, refused, service, teach
 from tests.service.test_api_operations import routes
 
@@ -104,7 +104,7 @@ def test_a_step_of_a_call_that_then_failed_is_in_it(service: Service, monkeypatc
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("made for this test")
 
-    monkeypatch.setattr("rankloop.service.operations.rankers.status", broken)
+    monkeypatch.setattr("rankloop.service.control.rankers.status", broken)
     assert service.http.post("/v1/rankers/half/pause").status_code == 500
     assert changes(service, "?ranker=half&limit=1")[0]["action"] == "pause"
 

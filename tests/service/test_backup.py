@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from rankloop.cli import main
-from rankloop.errors import InvalidParameter, RankloopError
+from rankloop.core.errors import InvalidParameter, RankloopError
 from rankloop.service.offline.backup import back_up, restore, verify
 from rankloop.service.offline.replay import open_store
-from rankloop.service.store import audit as audits
-from rankloop.service.store import open_database, schema
-from rankloop.service.store.migrations import MIGRATIONS
-from rankloop.service.store.sqlite import LogCopier, SQLite
+from rankloop.service.storage import audit as audits
+from rankloop.service.storage import open_database, schema
+from rankloop.service.storage.migrations import MIGRATIONS
+from rankloop.service.storage.sqlite import LogCopier, SQLite
 from tests.service.app_fixtures import Service, items, names, teach
 from tests.service.eventful import Shop
 
@@ -282,8 +282,8 @@ def test_a_reader_does_not_make_writers_wait_for_the_log_to_be_emptied(
 ) -> None:
     database = SQLite(tmp_path / "log.db")
     schema.migrate(database)
-    monkeypatch.setattr("rankloop.service.store.sqlite.COPY_EVERY", 1)
-    monkeypatch.setattr("rankloop.service.store.sqlite.LARGE_LOG", 1)
+    monkeypatch.setattr("rankloop.service.storage.sqlite.COPY_EVERY", 1)
+    monkeypatch.setattr("rankloop.service.storage.sqlite.LARGE_LOG", 1)
     emptied: list[bool] = []
 
     class CountingCopier(LogCopier):  # stores of other tests in this process have copiers too

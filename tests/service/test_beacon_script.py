@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rankloop.service.pages import beacon
+from rankloop.service.ui import beacon
 from tests.service.app_fixtures import Service, service
 
 __all__ = ["service"]  # a fixture

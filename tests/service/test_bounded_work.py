@@ -26,14 +26,14 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from rankloop.errors import UnknownName
+from rankloop.core.errors import UnknownName
 from rankloop.features.table import Table
-from rankloop.service import logs
-from rankloop.service.catalogue.held import Catalogue
-from rankloop.service.http import request_log
-from rankloop.service.operations import rankers, versions
+from rankloop.service.api import request_log
+from rankloop.service.control import rankers, versions
+from rankloop.service.observability import logs
 from rankloop.service.ranking import features, parsing
-from rankloop.service.store.catalogue import Change
+from rankloop.service.ranking.catalog_cache import Catalogue
+from rankloop.service.storage.catalog import Change
 from tests.page.shown import Served
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, until
 from tests.service.running import PATIENCE

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rankloop.doctor import storage
-from rankloop.service.learning import retention
+from rankloop.service.doctor import storage
+from rankloop.service.maintenance import retention
 from rankloop.service.settings import Settings
-from rankloop.service.store import catalogue
-from rankloop.service.store.catalogue import Bounds, Line
+from rankloop.service.storage import catalog
+from rankloop.service.storage.catalog import Bounds, Line
 from tests.service.app_fixtures import Service, fine, refused
 from tests.service.stores import Store, store
 
@@ -163,11 +163,11 @@ def test_doctor_names_the_ranker_and_the_field(tmp_path: Path) -> None:
 
 def put(store: Store, items: dict[str, dict[str, Any]], merge: bool = False) -> None:
     lines = [Line(item, values) for item, values in items.items()]
-    store.do(catalogue.write, "shop", "items", lines, merge, ROOM, store.now)
+    store.do(catalog.write, "shop", "items", lines, merge, ROOM, store.now)
 
 
 def counts(store: Store) -> dict[str, int] | None:
-    found = store.see(catalogue.part, "shop", "items")
+    found = store.see(catalog.part, "shop", "items")
     assert found is not None
     return found.counts
 
@@ -179,11 +179,11 @@ def test_counts_follow_every_change(store: Store) -> None:
     assert counts(store) == {"x": 2, "y": 2}
     put(store, {"b": {"z": 1}})
     assert counts(store) == {"x": 1, "y": 1, "z": 1}
-    store.do(catalogue.delete, "shop", "items", ["a", "nobody", "b"], store.now)
+    store.do(catalog.delete, "shop", "items", ["a", "nobody", "b"], store.now)
     assert counts(store) == {"x": 1, "y": 0, "z": 0}
     put(store, {"a": {"x": 1}, "d": {"y": 1}})
     assert counts(store) == {"x": 2, "y": 1, "z": 0}
-    store.do(catalogue.empty, "shop", "items", store.now)
+    store.do(catalog.empty, "shop", "items", store.now)
     assert counts(store) == {}
 
 
@@ -191,13 +191,13 @@ def test_rows_of_an_earlier_release_are_counted_in_portions(store: Store) -> Non
     put(store, {f"i{i}": {"x": i, **({"y": 1} if i % 2 else {})} for i in range(20)})
     store.do(lambda connection: connection.run("UPDATE catalogues SET filled = NULL"))
     assert counts(store) is None
-    store.do(catalogue.recount, 8)
+    store.do(catalog.recount, 8)
     assert counts(store) is None
     put(
         store, {"i0": {"x": 1, "y": 1}, "i19": {"x": 2}, "new": {"z": 1}}
     )  # one that is counted already, one that is not
-    store.do(catalogue.delete, "shop", "items", ["i1", "i18"], store.now)
-    while store.do(catalogue.recount, 8):
+    store.do(catalog.delete, "shop", "items", ["i1", "i18"], store.now)
+    while store.do(catalog.recount, 8):
         pass
     assert counts(store) == {"x": 18, "y": 9, "z": 1}
 
@@ -215,7 +215,7 @@ def test_counts_start_again_after_an_earlier_release_has_written(store: Store) -
     assert counts(store) is None
     put(store, {"c": {"x": 1}})
     assert counts(store) is None
-    while store.do(catalogue.recount, 1):
+    while store.do(catalog.recount, 1):
         pass
     assert counts(store) == {"x": 2, "y": 1}
 

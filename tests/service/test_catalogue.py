@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from rankloop import codec
-from rankloop.service.store import shown as lists
+from rankloop.core import codec
+from rankloop.service.storage import shown as lists
 from tests.service.app_fixtures import Service, fine, refused, shown, until
 from tests.service.running import LOST, wait_for
 from tests.service.running import Service as Running

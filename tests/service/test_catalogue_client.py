@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from rankloop import _catalogue
-from rankloop._exchange import Call, Exchange, Reply
 from rankloop.cli import main
-from rankloop.client import Client, ServiceError
-from rankloop.errors import InvalidInput
-from rankloop.service.wire.catalogue import CatalogueAnswer
+from rankloop.client import Client, ServiceError, catalog_methods
+from rankloop.client.exchange import Call, Exchange, Reply
+from rankloop.core.errors import InvalidInput
+from rankloop.wire.catalog import CatalogueAnswer
 from tests.service.running import PATIENCE, Service, wait_for
 
 
@@ -49,8 +48,8 @@ def run(arguments: list[str], code: int = 0) -> None:
 
 
 def test_many_items_are_several_calls_and_lines_are_numbered_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_catalogue, "LINES", 3)
-    shop = _catalogue.CatalogueRequests(Exchange("http://127.0.0.1:1", 0), "shop")
+    monkeypatch.setattr(catalog_methods, "LINES", 3)
+    shop = catalog_methods.CatalogueRequests(Exchange("http://127.0.0.1:1", 0), "shop")
     seen: list[int] = []
     steps = shop.put(({"id": i} for i in range(8)), seen.append)
     answer, calls = carried_out(steps, rejecting)
@@ -64,13 +63,13 @@ def test_many_items_are_several_calls_and_lines_are_numbered_through(monkeypatch
     answer, calls = carried_out(shop.patch(raw), rejecting)
     assert len(calls) == 1
     assert [one.line for one in answer.results] == [4]
-    monkeypatch.setattr(_catalogue, "BYTES", 30)
+    monkeypatch.setattr(catalog_methods, "BYTES", 30)
     _, calls = carried_out(shop.put([{"id": i, "text": "x" * 20} for i in range(3)]), rejecting)
     assert len(calls) == 3
 
 
 def test_what_is_no_list_of_items_is_said() -> None:
-    shop = _catalogue.CatalogueRequests(Exchange("http://127.0.0.1:1", 0), "shop")
+    shop = catalog_methods.CatalogueRequests(Exchange("http://127.0.0.1:1", 0), "shop")
     with pytest.raises(InvalidInput):
         carried_out(shop.put({"id": 1}), rejecting)  # type: ignore[dict-item]
     with pytest.raises(InvalidInput, match="JSON"):

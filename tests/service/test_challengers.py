@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import codec, registry
-from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.core import codec, registry
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array, Candidates, Feedback, Impression
+from rankloop.evaluation.off_policy.intervals import GROUPS
 from rankloop.kernels import plackett_luce
-from rankloop.offpolicy.intervals import GROUPS
 from rankloop.service.offline.challengers import Terms, Tries, planned, try_out
 from rankloop.service.offline.estimates import FOLDS, Findings, Forecast, Pages, find
 from rankloop.service.offline.lists import BASE, LOGGED, swap_shares
 from rankloop.service.offline.replay import open_store
 from rankloop.service.ranking.exposure import choose
-from rankloop.service.wire.rankers import Spec
-from rankloop.streams import Streams
-from rankloop.types import Array, Candidates, Feedback, Impression
+from rankloop.wire.rankers import Spec
 from tests.service.app_fixtures import Service, names, teach
 
 THETA = np.arange(1.0, 6.0) ** -0.8

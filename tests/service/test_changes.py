@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from rankloop.service.ranking import model as models
-from rankloop.service.wire.rankers import Spec
+from rankloop.wire.rankers import Spec
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, shown, teach, until
 from tests.service.running import PATIENCE
@@ -275,7 +275,7 @@ def test_a_put_answers_while_kernels_are_compiled_and_says_so(tmp_path: Path, mo
 STARTED = """
 import sys
 from rankloop.kernels.ragged import minmax_queries
-from rankloop.service.engine import Engine
+from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
 engine = Engine(Settings(store=sys.argv[1], port=0))
 assert not minmax_queries.signatures

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from rankloop.service.control import rankers, versions
 from rankloop.service.errors import UnknownRanker
-from rankloop.service.learning.retention import sweep
-from rankloop.service.operations import rankers, versions
-from rankloop.service.store import graves
+from rankloop.service.maintenance.retention import sweep
+from rankloop.service.storage import tombstones
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, items, names, refused, teach, until
 from tests.service.misbehaving import SlowToMake
@@ -130,7 +130,7 @@ def test_what_it_left_goes_behind_the_answer(service: Service) -> None:
 def test_the_sweep_deletes_what_a_process_that_died_did_not(service: Service) -> None:
     teach(service, "other", 5)
     engine = service.engine
-    assert engine.writer.do(lambda connection: graves.bury(connection, "other", time.time()))
+    assert engine.writer.do(lambda connection: tombstones.bury(connection, "other", time.time()))
     assert left(service) > 0
     sweep(engine)
     assert left(service) == 0
@@ -138,7 +138,7 @@ def test_the_sweep_deletes_what_a_process_that_died_did_not(service: Service) ->
 
 def test_a_name_that_is_not_free_yet_is_refused_in_words(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     teach(service, "other", 5)
-    assert service.engine.writer.do(lambda connection: graves.bury(connection, "other", time.time()))
+    assert service.engine.writer.do(lambda connection: tombstones.bury(connection, "other", time.time()))
     monkeypatch.setattr(rankers, "CLEARING", -1.0)
     answer = service.http.put("/v1/rankers/other", json={"features": names(3)})
     refused(answer, 409)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rankloop.service.learning.channel import UNREAD, Inbox, Outbox, links
-from rankloop.service.learning.fold import Publication
-from rankloop.service.learning.slate import Left, Slate
+from rankloop.service.training.channel import UNREAD, Inbox, Outbox, links
+from rankloop.service.training.crash_breadcrumb import Left, Slate
+from rankloop.service.training.fold import Publication
 from tests.waiting import wait_for
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import _exchange, _requests
-from rankloop.client import Client, ServiceError, ServiceUnavailable
-from rankloop.errors import InvalidInput, RankloopError
-from rankloop.service.wire.calls import FeedbackEvent, RankAnswer
+from rankloop.client import Client, ServiceError, ServiceUnavailable, exchange, requests
+from rankloop.core.errors import InvalidInput, RankloopError
+from rankloop.wire.calls import FeedbackEvent, RankAnswer
 from tests.service.asking import ANSWER, AWAY, HATS, RECEIPTS, STATUS, VERSION, Go, go, short_pauses
 from tests.service.scripted import DROP, Asked, Said, Server, script
 
@@ -81,24 +80,24 @@ def test_retry_after_is_honoured_up_to_a_limit(go: Go, monkeypatch: pytest.Monke
         return time.monotonic() - begin
 
     assert took("0.3") >= 0.3
-    monkeypatch.setattr(_exchange, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(exchange, "LONGEST_PAUSE", 0.05)
     took("3600")  # not waited for: the test itself would not end
 
 
 def test_pauses_grow_and_are_random(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_exchange, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(exchange, "FIRST_PAUSE", 0.1)
 
-    def walk(steps: _exchange.Steps[Any]) -> None:
+    def walk(steps: exchange.Steps[Any]) -> None:
         step = next(steps)
         while True:
             if isinstance(step, float):
                 pauses.append(step)
-            step = steps.send(_exchange.Reply(503) if isinstance(step, _exchange.Call) else None)
+            step = steps.send(exchange.Reply(503) if isinstance(step, exchange.Call) else None)
 
     pauses: list[float] = []
     for _ in range(40):
         with pytest.raises(ServiceUnavailable):
-            walk(_requests.Requests("http://x", retries=4).ranker("shop"))
+            walk(requests.Requests("http://x", retries=4).ranker("shop"))
     by_try = np.array(pauses).reshape(40, 4)
     assert (by_try <= 0.1 * 2.0 ** np.arange(4)).all()
     assert (by_try.max(axis=0) > 0.05 * 2.0 ** np.arange(4)).all()

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from rankloop import _exchange, _fallback, _requests
-from rankloop._exchange import Call, Reply
-from rankloop._transport import TimeLeft
-from rankloop.client import AsyncClient, Client, ServiceError
-from rankloop.service.wire.calls import RankAnswer
+from rankloop.client import AsyncClient, Client, ServiceError, exchange, fallback
+from rankloop.client import requests as client_requests
+from rankloop.client.exchange import Call, Reply
+from rankloop.client.transport import TimeLeft
+from rankloop.wire.calls import RankAnswer
 from tests.service.asking import ANSWER, AWAY, HATS, Go, go, receipts, short_pauses
 from tests.service.scripted import DROP, Asked, Said, Server, script
 
@@ -34,8 +34,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(_exchange, "time", made)
-    monkeypatch.setattr(_requests, "time", made)
+    monkeypatch.setattr(exchange, "time", made)
+    monkeypatch.setattr(client_requests, "time", made)
     return made
 
 
@@ -51,7 +51,7 @@ def ids(answer: RankAnswer) -> list[Any]:
     return [item.id for item in answer.items]
 
 
-def walk(requests: _requests.Requests, clock: Clock, *replies: tuple[float, Reply], **named: Any) -> RankAnswer:
+def walk(requests: client_requests.Requests, clock: Clock, *replies: tuple[float, Reply], **named: Any) -> RankAnswer:
     """A call of `rank` with these replies, each after so many seconds; the last one again and again."""
     steps, left = requests.rank("shop", HATS, **named), list(replies)
     reply: Reply | None = None
@@ -133,7 +133,7 @@ def test_a_body_that_trickles_in_does_not_extend_the_deadline(go: Go) -> None:
 
 def test_every_phase_gets_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("rankloop._transport.time", clock)
+    monkeypatch.setattr("rankloop.client.transport.time", clock)
     left = TimeLeft(100.25)
     assert left["read"] == pytest.approx(0.25)
     clock.now = 100.2
@@ -151,8 +151,8 @@ def test_what_the_program_has_to_change_is_raised(go: Go, status: int) -> None:
 
 
 def test_tries_and_pauses_share_one_deadline(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_exchange, "FIRST_PAUSE", 0.1)
-    requests = _requests.Requests("http://x", retries=50, rank_timeout=0.25)
+    monkeypatch.setattr(exchange, "FIRST_PAUSE", 0.1)
+    requests = client_requests.Requests("http://x", retries=50, rank_timeout=0.25)
     for seconds in (0.0, 0.02, 0.2):
         begin = clock.now
         assert walk(requests, clock, (seconds, Reply(503))).reason == "service error 503"
@@ -161,23 +161,23 @@ def test_tries_and_pauses_share_one_deadline(clock: Clock, monkeypatch: pytest.M
 
 
 def test_a_retry_after_beyond_the_deadline_is_not_waited_for(clock: Clock) -> None:
-    requests = _requests.Requests("http://x", retries=3, rank_timeout=0.25)
+    requests = client_requests.Requests("http://x", retries=3, rank_timeout=0.25)
     assert walk(requests, clock, (0.01, Reply(503, retry_after="1"))).fallback
     assert clock.now == pytest.approx(100.01)
 
 
 def test_calls_are_skipped_after_failures_in_a_row_and_one_per_second_is_sent(clock: Clock) -> None:
-    requests, frozen = _requests.Requests("http://x", retries=3), (0.25, Reply(0, late=True))
-    for _ in range(_fallback.BREAK_AFTER):
+    requests, frozen = client_requests.Requests("http://x", retries=3), (0.25, Reply(0, late=True))
+    for _ in range(fallback.BREAK_AFTER):
         assert walk(requests, clock, frozen).reason == "timeout"
     begin = clock.now
     for _ in range(20):
         assert walk(requests, clock, frozen).reason == "skipped after timeout"
     assert clock.now == begin
-    clock.now += _fallback.BREAK_SECONDS
+    clock.now += fallback.BREAK_SECONDS
     assert walk(requests, clock, frozen).reason == "timeout"
     assert walk(requests, clock, frozen).reason == "skipped after timeout"
-    clock.now += _fallback.BREAK_SECONDS
+    clock.now += fallback.BREAK_SECONDS
     back = (
         0.0,
         Reply(
@@ -189,11 +189,11 @@ def test_calls_are_skipped_after_failures_in_a_row_and_one_per_second_is_sent(cl
 
 
 def test_failures_between_answers_skip_nothing(clock: Clock) -> None:
-    requests = _requests.Requests("http://x", retries=0)
+    requests = client_requests.Requests("http://x", retries=0)
     good = Reply(
         200, b'{"impression_id":"i","ranker":"shop","version":"v","exposure":"full","fallback":false,"items":[]}'
     )
-    for _ in range(3 * _fallback.BREAK_AFTER):
+    for _ in range(3 * fallback.BREAK_AFTER):
         assert walk(requests, clock, (0.0, Reply(500))).reason == "service error 500"
         assert not walk(requests, clock, (0.0, good)).fallback
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rankloop.client import AsyncCatalogue, AsyncClient, Catalogue, Client, ServiceUnavailable
-from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.service.wire.calls import Candidate
-from rankloop.service.wire.rankers import Spec
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.wire.calls import Candidate
+from rankloop.wire.rankers import Spec
 from tests.service.asking import (
     ANSWER,
     AWAY,

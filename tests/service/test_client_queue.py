@@ -17,10 +17,9 @@ from typing import Any
 
 import pytest
 
-from rankloop import _queue, _transport
-from rankloop.client import AsyncClient, Client, RejectedEvent, ServiceUnavailable
-from rankloop.errors import InvalidParameter, RankloopError
-from rankloop.service.wire.calls import FeedbackEvent, Receipt
+from rankloop.client import AsyncClient, Client, RejectedEvent, ServiceUnavailable, feedback_queue, transport
+from rankloop.core.errors import InvalidParameter, RankloopError
+from rankloop.wire.calls import FeedbackEvent, Receipt
 from tests.service.asking import AWAY, receipts, short_pauses
 from tests.service.scripted import DROP, Asked, Said, Server, script
 from tests.waiting import PATIENCE, wait_for
@@ -92,7 +91,7 @@ def test_asyncio_uses_the_same_queue(tmp_path: Path) -> None:
 def test_a_full_queue_drops_the_oldest_and_counts_them(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_queue, "pause", lambda *_: 2 * PATIENCE)  # only `flush` ends it
+    monkeypatch.setattr(feedback_queue, "pause", lambda *_: 2 * PATIENCE)  # only `flush` ends it
     store = Store()
     store.there.clear()
     with Server(store) as server, Client(server.url, queue=5) as client:
@@ -196,8 +195,8 @@ import os, signal, sys, time
 from rankloop import _queue, _transport
 from rankloop.client import Client
 url, path, how = sys.argv[1:]
-_queue.EXIT_SECONDS = 200.0
-_queue.LEASE = 0.0 if how == "crash" else 200.0  # the start after a crash need not wait for it
+feedback_queue.EXIT_SECONDS = 200.0
+feedback_queue.LEASE = 0.0 if how == "crash" else 200.0  # the start after a crash need not wait for it
 client = Client(url, queue_file=path or None)
 for i in range(20):
     client.click("i1", ["hat"], event_id=f"{how}{i}")
@@ -312,7 +311,7 @@ def test_a_file_of_another_kind_is_refused_when_the_client_is_made(tmp_path: Pat
 
 
 def test_an_idle_thread_ends_and_the_next_event_starts_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_queue, "IDLE", 0.01)
+    monkeypatch.setattr(feedback_queue, "IDLE", 0.01)
     store = Store()
     with Server(store) as server, Client(server.url) as client:
         for i in range(3):
@@ -323,7 +322,7 @@ def test_an_idle_thread_ends_and_the_next_event_starts_another(monkeypatch: pyte
 
 
 def test_a_thread_that_fails_does_not_stop_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = _transport.send, []
+    real, calls = transport.send, []
 
     def failing(*arguments: Any) -> Any:
         calls.append(arguments)
@@ -331,7 +330,7 @@ def test_a_thread_that_fails_does_not_stop_the_queue(monkeypatch: pytest.MonkeyP
             raise RuntimeError("unexpected")
         return real(*arguments)
 
-    monkeypatch.setattr(_queue, "send", failing)
+    monkeypatch.setattr(feedback_queue, "send", failing)
     store = Store()
     with Server(store) as server, Client(server.url) as client:
         client.click("i1", event_id="e1")

@@ -14,10 +14,10 @@ import pytest
 
 from rankloop import Candidates
 from rankloop.client import Client
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
 from rankloop.service.ranking.features import RankCall, Schema
-from rankloop.service.wire.calls import Candidate
-from rankloop.service.wire.rankers import Spec
+from rankloop.wire.calls import Candidate
+from rankloop.wire.rankers import Spec
 from tests.service.app_fixtures import Service, service
 from tests.service.asking import ANSWER, Go, go
 from tests.service.scripted import Said, Server, script

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from rankloop.service.learning.retention import sweep
-from rankloop.service.operations import rankers
+from rankloop.service.control import rankers
+from rankloop.service.maintenance.retention import sweep
 from rankloop.service.settings import Settings
-from rankloop.service.store import admin, open_database, schema
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.storage import admin, open_database, schema
+from rankloop.wire.rankers import Spec
 from tests.service.inside import click, rank, running
 from tests.service.running import PATIENCE, SPEC, wait_for
 from tests.service.truths import check_state, read, snapshot_of

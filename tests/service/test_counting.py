@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import codec
+from rankloop.core import codec
 from rankloop.features.counters import Counters, Outcome
 from rankloop.service.ranking.declared import declarations
-from rankloop.service.store import counting
-from rankloop.service.store import shown as lists
+from rankloop.service.storage import counting
+from rankloop.service.storage import shown as lists
 from tests.service.app_fixtures import Service, fine, until
 
 FEATURES: list[dict[str, Any]] = [

@@ -17,10 +17,10 @@ from litestar.openapi.spec import Components, SecurityScheme, Tag
 from litestar.params import FromPath, JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct
 
-from rankloop.service.http.openapi import document as own_document
-from rankloop.service.pages.api_docs import CONTENT_SECURITY_POLICY, page
-from rankloop.service.wire.calls import FeedbackAnswer, FeedbackEvent, RankAnswer, RankRequest
-from rankloop.service.wire.rankers import VersionInfo, VersionRequest
+from rankloop.service.api.openapi import document as own_document
+from rankloop.service.ui.api_docs import CONTENT_SECURITY_POLICY, page
+from rankloop.wire.calls import FeedbackAnswer, FeedbackEvent, RankAnswer, RankRequest
+from rankloop.wire.rankers import VersionInfo, VersionRequest
 from tests.service.app_fixtures import Service, service, until
 
 __all__ = ["service"]  # a fixture

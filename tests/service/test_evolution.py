@@ -10,17 +10,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from rankloop import codec
-from rankloop.raw_features import SIZES
-from rankloop.service import engine
-from rankloop.service.archive.exporting import export_log
+from rankloop.core import codec
+from rankloop.core.rng import Streams
+from rankloop.core.standardize import SIZES
+from rankloop.core.types import Feedback, Impression
+from rankloop.service.maintenance.archive.exporting import export_log
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.ranking import carrying
 from rankloop.service.ranking import model as models
-from rankloop.service.store import admin, lineage, log, schema
-from rankloop.service.store.lineage import Change
-from rankloop.streams import Streams
-from rankloop.types import Feedback, Impression
+from rankloop.service.serving import engine
+from rankloop.service.storage import admin, lineage, log, schema
+from rankloop.service.storage.lineage import Change
 from tests.service.app_fixtures import Body, Service, fine, refused, shown, until
 
 OLD, NEW = ["a", "b", "c"], ["c2", "new", "a"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import codec
+from rankloop.core import codec
 from rankloop.service.experiments.evidence import score
 from tests.service.app_fixtures import Body, Service, items, model_of, names, service, shown, teach, until
 from tests.service.experimenting import counted, look, owners, reverse, sent, start, stop

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from rankloop.service.experiments import evidence
-from rankloop.service.store.trials import Seen, Tally
-from rankloop.service.wire.experiments import ExperimentRequest
+from rankloop.service.storage.experiments import Seen, Tally
+from rankloop.wire.experiments import ExperimentRequest
 from tests.service.running import Load, Service, wait_for
 from tests.service.truths import check_log, read
 

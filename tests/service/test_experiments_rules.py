@@ -8,10 +8,10 @@ import pytest
 
 from rankloop.client import Client
 from rankloop.service.experiments.mixing import LiveTrial, Trials
-from rankloop.service.store.admin import Ranker
-from rankloop.service.store.trials import Kind, Tally, Trial
-from rankloop.service.wire.experiments import ExperimentRequest
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.storage.admin import Ranker
+from rankloop.service.storage.experiments import Kind, Tally, Trial
+from rankloop.wire.experiments import ExperimentRequest
+from rankloop.wire.rankers import Spec
 from tests.service.app_fixtures import Body, Service, fine, refused, service, shown, until
 from tests.service.experimenting import counted, look, refuse, start, stop
 

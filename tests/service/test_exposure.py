@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankloop.registry import LEARNERS
+from rankloop.core.registry import LEARNERS
 from rankloop.service.ranking.exposure import explored_positions
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, check_bounded, items, names, service, shown, slow_except, teach

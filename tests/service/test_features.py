@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.kernels.ragged import minmax_queries
 from rankloop.service.errors import UnknownFeature
 from rankloop.service.ranking import parsing
 from rankloop.service.ranking.declared import check_features
 from rankloop.service.ranking.features import RankCall, Schema
 from rankloop.service.ranking.parsing import QuickReader, plain
-from rankloop.service.wire.rankers import Spec
+from rankloop.wire.rankers import Spec
 
 NUMBERS = st.one_of(st.floats(-1e100, 1e100), st.integers(-(2**70), 2**70), st.floats(-1e10, 1e10, width=32))
 PACKED_INFINITY = base64.b64encode(np.array([1, 2, np.inf, 0], "<f4").tobytes()).decode()

@@ -12,16 +12,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from rankloop import codec
-from rankloop.errors import RankloopError
-from rankloop.learner import show
-from rankloop.service.learning.fold import Fold
-from rankloop.service.operations.rankers import complete
+from rankloop.core import codec
+from rankloop.core.errors import RankloopError
+from rankloop.core.learner import show
+from rankloop.core.types import Array, Candidates, FeedbackKind, Impression
+from rankloop.service.control.rankers import complete
 from rankloop.service.ranking.model import load_learner, make_learner
-from rankloop.service.store import Outcome
-from rankloop.service.store.admin import Ranker
-from rankloop.service.wire.rankers import Spec
-from rankloop.types import Array, Candidates, FeedbackKind, Impression
+from rankloop.service.storage import Outcome
+from rankloop.service.storage.admin import Ranker
+from rankloop.service.training.fold import Fold
+from rankloop.wire.rankers import Spec
 from tests.service.app_fixtures import Service, names, teach, until
 
 ROW = Ranker("shop", Spec(), 0.0, 0, 0, 0, True, None)
@@ -120,8 +120,8 @@ def test_what_cannot_be_learned_is_passed_over_once() -> None:
 
 
 def test_a_large_state_is_saved_in_parts_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.store.states.LARGE", 100)
-    monkeypatch.setattr("rankloop.service.learning.saving.PART", 64)
+    monkeypatch.setattr("rankloop.service.storage.states.LARGE", 100)
+    monkeypatch.setattr("rankloop.service.training.saving.PART", 64)
     with Service(tmp_path / "a.db", snapshot_seconds=0.01) as one:
         one.ready().put("shop", learner="pairrank", features=names(3), exposure="full")
         teach(one, "shop", 20)

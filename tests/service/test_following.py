@@ -11,12 +11,12 @@ import numpy as np
 import psycopg
 import pytest
 
-from rankloop.service.engine import Engine
-from rankloop.service.operations import rankers, versions
+from rankloop.service.control import rankers, versions
+from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
-from rankloop.service.store import admin, published
-from rankloop.service.store.postgres import PostgresConnection
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.storage import admin, published
+from rankloop.service.storage.postgres import PostgresConnection
+from rankloop.wire.rankers import Spec
 from tests.service.app_fixtures import model_of
 from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE, SPEC, wait_for
@@ -35,7 +35,7 @@ def url(postgres: Postgres) -> str:
 @pytest.fixture
 def machines(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
     """Engines that believe to be machines, and do not look at everything by themselves."""
-    monkeypatch.setattr("rankloop.service.following.NET", 3600.0)
+    monkeypatch.setattr("rankloop.service.serving.replica_follower.NET", 3600.0)
     interval, started = sys.getswitchinterval(), []
 
     def start(name: str, learn: bool = True) -> Engine:
@@ -141,9 +141,9 @@ def test_an_idle_process_asks_nothing_of_rankers_that_nobody_told_of(
 
 def test_a_large_state_is_followed_by_its_parts(url: str, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader loads no second snapshot in this test, and yet ranks as the one that learns."""
-    monkeypatch.setattr("rankloop.service.store.states.LARGE", 100)
-    monkeypatch.setattr("rankloop.service.state_loading.LARGE", 100)
-    monkeypatch.setattr("rankloop.service.state_loading.SHARE", 1e9)
+    monkeypatch.setattr("rankloop.service.storage.states.LARGE", 100)
+    monkeypatch.setattr("rankloop.service.serving.state_loading.LARGE", 100)
+    monkeypatch.setattr("rankloop.service.serving.state_loading.SHARE", 1e9)
     one = machines("here/1")
     rankers.put(one, "shop", Spec(**{**SPEC, "learner": "hybrid", "parameters": {"max_queries": 12}}))
     two = machines("there/2", learn=False)

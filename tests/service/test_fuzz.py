@@ -21,9 +21,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from rankloop.registry import LEARNERS
-from rankloop.service.http.openapi import document
-from rankloop.service.wire.basics import Problem
+from rankloop.core.registry import LEARNERS
+from rankloop.service.api.openapi import document
+from rankloop.wire.basics import Problem
 from tests.service.app_fixtures import Body, Service, fine, items, names, shown, slow_except, teach
 
 NAME = "shop"

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from rankloop.service.run import opened, prepare_ranker
 from rankloop.service.settings import Settings
-from rankloop.service.store import admin
-from rankloop.service.wire.rankers import Guardrail, Spec
+from rankloop.service.storage import admin
+from rankloop.service.supervisor.run import opened, prepare_ranker
+from rankloop.wire.rankers import Guardrail, Spec
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, fine, items, names, refused, shown, teach, until
 
@@ -99,7 +99,7 @@ def test_a_demotion_whose_audit_entry_cannot_be_written_does_not_happen(
         service.ready()
         service.put("shop", learner="reverse", exposure="full", k=4, guardrail=GUARD)
         with monkeypatch.context() as patch:
-            patch.setattr("rankloop.service.store.audit.add", broken)
+            patch.setattr("rankloop.service.storage.audit.add", broken)
             while not tries:
                 visit(service, "ab", 10)
             assert service.status("shop")["spec"]["exposure"] == "full"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.service.store import log as ids
-from rankloop.service.store.log import new_id
+from rankloop.service.storage import log as ids
+from rankloop.service.storage.log import new_id
 
 TIMES = st.floats(0, 2**47 / 1000, allow_nan=False)
 

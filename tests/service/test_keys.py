@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.keys import Keys, digest, new_token
+from rankloop.service.access.keys import Keys, digest, new_token
 from rankloop.service.settings import Settings
-from rankloop.service.store import keys as stored
-from rankloop.service.store import open_database, schema
-from rankloop.service.store.keys import Known, StoredKey
+from rankloop.service.storage import keys as stored
+from rankloop.service.storage import open_database, schema
+from rankloop.service.storage.keys import Known, StoredKey
 from tests.service.app_fixtures import Clock, Service, fine, items, refused
 
 ADMIN = "admn-0123456789abcdef"

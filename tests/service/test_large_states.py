@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.archive.exporting import export_log
+from rankloop.service.maintenance.archive.exporting import export_log
 from rankloop.service.offline.replay import open_store, rebuild
-from rankloop.service.store import admin, graves, states
-from rankloop.service.store.database import Connection
-from rankloop.service.store.lineage import Came
-from rankloop.service.store.migrations import MIGRATIONS
-from rankloop.service.store.postgres import PostgresConnection
-from rankloop.service.store.sqlite import SQLiteConnection
+from rankloop.service.storage import admin, states, tombstones
+from rankloop.service.storage.database import Connection
+from rankloop.service.storage.lineage import Came
+from rankloop.service.storage.migrations import MIGRATIONS
+from rankloop.service.storage.postgres import PostgresConnection
+from rankloop.service.storage.sqlite import SQLiteConnection
 from tests.service.app_fixtures import Service, fine, items, names, refused, teach, until
 from tests.service.stores import Store, shop, store
 from tests.service.truths import read
@@ -31,9 +31,9 @@ LARGE, PART = 4096, 1024
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is large."""
-    monkeypatch.setattr("rankloop.service.store.states.LARGE", LARGE)
-    monkeypatch.setattr("rankloop.service.learning.saving.PART", PART)
-    monkeypatch.setattr("rankloop.service.learning.saving.TRIES", 100)
+    monkeypatch.setattr("rankloop.service.storage.states.LARGE", LARGE)
+    monkeypatch.setattr("rankloop.service.training.saving.PART", PART)
+    monkeypatch.setattr("rankloop.service.training.saving.TRIES", 100)
 
 
 @pytest.fixture
@@ -228,13 +228,13 @@ def test_a_ranker_that_is_being_deleted_has_no_states(shop: Store) -> None:
     shop.do(states.keep_version, "shop", "", shop.now)
     shop.do(states.replace_state, "shop", b"", shop.now, reset=False, came=Came("rollback", 1))
     before = shop.see(states.stored, "shop")
-    shop.do(graves.bury, "shop", shop.now)
+    shop.do(tombstones.bury, "shop", shop.now)
     assert shop.see(states.state_of, "shop", before[1]) is None
 
 
 @pytest.mark.slow
 def test_a_save_is_waited_for_as_long_as_parts_arrive(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.engine.CURRENT_SECONDS", 4.0)
+    monkeypatch.setattr("rankloop.service.serving.engine.CURRENT_SECONDS", 4.0)
     path: Any = store_url
     with Service(path, snapshot_seconds=3600) as service:
         life = Life(service)

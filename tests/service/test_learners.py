@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.registry import LEARNERS, learner_class
+from rankloop.core.registry import LEARNERS, learner_class
 from rankloop.service.ranking.model import fresh_state
 from tests.service import misbehaving
 from tests.service.app_fixtures import (

@@ -16,12 +16,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rankloop.service.engine import Engine
-from rankloop.service.operations import rankers, versions
+from rankloop.service.control import rankers, versions
+from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
-from rankloop.service.store import NewEvent, admin
-from rankloop.service.wire.calls import FeedbackEvent, RankAnswer
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.storage import NewEvent, admin
+from rankloop.wire.calls import FeedbackEvent, RankAnswer
+from rankloop.wire.rankers import Spec
 from tests.service.app_fixtures import model_of
 from tests.service.conftest import Postgres
 from tests.service.running import LOST, PATIENCE, SPEC, Load, Service, rank_request, wait_for

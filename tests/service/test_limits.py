@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from rankloop.service import tracing
+from rankloop.service.access.keys import Keys, digest, new_token
+from rankloop.service.access.limits import Counts, Limits
 from rankloop.service.errors import TooMany
-from rankloop.service.keys import Keys, digest, new_token
-from rankloop.service.limits import Counts, Limits
+from rankloop.service.observability import tracing
 from rankloop.service.settings import Settings
-from rankloop.service.store import keys as stored
-from rankloop.service.store.keys import Known, StoredKey
+from rankloop.service.storage import keys as stored
+from rankloop.service.storage.keys import Known, StoredKey
 from tests.service.app_fixtures import Service, fine, items, refused, until
 from tests.waiting import PATIENCE
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rankloop.errors import InvalidParameter
-from rankloop.service.listening import taken, url
+from rankloop.core.errors import InvalidParameter
 from rankloop.service.settings import Settings
+from rankloop.service.supervisor.listening import taken, url
 from tests.waiting import PATIENCE
 
 

@@ -15,8 +15,8 @@ from cyclopts import App, Parameter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.cli import load as command
-from rankloop.errors import InvalidParameter, RankloopError, UnknownName
+from rankloop.cli import bench as command
+from rankloop.core.errors import InvalidParameter, RankloopError, UnknownName
 from rankloop.service.load_test import load
 from rankloop.service.load_test.connections import Failed, Pool, parse
 from rankloop.service.load_test.load import Latency, LoadPlan, LoadReport

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rankloop.adapters.metarank_config import imported
+from rankloop.integrations.metarank_config import imported
 from tests.adapters.test_metarank import EVENTS, REQUEST
 from tests.service.app_fixtures import Body, Service, fine, refused, service, until
 

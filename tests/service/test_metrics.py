@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from rankloop.errors import InvalidInput, UnknownName
-from rankloop.service.telemetry.metrics import FORMAT, METRICS, Metrics, exposition, process_memory
+from rankloop.core.errors import InvalidInput, UnknownName
+from rankloop.service.observability.metrics import FORMAT, METRICS, Metrics, exposition, process_memory
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.doctor import storage
+from rankloop.service.doctor import storage
 from rankloop.service.errors import StoreUnavailable
-from rankloop.service.learning.fold import Publication
 from rankloop.service.ranking import model as models
 from rankloop.service.settings import Settings
-from rankloop.service.store import postgres as postgres_store
-from rankloop.service.store import states
-from rankloop.service.store.postgres import PostgresConnection
+from rankloop.service.storage import postgres as postgres_store
+from rankloop.service.storage import states
+from rankloop.service.storage.postgres import PostgresConnection
+from rankloop.service.training.fold import Publication
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, fine, items, model_of, names, shown, teach, until
 from tests.service.conftest import Postgres
@@ -103,7 +103,7 @@ def test_a_damaged_promoted_version_gives_the_baseline_ranking(
 
 
 def test_a_load_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.state_loading.FIRST_RETRY", 0.01)
+    monkeypatch.setattr("rankloop.service.serving.state_loading.FIRST_RETRY", 0.01)
     store, real, left = tmp_path / "store.db", models.load_model, [3]
     with Service(store) as service:
         service.ready().put("shop", **SPEC)
@@ -130,7 +130,7 @@ def test_a_load_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_slow_load_concerns_its_own_ranker_and_is_used_when_it_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankloop.service.live_rankers.LOAD_SECONDS", 0.05)
+    monkeypatch.setattr("rankloop.service.serving.live_rankers.LOAD_SECONDS", 0.05)
     store = tmp_path / "store.db"
     settings: dict[str, Any] = {"refresh_seconds": 0.1, "snapshot_seconds": 0.1}
     with Service(store, **settings) as learns, Service(store, learn=False, **settings) as follows:
@@ -154,7 +154,7 @@ def test_a_slow_load_concerns_its_own_ranker_and_is_used_when_it_returns(
 
 
 def test_a_slow_load_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.live_rankers.LOAD_SECONDS", 0.05)
+    monkeypatch.setattr("rankloop.service.serving.live_rankers.LOAD_SECONDS", 0.05)
     monkeypatch.setattr("rankloop.service.ranking.live_ranker.LOAD_SECONDS", 0.05)
     settings: dict[str, Any] = {"refresh_seconds": 0.1, "snapshot_seconds": 0.1}
     store = tmp_path / "store.db"

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import codec
 from rankloop.cli import main
-from rankloop.service.operations import views
-from rankloop.telling import Drift
-from rankloop.types import Candidates
+from rankloop.core import codec
+from rankloop.core.capabilities import Drift
+from rankloop.core.types import Candidates
+from rankloop.service.control import views
 from tests.service.app_fixtures import (
     Body,
     Service,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from rankloop.client import Client
-from rankloop.service.http.openapi import document
+from rankloop.service.api.openapi import document
 from tests.service.app_fixtures import Service, service
 
 __all__ = ["service"]  # a fixture

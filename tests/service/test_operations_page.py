@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from rankloop.service.telemetry.metrics import METRICS
+from rankloop.service.observability.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")

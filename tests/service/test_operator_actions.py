@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from benchmarks import operator_actions
 
-from rankloop.service.keys import digest, new_token
+from rankloop.service.access.keys import digest, new_token
 from rankloop.service.offline.replay import open_store, rebuild
-from rankloop.service.store import keys as stored
-from rankloop.service.store import log, states
-from rankloop.service.store.database import Connection, Retryable
-from rankloop.service.store.keys import StoredKey
-from rankloop.service.store.writer import Write, Writer
+from rankloop.service.storage import keys as stored
+from rankloop.service.storage import log, states
+from rankloop.service.storage.database import Connection, Retryable
+from rankloop.service.storage.keys import StoredKey
+from rankloop.service.storage.writer import Write, Writer
 from tests.service.app_fixtures import Service, fine, refused
 from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE
@@ -28,7 +28,7 @@ def open_service(store_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     """Services on one store; one that does not learn is not waited for."""
 
     def opened(learn: bool = True) -> Service:
-        monkeypatch.setattr("rankloop.service.engine.CURRENT_SECONDS", PATIENCE if learn else 0.1)
+        monkeypatch.setattr("rankloop.service.serving.engine.CURRENT_SECONDS", PATIENCE if learn else 0.1)
         return Service(store_url, learn=learn)  # type: ignore[arg-type]
 
     return opened
@@ -349,7 +349,7 @@ def test_a_change_whose_audit_entry_cannot_be_written_is_not_made(
         make_shop(service)
         before = service.status("shop")["etag"]
         with monkeypatch.context() as patch:
-            patch.setattr("rankloop.service.store.audit.add", broken)
+            patch.setattr("rankloop.service.storage.audit.add", broken)
             for action in ("pause", "versions", "promote", "reset"):
                 assert post(service, action).status_code == 500
             assert service.http.delete("/v1/rankers/shop").status_code == 500

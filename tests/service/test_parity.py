@@ -11,17 +11,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from rankloop import codec, registry
-from rankloop.lab.data.dataset import Dataset
-from rankloop.lab.data.sources import open_split
+from rankloop.clicks.user_registry import open_user
+from rankloop.core import codec, registry
+from rankloop.core.learner import Learner
+from rankloop.core.rng import Streams
+from rankloop.core.standardize import standardised
+from rankloop.core.types import Array, Feedback, Impression
+from rankloop.lab.datasets.dataset import Dataset
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.simulate import Step, simulate
-from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.world import Stationary
-from rankloop.learner import Learner
-from rankloop.raw_features import standardised
 from rankloop.service.ranking.live_ranker import BLOCK
-from rankloop.streams import Streams
-from rankloop.types import Array, Feedback, Impression
 from tests.service.app_fixtures import Body, Service, model_of, names, shown, slow_except, until
 
 ROUNDS, SEED = 60, 11

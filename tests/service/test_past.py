@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 from benchmarks import past_store
 
-from rankloop import codec, registry
 from rankloop.cli import main
-from rankloop.cluster import ClusterError, Lost, connect
-from rankloop.errors import InvalidParameter, UnknownName
-from rankloop.service.archive import columns, exporting, files, manifest
-from rankloop.service.archive.exporting import export_log
-from rankloop.service.learning import archiving
-from rankloop.service.learning.archiving import Archive
-from rankloop.service.learning.retention import sweep
+from rankloop.core import codec, registry
+from rankloop.core.cluster import ClusterError, Lost, connect
+from rankloop.core.errors import InvalidParameter, UnknownName
+from rankloop.service.maintenance import archiving
+from rankloop.service.maintenance.archive import columns, exporting, files, manifest
+from rankloop.service.maintenance.archive.exporting import export_log
+from rankloop.service.maintenance.archiving import Archive
+from rankloop.service.maintenance.retention import sweep
 from rankloop.service.offline.challengers import Walk, planned, try_out
 from rankloop.service.offline.estimates import Findings, Pages, figures, find
 from rankloop.service.offline.past import past_of
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.offline.spread import try_out_on
-from rankloop.service.process import Process
 from rankloop.service.settings import Settings
+from rankloop.service.worker.process import Process
 from tests.service.app_fixtures import Clock, Service, names, teach
 from tests.service.running import wait_for
 

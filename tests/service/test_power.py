@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.store import Writer, schema
-from rankloop.service.store.database import open_database
+from rankloop.service.storage import Writer, schema
+from rankloop.service.storage.database import open_database
 from tests.service import power
 from tests.service.running import PATIENCE, wait_for
 from tests.service.stores import KINDS, Store, as_new, ev
@@ -98,9 +98,9 @@ def test_what_was_acknowledged_outlives_a_power_cut(
     everything: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The log is copied and emptied all the time, so that cuts fall into that, too.
-    monkeypatch.setattr("rankloop.service.store.sqlite.COPY_EVERY", 100_000)
-    monkeypatch.setattr("rankloop.service.store.sqlite.LARGE_LOG", 400_000)
-    monkeypatch.setattr("rankloop.service.store.writer.TEND_EVERY", 0.01)
+    monkeypatch.setattr("rankloop.service.storage.sqlite.COPY_EVERY", 100_000)
+    monkeypatch.setattr("rankloop.service.storage.sqlite.LARGE_LOG", 400_000)
+    monkeypatch.setattr("rankloop.service.storage.writer.TEND_EVERY", 0.01)
     rng, lost = random.Random(4), 0
     with at_work(tmp_path / "store.db", everything) as (disk, users):
         for number in range(40):

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from benchmarks import guardrail as proof
 
-from rankloop.service.wire.rankers import Guardrail
+from rankloop.wire.rankers import Guardrail
 
 pytestmark = pytest.mark.slow
 

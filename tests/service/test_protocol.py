@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rankloop.service.http.protocol import MOST_HEADERS
+from rankloop.service.api.protocol import MOST_HEADERS
 from tests.page.shown import Served
 from tests.waiting import PATIENCE
 

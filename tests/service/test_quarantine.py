@@ -11,14 +11,14 @@ from typing import Any, cast
 
 import pytest
 
-from rankloop.registry import learner_class
-from rankloop.service.learning.learning import Learning
-from rankloop.service.learning.leases import Leases
-from rankloop.service.learning.watch import Entry, Watch
-from rankloop.service.process import Process
+from rankloop.core.registry import learner_class
 from rankloop.service.settings import Settings
-from rankloop.service.store import admin, troubles
-from rankloop.service.supervisor import Child, Supervisor
+from rankloop.service.storage import admin, quarantine
+from rankloop.service.supervisor.processes import Child, Supervisor
+from rankloop.service.training.learning import Learning
+from rankloop.service.training.leases import Leases
+from rankloop.service.training.watch import Entry, Watch
+from rankloop.service.worker.process import Process
 from tests.service.app_fixtures import Service, items, names, until
 from tests.service.experimenting import counted, start
 from tests.service.stores import Store, shop, store
@@ -40,7 +40,7 @@ class Bad:
 
         def broken(learner: Any, *arguments: Any, **more: Any) -> Any:
             places = [frame.filename.replace("\\", "/") for frame in traceback.extract_stack()]
-            if not self.released.is_set() and any("/service/learning/" in place for place in places):
+            if not self.released.is_set() and any("/service/training/" in place for place in places):
                 how()
             return real(learner, *arguments, **more)
 
@@ -58,7 +58,7 @@ class Bad:
 
 @pytest.fixture
 def bad(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bad]:
-    monkeypatch.setattr(troubles, "FIRST", 0.1, raising=False)
+    monkeypatch.setattr(quarantine, "FIRST", 0.1, raising=False)
     made = Bad(monkeypatch)
     yield made
     made.released.set()
@@ -126,12 +126,12 @@ def test_a_pause_in_load_affects_its_own_ranker_and_recovers(service: Service, b
 def test_an_experiment_is_counted_while_its_ranker_is_in_quarantine(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(troubles, "FIRST", 600.0, raising=False)
+    monkeypatch.setattr(quarantine, "FIRST", 600.0, raising=False)
     number = start(service, "bad", share=1.0)["number"]
     row = service.engine.database.read(lambda c: admin.ranker(c, "bad"))
     assert row is not None
     note = ("state", 0, "state hung", service.engine.clock(), 3, service.engine.worker)
-    assert service.engine.writer.do(lambda c: troubles.note(c, row, *note))
+    assert service.engine.writer.do(lambda c: quarantine.note(c, row, *note))
     until(lambda: service.status("bad")["learner_process"] is None, "the lease to be given back")
     for _ in range(5):
         click(service, "bad")
@@ -143,8 +143,8 @@ def test_quarantines_grow_up_to_a_limit_and_end_with_an_hour_of_rest(shop: Store
     row = shop.row()
 
     def hangs(what: str = "state") -> float:
-        shop.do(troubles.note, row, what, 0, f"{what} hung", shop.now, 3, "me")
-        held = shop.see(troubles.quarantined).get("shop")
+        shop.do(quarantine.note, row, what, 0, f"{what} hung", shop.now, 3, "me")
+        held = shop.see(quarantine.quarantined).get("shop")
         if held is None:
             return 0.0
         assert held.holds(row.revision, shop.now)
@@ -155,19 +155,19 @@ def test_quarantines_grow_up_to_a_limit_and_end_with_an_hour_of_rest(shop: Store
         return held.end - shop.now
 
     found = [hangs() for _ in range(10)]
-    assert found[:3] == [troubles.FIRST, 2 * troubles.FIRST, 4 * troubles.FIRST]
+    assert found[:3] == [quarantine.FIRST, 2 * quarantine.FIRST, 4 * quarantine.FIRST]
     assert found == sorted(found)
-    assert found[-1] == troubles.LONGEST
-    shop.now += troubles.FORGET + 1.0
-    assert hangs() == troubles.FIRST
-    shop.do(troubles.recovered, "shop")
-    assert shop.see(troubles.texts) == {}
-    assert shop.see(troubles.quarantined) == {}
-    assert hangs() == 2 * troubles.FIRST  # it has recovered, but not for long
-    shop.now += troubles.FORGET + 1.0
+    assert found[-1] == quarantine.LONGEST
+    shop.now += quarantine.FORGET + 1.0
+    assert hangs() == quarantine.FIRST
+    shop.do(quarantine.recovered, "shop")
+    assert shop.see(quarantine.texts) == {}
+    assert shop.see(quarantine.quarantined) == {}
+    assert hangs() == 2 * quarantine.FIRST  # it has recovered, but not for long
+    shop.now += quarantine.FORGET + 1.0
     assert [hangs("learn") > 0.0 for _ in range(3)] == [False, False, True]
-    shop.do(troubles.recovered, "shop")
-    assert "the outcome is skipped" in shop.see(troubles.texts)["shop"][1]
+    shop.do(quarantine.recovered, "shop")
+    assert "the outcome is skipped" in shop.see(quarantine.texts)["shop"][1]
 
 
 # -- failures ------------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def test_time_in_which_the_whole_process_stood_still_is_not_the_learners(shop: S
 
 def test_a_pause_of_the_machine_is_not_a_process_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
-    monkeypatch.setattr("rankloop.service.supervisor.os.kill", lambda pid, _: killed.append(pid))
+    monkeypatch.setattr("rankloop.service.supervisor.processes.os.kill", lambda pid, _: killed.append(pid))
     nothing: Any = None
     supervisor = Supervisor(Settings(watchdog_seconds=5.0, learn=False), [], nothing, nothing)
     child: Any = SimpleNamespace(name="a process", beaten=10.0, pid=77)

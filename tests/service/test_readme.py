@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rankloop.service.example import NAME, SPEC, lines
-from rankloop.service.run import prepare_ranker
 from rankloop.service.settings import Settings
+from rankloop.service.supervisor.example import NAME, SPEC, lines
+from rankloop.service.supervisor.run import prepare_ranker
 from tests.service.running import Service
 
 ROOT = Path(__file__).parents[2]

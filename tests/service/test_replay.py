@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import codec, registry
 from rankloop.cli import main
-from rankloop.errors import InvalidParameter, RankloopError, UnknownName
-from rankloop.service.archive.exporting import export_log
+from rankloop.core import codec, registry
+from rankloop.core.errors import InvalidParameter, RankloopError, UnknownName
 from rankloop.service.errors import StoreUnavailable
+from rankloop.service.maintenance.archive.exporting import export_log
 from rankloop.service.offline import past, replay
 from rankloop.service.offline.past import past_of
 from rankloop.service.offline.replay import LogCut, open_store, rebuild
-from rankloop.service.store import open_database, schema
-from rankloop.service.store.database import Connection, Database
+from rankloop.service.storage import open_database, schema
+from rankloop.service.storage.database import Connection, Database
 from tests.service.app_fixtures import Service, items, names, teach
 from tests.service.eventful import Shop, same_bits
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from rankloop.service.store import open_database, partitions
-from rankloop.service.store.database import Connection
-from rankloop.service.store.migrations import MIGRATIONS, SETTLED
-from rankloop.service.store.sqlite import SQLite
+from rankloop.service.storage import open_database, partitions
+from rankloop.service.storage.database import Connection
+from rankloop.service.storage.migrations import MIGRATIONS, SETTLED
+from rankloop.service.storage.sqlite import SQLite
 from tests.service.running import PATIENCE, Load, Service, wait_for
 from tests.service.stores import T
 from tests.service.truths import check_log, check_state

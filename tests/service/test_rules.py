@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop import codec
+from rankloop.core import codec
+from rankloop.core.types import Array, Feedback
 from rankloop.service.ranking.exposure import Mix
 from rankloop.service.ranking.features import Schema
 from rankloop.service.ranking.model import Model, Ranked, make_learner
 from rankloop.service.ranking.rules import SLOTS, Frame, framed, heard
-from rankloop.service.wire.calls import RankColumns
-from rankloop.service.wire.rankers import Spec
-from rankloop.service.wire.rules import Quota
-from rankloop.types import Array, Feedback
+from rankloop.wire.calls import RankColumns
+from rankloop.wire.rankers import Spec
+from rankloop.wire.rules import Quota
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, shown, until
 
 __all__ = ["service"]  # a fixture

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import codec
+from rankloop.core import codec
+from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.service.ranking.features import Schema
 from rankloop.service.ranking.model import Model, make_learner
 from rankloop.service.ranking.rules import framed, heard
-from rankloop.service.wire.calls import RankColumns
-from rankloop.service.wire.rankers import Spec
-from rankloop.service.wire.rules import Quota
-from rankloop.types import Array, Candidates, Feedback
+from rankloop.wire.calls import RankColumns
+from rankloop.wire.rankers import Spec
+from rankloop.wire.rules import Quota
 
 N, K, WIDTH, ROUNDS, SEEDS = 15, 6, 5, 300, 4
 TASTE = np.array([1.5, 1.0, 0.0, -1.0, 0.5])

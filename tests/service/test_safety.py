@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.registry import LEARNERS
+from rankloop.core.registry import LEARNERS
 from rankloop.service.ranking.in_flight import HANGING
 from rankloop.service.ranking.live_ranker import THREADS
 from tests.service import misbehaving

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.learning.fold import Fold
-from rankloop.service.learning.saving import Saving
-from rankloop.service.store import admin, log, states, troubles
-from rankloop.service.store.sqlite import SQLiteConnection
+from rankloop.service.storage import admin, log, quarantine, states
+from rankloop.service.storage.sqlite import SQLiteConnection
+from rankloop.service.training.fold import Fold
+from rankloop.service.training.saving import Saving
 from tests.service.app_fixtures import Service, items, names, teach, until
 from tests.service.conftest import Postgres
 from tests.service.running import Load, wait_for
@@ -36,9 +36,9 @@ SAVED = ("snapshots", "snapshot_parts", "published_parts", "versions")
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is large."""
-    monkeypatch.setattr("rankloop.service.store.states.LARGE", LARGE)
-    monkeypatch.setattr("rankloop.service.learning.saving.PART", PART)
-    monkeypatch.setattr("rankloop.service.learning.saving.TRIES", 100)  # the disk of a busy machine may stall
+    monkeypatch.setattr("rankloop.service.storage.states.LARGE", LARGE)
+    monkeypatch.setattr("rankloop.service.training.saving.PART", PART)
+    monkeypatch.setattr("rankloop.service.training.saving.TRIES", 100)  # the disk of a busy machine may stall
 
 
 @pytest.fixture
@@ -243,13 +243,13 @@ def test_an_outcome_that_another_has_learned_is_not_taken_for_one_that_hung(shop
     shop.close_windows()
 
     def hung(seq: int, holder: str) -> bool:
-        shop.do(troubles.note, row, "learn", seq, "hung", shop.now, 3, holder)
+        shop.do(quarantine.note, row, "learn", seq, "hung", shop.now, 3, holder)
         return not shop.outcomes()[seq].learn
 
     assert shop.do(admin.take_lease, "shop", "next", None)
     assert shop.do(states.save_snapshot, "shop", row.generation, 2, b"two", shop.now)
     assert not hung(1, "stood still")  # the one who took over has learned and saved it
-    assert shop.see(troubles.texts) == {}
+    assert shop.see(quarantine.texts) == {}
     assert shop.see(admin.leases) == {"shop": ("next", 0)}
     assert hung(2, "stood still")  # it may have been learned, too, but nothing that counts has it
     assert shop.see(admin.leases) == {}

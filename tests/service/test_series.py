@@ -7,10 +7,10 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.service.store import series
-from rankloop.service.store.log import Closing
-from rankloop.service.store.series import Bucket
-from rankloop.service.telemetry.history import History
+from rankloop.service.observability.history import History
+from rankloop.service.storage import series
+from rankloop.service.storage.log import Closing
+from rankloop.service.storage.series import Bucket
 from tests.service.stores import Store, shop, store
 
 __all__ = ["shop", "store"]  # fixtures

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 from rankloop.service.settings import SCOPES, Settings, from_environment, is_loopback, parse_scopes
 
 TOKEN = "0123456789abcdef"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rankloop.service.telemetry.shared_reports import STALE, SharedReports
+from rankloop.service.observability.shared_reports import STALE, SharedReports
 from tests.service.running import Service, wait_for
 
 ME, PARENT = f"m/1/2:{os.getpid()}:abc", f"m/1/2:{os.getppid()}:def"

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from rankloop.service.learning.shares import EACH, MOST, to_give, to_take, totals, weight
-from rankloop.service.learning.work import OUTCOMES, SECONDS, Work
+from rankloop.service.training.lease_placement import EACH, MOST, to_give, to_take, totals, weight
+from rankloop.service.training.load_estimator import OUTCOMES, SECONDS, Work
 
 
 class Simulated:

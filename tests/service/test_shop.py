@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rankloop.doctor import storage
-from rankloop.doctor.finding import Finding
+from rankloop.service.doctor import storage
+from rankloop.service.doctor.finding import Finding
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.settings import Settings
 from tests.service.app_fixtures import Clock, Service, fine, items, names, refused, shown, until

@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from rankloop.service.store import open_database
-from rankloop.service.store.signals import LOG, NEWS, Signals, Word
+from rankloop.service.storage import open_database
+from rankloop.service.storage.signals import LOG, NEWS, Signals, Word
 from tests.service.conftest import Postgres
 from tests.service.running import wait_for
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from rankloop.service.engine import Engine
-from rankloop.service.operations import rankers
+from rankloop.service.control import rankers
+from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
-from rankloop.service.wire.calls import RankAnswer
-from rankloop.service.wire.rankers import Spec
+from rankloop.wire.calls import RankAnswer
+from rankloop.wire.rankers import Spec
 from tests.service.inside import rank, running
 from tests.service.running import PATIENCE, SPEC, wait_for
 

@@ -14,8 +14,8 @@ import pytest
 from rankloop.client import Client
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.settings import Settings
-from rankloop.service.store import admin
-from rankloop.service.store.database import Connection
+from rankloop.service.storage import admin
+from rankloop.service.storage.database import Connection
 from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE, Answer, Load, Service, wait_for
 from tests.service.stores import Store
@@ -108,7 +108,7 @@ def test_whoever_reports_hears_of_trouble_before_giving_up() -> None:
 def hurried(postgres: Postgres, usual_patience: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:  # noqa: ARG001
     """A store as a service has it, with little patience."""
     for name in ("READ_SECONDS", "WRITE_SECONDS"):
-        monkeypatch.setattr(f"rankloop.service.store.postgres.{name}", 3.0)
+        monkeypatch.setattr(f"rankloop.service.storage.postgres.{name}", 3.0)
     store = Store(postgres.database(), hurried=True)
     store.ranker()
     yield store
@@ -128,7 +128,7 @@ def test_a_server_that_hangs_is_given_up(postgres: Postgres, hurried: Store) -> 
 def test_a_process_that_stands_still_gives_back_its_locks(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     hurried = Store(postgres.database(), hurried=True)
     hurried.ranker()
-    monkeypatch.setattr("rankloop.service.store.postgres.IDLE_SECONDS", 0.5)
+    monkeypatch.setattr("rankloop.service.storage.postgres.IDLE_SECONDS", 0.5)
     frozen, go, inside = Store(hurried.url), threading.Event(), threading.Event()
 
     def stand_still(connection: Connection) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rankloop.errors import InvalidParameter
-from rankloop.service import logs
+from rankloop.core.errors import InvalidParameter
 from rankloop.service.errors import StoreUnavailable
-from rankloop.service.run import prepare
+from rankloop.service.observability import logs
 from rankloop.service.settings import Settings
+from rankloop.service.supervisor.run import prepare
 from tests.service.running import LOST, PATIENCE, Service, wait_for
 
 Start = Callable[..., Service]

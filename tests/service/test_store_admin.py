@@ -7,10 +7,10 @@ from itertools import count
 
 import pytest
 
-from rankloop.service.store import admin, forgetting, keys, log, states, trials
-from rankloop.service.store.keys import StoredKey
-from rankloop.service.wire.experiments import ExperimentRequest
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.storage import admin, experiments, forgetting, keys, log, states
+from rankloop.service.storage.keys import StoredKey
+from rankloop.wire.experiments import ExperimentRequest
+from rankloop.wire.rankers import Spec
 from tests.service.running import PATIENCE
 from tests.service.stores import TABLES, Store, ev, shop, statuses, store
 from tests.service.truths import sent_id
@@ -288,7 +288,7 @@ def test_a_deleted_ranker_leaves_nothing(shop: Store) -> None:
         shop.send(ev(f"{ranker}-3", closed, ["b"]))  # late
         shop.do(states.keep_version, ranker, f"of {ranker}", shop.now)
         shop.do(admin.take_lease, ranker, "worker", None)
-        shop.do(trials.begin, shop.row(ranker), "experiment", ExperimentRequest(), shop.now)
+        shop.do(experiments.begin, shop.row(ranker), "experiment", ExperimentRequest(), shop.now)
     counts = {table: shop.count(table) for table in TABLES}
     assert shop.delete("shop")
     assert {table: 2 * shop.count(table) for table in TABLES} == counts

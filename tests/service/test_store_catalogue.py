@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rankloop.features.fields import Field
-from rankloop.service.catalogue import held
-from rankloop.service.catalogue.held import Catalogue, Catalogues
-from rankloop.service.store import catalogue
-from rankloop.service.store.catalogue import Bounds, Line
+from rankloop.service.ranking import catalog_cache
+from rankloop.service.ranking.catalog_cache import Catalogue, Catalogues
+from rankloop.service.storage import catalog
+from rankloop.service.storage.catalog import Bounds, Line
 from tests.service.stores import Store, store
 
 __all__ = ["store"]  # a fixture
@@ -23,11 +23,11 @@ def put(
     store: Store, lines: dict[str, Any], merge: bool = False, bounds: Bounds = ROOM, name: str = "shop"
 ) -> list[Any]:
     made = [Line(item, values) for item, values in lines.items()]
-    return store.do(catalogue.write, name, "items", made, merge, bounds, store.now)
+    return store.do(catalog.write, name, "items", made, merge, bounds, store.now)
 
 
-def part(store: Store, name: str = "shop") -> catalogue.Part:
-    found = store.see(catalogue.part, name, "items")
+def part(store: Store, name: str = "shop") -> catalog.Part:
+    found = store.see(catalog.part, name, "items")
     assert found is not None
     return found
 
@@ -36,8 +36,8 @@ def test_what_was_put_in_is_there_and_sent_again_changes_nothing(store: Store) -
     lines = {"a": {"price": 3, "brand": "acme"}, "b": {"price": 4.5, "tags": ["x", "y"], "gone": None}}
     assert put(store, lines) == [("accepted", None)] * 2
     assert put(store, lines) == [("unchanged", None)] * 2
-    assert store.see(catalogue.body, "shop", "items", "a") == b'{"brand":"acme","price":3}'
-    assert store.see(catalogue.body, "shop", "items", "b") == b'{"price":4.5,"tags":["x","y"]}'
+    assert store.see(catalog.body, "shop", "items", "a") == b'{"brand":"acme","price":3}'
+    assert store.see(catalog.body, "shop", "items", "b") == b'{"price":4.5,"tags":["x","y"]}'
     found = part(store)
     assert (found.rows, found.seq) == (2, 2)
     assert found.fields == {"price": Field("number"), "brand": Field("string"), "tags": Field("strings")}
@@ -46,17 +46,17 @@ def test_what_was_put_in_is_there_and_sent_again_changes_nothing(store: Store) -
 def test_put_replaces_and_merge_changes_what_is_sent(store: Store) -> None:
     put(store, {"a": {"price": 3, "brand": "acme", "size": 1}})
     assert put(store, {"a": {"price": 5, "size": None}, "new": {"price": 1}}, merge=True) == [("accepted", None)] * 2
-    assert store.see(catalogue.body, "shop", "items", "a") == b'{"brand":"acme","price":5}'
+    assert store.see(catalog.body, "shop", "items", "a") == b'{"brand":"acme","price":5}'
     assert put(store, {"a": {"price": 5}}, merge=True) == [("unchanged", None)]
     put(store, {"a": {"price": 5}})
-    assert store.see(catalogue.body, "shop", "items", "a") == b'{"price":5}'
+    assert store.see(catalog.body, "shop", "items", "a") == b'{"price":5}'
 
 
 def test_the_same_id_twice_in_one_call_counts_in_order(store: Store) -> None:
     lines = [Line("a", {"price": 1}), Line("a", {"price": 2, "x": 1}), Line("a", {"price": 2, "x": 1})]
-    found = store.do(catalogue.write, "shop", "items", lines, False, ROOM, store.now)
+    found = store.do(catalog.write, "shop", "items", lines, False, ROOM, store.now)
     assert [status for status, _ in found] == ["accepted", "accepted", "unchanged"]
-    assert store.see(catalogue.body, "shop", "items", "a") == b'{"price":2,"x":1}'
+    assert store.see(catalog.body, "shop", "items", "a") == b'{"price":2,"x":1}'
     assert (part(store).rows, part(store).seq) == (1, 1)
 
 
@@ -65,7 +65,7 @@ def test_a_value_of_another_kind_is_rejected_and_the_others_pass(store: Store) -
     found = put(store, {"b": {"price": "cheap"}, "c": {"price": 1}})
     assert [status for status, _ in found] == ["rejected", "accepted"]
     assert "field 'price' holds numbers, but here it is 'cheap'" in (found[0][1] or "")
-    assert store.see(catalogue.body, "shop", "items", "b") is None
+    assert store.see(catalog.body, "shop", "items", "b") is None
 
 
 def test_limits_of_rows_and_memory(store: Store) -> None:
@@ -85,13 +85,13 @@ def test_limits_of_rows_and_memory(store: Store) -> None:
 
 def test_deleted_ones_are_told_and_then_forgotten(store: Store) -> None:
     put(store, {"a": {"x": 1}, "b": {"x": 1}})
-    assert store.do(catalogue.delete, "shop", "items", ["a", "nobody", "a"], store.now) == [True, False, True]
-    assert store.do(catalogue.delete, "shop", "items", ["a"], store.now) == [False]
+    assert store.do(catalog.delete, "shop", "items", ["a", "nobody", "a"], store.now) == [True, False, True]
+    assert store.do(catalog.delete, "shop", "items", ["a"], store.now) == [False]
     found = part(store)
     assert (found.rows, found.seq) == (1, 3)
-    assert [(one.id, one.seq, one.body) for one in store.see(catalogue.changes, found.part, 2, 10)] == [("a", 3, None)]
-    assert store.do(catalogue.sweep, store.now, 10) == 0
-    assert store.do(catalogue.sweep, store.now + catalogue.TOLD + 1, 10) == 1
+    assert [(one.id, one.seq, one.body) for one in store.see(catalog.changes, found.part, 2, 10)] == [("a", 3, None)]
+    assert store.do(catalog.sweep, store.now, 10) == 0
+    assert store.do(catalog.sweep, store.now + catalog.TOLD + 1, 10) == 1
     assert part(store).forgotten == 3
     assert store.count("catalogue_rows") == 1
     assert put(store, {"a": {"x": 1}}) == [("accepted", None)]
@@ -100,28 +100,28 @@ def test_deleted_ones_are_told_and_then_forgotten(store: Store) -> None:
 def test_an_emptied_part_is_another_one_and_its_rows_go_in_batches(store: Store) -> None:
     put(store, {str(i): {"x": i} for i in range(30)})
     before = part(store)
-    assert store.do(catalogue.empty, "shop", "items", store.now) == 30
+    assert store.do(catalog.empty, "shop", "items", store.now) == 30
     after = part(store)
     assert after.part != before.part
     assert (after.rows, after.seq, after.fields) == (0, 0, {})
     assert put(store, {"1": {"x": "now a string"}}) == [("accepted", None)]
-    assert store.do(catalogue.sweep, store.now, 20) == 20
-    assert store.do(catalogue.sweep, store.now, 20) == 10
-    assert store.do(catalogue.sweep, store.now, 20) == 0
+    assert store.do(catalog.sweep, store.now, 20) == 20
+    assert store.do(catalog.sweep, store.now, 20) == 10
+    assert store.do(catalog.sweep, store.now, 20) == 0
     assert store.count("catalogue_rows") == 1
-    assert store.do(catalogue.empty, "nobody", "items", store.now) is None
-    assert store.do(catalogue.drop, "shop")
-    assert not store.do(catalogue.drop, "shop")
+    assert store.do(catalog.empty, "nobody", "items", store.now) is None
+    assert store.do(catalog.drop, "shop")
+    assert not store.do(catalog.drop, "shop")
 
 
 def test_forgetting_a_user_takes_the_entries_of_all_catalogues(store: Store) -> None:
     for name in ("shop", "films"):
-        store.do(catalogue.write, name, "users", [Line("u", {"age": 4}), Line("v", {"age": 5})], False, ROOM, 0.0)
+        store.do(catalog.write, name, "users", [Line("u", {"age": 4}), Line("v", {"age": 5})], False, ROOM, 0.0)
     put(store, {"u": {"x": 1}})  # an item that is called like a user
-    assert store.do(catalogue.forget_user, "u", store.now) == 2
-    assert store.see(catalogue.body, "shop", "users", "u") is None
-    assert store.see(catalogue.body, "shop", "users", "v") is not None
-    assert store.see(catalogue.body, "shop", "items", "u") is not None
+    assert store.do(catalog.forget_user, "u", store.now) == 2
+    assert store.see(catalog.body, "shop", "users", "u") is None
+    assert store.see(catalog.body, "shop", "users", "v") is not None
+    assert store.see(catalog.body, "shop", "items", "u") is not None
 
 
 def test_two_writers_at_once_lose_nothing_and_number_without_gaps(store: Store) -> None:
@@ -147,7 +147,7 @@ def test_two_writers_at_once_lose_nothing_and_number_without_gaps(store: Store) 
     found = part(store)
     assert (found.rows, found.seq) == (200, 200)
     assert set(found.fields) == {"x", "own0", "own100"}
-    told = store.see(catalogue.changes, found.part, 0, 1000)
+    told = store.see(catalog.changes, found.part, 0, 1000)
     assert [one.seq for one in told] == list(range(1, 201))
 
 
@@ -157,9 +157,9 @@ def test_two_writers_at_once_lose_nothing_and_number_without_gaps(store: Store) 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows are read at a time, so that a handful takes several turns."""
-    monkeypatch.setattr(held, "PORTION", 7)
-    monkeypatch.setattr(held, "SLICE", 3)
-    monkeypatch.setattr(held, "LOOK_EVERY", 3600.0)
+    monkeypatch.setattr(catalog_cache, "PORTION", 7)
+    monkeypatch.setattr(catalog_cache, "SLICE", 3)
+    monkeypatch.setattr(catalog_cache, "LOOK_EVERY", 3600.0)
 
 
 def same(store: Store, one: Catalogue) -> bool:
@@ -167,9 +167,9 @@ def same(store: Store, one: Catalogue) -> bool:
     ids = [row[0] for row in store.rows("SELECT r.id FROM catalogue_rows r JOIN catalogues c ON c.part = r.part")]
     wanted = {}
     for item in ids:
-        body = store.see(catalogue.body, "shop", "items", item)
+        body = store.see(catalog.body, "shop", "items", item)
         if body is not None:
-            wanted[item] = held._decode(body)
+            wanted[item] = catalog_cache._decode(body)
     return {item: one.items.get(item) for item in one.items.ids} == wanted
 
 
@@ -184,7 +184,7 @@ def test_what_is_held_follows_what_is_stored(store: Store) -> None:
         assert len(one.items) == 25
         assert same(store, one)
         put(store, {"3": {"y": 1.0}, "new": {"x": 7.0}})
-        store.do(catalogue.delete, "shop", "items", ["4", "5"], store.now)
+        store.do(catalog.delete, "shop", "items", ["4", "5"], store.now)
         catalogues.follow()
         assert same(store, one)
         assert catalogues.want("shop") is one
@@ -193,17 +193,17 @@ def test_what_is_held_follows_what_is_stored(store: Store) -> None:
         late.stop()
         # One that slept while deletions were forgotten begins anew, and keeps what was derived.
         one.items.derive("words", "s", str.split)
-        store.do(catalogue.delete, "shop", "items", ["6"], store.now)
-        store.do(catalogue.sweep, store.now + catalogue.TOLD + 1, 10)
+        store.do(catalog.delete, "shop", "items", ["6"], store.now)
+        store.do(catalog.sweep, store.now + catalog.TOLD + 1, 10)
         catalogues.follow()
         assert "6" not in one.items
         assert same(store, one)
         assert one.items.lists("words").get(int(one.items.rows(["7"])[0])) == ["s7"]
-        store.do(catalogue.empty, "shop", "items", store.now)
+        store.do(catalog.empty, "shop", "items", store.now)
         put(store, {"1": {"x": "text"}})
         catalogues.follow()
         assert one.items.ids == ["1"]
-        store.do(catalogue.drop, "shop")
+        store.do(catalog.drop, "shop")
         catalogues.follow()
         assert len(one.items) == 0
         assert catalogues.keep([None]) == ["shop"]

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rankloop.service.engine import Engine
-from rankloop.service.operations import rankers
+from rankloop.service.control import rankers
+from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
-from rankloop.service.store.database import Connection, Database, Row
-from rankloop.service.store_clock import StoreClock
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.storage.database import Connection, Database, Row
+from rankloop.service.worker.store_clock import StoreClock
+from rankloop.wire.rankers import Spec
 from tests.service.conftest import Postgres
 from tests.service.inside import click, rank, running
 from tests.service.running import PATIENCE, SPEC, wait_for

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from rankloop.service.errors import Conflict
-from rankloop.service.store import admin, graves, log
-from rankloop.service.store.batches import SECONDS, in_batches
-from rankloop.service.store.database import Connection
+from rankloop.service.storage import admin, log, tombstones
+from rankloop.service.storage.batches import SECONDS, in_batches
+from rankloop.service.storage.database import Connection
 from tests.service.stores import Store, ev, shop, statuses, store
 
 __all__ = ["shop", "store"]  # fixtures
@@ -29,11 +29,11 @@ def test_others_write_while_a_large_ranker_is_deleted(shop: Store) -> None:
     sizes: list[int] = []
 
     def some(connection: Connection, limit: int) -> int:
-        gone = graves.clear(connection, limit)
+        gone = tombstones.clear(connection, limit)
         sizes.append(gone)
         return gone
 
-    assert shop.do(graves.bury, "large", shop.now)
+    assert shop.do(tombstones.bury, "large", shop.now)
     assert shop.see(admin.ranker, "large") is None
     assert statuses(shop.send(ev("late", "large1", ["a"]))) == ["orphan"]
     shown = 0
@@ -49,11 +49,11 @@ def test_others_write_while_a_large_ranker_is_deleted(shop: Store) -> None:
 def test_a_deletion_goes_on_after_a_restart(shop: Store) -> None:
     shop.ranker("large")
     many_lists(shop, "large", 200)
-    assert shop.do(graves.bury, "large", shop.now)
-    assert shop.do(graves.clear, 50) == 50
+    assert shop.do(tombstones.bury, "large", shop.now)
+    assert shop.do(tombstones.clear, 50) == 50
     other = Store(shop.url)
     try:
-        sum(in_batches(other.writer, graves.clear))
+        sum(in_batches(other.writer, tombstones.clear))
     finally:
         other.close()
     assert [shop.count(table) for table in ("impressions", "graves")] == [0, 0]
@@ -61,17 +61,17 @@ def test_a_deletion_goes_on_after_a_restart(shop: Store) -> None:
 
 def test_a_name_is_free_when_nothing_is_left_of_its_ranker(shop: Store) -> None:
     shop.show(request_id="r")
-    assert shop.do(graves.bury, "shop", shop.now)
+    assert shop.do(tombstones.bury, "shop", shop.now)
     with pytest.raises(Conflict):
         shop.ranker("shop")
-    sum(in_batches(shop.writer, graves.clear))
+    sum(in_batches(shop.writer, tombstones.clear))
     shop.ranker("shop")
     shop.show(request_id="r")  # another one's answers are not its own
 
 
 def test_of_a_ranker_that_was_not_deleted_nothing_is_cleared(shop: Store) -> None:
     name = shop.show()
-    assert shop.do(graves.clear, 100, "shop") == 0
+    assert shop.do(tombstones.clear, 100, "shop") == 0
     assert shop.rows("SELECT id FROM impressions") == [(name,)]
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rankloop.service.errors import Conflict, StoreSlow, StoreUnavailable
-from rankloop.service.store import Writer, admin, log, states
-from rankloop.service.store.database import Connection, Retryable
+from rankloop.service.storage import Writer, admin, log, states
+from rankloop.service.storage.database import Connection, Retryable
 from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE, wait_for
 from tests.service.stores import KINDS, Store, as_new, ev, shop, statuses, store
@@ -176,7 +176,7 @@ def test_a_refusal_is_an_answer_and_no_error_of_the_store(shop: Store, monkeypat
 
 
 def test_a_writer_that_is_full_says_so_at_once(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.store.writer.MOST", 10)
+    monkeypatch.setattr("rankloop.service.storage.writer.MOST", 10)
     errors = counting(shop)
     go = held_up(shop)
     taken = [shop.writer.impression(shop.new()) for _ in range(9)]
@@ -194,7 +194,7 @@ def test_a_writer_that_is_full_says_so_at_once(shop: Store, monkeypatch: pytest.
 
 
 def test_what_waits_has_a_size_too(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.store.writer.MOST_BYTES", 1_000_000)
+    monkeypatch.setattr("rankloop.service.storage.writer.MOST_BYTES", 1_000_000)
     counting(shop)
     for _ in range(2):  # what has been written makes room
         go = held_up(shop)
@@ -209,7 +209,7 @@ def test_what_waits_has_a_size_too(shop: Store, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_event_loop_hears_of_it_too(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.store.writer.MOST", 1)
+    monkeypatch.setattr("rankloop.service.storage.writer.MOST", 1)
     go = held_up(shop)
 
     async def refused() -> None:
@@ -257,7 +257,7 @@ def test_work_that_was_given_up_while_it_ran_may_still_happen_and_says_so(shop: 
 
 
 def test_once_the_store_is_known_to_be_away_nobody_waits_for_it(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.store.writer.PATIENCE", 0.2)
+    monkeypatch.setattr("rankloop.service.storage.writer.PATIENCE", 0.2)
     counting(shop)
     tries: list[int] = []
 

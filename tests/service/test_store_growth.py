@@ -16,28 +16,28 @@ import msgspec
 import numpy as np
 import pytest
 
-from rankloop import codec
-from rankloop.learner import show
-from rankloop.service.store import (
+from rankloop.core import codec
+from rankloop.core.learner import show
+from rankloop.core.types import Candidates
+from rankloop.service.storage import (
     NewEvent,
     NewImpression,
     admin,
-    catalogue,
+    catalog,
+    experiments,
     forgetting,
     log,
     open_database,
     requests,
     schema,
     shown,
-    trials,
 )
-from rankloop.service.store.catalogue import Bounds, Line
-from rankloop.service.store.database import Connection
-from rankloop.service.store.log import new_id
-from rankloop.service.store.sqlite import SQLiteConnection
-from rankloop.service.wire.calls import FeedbackEvent
-from rankloop.service.wire.rankers import Spec
-from rankloop.types import Candidates
+from rankloop.service.storage.catalog import Bounds, Line
+from rankloop.service.storage.database import Connection
+from rankloop.service.storage.log import new_id
+from rankloop.service.storage.sqlite import SQLiteConnection
+from rankloop.wire.calls import FeedbackEvent
+from rankloop.wire.rankers import Spec
 
 SMALL, LARGE = 500, 8000
 RANKERS = ("shop", "other")
@@ -92,8 +92,8 @@ class Filled:
                 log.add_events(connection, [event(one.id, one.id) for one in some], self.now, KINDS)
             connection.run("UPDATE snapshots SET seq = 100000")
             items = [Line(f"i{i}", {"price": i}) for i in range(lists)]
-            catalogue.write(connection, "shop", "items", items, False, Bounds(10**6, 2**30), self.now)
-            catalogue.delete(connection, "shop", "items", ["i1"], self.now)
+            catalog.write(connection, "shop", "items", items, False, Bounds(10**6, 2**30), self.now)
+            catalog.delete(connection, "shop", "items", ["i1"], self.now)
         with connection.transaction():
             self.open = [impression(lists + i, "shop", self.now - 100 + i, 95.0 if i < 5 else 1000) for i in range(20)]
             log.add_impressions(connection, self.open)
@@ -136,7 +136,7 @@ WORK: dict[str, Callable[[Filled], Any]] = {
     "open lists": lambda s: log.open_counts(s.connection),
     "heads": lambda s: log.heads(s.connection),
     "outcomes to learn": lambda s: log.outcomes_from(s.connection, "shop", s.heads["shop"] - 10),
-    "lists of an experiment": lambda s: trials.seen_from(
+    "lists of an experiment": lambda s: experiments.seen_from(
         s.connection, "shop", 1, s.heads["shop"] - 10, s.heads["shop"], 100
     ),
     "lists by the names of requests": lambda s: requests.shown(
@@ -146,8 +146,8 @@ WORK: dict[str, Callable[[Filled], Any]] = {
     "bodies to explain": lambda s: shown.newest_bodies(s.connection, "shop", 1, s.now - 50, 8),
     "bodies of a ranker": lambda s: shown.latest_bodies(s.connection, "shop", 1, 20),
     "what may go, when nothing is old": lambda s: swept(s.connection),
-    "what may go of a catalog, when nothing may": lambda s: catalogue.sweep(s.connection, s.now, 200),
-    "a deleted item of a catalog": lambda s: catalogue.sweep(s.connection, s.now + 2 * catalogue.TOLD, 200),
+    "what may go of a catalog, when nothing may": lambda s: catalog.sweep(s.connection, s.now, 200),
+    "a deleted item of a catalog": lambda s: catalog.sweep(s.connection, s.now + 2 * catalog.TOLD, 200),
     "old lists, when there are none": lambda s: forgetting.sweep(s.connection, s.now - 10**6),
 }
 

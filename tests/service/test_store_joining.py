@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankloop.service.store import Writer, admin, keys, schema
-from rankloop.service.store.database import open_database
-from rankloop.service.store.migrations import MIGRATIONS, SETTLED
-from rankloop.service.store.repeats import scoped
-from rankloop.service.wire.calls import FeedbackEvent
+from rankloop.service.storage import Writer, admin, keys, schema
+from rankloop.service.storage.database import open_database
+from rankloop.service.storage.deduplication import scoped
+from rankloop.service.storage.migrations import MIGRATIONS, SETTLED
+from rankloop.wire.calls import FeedbackEvent
 from tests.service.conftest import Postgres
 from tests.service.stores import Store, ev, shop, statuses, store
 
@@ -283,9 +283,9 @@ def test_joining_follows_the_rules_postgresql(postgres: Postgres) -> None:
 def test_the_write_ahead_log_is_emptied_though_someone_always_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankloop.service.store.sqlite.COPY_EVERY", 50_000)
-    monkeypatch.setattr("rankloop.service.store.sqlite.LARGE_LOG", 100_000)
-    monkeypatch.setattr("rankloop.service.store.writer.TEND_EVERY", 0.02)
+    monkeypatch.setattr("rankloop.service.storage.sqlite.COPY_EVERY", 50_000)
+    monkeypatch.setattr("rankloop.service.storage.sqlite.LARGE_LOG", 100_000)
+    monkeypatch.setattr("rankloop.service.storage.writer.TEND_EVERY", 0.02)
     database = open_database(str(tmp_path / "busy.db"))
     schema.migrate(database)
     writer, ended = Writer(database, {}), threading.Event()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rankloop.service.store import lineage, open_database, schema
-from rankloop.service.store.database import Connection
+from rankloop.service.storage import lineage, open_database, schema
+from rankloop.service.storage.database import Connection
 
 
 def test_an_older_store_tells_as_much_as_it_knows(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

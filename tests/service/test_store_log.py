@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.store import Outcome, admin, graves, log, schema, states
-from rankloop.service.store.database import open_database
-from rankloop.service.store.log import Closing, Stored
-from rankloop.service.wire.calls import FeedbackEvent
+from rankloop.service.storage import Outcome, admin, log, schema, states, tombstones
+from rankloop.service.storage.database import open_database
+from rankloop.service.storage.log import Closing, Stored
+from rankloop.wire.calls import FeedbackEvent
 from tests.service.running import PATIENCE
 from tests.service.stores import KINDS, TABLES, Store, ev, shop, statuses, store
 from tests.service.truths import sent_id
@@ -134,7 +134,7 @@ def test_a_list_that_was_asked_for_by_name_stays_for_whoever_asks_again(shop: St
 def test_windows_of_a_ranker_that_was_deleted_meanwhile_are_nobody_s(shop: Store) -> None:
     name = shop.show()
     shop.send(ev("e", name, ["a"]))
-    shop.do(graves.bury, "shop", shop.now)
+    shop.do(tombstones.bury, "shop", shop.now)
     assert shop.do(log.close_windows, shop.now + 10_000.0, KINDS) == []
     assert not shop.see(log.due, shop.now + 10_000.0)
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from rankloop.service.store import forgetting, log, partitions, states
-from rankloop.service.store.batches import in_batches
-from rankloop.service.store.database import Connection
-from rankloop.service.store.log import new_id
-from rankloop.service.store.partitions import HOUR, listed, moment
-from rankloop.service.store.times import edge, where_id
+from rankloop.service.storage import forgetting, log, partitions, states
+from rankloop.service.storage.batches import in_batches
+from rankloop.service.storage.database import Connection
+from rankloop.service.storage.log import new_id
+from rankloop.service.storage.partitions import HOUR, listed, moment
+from rankloop.service.storage.times import edge, where_id
 from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE, wait_for
 from tests.service.stores import Store, ev, statuses

@@ -18,27 +18,27 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from rankloop.service.store import (
+from rankloop.service.storage import (
+    backfill,
     counting,
+    experiments,
     forgetting,
-    graves,
     lineage,
     log,
     partitions,
-    past,
+    quarantine,
     requests,
     settled,
-    trials,
-    troubles,
+    tombstones,
     users,
 )
-from rankloop.service.store import shown as latest
-from rankloop.service.store.database import Appended, Connection, Row
-from rankloop.service.store.log import NewEvent, NewImpression, new_id
-from rankloop.service.store.past import PastList
-from rankloop.service.store.times import edge
-from rankloop.service.store.writer import Writer
-from rankloop.service.wire.calls import FeedbackEvent
+from rankloop.service.storage import shown as latest
+from rankloop.service.storage.backfill import PastList
+from rankloop.service.storage.database import Appended, Connection, Row
+from rankloop.service.storage.log import NewEvent, NewImpression, new_id
+from rankloop.service.storage.times import edge
+from rankloop.service.storage.writer import Writer
+from rankloop.wire.calls import FeedbackEvent
 from tests.service.conftest import Postgres
 from tests.service.stores import KINDS, Store
 
@@ -225,7 +225,7 @@ def _export(f: Filled) -> Any:
 
 def _import(f: Filled) -> Any:
     epoch = f.store.row("shop").epoch
-    return past.add(f.connection, "shop", epoch, [PastList("k", None, [1, 2], [1.0, 0.0], b"body")], f.now)
+    return backfill.add(f.connection, "shop", epoch, [PastList("k", None, [1, 2], [1.0, 0.0], b"body")], f.now)
 
 
 def _sweep_old(f: Filled) -> Any:
@@ -233,10 +233,10 @@ def _sweep_old(f: Filled) -> Any:
 
 
 def _bury(f: Filled) -> Any:
-    graves.bury(f.connection, "shop", f.now)
-    lists = graves.clear(f.connection, 50)
+    tombstones.bury(f.connection, "shop", f.now)
+    lists = tombstones.clear(f.connection, 50)
     f.connection._real.run("DELETE FROM impressions WHERE ranker = 'shop'")
-    return lists, graves.clear(f.connection, 50)
+    return lists, tombstones.clear(f.connection, 50)
 
 
 def _covered(f: Filled) -> Any:
@@ -263,7 +263,7 @@ CALLS: dict[str, tuple[int, Callable[[Filled], Any]]] = {
     "what is to be counted": (LATELY, lambda f: counting.noted_from(f.connection, "shop", DAYS * LISTS + 2900, 256)),
     "an experiment's lists": (
         LATELY,
-        lambda f: [trials.seen_from(f.connection, "shop", 1, DAYS * LISTS, (DAYS + 1) * LISTS, 256)],
+        lambda f: [experiments.seen_from(f.connection, "shop", 1, DAYS * LISTS, (DAYS + 1) * LISTS, 256)],
     ),
     "lists by request": (LATELY, lambda f: requests.shown(f.connection, ["shop"], [f"r{DAYS * LISTS}7"])),
     "lists by an old request": (ALL, lambda f: requests.shown(f.connection, ["shop"], [f"r{3 * LISTS}7"])),
@@ -279,7 +279,7 @@ CALLS: dict[str, tuple[int, Callable[[Filled], Any]]] = {
     "an outcome passed over": (
         ALL,
         lambda f: [
-            troubles.note(f.connection, f.store.row("shop"), "learn", (DAYS + 1) * LISTS - 50, "hung", f.now, 3, "me")
+            quarantine.note(f.connection, f.store.row("shop"), "learn", (DAYS + 1) * LISTS - 50, "hung", f.now, 3, "me")
         ],
     ),
     "outcomes that are left": (ALL, lambda f: lineage.logged(f.connection, "shop", OLD, OLD + 50)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankloop.service.store import requests
+from rankloop.service.storage import requests
 from tests.service.stores import Store, ev, shop, statuses, store
 
 __all__ = ["shop", "store"]  # fixtures

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.learning.upgrading import Upgrading
-from rankloop.service.store import admin, forgetting, log, partitions, reshaping, schema, states
-from rankloop.service.store.batches import in_batches
-from rankloop.service.store.database import Connection, open_database
-from rankloop.service.store.log import new_id
-from rankloop.service.store.migrations import MIGRATIONS, SETTLED
-from rankloop.service.store.times import edge, lately
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.maintenance.upgrading import Upgrading
+from rankloop.service.storage import admin, forgetting, log, partitions, reshaping, schema, states
+from rankloop.service.storage.batches import in_batches
+from rankloop.service.storage.database import Connection, open_database
+from rankloop.service.storage.log import new_id
+from rankloop.service.storage.migrations import MIGRATIONS, SETTLED
+from rankloop.service.storage.times import edge, lately
+from rankloop.wire.rankers import Spec
 from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE, wait_for
 from tests.service.stores import KINDS, Store, as_new, ev, statuses

@@ -17,11 +17,11 @@ import pytest
 
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.settings import Settings
-from rankloop.service.store import admin, log, schema
-from rankloop.service.store.database import Connection, Retryable, open_database
-from rankloop.service.store.log import Stored
-from rankloop.service.store.sqlite import SQLiteConnection
-from rankloop.service.wire.calls import Receipt
+from rankloop.service.storage import admin, log, schema
+from rankloop.service.storage.database import Connection, Retryable, open_database
+from rankloop.service.storage.log import Stored
+from rankloop.service.storage.sqlite import SQLiteConnection
+from rankloop.wire.calls import Receipt
 from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE
 from tests.service.stores import KINDS, Store, T, as_new, ev, shop, statuses, store

@@ -10,13 +10,13 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from rankloop import codec, registry
 from rankloop.cli import main
-from rankloop.learner import Learner
-from rankloop.raw_features import Standardised
+from rankloop.core import codec, registry
+from rankloop.core.learner import Learner
+from rankloop.core.standardize import Standardised
+from rankloop.core.types import Candidates, Feedback
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.ranking.model import load_learner
-from rankloop.types import Candidates, Feedback
 from tests.export.engines import elasticsearch_scores, solr_scores
 from tests.service.app_fixtures import Body, Service, fine, model_of, names, refused, shown, until
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from rankloop.service.access.tokens import SETTLED, Claim, Tokens
 from rankloop.service.errors import BadToken
-from rankloop.service.store import keys as stored
-from rankloop.service.store import open_database, schema
-from rankloop.service.store.keys import LONGEST, Secret
-from rankloop.service.store.shown import newest
-from rankloop.service.tokens import SETTLED, Claim, Tokens
+from rankloop.service.storage import keys as stored
+from rankloop.service.storage import open_database, schema
+from rankloop.service.storage.keys import LONGEST, Secret
+from rankloop.service.storage.shown import newest
 from tests.service.app_fixtures import Clock, Service, fine, items, refused, until
 
 KEY = "key-0123456789abcdef"
@@ -189,7 +189,7 @@ def test_nobody_without_a_key_has_anything_unpacked(shop: Shop, monkeypatch: pyt
     def unpack(*_: Any) -> bytes:
         raise AssertionError("it was unpacked")
 
-    monkeypatch.setattr("rankloop.service.http.bodies.gunzip", unpack)
+    monkeypatch.setattr("rankloop.service.api.content_encoding.gunzip", unpack)
     body = gzip.compress(json.dumps(shop.beacon(shop.rank()["token"], "i1")).encode())
     refused(shop.send(body, **{"content-encoding": "gzip"}), 415, error="unknown-encoding")
     wrong = {"content-encoding": "gzip", "authorization": "Bearer wrong-0123456789abcdef"}

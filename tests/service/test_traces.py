@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rankloop.service import logs, tracing
-from rankloop.service.http.request_log import MOST, RequestLog
+from rankloop.service.api.request_log import MOST, RequestLog
+from rankloop.service.observability import logs, tracing
 from tests.service.app_fixtures import Service, fine, items, refused, service
 from tests.service.running import Service as Process
 

@@ -20,12 +20,12 @@ import msgspec
 import psycopg
 import pytest
 
+from rankloop.service.control import rankers
 from rankloop.service.errors import StoreUnavailable
-from rankloop.service.operations import rankers
-from rankloop.service.run import prepare
 from rankloop.service.settings import Settings
-from rankloop.service.store.database import Connection
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.storage.database import Connection
+from rankloop.service.supervisor.run import prepare
+from rankloop.wire.rankers import Spec
 from tests.service.conftest import Postgres
 from tests.service.inside import click, rank, running
 from tests.service.running import SPEC, Load, Service, children, rank_request, wait_for

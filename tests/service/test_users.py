@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from rankloop.cli import main
-from rankloop.errors import InvalidParameter
-from rankloop.service.operations import users
-from rankloop.service.run import opened
+from rankloop.core.errors import InvalidParameter
+from rankloop.service.control import users
 from rankloop.service.settings import Settings
-from rankloop.service.store import admin, counting
+from rankloop.service.storage import admin, counting
+from rankloop.service.supervisor.run import opened
 from tests.service.app_fixtures import Service, fine, items, names, refused, until
 
 USER = "ann-7f3a9c51-unique"  # found nowhere by accident

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import codec
 from rankloop.cli import main
-from rankloop.errors import DataError
-from rankloop.logged import Reading, parse_line
-from rankloop.service.engine import Engine
+from rankloop.core import codec
+from rankloop.core.errors import DataError
+from rankloop.logs import Reading, parse_line
+from rankloop.service.control import warm_start
+from rankloop.service.control._shared import Action
 from rankloop.service.errors import Conflict
 from rankloop.service.offline.challengers import planned, try_out
 from rankloop.service.offline.past import past_of
 from rankloop.service.offline.replay import open_store, rebuild
-from rankloop.service.operations import warm_start
-from rankloop.service.operations._shared import Action
+from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
-from rankloop.service.store import audit
-from rankloop.service.store.past import Added
+from rankloop.service.storage import audit
+from rankloop.service.storage.backfill import Added
 from tests.logged.logs import lists, write_json_lines
 from tests.service.app_fixtures import Body, Service, fine, names, refused, teach
 from tests.waiting import wait_for

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import codec
+from rankloop.core import codec
+from rankloop.service.control import views
 from rankloop.service.errors import StoreUnavailable
-from rankloop.service.operations import views
 from tests.service.app_fixtures import (
     Clock,
     Service,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rankloop.errors import InvalidParameter
-from rankloop.service.learning import notices
+from rankloop.core.errors import InvalidParameter
 from rankloop.service.settings import Settings
+from rankloop.service.training import webhook_outbox
 from tests.service import misbehaving
 from tests.service.app_fixtures import Clock, Service, until
 from tests.service.running import PATIENCE, free_port
@@ -27,7 +27,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A learner that users do not like, and tries that follow each other quickly."""
     misbehaving.install(monkeypatch)
     for name in ("LOOK_EVERY", "FIRST_PAUSE", "LONGEST_PAUSE"):
-        monkeypatch.setattr(notices, name, 0.02)
+        monkeypatch.setattr(webhook_outbox, name, 0.02)
 
 
 def waiting(service: Service) -> int:
@@ -101,7 +101,7 @@ def test_after_a_day_it_is_given_up_and_counted(tmp_path: Path) -> None:
         service.ready().put("shop", **BAD)
         visit(service, "ab", 20)
         until(lambda: service.metric("rankloop_notices_total", result="failed") > 0, "a try")
-        clock.ahead = notices.GIVE_UP + 60.0
+        clock.ahead = webhook_outbox.GIVE_UP + 60.0
         until(lambda: waiting(service) == 0, "it to be given up")
         assert service.metric("rankloop_notices_total", result="given-up") == 1
 

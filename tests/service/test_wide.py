@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import codec
-from rankloop.errors import InvalidInput
+from rankloop.core import codec
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import SparseRows
 from rankloop.features import hashing
 from rankloop.service.ranking import sparse_bodies
 from rankloop.service.ranking.sparse_bodies import SparseReader
-from rankloop.service.wire.calls import Candidate, RankColumns, RankRequest
-from rankloop.types import SparseRows
+from rankloop.wire.calls import Candidate, RankColumns, RankRequest
 from tests.service.app_fixtures import Service, fine, refused, service
 from tests.service.truths import read
 

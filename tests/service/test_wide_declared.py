@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop import codec
-from rankloop.errors import InvalidParameter
+from rankloop.core import codec
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.types import SparseRows
 from rankloop.service.offline.exports import export_ranker
 from rankloop.service.offline.inspection import inspect
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.ranking.declared import check_features
-from rankloop.service.wire.rankers import Spec
-from rankloop.types import SparseRows
+from rankloop.wire.rankers import Spec
 from tests.service.app_fixtures import Service, fine, service, until
 from tests.service.truths import read
 

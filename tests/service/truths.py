@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from rankloop import codec, registry
-from rankloop.raw_features import standardised
-from rankloop.service.learning.fold import Fold
+from rankloop.core import codec, registry
+from rankloop.core.rng import Streams
+from rankloop.core.standardize import standardised
+from rankloop.core.types import Array, Feedback
 from rankloop.service.ranking import model as models
-from rankloop.service.store import admin, log, open_database, states
-from rankloop.service.store.repeats import SEPARATOR
-from rankloop.streams import Streams
-from rankloop.types import Array, Feedback
+from rankloop.service.storage import admin, log, open_database, states
+from rankloop.service.storage.deduplication import SEPARATOR
+from rankloop.service.training.fold import Fold
 from tests.service.running import Load
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from rankloop import codec
 from rankloop.checks.rules import rule
 from rankloop.checks.world import (
     WIDTH,
@@ -20,8 +19,9 @@ from rankloop.checks.world import (
     some_feedback,
     taught,
 )
-from rankloop.errors import InvalidInput
-from rankloop.types import Array, Candidates, Feedback
+from rankloop.core import codec
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import Array, Candidates, Feedback
 
 
 def an_order(seed: int, k: int = 5, n: int = 12) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rankloop.checks.rules import rule
 from rankloop.checks.world import Factory, everything, some_candidates, taught
-from rankloop.telling import KnowsPropensity
+from rankloop.core.capabilities import KnowsPropensity
 
 
 @rule

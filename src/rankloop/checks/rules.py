@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from rankloop import codec
 from rankloop.checks.world import (
     WIDTH,
     Factory,
@@ -29,12 +28,13 @@ from rankloop.checks.world import (
     taught,
 )
 from rankloop.clicks.users import DependentClickUser
-from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.feature_map import FeatureMap
-from rankloop.learner import DRAWN, clone, params
-from rankloop.metrics import ndcg
-from rankloop.telling import Remaps
-from rankloop.types import Array, Candidates, Feedback
+from rankloop.core import codec
+from rankloop.core.capabilities import Remaps
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import DRAWN, clone, params
+from rankloop.core.types import Array, Candidates, Feedback
+from rankloop.evaluation.metrics import ndcg
 
 Check = Callable[[Factory], None]
 CHECKS: list[Check] = []

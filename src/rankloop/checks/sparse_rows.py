@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop import codec
 from rankloop.checks.rules import rule
 from rankloop.checks.world import WIDTH, Factory, everything, same_state, some_feedback, taught
-from rankloop.errors import InvalidInput
-from rankloop.telling import takes_sparse
-from rankloop.types import Candidates, SparseRows
+from rankloop.core import codec
+from rankloop.core.capabilities import takes_sparse
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import Candidates, SparseRows
 
 
 def _candidates(seed: int) -> tuple[Candidates, Candidates]:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rankloop import codec
-from rankloop.errors import InvalidInput
-from rankloop.learner import Learner
-from rankloop.types import Array, Candidates, Feedback, Impression
+from rankloop.core import codec
+from rankloop.core.errors import InvalidInput
+from rankloop.core.learner import Learner
+from rankloop.core.types import Array, Candidates, Feedback, Impression
 
 Factory = Callable[[], Learner]
 WIDTH = 6

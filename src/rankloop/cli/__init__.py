@@ -18,7 +18,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 from cyclopts import App, CycloptsError, Parameter
 
 from rankloop import __version__
-from rankloop.errors import RankloopError
+from rankloop.core.errors import RankloopError
 
 
 def build() -> App:
@@ -26,7 +26,8 @@ def build() -> App:
     from rankloop.cli import (
         audit,
         backup,
-        catalogue,
+        bench,
+        catalog,
         clicks,
         data,
         demo,
@@ -40,14 +41,13 @@ def build() -> App:
         keys,
         lab,
         learners,
-        load,
         plan,
         replay,
         reproduce,
         search,
         service,
         user,
-        warm,
+        warm_start,
     )
 
     app = App(
@@ -66,7 +66,7 @@ def build() -> App:
         ),
     )
     for module in (
-        *(demo, search, service, doctor, keys, audit, backup, user, kernels, catalogue, warm, import_, load, plan),
+        *(demo, search, service, doctor, keys, audit, backup, user, kernels, catalog, warm_start, import_, bench, plan),
         *(replay, inspect, export, export_log),
         *(learners, lab, reproduce, interleave, clicks, data),
     ):

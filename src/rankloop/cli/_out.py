@@ -23,7 +23,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 BARS = "▁▂▃▄▅▆▇█"
 people = Console(stderr=True)
@@ -101,7 +101,7 @@ def progress_bars() -> Iterator[Progress]:
 @contextmanager
 def _kernels_among(bars: Progress) -> Iterator[None]:
     """Kernels that are compiled meanwhile have a bar of their own: a plain line would run into the others."""
-    from rankloop import _compiling
+    from rankloop.kernels import compilation
 
     bar: list[TaskID] = []
 
@@ -111,21 +111,21 @@ def _kernels_among(bars: Progress) -> Iterator[None]:
         said = f"compiling {name}, once on this machine"
         bars.update(bar[0], description=said, completed=number, total=most, visible=bool(name))
 
-    before, _compiling.tell = _compiling.tell, tell
+    before, compilation.tell = compilation.tell, tell
     try:
         yield
     finally:
-        _compiling.tell = before
+        compilation.tell = before
 
 
 def say_when_compiling() -> None:
     """Tell on standard error when kernels have to be compiled: the first run takes longer than the others.
 
-    On a terminal the line of `rankloop._compiling` tells which; elsewhere, and where helpers that do not speak will
+    On a terminal the line of `rankloop.kernels.compilation` tells which; elsewhere, and where helpers that do not
+    speak will
     compile, it is told once.
     """
-    from rankloop import _compiling
-    from rankloop.kernels import _cache
+    from rankloop.kernels import _cache, compilation
 
     note = "[dim]compiling kernels for this machine; the next run finds them in the cache[/dim]"
     if _cache.is_empty():
@@ -138,7 +138,7 @@ def say_when_compiling() -> None:
                 people.print(note)
                 told.append(name)
 
-        _compiling.tell = once
+        compilation.tell = once
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ import time
 from cyclopts import App
 
 from rankloop.cli import _out
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 
 def add_to(app: App) -> None:
@@ -34,9 +34,9 @@ def audit(*, ranker: str | None = None, limit: int = 50, store: str | None = Non
     json
         Print JSON.
     """
-    from rankloop.service.run import opened
     from rankloop.service.settings import from_environment
-    from rankloop.service.store import audit as stored
+    from rankloop.service.storage import audit as stored
+    from rankloop.service.supervisor.run import opened
 
     if limit < 1:
         raise InvalidParameter(f"limit is {limit}; give at least 1")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import App
 
 from rankloop.cli import _out
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from rankloop.service.offline.backup import Copied, StoreCheck
@@ -150,8 +150,8 @@ def verify(*, store: str | None = None, quick: bool = False, json: bool = False)
         Print JSON.
     """
     from rankloop.service.offline import backup as backups
-    from rankloop.service.store import open_database
-    from rankloop.service.store.sqlite import SQLite
+    from rankloop.service.storage import open_database
+    from rankloop.service.storage.sqlite import SQLite
 
     _out.say_when_compiling()
     database = open_database(_store(store))
@@ -179,7 +179,7 @@ def _store(store: str | None) -> str:
 
 
 def _refuse_postgresql(url: str) -> None:
-    from rankloop.service.store.database import without_password
+    from rankloop.service.storage.database import without_password
 
     if url.lower().startswith(("postgresql://", "postgres://")):
         print(POSTGRESQL.format(url=without_password(url)), file=sys.stderr)
@@ -225,7 +225,7 @@ def _print_check(check: StoreCheck, title: str) -> None:
     if check.taken is not None:
         print(f"taken at {_second(check.taken)}, {_age(time.time() - check.taken)} ago")
     if not check.folded and not check.problems:
-        from rankloop.service.store.migrations import MIGRATIONS
+        from rankloop.service.storage.migrations import MIGRATIONS
 
         if check.migrations < len(MIGRATIONS):
             print("the store is of an earlier release: its integrity was checked, its log was not read")

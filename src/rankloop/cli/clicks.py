@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rankloop.clicks.log import SessionLog
     from rankloop.clicks.model import ClickModel
     from rankloop.clicks.score import Score
-    from rankloop.types import Array
+    from rankloop.core.types import Array
 
 # said here too, and held equal by a test: help must not wait for numpy
 Model = Literal["ctr", "ctr-rank", "ctr-document", "cm", "dcm", "pbm", "ubm", "sdbn", "dbn", "ccm", "all"]
@@ -81,7 +81,7 @@ def fit(
         Print JSON.
     """
     from rankloop.clicks.files import MODELS, save
-    from rankloop.errors import InvalidParameter
+    from rankloop.core.errors import InvalidParameter
 
     names = list(MODELS) if model == "all" else [model]
     if out is not None and model == "all":
@@ -184,10 +184,10 @@ def show(
     json
         Print JSON.
     """
-    from rankloop import codec
     from rankloop.clicks.bias import position_bias
     from rankloop.clicks.files import load
-    from rankloop.errors import InvalidParameter
+    from rankloop.core import codec
+    from rankloop.core.errors import InvalidParameter
 
     if not files:
         raise InvalidParameter("no file is named; give a log or a fitted model")
@@ -212,8 +212,8 @@ def show(
             if not json:
                 _print_log(file.name, pages)
     if figure is not None:
-        from rankloop.lab.figures import learning as figures
-        from rankloop.lab.figures.clicks import position_curves
+        from rankloop.lab.plots import learning as figures
+        from rankloop.lab.plots.clicks import position_curves
 
         figures.save_as(position_curves(curves), figure)
         _out.people.print(f"wrote {figure}")

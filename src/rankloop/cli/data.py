@@ -28,7 +28,7 @@ def info(spec: str, /, *, json: bool = False) -> None:
     json
         Print JSON.
     """
-    from rankloop.lab.data.sources import describe, open_split
+    from rankloop.lab.datasets.sources import describe, open_split
 
     _out.say_when_compiling()
     with _out.progress_bars() as bars:
@@ -56,8 +56,8 @@ def convert(spec: str, target: Path, /, *, part: Literal["train", "vali", "test"
     part
         train, vali, test or all.
     """
-    from rankloop.errors import InvalidParameter
-    from rankloop.lab.data.sources import open_split, write_letor
+    from rankloop.core.errors import InvalidParameter
+    from rankloop.lab.datasets.sources import open_split, write_letor
 
     if part == "all" and target.suffix in (".txt", ".gz"):
         raise InvalidParameter(f"{target} looks like a file, but all parts go into a folder; say --part train, say")

@@ -10,7 +10,7 @@ from contextlib import suppress
 from cyclopts import App
 
 from rankloop.cli import _out
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 TEXT = """
 rankloop demo: a shop with simulated shoppers in front of a real service.

@@ -8,7 +8,7 @@ from collections import Counter
 from cyclopts import App
 
 from rankloop.cli import _out
-from rankloop.doctor import examine
+from rankloop.service.doctor import examine
 
 SIGNS = {"fine": "[green]ok[/green]  ", "note": "[blue]note[/blue]", "warning": "[yellow]warn[/yellow]"}
 SIGNS |= {"trouble": "[red]bad[/red] "}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 from cyclopts import App
 
 from rankloop.cli import _out
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from rankloop.export import Exported
+    from rankloop.integrations.export import Exported
 
 
 def add_to(app: App) -> None:
@@ -60,7 +60,7 @@ def export(
     normalisation
         Of a file: what you do to features before the learner sees them.
     """
-    from rankloop import codec
+    from rankloop.core import codec
 
     if Path(ranker).is_file():
         if features is None:
@@ -80,8 +80,8 @@ def export(
 
 
 def _of_file(path: Path, names: list[str], to: str, normalisation: str) -> Exported:
-    from rankloop import registry
-    from rankloop.export import export as exported
+    from rankloop.core import registry
+    from rankloop.integrations.export import export as exported
 
     learner = registry.load(path)
     return exported(learner, names, to, name=path.stem, normalisation=normalisation)  # type: ignore[arg-type]

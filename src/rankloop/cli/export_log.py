@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from rankloop.cli import _out
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 
 def add_to(app: App) -> None:
@@ -53,11 +53,11 @@ def export_log(
         Print JSON instead of a table.
     """
     try:
-        from rankloop.service.archive.exporting import export_log as exported
+        from rankloop.service.maintenance.archive.exporting import export_log as exported
         from rankloop.service.offline.past import find_ranker
         from rankloop.service.offline.replay import open_store
         from rankloop.service.settings import from_environment
-        from rankloop.service.store import admin
+        from rankloop.service.storage import admin
     except ModuleNotFoundError as error:
         raise InvalidParameter(f"export-log needs {error.name}; pip install 'rankloop[service,archive]'") from None
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from rankloop.cli import _out
-from rankloop.errors import InvalidInput, MissingExtra
+from rankloop.core.errors import InvalidInput, MissingExtra
 
 Key = Annotated[str | None, Parameter(env_var="RANKLOOP_KEY", show_default=False)]
 import_ = App(name="import", help="Make rankers from the configuration of Metarank or Azure Personalizer.")
@@ -57,7 +57,7 @@ def metarank(
     json
         Print JSON: the specs and what became of each feature.
     """
-    from rankloop.adapters.metarank_config import imported
+    from rankloop.integrations.metarank_config import imported
 
     try:
         import yaml
@@ -119,7 +119,7 @@ def personalizer(
     json
         Print JSON: the spec and what became of each setting.
     """
-    from rankloop.adapters.personalizer_settings import imported
+    from rankloop.integrations.personalizer_settings import imported
 
     given: Any = {}
     if settings is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import App
 
 from rankloop.cli import _out
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from rankloop.service.offline.inspection import Inspection, Learned
@@ -48,7 +48,7 @@ def inspect(
     try:
         from rankloop.service.offline import inspection
         from rankloop.service.offline.replay import open_store
-        from rankloop.service.store import admin
+        from rankloop.service.storage import admin
     except ModuleNotFoundError as error:
         raise InvalidParameter(f"inspect needs {error.name}; pip install 'rankloop[service]'") from None
 

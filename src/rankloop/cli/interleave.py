@@ -62,12 +62,12 @@ def interleave(
     json
         Print JSON instead of a table.
     """
-    from rankloop.errors import InvalidParameter
-    from rankloop.lab.data.sources import check_spec, open_split
-    from rankloop.lab.figures.interleaving import drawing
+    from rankloop.clicks.user_registry import open_user
+    from rankloop.core.errors import InvalidParameter
+    from rankloop.lab.datasets.sources import check_spec, open_split
+    from rankloop.lab.plots.interleaving import drawing
     from rankloop.lab.runs.interleave import check_ranker
     from rankloop.lab.runs.interleave import interleave as carry_out
-    from rankloop.lab.users.registry import open_user
 
     if len(rankers) < 2:
         raise InvalidParameter(f"{len(rankers)} rankers; name at least two: rankloop interleave feature:5 pairrank")
@@ -87,7 +87,7 @@ def interleave(
 
         found = carry_out(rankers, split, user, rounds, method, k, seed, train_rounds, on_progress)
     if figure is not None:
-        from rankloop.lab.figures import learning as figures
+        from rankloop.lab.plots import learning as figures
 
         figures.save_as(drawing(found), figure)
         _out.people.print(f"wrote {figure}")

@@ -8,7 +8,7 @@ import time
 from cyclopts import App
 
 from rankloop.cli import _out
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 
 def add_to(app: App) -> None:
@@ -35,15 +35,15 @@ def compile_kernels(*learners: str, json: bool = False) -> None:
         Print JSON.
     """
     try:
+        from rankloop.service.control.rankers import complete
         from rankloop.service.experiments import evidence
-        from rankloop.service.operations.rankers import complete
         from rankloop.service.ranking.model import warm
-        from rankloop.service.wire.rankers import Spec
+        from rankloop.wire.rankers import Spec
     except ModuleNotFoundError as error:
         raise InvalidParameter(f"the service needs {error.name}; pip install 'rankloop[service]'") from None
     from rankloop.cli.lab import parsed_learners
+    from rankloop.core.registry import LEARNERS, learner_class
     from rankloop.kernels import _cache
-    from rankloop.registry import LEARNERS, learner_class
 
     wanted = parsed_learners(learners or list(LEARNERS), None)
     seconds: dict[str, float] = {}

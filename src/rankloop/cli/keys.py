@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from rankloop.cli import _out
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from rankloop.service.store.database import Connection
+    from rankloop.service.storage.database import Connection
 
 keys = App(name="keys", help="Make, list and revoke API keys. Only digests are stored.")
 
@@ -62,9 +62,9 @@ def create(
     store
         As in `rankloop serve`.
     """
-    from rankloop.service.keys import digest, new_token
+    from rankloop.service.access.keys import digest, new_token
     from rankloop.service.settings import parse_scopes
-    from rankloop.service.store import keys as stored
+    from rankloop.service.storage import keys as stored
 
     wanted, token, now = "+".join(sorted(parse_scopes(scopes))), new_token(), time.time()
     only = None if rankers is None else _names(rankers, "rankers")
@@ -98,7 +98,7 @@ def list_keys(*, store: str | None = None, json: bool = False) -> None:
     json
         Print JSON.
     """
-    from rankloop.service.store import keys as stored
+    from rankloop.service.storage import keys as stored
 
     with _store(store) as writer:
         found = writer.database.read(stored.known).keys
@@ -132,7 +132,7 @@ def list_keys(*, store: str | None = None, json: bool = False) -> None:
 
 
 def _names(given: str, what: str) -> frozenset[str]:
-    from rankloop.service.wire.basics import NAME
+    from rankloop.wire.basics import NAME
 
     found = frozenset(filter(None, (one.strip() for one in given.split(","))))
     if not found or not all(re.match(NAME, one) for one in found):
@@ -157,7 +157,7 @@ def revoke(name: str, *, store: str | None = None) -> None:
     store
         As in `rankloop serve`.
     """
-    from rankloop.service.store import keys as stored
+    from rankloop.service.storage import keys as stored
 
     with _store(store) as writer:
         if not writer.do(lambda c: stored.drop(c, name) and _noted(c, "revoke-key", f"key {name}: revoked")):
@@ -187,7 +187,7 @@ def rotate_tokens(*, at_once: bool = False, store: str | None = None) -> None:
 
 
 def _rotated(connection: Connection, at_once: bool) -> int:
-    from rankloop.service.store import keys as stored
+    from rankloop.service.storage import keys as stored
 
     kept = stored.rotate_secret(connection, time.time(), at_once)
     _noted(connection, "rotate-tokens", f"tokens: a new secret{', the old ones are gone' * (not kept)}")
@@ -196,14 +196,14 @@ def _rotated(connection: Connection, at_once: bool) -> int:
 
 def _noted(connection: Connection, action: str, text: str) -> bool:
     """Into the audit list, with what was changed."""
-    from rankloop.service.store import audit
+    from rankloop.service.storage import audit
 
     audit.add(connection, [audit.Entry(time.time(), audit.COMMAND, action, None, text)])
     return True
 
 
 def _store(store: str | None):  # type: ignore[no-untyped-def]
-    from rankloop.service.run import opened
     from rankloop.service.settings import from_environment
+    from rankloop.service.supervisor.run import opened
 
     return opened(from_environment(store=store))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from rankloop.cli import _on, _out
+from rankloop.cli import _cluster, _out
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +73,7 @@ class Setting:
 
     def trials(self, learner: str, params: dict[str, Any]) -> list[Trial]:
         """One trial a seed."""
-        from rankloop.errors import InvalidParameter
+        from rankloop.core.errors import InvalidParameter
         from rankloop.lab.runs.trial import Trial
 
         if self.seeds < 1:
@@ -109,7 +109,7 @@ def simulate(learner: str, /, *, setting: Setting = Setting(), param: Params = N
     ((name, params),) = parsed_learners([learner], param)
     trials = setting.trials(name, params)
     check_trials(trials)
-    with _on.cluster(setting.on) as cluster, _watched() as on_event:
+    with _cluster.cluster(setting.on) as cluster, _watched() as on_event:
         table = carry_out(trials, setting.out, setting.processes, on_event, cluster)
     (summary,) = _summaries(table)
     if json:
@@ -143,7 +143,7 @@ def compare(
     json
         Print a JSON list instead of a table.
     """
-    from rankloop.errors import InvalidParameter
+    from rankloop.core.errors import InvalidParameter
     from rankloop.lab.runs.sweep import carry_out, check_trials
 
     if not learners:
@@ -154,11 +154,11 @@ def compare(
     for name, params in parsed_learners(learners, param):
         trials += setting.trials(name, params)
     check_trials(trials)
-    with _on.cluster(setting.on) as cluster, _watched() as on_event:
+    with _cluster.cluster(setting.on) as cluster, _watched() as on_event:
         table = carry_out(trials, setting.out, setting.processes, on_event, cluster)
     summaries = _summaries(table)
     if figure is not None:
-        from rankloop.lab.figures import learning as figures
+        from rankloop.lab.plots import learning as figures
 
         figures.save_as(figures.comparison(table), figure)
     if json:
@@ -174,8 +174,8 @@ def parsed_learners(specs: Sequence[str], shared: Sequence[str] | None) -> list[
     """Names and parameters of `name?key=value` specs, with the shared ones for those learners that have them."""
     from dataclasses import fields
 
-    from rankloop.errors import InvalidParameter
-    from rankloop.registry import learner_class, make, parse_learner
+    from rankloop.core.errors import InvalidParameter
+    from rankloop.core.registry import learner_class, make, parse_learner
 
     parsed, used = [], set()
     for spec in specs:
@@ -218,9 +218,9 @@ def _summaries(table: pa.Table) -> list[dict[str, Any]]:
     """A learner's runs as one object: means over runs, and standard errors where there are several."""
     import json
 
+    from rankloop.core.learner import params
+    from rankloop.core.registry import make
     from rankloop.lab.runs import results
-    from rankloop.learner import params
-    from rankloop.registry import make
 
     measures = [name for name in table.column_names if name.startswith(("online.", "offline."))]
     ends: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
@@ -283,7 +283,7 @@ def _print_summaries(title: str, summaries: Sequence[dict[str, Any]]) -> None:
 
 
 def _plus_minus(value: float | None, error: float | None, measure: str) -> str:
-    from rankloop.lab.figures.report import plus_minus
+    from rankloop.lab.plots.report import plus_minus
 
     return plus_minus(value, error, DIGITS.get(measure, 4))
 
@@ -303,12 +303,12 @@ def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2, on:
         Address of a Dask scheduler (`tcp://10.0.0.5:8786`) whose workers carry out the runs, or `local:4`; --processes
         does not count then.
     """
-    from rankloop.lab.figures import learning as figures
+    from rankloop.lab.plots import learning as figures
     from rankloop.lab.runs import results
     from rankloop.lab.runs.sweep import carry_out, load_sweep
 
     asked = load_sweep(file)
-    with _on.cluster(on) as cluster, _watched() as on_event:
+    with _cluster.cluster(on) as cluster, _watched() as on_event:
         table = carry_out(asked.trials, out / f"{asked.name}.parquet", processes, on_event, cluster)
     table = results.relabelled(table, asked.names)
     drawn = {"online.cndcg": "online", "offline.ndcg@10": "offline"}

@@ -28,8 +28,8 @@ def learners(*, published: bool = False, json: bool = False) -> None:
     json
         Print JSON, with the parameters of each and their defaults.
     """
-    from rankloop.learner import params
-    from rankloop.registry import LEARNERS, learner_class
+    from rankloop.core.learner import params
+    from rankloop.core.registry import LEARNERS, learner_class
 
     if published:
         _published(json)
@@ -54,8 +54,8 @@ def learners(*, published: bool = False, json: bool = False) -> None:
 
 
 def _published(json: bool) -> None:
-    from rankloop.published import PUBLISHED
-    from rankloop.registry import differences
+    from rankloop.core.presets import PUBLISHED
+    from rankloop.core.registry import differences
 
     if json:
         _out.print_json(
@@ -100,7 +100,7 @@ def check(
     """
     from rankloop.checks import yield_checks
     from rankloop.cli.lab import parsed_learners
-    from rankloop.registry import entry_of, make
+    from rankloop.core.registry import entry_of, make
 
     # a wrong name or value is told as such here, not as twenty broken rules below
     ((learner, parameters),) = parsed_learners([learner], param)

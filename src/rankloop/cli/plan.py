@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from rankloop.capacity.load import Load
 from rankloop.cli import _out
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
+from rankloop.service.capacity.load import Load
 
 if TYPE_CHECKING:
-    from rankloop.capacity.constants import Constants
-    from rankloop.capacity.plan import Plan
-    from rankloop.capacity.simulation import Second
+    from rankloop.service.capacity.constants import Constants
+    from rankloop.service.capacity.plan import Plan
+    from rankloop.service.capacity.simulation import Second
 
 plan = App(name="plan", help="What a load needs: processes, machines, a database; from measured constants.")
 Asked = Annotated[Load, Parameter(name="*")]
@@ -46,7 +46,7 @@ def needs(*, load: Asked = DEFAULT, constants: Path | None = None, why: bool = F
     json
         Print one JSON object instead of a table.
     """
-    from rankloop.capacity.plan import make_plan
+    from rankloop.service.capacity.plan import make_plan
 
     made = make_plan(load, _constants(constants))
     if json:
@@ -81,7 +81,7 @@ def machine(
     json
         Print JSON.
     """
-    from rankloop.capacity.machine import throughput
+    from rankloop.service.capacity.machine import throughput
 
     known = _constants(constants)
     found = [throughput(load, known, processes, load.cores, sender) for processes in workers]
@@ -130,7 +130,7 @@ def measure(
     """
     import tempfile
 
-    from rankloop.capacity.measure.campaign import LEARNERS, Effort, measured, steps
+    from rankloop.service.capacity.measure.campaign import LEARNERS, Effort, measured, steps
 
     effort, wanted = Effort(turns, seconds), list(dict.fromkeys([*LEARNERS, *filter(None, learners.split(","))]))
     strange = [one for one in store if one != "sqlite" and not one.startswith(("postgresql://", "postgres://"))]
@@ -205,9 +205,9 @@ def simulate(
     json
         Print one JSON object instead of a table.
     """
-    from rankloop.capacity.plan import make_plan
-    from rankloop.capacity.simulation import Fleet, Story, fleet_of, times_of
-    from rankloop.capacity.simulation import simulate as told
+    from rankloop.service.capacity.plan import make_plan
+    from rankloop.service.capacity.simulation import Fleet, Story, fleet_of, times_of
+    from rankloop.service.capacity.simulation import simulate as told
 
     known = _constants(constants)
     says = fleet_of(make_plan(load, known))
@@ -224,8 +224,8 @@ def simulate(
         seen = told(load, fleet, times_of(load, known), story, lambda: bars.update(task, advance=1))
     moments = [at] if lose or surge != 1 else []
     if figure is not None:
-        from rankloop.capacity.figures import over_time
-        from rankloop.lab.figures.learning import save_as
+        from rankloop.cli._plan_figure import over_time
+        from rankloop.lab.plots.learning import save_as
 
         title = f"{load.requests:,.0f} requests a second, {fleet.machines} machines x {fleet.processes} processes"
         save_as(over_time(seen, title, moments), figure)
@@ -236,7 +236,7 @@ def simulate(
 
 
 def _constants(path: Path | None) -> Constants:
-    from rankloop.capacity.constants import SHIPPED, load
+    from rankloop.service.capacity.constants import SHIPPED, load
 
     return load(path or SHIPPED)
 

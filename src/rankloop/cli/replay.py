@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from rankloop.cli import _out
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from rankloop.offpolicy.intervals import Estimate
+    from rankloop.evaluation.off_policy.intervals import Estimate
     from rankloop.service.offline.estimates import Findings, Found
 
 ABOUT = "of the items that were shown, in each policy's order; the log keeps no other candidates"
@@ -153,7 +153,7 @@ def _estimate(
     source: Any, ranker: str, challengers: list[str], terms: Any, examination: str, model: Any, level: float, on: Any
 ) -> tuple[Findings, float | None, str]:
     """The figures; by reward, they are in its unit: also its scale and its unit."""
-    from rankloop.offpolicy import gains
+    from rankloop.evaluation.off_policy import gains
     from rankloop.service.offline.challengers import planned, try_out
     from rankloop.service.offline.estimates import Pages, check_examination, check_model, figures, find
 
@@ -183,7 +183,7 @@ def _estimate(
             tries = try_out(walk, keep=model is not None, on_progress=lists)
             found = find(tries, read_pages, examination, model, level, on_progress=report)
         else:
-            from rankloop.cluster import connect
+            from rankloop.core.cluster import connect
             from rankloop.service.offline.spread import try_out_on
 
             with connect(on) as cluster:
@@ -203,7 +203,7 @@ def _show(bars: Any, task: Any, what: str, done: int, total: int) -> None:
 def _rebuild(
     source: Any, ranker: str, version: int | None, at: int | None, start: int | None, out: Path | None, json: bool
 ) -> None:
-    from rankloop import registry
+    from rankloop.core import registry
     from rankloop.service.offline.replay import rebuild
 
     began = time.perf_counter()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from rankloop.cli import _on, _out
+from rankloop.cli import _cluster, _out
 
 if TYPE_CHECKING:
-    from rankloop.lab.figures.report import Judged
-    from rankloop.lab.papers.engine import OnStep
+    from rankloop.lab.plots.report import Judged
     from rankloop.lab.runs.workers import Event, OnEvent
+    from rankloop.papers.engine import OnStep
 
 Name = Literal["pairrank", "neural", "bubblerank", "topk", "nonstationary"]
 _EVERY = 30.0  # seconds between two lines of progress where nobody watches a bar
@@ -69,19 +69,19 @@ def reproduce(
         Of topk: run nothing; print for each ranking measure what can be learned from the grades of the first k of a few
         items, computed exactly.
     """
-    from rankloop.errors import InvalidParameter
+    from rankloop.core.errors import InvalidParameter
 
     if observability:
         if paper != "topk":
             raise InvalidParameter(f"--observability is about the paper topk, not {paper}")
-        from rankloop.lab.papers.theory import tables
+        from rankloop.papers.theory import tables
 
         for table in tables():
             _out.print_table(table.caption, table.columns, table.rows, numbers_from=table.words)
         return
-    from rankloop.lab.papers import engine, open_paper
+    from rankloop.papers import engine, open_paper
 
-    with _on.cluster(on) as cluster, _watched() as (on_event, on_step):
+    with _cluster.cluster(on) as cluster, _watched() as (on_event, on_step):
         done = engine.reproduce(
             open_paper(paper),
             out or Path("results") / paper,
@@ -102,7 +102,7 @@ def print_claims(title: str, claims: list[Judged]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from rankloop.lab.figures.report import tally
+    from rankloop.lab.plots.report import tally
 
     table = Table(title=escape(title), title_justify="left", header_style="bold", show_lines=True)
     table.add_column("verdict", no_wrap=True)

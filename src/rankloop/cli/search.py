@@ -13,7 +13,7 @@ from cyclopts import App
 
 from rankloop.cli import _out
 from rankloop.cli.demo import end_alike
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 TEXT = """
 rankloop search: a search engine over your own Python that learns from your clicks.
@@ -137,7 +137,7 @@ def search(
 
 def _folder(roots: list[Path] | None) -> Path:
     """Where index and clicks are kept: one place for what is installed, one for each other set of folders."""
-    from rankloop.lab.data.cache import chosen_root
+    from rankloop.lab.datasets.cache import chosen_root
 
     name = "search" if not roots else f"search-{hashlib.sha256(repr(roots).encode()).hexdigest()[:12]}"
     root = chosen_root()

@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from rankloop.cli import _out
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 
 def add_to(app: App) -> None:
@@ -57,14 +57,14 @@ def serve(
         Make a ranker called `example` and print three lines to try it with.
     """
     try:
-        from rankloop.service import logs
         from rankloop.service import settings as options
-        from rankloop.service.example import NAME, SPEC, lines
-        from rankloop.service.listening import taken
-        from rankloop.service.listening import url as url_of
-        from rankloop.service.run import prepare, prepare_ranker
-        from rankloop.service.run import serve as run
-        from rankloop.service.store.database import without_password
+        from rankloop.service.observability import logs
+        from rankloop.service.storage.database import without_password
+        from rankloop.service.supervisor.example import NAME, SPEC, lines
+        from rankloop.service.supervisor.listening import taken
+        from rankloop.service.supervisor.listening import url as url_of
+        from rankloop.service.supervisor.run import prepare, prepare_ranker
+        from rankloop.service.supervisor.run import serve as run
     except ModuleNotFoundError as error:
         raise InvalidParameter(f"serving needs {error.name}; pip install 'rankloop[service]'") from None
 

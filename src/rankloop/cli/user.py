@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 from cyclopts import App
 
 from rankloop.cli import _out
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from rankloop.service.wire.users import UserExport
+    from rankloop.wire.users import UserExport
 
 users = App(name="user", help="Export or erase everything that is stored under one user id.")
 
@@ -44,8 +44,8 @@ def export(user: str, /, *, out: Path | None = None, store: str | None = None) -
     store
         As in `rankloop serve`.
     """
+    from rankloop.service.control.users import export_pages
     from rankloop.service.offline.replay import open_store
-    from rankloop.service.operations.users import export_pages
 
     if out is not None:
         _out.check_writable(out)
@@ -88,11 +88,11 @@ def erase(user: str, /, *, vacuum: bool = False, store: str | None = None, json:
     """
     import msgspec
 
-    from rankloop.service.operations import users as operations
-    from rankloop.service.run import opened
-    from rankloop.service.store import audit
-    from rankloop.service.store.database import Connection
-    from rankloop.service.store.log import new_id
+    from rankloop.service.control import users as operations
+    from rankloop.service.storage import audit
+    from rankloop.service.storage.database import Connection
+    from rankloop.service.storage.log import new_id
+    from rankloop.service.supervisor.run import opened
 
     settings = _settings(store)
     _require_store(settings.store)
@@ -128,8 +128,8 @@ def _settings(store: str | None) -> Any:
 
 def _require_store(url: str) -> None:
     """Refuse a file that is not there: opening it would make an empty store."""
-    from rankloop.service.store import open_database
-    from rankloop.service.store.sqlite import SQLite
+    from rankloop.service.storage import open_database
+    from rankloop.service.storage.sqlite import SQLite
 
     database = open_database(url)
     database.close()

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from rankloop.clicks.log import SessionLog
+from rankloop.core.learner import require, require_number
+from rankloop.core.types import Array
 from rankloop.kernels import click_fits
-from rankloop.learner import require, require_number
-from rankloop.types import Array
 
 TINY = 1e-9  # estimates stay this far from 0 and 1, so that every page has a logarithm
 _WORSE = 0.05  # of log-likelihood a page: a leap that loses more is not taken

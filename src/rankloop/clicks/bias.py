@@ -10,8 +10,8 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from rankloop.clicks.log import SessionLog
-from rankloop.errors import DataError
-from rankloop.types import Array
+from rankloop.core.errors import DataError
+from rankloop.core.types import Array
 
 
 @dataclass(frozen=True, eq=False)

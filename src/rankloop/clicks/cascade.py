@@ -10,9 +10,9 @@ import numpy as np
 from rankloop.clicks._em import Progress, check_options, pooled
 from rankloop.clicks.log import SessionLog
 from rankloop.clicks.model import ONE, TABLE, ClickModel
+from rankloop.core.types import Array
 from rankloop.kernels.click_fits import shown_and_clicked
 from rankloop.kernels.click_models import CASCADE, ClickChances
-from rankloop.types import Array
 
 
 @dataclass

@@ -10,9 +10,9 @@ import numpy as np
 from rankloop.clicks._em import RANK_PRIOR, ChainCounts, Numbers, Progress, check_options, climb, pooled, share
 from rankloop.clicks.log import SessionLog
 from rankloop.clicks.model import TABLE, ClickModel
+from rankloop.core.learner import require_flag
+from rankloop.core.types import Array
 from rankloop.kernels.click_models import CHAIN, ClickChances
-from rankloop.learner import require_flag
-from rankloop.types import Array
 
 
 @dataclass

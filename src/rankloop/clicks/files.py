@@ -6,7 +6,6 @@ import os
 
 import numpy as np
 
-from rankloop import codec
 from rankloop.clicks.cascade import Cascade
 from rankloop.clicks.ccm import ClickChain
 from rankloop.clicks.ctr import DocumentRate, GlobalRate, RankRate
@@ -17,7 +16,8 @@ from rankloop.clicks.pairs import Pairs
 from rankloop.clicks.pbm import PositionBased
 from rankloop.clicks.sdbn import SimplifiedDBN
 from rankloop.clicks.ubm import UserBrowsing
-from rankloop.errors import CodecError, RankloopError, UnknownName
+from rankloop.core import codec
+from rankloop.core.errors import CodecError, RankloopError, UnknownName
 
 _ALL: tuple[type[ClickModel], ...] = (
     GlobalRate,
@@ -40,7 +40,7 @@ def model_named(name: str) -> type[ClickModel]:
     >>> model_named("pmb")
     Traceback (most recent call last):
     ...
-    rankloop.errors.UnknownName: no click model is called 'pmb'; did you mean 'pbm'? there are ctr, ctr-rank,
+    rankloop.core.errors.UnknownName: no click model is called 'pmb'; did you mean 'pbm'? there are ctr, ctr-rank,
     ctr-document, cm, dcm, pbm, ubm, sdbn, dbn, ccm
     """
     if name not in MODELS:

@@ -8,10 +8,10 @@ import numpy as np
 
 from rankloop.clicks.model import ONE, TABLE
 from rankloop.clicks.users import DependentClickUser
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
+from rankloop.core.learner import require, require_number
+from rankloop.core.types import Array, Feedback
 from rankloop.kernels.click_models import CASCADE, CHAIN, POSITION, ClickChances, react
-from rankloop.learner import require, require_number
-from rankloop.types import Array, Feedback
 
 RANKS = 1000  # below them a position-based user looks as often as at the last
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rankloop.clicks.pairs import Pairs
-from rankloop.errors import DataError, InvalidInput, InvalidParameter
-from rankloop.types import Array, Feedback, Impression
+from rankloop.core.errors import DataError, InvalidInput, InvalidParameter
+from rankloop.core.types import Array, Feedback, Impression
 
 
 class Page(NamedTuple):

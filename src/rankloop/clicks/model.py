@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike
 from rankloop.clicks.log import SessionLog
 from rankloop.clicks.pairs import Pairs
 from rankloop.clicks.score import Score, score
-from rankloop.errors import DataError, InvalidInput
+from rankloop.core.errors import DataError, InvalidInput
+from rankloop.core.types import Array, Feedback
 from rankloop.kernels import click_models as kernels
 from rankloop.kernels.click_fits import react_pages
 from rankloop.kernels.click_models import ClickChances
-from rankloop.types import Array, Feedback
 
 Progress = Callable[[int, int], None]  # done, of how many at most
 ONE, TABLE = np.ones(1), np.ones((1, 1))  # what a way of reading does not use

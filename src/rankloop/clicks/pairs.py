@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rankloop.errors import InvalidInput
-from rankloop.types import Array
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ import numpy as np
 from rankloop.clicks._em import Progress, browse, check_options
 from rankloop.clicks.log import SessionLog
 from rankloop.clicks.model import ONE, ClickModel
+from rankloop.core.types import Array
 from rankloop.kernels.click_models import POSITION, ClickChances
-from rankloop.types import Array
 
 
 @dataclass

@@ -34,8 +34,8 @@ from rankloop.clicks.model import ClickModel
 from rankloop.clicks.pairs import Pairs
 from rankloop.clicks.pbm import PositionBased
 from rankloop.clicks.ubm import UserBrowsing
-from rankloop.errors import DataError, InvalidInput, UnknownName
-from rankloop.types import Array
+from rankloop.core.errors import DataError, InvalidInput, UnknownName
+from rankloop.core.types import Array
 
 Numbers = Callable[[str], Array]
 

@@ -36,7 +36,7 @@ from pathlib import Path
 from time import perf_counter
 
 from rankloop.clicks.log import Found, Gathering, ReadReport, SessionLog
-from rankloop.errors import DataError, InvalidParameter
+from rankloop.core.errors import DataError, InvalidParameter
 
 FORMATS = ("clara", "yandex", "jsonl")
 Progress = Callable[[int, int], None]  # bytes read, of how many

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from rankloop.clicks.log import SessionLog
+from rankloop.core.types import Array
 from rankloop.kernels.click_fits import score_pages
 from rankloop.kernels.click_models import ClickChances
-from rankloop.types import Array
 
 FLOOR = 1e-6  # no event is held for less likely than this, or one surprise would decide every comparison
 

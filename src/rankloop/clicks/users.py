@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.types import Array, Feedback
 from rankloop.kernels.user_clicks import dependent_clicks
-from rankloop.types import Array, Feedback
 
 # (click, stop) probability by grade, for data whose highest grade is 1, 2 or 4.
 # Tables of Oosterhuis & de Rijke (2018) and of PairRank (2021); "almost random" is given for five grades only.

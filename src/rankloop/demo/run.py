@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from rankloop.client import Client
+from rankloop.core.errors import InvalidParameter, RankloopError
+from rankloop.core.registry import LEARNERS, learner_class
 from rankloop.demo.shop import FEATURES, SHOWN, Shop
 from rankloop.demo.shoppers import Shoppers
-from rankloop.errors import InvalidParameter, RankloopError
-from rankloop.registry import LEARNERS, learner_class
-from rankloop.service.embedded import HOST, address, listening, server
-from rankloop.service.engine import Engine
+from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
-from rankloop.service.wire.basics import Exposure
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.supervisor.embedded import HOST, address, listening, server
+from rankloop.wire.basics import Exposure
+from rankloop.wire.rankers import Spec
 
 TRIED, TRIAL = "hybrid", 30.0  # the ranker that is compared with the shop's order, and after how many seconds
 CHANGE = 120.0  # seconds after which tastes change

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.clicks.users import DependentClickUser
-from rankloop.metrics import ndcg
-from rankloop.streams import Streams
-from rankloop.types import Array
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
+from rankloop.evaluation.metrics import ndcg
 
 FEATURES = ("text_match", "popularity", "rating", "price", "discount", "newness", "delivery_days")
 SHELVES = ("running shoes", "desk lamp", "coffee maker", "backpack", "headphones", "rain jacket")

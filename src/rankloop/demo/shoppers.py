@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from rankloop.client import Client
+from rankloop.core.errors import RankloopError
 from rankloop.demo.shop import SHELVES, Shop
-from rankloop.errors import RankloopError
-from rankloop.service.wire.calls import Candidate
+from rankloop.wire.calls import Candidate
 
 T = TypeVar("T")
 THINKS = 0.4  # seconds from seeing a list to clicking in it

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 Scope = Literal["item", "user", "request"]
 SCOPES: tuple[str, ...] = get_args(Scope)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rankloop.core.types import Array
 from rankloop.features.vocabulary import Vocabulary
-from rankloop.types import Array
 
 
 class StringColumn:

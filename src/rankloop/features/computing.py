@@ -14,15 +14,15 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
+from rankloop.core.types import Array
 from rankloop.features import declarations as kinds
 from rankloop.features._declaration import Declaration, span
 from rankloop.features.counters import CLICKS, IMPRESSIONS, LOOKS, REWARDS, Counters, family
+from rankloop.features.feature_context import Lists, View
 from rankloop.features.hashing import columns, text_codes
-from rankloop.features.view import Lists, View
 from rankloop.features.words import words
 from rankloop.kernels import hashing, matching
 from rankloop.kernels.fetching import fetch
-from rankloop.types import Array
 
 Computed = tuple[Array, int]
 _SUMS = {"impressions": IMPRESSIONS, "clicks": CLICKS, "rewards": REWARDS}

@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop import codec
-from rankloop.errors import CodecError
+from rankloop.core import codec
+from rankloop.core.errors import CodecError
+from rankloop.core.types import Array
 from rankloop.features._declaration import Declaration, span
-from rankloop.features.attention import Attention
 from rankloop.features.declarations import Clicked, Counted
+from rankloop.features.examination_model import Attention
 from rankloop.features.hashing import text_codes
 from rankloop.features.keyed import KeyedRows
 from rankloop.kernels import counting
 from rankloop.kernels.hashing import joined
-from rankloop.types import Array
 
 PARTS = 8  # time buckets of a window: the present one, which is still filling, and the seven before it
 IMPRESSIONS, LOOKS, CLICKS, REWARDS = range(4)  # what is summed

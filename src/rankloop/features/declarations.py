@@ -1,7 +1,8 @@
 """Features as they are declared: what each is made of, as frozen values made from plain dictionaries.
 
 A declaration says its `name`, its `kind` and what that kind takes; nothing in here computes anything
-(`rankloop.features.program` does). What it is made of is written `item.FIELD`, `user.FIELD` or `request.FIELD`; the
+(`rankloop.features.feature_pipeline` does). What it is made of is written `item.FIELD`, `user.FIELD` or
+`request.FIELD`; the
 text that was searched for is `query`. What stands where a value is missing is part of the declaration: see
 docs/features.md for all of it in one table.
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 from zoneinfo import ZoneInfo
 
-from rankloop.errors import InvalidParameter, UnknownName
+from rankloop.core.errors import InvalidParameter, UnknownName
 from rankloop.features._declaration import SCOPES, Declaration
 
 MOST_VALUES = 1000  # of a category that are given
@@ -283,7 +284,8 @@ def declaration(given: str | Mapping[str, Any]) -> Declaration:
     >>> declaration({"name": "ctr", "kind": "rate", "widow": "7d"})
     Traceback (most recent call last):
     ...
-    rankloop.errors.UnknownName: no field of feature 'ctr' (rate) is called 'widow'; did you mean 'window'? there are \
+    rankloop.core.errors.UnknownName: no field of feature 'ctr' (rate) is called 'widow'; did you mean 'window'? \
+there are \
 name, of, by, window, prior
     """
     if isinstance(given, str):

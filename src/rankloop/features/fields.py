@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, get_args
 
-from rankloop.errors import InvalidInput
-from rankloop.types import LARGEST
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import LARGEST
 
 Kind = Literal["number", "boolean", "string", "strings", "vector", "timestamp"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -72,7 +72,8 @@ def clean(name: str, field: Field, value: Any) -> Any:
     >>> clean("price", Field("number"), "12 EUR")
     Traceback (most recent call last):
     ...
-    rankloop.errors.InvalidInput: field 'price' holds numbers, but here it is '12 EUR'; send a value of that kind, \
+    rankloop.core.errors.InvalidInput: field 'price' holds numbers, but here it is '12 EUR'; send a value of that \
+kind, \
 null, or another field's name
     """
     kind, good = field.kind, type(value)

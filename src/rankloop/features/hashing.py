@@ -25,9 +25,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import Array
 from rankloop.kernels import hashing
-from rankloop.types import Array
 
 MAX_WIDTH = 2**31 - 1  # columns are kept as 32-bit integers in the log
 

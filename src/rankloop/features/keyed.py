@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.errors import CodecError
+from rankloop.core.errors import CodecError
+from rankloop.core.types import Array
 from rankloop.kernels import counting
-from rankloop.types import Array
 
 LEAST = 4096  # keys that there must be room for: one list brings up to a thousand
 FIRST = 256  # rows that there is room for at first

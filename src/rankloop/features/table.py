@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import Array
 from rankloop.features.columns import DerivedColumn, ListColumn, StringColumn
 from rankloop.features.fields import Field, check
-from rankloop.types import Array
 
 FIRST = 16  # rows that there is room for at first; then half as many again whenever they are full
 NUMBERS = ("number", "boolean", "timestamp")  # kinds that `block` holds
@@ -59,7 +59,8 @@ class Table:
     >>> shoes.upsert("c", {"price": "cheap"})
     Traceback (most recent call last):
     ...
-    rankloop.errors.InvalidInput: field 'price' holds numbers, but here it is 'cheap'; send a value of that kind, null,
+    rankloop.core.errors.InvalidInput: field 'price' holds numbers, but here it is 'cheap'; send a value of that
+    kind, null,
     or another field's name
     """
 

@@ -6,8 +6,8 @@ from sys import getsizeof
 
 import numpy as np
 
+from rankloop.core.types import Array
 from rankloop.features.hashing import text_codes
-from rankloop.types import Array
 
 
 class Vocabulary:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.pairwise import add_scaled, dot, named, sigmoid
-from rankloop.types import Array
 
 PANEL = 4  # rows that the inverse takes at a time
 

@@ -12,11 +12,11 @@ import math
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.bandits import cascade_clicks, charge, position_clicks
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
 from rankloop.kernels.confidence import kl_lower, kl_upper
 from rankloop.kernels.elementary import log
-from rankloop.types import Array
 
 PAPER, MERGE = 0, 1  # the variant that its authors benchmarked is the second
 DROPPED, NEW = -1, -2  # homes of items that have none

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.bandits import HARMFUL, cascade_clicks, charge, misordered_above, position_clicks
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
 from rankloop.kernels.elementary import exp, log, log1p
-from rankloop.types import Array
 
 KEPT, SWAPPED = 1, 2  # what the coin of a randomised pair said
 LOG_2 = 0.6931471805599453

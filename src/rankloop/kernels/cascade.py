@@ -10,12 +10,12 @@ import math
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.bandits import cascade_clicks, charge, position_clicks
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
 from rankloop.kernels.confidence import kl_upper
 from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
-from rankloop.types import Array
 
 KL, KL_PUBLISHED, UCB1 = 0, 1, 2  # budget log t + 3 log log t; the published code's log t; the bound of UCB1
 ABOVE = 1e9  # above every bound

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rankloop.kernels._jit import jit
-from rankloop.types import Array
+from rankloop.kernels.arrays import Array
 
 CASCADE, CHAIN, POSITION, BROWSING = 0, 1, 2, 3
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.hashing import spread
-from rankloop.types import Array
 
 
 @jit

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.elementary import exp, exps, log
 from rankloop.kernels.interleaving import win_and_loss
 from rankloop.kernels.pairwise import dot
 from rankloop.kernels.ranking import rankers_scores, top_k
-from rankloop.types import Array
 
 TINY = 1e-10  # what is left of a unit vector below this is rounding, not direction
 MORE = 4  # a ranking of which more is wanted is found out four times as far

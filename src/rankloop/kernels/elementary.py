@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
-from rankloop.types import Array
+from rankloop.kernels.arrays import Array
 
 LN2_UPPER, LN2_LOWER = 0.6931467056274414, 4.7493250390316726e-07  # ln 2 in two parts: k times the upper one is exact
 PER_LN2 = 1.4426950408889634

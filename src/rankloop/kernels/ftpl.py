@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.elementary import power
 from rankloop.kernels.ranking import top_k
-from rankloop.types import Array
 
 SUMLOSS, DCG, PRECISION = 0, 1, 2
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.pairwise import dot
-from rankloop.types import Array
 
 
 @jit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankloop.kernels._jit import jit
-from rankloop.types import Array
+from rankloop.kernels.arrays import Array
 
 _QUOTE, _BACKSLASH, _COMMA = ord('"'), ord("\\"), ord(",")
 _ARRAY, _ARRAY_END, _OBJECT, _OBJECT_END = ord("["), ord("]"), ord("{"), ord("}")

@@ -1,7 +1,8 @@
 """LETOR text to numbers, byte by byte.
 
 The kernel knows the ordinary line only. At any other (malformed, wider than the block, a number it cannot round for
-certain) it stops, and the careful parser of `rankloop.lab.data.letor` reads that line or says what is wrong with it.
+certain) it stops, and the careful parser of `rankloop.lab.datasets.letor` reads that line or says what is wrong with
+it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
-from rankloop.types import Array
+from rankloop.kernels.arrays import Array
 
 TAB, NEWLINE, RETURN, SPACE, HASH, PLUS, MINUS, POINT, ZERO, NINE, COLON = (ord(c) for c in "\t\n\r #+-.09:")
 Q, I, D, E_LARGE, E_SMALL = (ord(c) for c in "qidEe")  # noqa: E741

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.elementary import exp, log1p, log2, power
 from rankloop.kernels.metrics import ideal_dcg
-from rankloop.types import Array
 
 EQUAL, RAW, BATCH, LIST = range(4)  # what a pair counts: 1; |ΔNDCG|, plain, over its mean in the batch, in the list
 

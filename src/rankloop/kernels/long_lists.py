@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.elementary import tanh
-from rankloop.types import Array
 
 
 @jit

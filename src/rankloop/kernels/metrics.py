@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.ranking import top_k
-from rankloop.types import Array
 
 LIST_METRICS = ("dcg", "ideal", "ap", "precision", "recall", "auc", "rr", "err", "rbp")
 

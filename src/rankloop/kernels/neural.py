@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.elementary import exp, log1p, power
-from rankloop.types import Array
 
 GUESSED = 0.6931471805599453  # log 2: what is lost on a pair by who does not know
 WIDE = 8  # numbers that processors take at once; lines are padded to multiples of it

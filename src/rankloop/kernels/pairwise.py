@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.elementary import exp, log1p
 from rankloop.kernels.products import row_products
 from rankloop.kernels.queries import match
-from rankloop.types import Array
 
 
 @jit

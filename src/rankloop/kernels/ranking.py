@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.elementary import log
 from rankloop.kernels.products import product, row_products
-from rankloop.types import Array
 
 SORTED_FROM = 256  # positions from which two sorts beat a buffer that is kept in order
 

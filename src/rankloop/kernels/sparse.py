@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.elementary import log
-from rankloop.types import Array
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio: consecutive columns fall far apart
 _GOLDEN = 0.6180339887498949

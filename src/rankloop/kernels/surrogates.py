@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.elementary import exp
 from rankloop.kernels.topk import KL, RANKSVM, SQUARED, kl_loss
-from rankloop.types import Array
 
 
 @jit

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.elementary import exp, power
 from rankloop.kernels.products import product
 from rankloop.kernels.ranking import linear_scores, top_k
-from rankloop.types import Array
 
 SQUARED, RANKSVM, KL, SMOOTHDCG = 0, 1, 2, 3
 LARGEST_GAMMA = 0.5  # Algorithm 2, line 1

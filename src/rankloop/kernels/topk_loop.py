@@ -10,10 +10,10 @@ import numpy as np
 
 from rankloop.kernels import ftpl, topk
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.metrics import dcg
 from rankloop.kernels.philox import uniforms
 from rankloop.kernels.ranking import linear_scores, top_k
-from rankloop.types import Array
 
 
 @jit

@@ -12,10 +12,10 @@ import math
 import numpy as np
 
 from rankloop.kernels._jit import jit
+from rankloop.kernels.arrays import Array
 from rankloop.kernels.bandits import cascade_clicks, charge, position_clicks
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
 from rankloop.kernels.elementary import log
-from rankloop.types import Array
 
 C = 4.0 * math.sqrt(2.0 / math.pi) / math.erf(math.sqrt(2.0))  # Lattimore et al. 2018, Algorithm 1: about 3.43
 

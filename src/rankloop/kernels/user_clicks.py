@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import jit
-from rankloop.types import Array
+from rankloop.kernels.arrays import Array
 
 
 @jit

@@ -11,7 +11,7 @@ from typing import Any
 
 def _classes() -> dict[str, str]:
     """Class -> module. The registry reads this package's files, so it cannot be imported with them."""
-    table = import_module("rankloop.registry").LEARNERS
+    table = import_module("rankloop.core.registry").LEARNERS
     return {name: module for module, _, name in (entry.path.partition(":") for entry in table.values())}
 
 

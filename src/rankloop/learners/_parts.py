@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from rankloop.core.types import Array
 from rankloop.kernels import queries as kernels
 from rankloop.learners._queries import PLACES, Queries
-from rankloop.types import Array
 
 
 def part(table: Queries, queries: int) -> dict[str, Array]:

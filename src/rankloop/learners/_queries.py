@@ -25,10 +25,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.learner import require, require_number
+from rankloop.core.types import Array, Impression
 from rankloop.kernels import queries as kernels
-from rankloop.learner import require, require_number
-from rankloop.types import Array, Impression
 
 
 class Field(NamedTuple):

@@ -14,13 +14,13 @@ from typing import Any
 import uvicorn
 
 from rankloop.client import Client
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 from rankloop.search.app import Search, application
 from rankloop.search.index import Index
 from rankloop.search.simulation import People
-from rankloop.service.embedded import HOST, address, embedded, listening, quiet
-from rankloop.service.engine import Engine
+from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
+from rankloop.service.supervisor.embedded import HOST, address, embedded, listening, quiet
 
 OWN, SIMULATED = "search", "simulated"  # what you teach, and what simulated people do: they must not spoil yours
 PORT = 8080

@@ -12,12 +12,12 @@ from math import log1p
 import numpy as np
 
 from rankloop.clicks.users import DependentClickUser
-from rankloop.errors import InvalidInput
-from rankloop.metrics import ndcg
+from rankloop.core.errors import InvalidInput
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
+from rankloop.evaluation.metrics import ndcg
 from rankloop.search.app import CANDIDATES, SHOWN, Search
 from rankloop.search.index import split
-from rankloop.streams import Streams
-from rankloop.types import Array
 
 ASKED, HELD_OUT = 200, 60  # queries that people type, some often; and those that nobody types, to judge by
 GRADES = (4, 4, 3, 3, 3, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1)  # of the candidates liked most; the others get 0

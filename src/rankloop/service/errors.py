@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rankloop.errors import InvalidInput, RankloopError, UnknownName
+from rankloop.core.errors import InvalidInput, RankloopError, UnknownName
 
 
 class Told:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 SCOPES = ("rank", "feedback", "read", "admin")
 DURABILITIES = ("feedback", "everything")

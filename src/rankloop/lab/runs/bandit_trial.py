@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rankloop.errors import InvalidParameter, UnknownName
+from rankloop.clicks.bandit_models import given_order, open_models
+from rankloop.core.errors import InvalidParameter, UnknownName
+from rankloop.core.registry import make
+from rankloop.core.types import Array, Candidates
 from rankloop.kernels.bandits import misordered
 from rankloop.kernels.click_models import ClickChances
 from rankloop.lab.runs.compiled_bandits import QUERY, Outcome, play
-from rankloop.lab.users.bandit_models import given_order, open_models
-from rankloop.registry import make
-from rankloop.types import Array, Candidates
 
 WARM_ROUNDS = 20_000  # of CascadeKL-UCB, whose list BubbleRankKL then starts from (paper 002, section 5)
 BATCH = 1000  # regret is noted after multiples of so many rounds (likewise)
@@ -39,7 +39,7 @@ class BanditTrial:
 
     label: str  # what figures call it
     learner: str
-    models: str  # a source of `rankloop.lab.users.bandit_models`
+    models: str  # a source of `rankloop.clicks.bandit_models`
     model: str
     query: str
     params: Mapping[str, Any] = field(default_factory=dict)

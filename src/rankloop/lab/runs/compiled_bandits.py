@@ -1,6 +1,7 @@
 """Click bandits with one query and one simulated user, millions of rounds, by the compiled loop of each learner.
 
-A learner that has one says so by its method `compiled_loop` (`rankloop.compiled.CompiledClicks`). The loop calls the
+A learner that has one says so by its method `compiled_loop` (`rankloop.core.compiled_rounds.CompiledClicks`). The
+loop calls the
 kernels that serve requests, on the arrays of the learner's own table, so when it ends the learner is where so many
 requests would have brought it: bit for bit, if they drew the same random numbers. Regret is exact: what the best list
 is expected to get less what the shown one is expected to get, by the user's own probabilities.
@@ -14,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.compiled import ClickWorld, CompiledClicks
-from rankloop.errors import InvalidParameter
+from rankloop.core.compiled_rounds import ClickWorld, CompiledClicks
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.learner import Learner
+from rankloop.core.types import Array
 from rankloop.kernels import bandits as kernels
 from rankloop.kernels.click_models import CASCADE, CHAIN, POSITION, ClickChances
-from rankloop.learner import Learner
-from rankloop.types import Array
 
 QUERY = "query"  # what the one query is called
 CHUNK = 4096  # rounds whose random numbers are drawn at once; any number gives the same run
@@ -77,7 +78,7 @@ def play(
     The documents of `user` are the candidates, in base order; lists have k of them, all if None. `most` ≥ 0 counts
     lists with more than so many pairs the wrong way round.
 
-    >>> from rankloop.registry import make
+    >>> from rankloop.core.registry import make
     >>> from rankloop.kernels.click_models import CASCADE
     >>> user = ClickChances(CASCADE, np.array([0.1, 0.8]), np.zeros(2), np.ones(1), 1.0, np.ones((1, 1)))
     >>> learner = make("cascade-klucb")
@@ -88,7 +89,7 @@ def play(
     k = m if k is None else min(k, m)
     if learner.feedback != "clicks" or not isinstance(learner, CompiledClicks):
         raise InvalidParameter(
-            f"{type(learner).__name__} has no compiled loop for clicks (rankloop.compiled.CompiledClicks tells); "
+            f"{type(learner).__name__} has no compiled loop for clicks; "
             "simulate it with rankloop.lab.runs.simulate"
         )
     account = np.zeros(3)

@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rankloop.clicks.user import User
 from rankloop.clicks.users import DependentClickUser
-from rankloop.compiled import CompiledRounds
+from rankloop.core.compiled_rounds import CompiledRounds
+from rankloop.core.learner import Learner
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
 from rankloop.kernels.click_loop import Rounds, shown_ndcg
 from rankloop.kernels.metrics import ragged_ideal_dcg
 from rankloop.kernels.philox import uniforms
 from rankloop.lab.runs.delays import Delays
-from rankloop.lab.users.user import User
 from rankloop.lab.worlds.arrivals import Arrivals
 from rankloop.lab.worlds.world import Stationary, World
-from rankloop.learner import Learner
-from rankloop.streams import Streams
-from rankloop.types import Array
 
 CHUNK = 256  # rounds a call: enough to forget what the call costs, few enough for their random numbers to stay in cache
 
@@ -42,7 +42,7 @@ def compiled(
 ) -> Callable[[int, int], Iterator[Stretch]] | None:
     """What takes the learner from one round to another, a stretch at a time; None if only the plain loop can.
 
-    >>> from rankloop.lab.data.sources import open_split
+    >>> from rankloop.lab.datasets.sources import open_split
     >>> from rankloop.learners.pairwise.pdgd import PDGD
     >>> world = Stationary(open_split("synthetic:mq2008?queries=9&vali=1&test=1").train)
     >>> advance = compiled(PDGD(), world, DependentClickUser.named("perfect", 2), 0, None)

@@ -2,7 +2,8 @@
 
 The same kernels as in the learners, with the random numbers of the plain loop, so the runs are those of
 `rankloop.lab.runs.simulate`, bit for bit, without Python between the rounds. A learner that can be run so has a method
-for it (`rankloop.compiled.CompiledItems`, `CompiledQueries`). Feedback comes at once here; where it is late or lost,
+for it (`rankloop.core.compiled_rounds.CompiledItems`, `CompiledQueries`). Feedback comes at once here; where it is
+late or lost,
 take the plain loop.
 """
 
@@ -13,15 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.compiled import CompiledItems, CompiledQueries, GradedItems, GradedQueries
-from rankloop.errors import InvalidParameter
+from rankloop.core.compiled_rounds import CompiledItems, CompiledQueries, GradedItems, GradedQueries
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.learner import Learner
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
 from rankloop.kernels.metrics import ragged_ideal_dcg
-from rankloop.lab.data.dataset import Dataset
+from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.runs.regret import Regret
 from rankloop.lab.worlds import item_worlds as relevance
-from rankloop.learner import Learner
-from rankloop.streams import Streams
-from rankloop.types import Array
 
 CHUNK = 8192  # rounds between two looks at the clock
 Progress = Callable[[int], None]  # called with the number of rounds done
@@ -54,7 +55,7 @@ def run_items(
 ) -> ItemsRun:
     """Let a fresh learner order the items of `world`, whole lists; regret by measure after the rounds `at`.
 
-    >>> from rankloop.registry import make
+    >>> from rankloop.core.registry import make
     >>> world = relevance.Corrupted(items=6, relevant=2)
     >>> run = run_items(make("rtopk-items", grades=1, horizon=1000), world, 1000, at=[100, 1000])
     >>> bool(run.regret["dcg"][1] / 1000 < run.regret["dcg"][0] / 100)

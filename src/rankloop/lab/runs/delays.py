@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rankloop.errors import InvalidParameter
-from rankloop.lab.specs import known_name, number, only, parse_spec
-from rankloop.types import Feedback, Impression
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.specs import known_name, number, only, parse_spec
+from rankloop.core.types import Feedback, Impression
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Delays:
     >>> Delays(lost=2)
     Traceback (most recent call last):
     ...
-    rankloop.errors.InvalidParameter: lost is 2; it is a probability and must lie between 0 and 1
+    rankloop.core.errors.InvalidParameter: lost is 2; it is a probability and must lie between 0 and 1
     """
 
     mean: float = 0.0

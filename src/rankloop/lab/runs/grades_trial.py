@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankloop.errors import InvalidParameter
-from rankloop.lab.data.dataset import Split
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.registry import make
+from rankloop.core.types import Array
+from rankloop.lab.datasets.dataset import Split
 from rankloop.lab.runs.compiled_grades import Progress, run_contextual, run_items
 from rankloop.lab.runs.hindsight import best_ranker, queries_drawn
 from rankloop.lab.runs.trial import Trial
 from rankloop.lab.worlds.item_worlds import open_sequence
-from rankloop.registry import make
-from rankloop.types import Array
 
 CONVENTIONS = {
     "online.ndcg": "mean NDCG@10 of the lists shown so far; gain 2^grade - 1, a query with nothing relevant counts 0",

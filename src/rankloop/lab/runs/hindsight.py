@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
 from rankloop.kernels.philox import uniforms
 from rankloop.kernels.surrogates import weighed_loss
-from rankloop.lab.data.dataset import Dataset
+from rankloop.lab.datasets.dataset import Dataset
 from rankloop.learners.grades.rtopk import SURROGATES
-from rankloop.streams import Streams
-from rankloop.types import Array
 
 SLACK = 1e-3  # of ranksvm's rounded hinge
 _TRIES = 60  # of the ridge that puts the ranker on the surface of the ball

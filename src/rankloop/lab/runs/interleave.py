@@ -13,22 +13,23 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rankloop import registry, statistics
-from rankloop.errors import InvalidParameter, UnknownName
-from rankloop.interleaving import METHODS, Method, mix, outcome, preferences
+from rankloop.clicks.graders import Grader
+from rankloop.clicks.user import User, reaction
+from rankloop.clicks.user_registry import open_user
+from rankloop.core import registry
+from rankloop.core.errors import InvalidParameter, UnknownName
+from rankloop.core.presets import PUBLISHED
+from rankloop.core.registry import LEARNERS
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array, Candidates
+from rankloop.evaluation import statistics
+from rankloop.evaluation.interleaving import METHODS, Method, mix, outcome, preferences
+from rankloop.evaluation.metrics import mean_ratio
 from rankloop.kernels.interleaving import rankings as ranked
 from rankloop.kernels.metrics import dcg, ragged_ideal_dcg
-from rankloop.lab.data.dataset import Dataset, Split
+from rankloop.lab.datasets.dataset import Dataset, Split
 from rankloop.lab.runs.simulate import simulate
-from rankloop.lab.users.graders import Grader
-from rankloop.lab.users.registry import open_user
-from rankloop.lab.users.user import User, reaction
 from rankloop.lab.worlds.world import Stationary
-from rankloop.metrics import mean_ratio
-from rankloop.published import PUBLISHED
-from rankloop.registry import LEARNERS
-from rankloop.streams import Streams
-from rankloop.types import Array, Candidates
 
 Progress = Callable[[str, int, int], None]  # called with what is being done, how much is done, and of how much
 Verdict = Literal["better", "worse", "undecided"]
@@ -52,7 +53,8 @@ def check_ranker(spec: str) -> None:
     >>> check_ranker("pairank")
     Traceback (most recent call last):
     ...
-    rankloop.errors.UnknownName: no ranker is called 'pairank'; did you mean 'pairrank'? there are feature:NUMBER, the
+    rankloop.core.errors.UnknownName: no ranker is called 'pairank'; did you mean 'pairrank'? there are
+    feature:NUMBER, the
     learners and files with a saved learner
     """
     if spec.startswith("feature:"):
@@ -84,7 +86,7 @@ def open_ranker(
     that learns from grades is told them, one that is fitted on grades is fitted there) and then ranks by what it
     believes best. A file is a learner that `rankloop.save` wrote.
 
-    >>> from rankloop.lab.data.sources import open_split
+    >>> from rankloop.lab.datasets.sources import open_split
     >>> split = open_split("synthetic:mq2008?queries=5&vali=2&test=2")
     >>> ranker = open_ranker("feature:-1", split, open_user("perfect", 2))
     >>> ranker.rank(Candidates(features=[[0.9], [0.1], [0.5]]), np.zeros(3))
@@ -167,7 +169,8 @@ class Comparison:
     def verdict(self, r: int) -> Verdict:
         """Better or worse than the first ranker, if the interval of the lead in credit lies on one side of 0.
 
-        By credit and not by wins, which are not fair to all with pairwise preference (see `rankloop.interleaving`).
+        By credit and not by wins, which are not fair to all with pairwise preference (see
+        `rankloop.evaluation.interleaving`).
         """
         lead = self.lead(r)
         return "better" if lead.low > 0 else "worse" if lead.high < 0 else "undecided"
@@ -238,7 +241,7 @@ def interleave(
 ) -> Comparison:
     """Open the rankers that `specs` name, and compare them on the test part.
 
-    >>> from rankloop.lab.data.sources import open_split
+    >>> from rankloop.lab.datasets.sources import open_split
     >>> split = open_split("synthetic:mq2008?queries=20&vali=5&test=20")
     >>> found = interleave(["feature:1", "offline-ranknet"], split, rounds=200)
     >>> found.verdict(1), bool(found.ndcg[1] > found.ndcg[0])

@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rankloop.core.learner import Learner
+from rankloop.core.types import Array
+from rankloop.evaluation.metrics import Empty, mean_ratio
 from rankloop.kernels.metrics import dcg, ragged_ideal_dcg
-from rankloop.lab.data.dataset import Dataset
+from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.worlds.world import World
-from rankloop.learner import Learner
 from rankloop.learners.pairwise.offline_ranknet import OfflineRankNet
-from rankloop.metrics import Empty, mean_ratio
-from rankloop.types import Array
 
 BLOCK_RANKS = (1, 5, 10)  # the ranks of the paper's Figure 6
 BLOCK_PLACES = tuple(range(0, 101, 5))  # places in the list in per cent, of its Figure 7a: lists differ in length

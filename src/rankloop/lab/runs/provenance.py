@@ -28,18 +28,18 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rankloop.errors import RankloopError
-from rankloop.lab.data.cache import content_of
-from rankloop.lab.data.sources import files_of
-from rankloop.lab.users.model_users import FITTED
-from rankloop.lab.users.registry import open_user
+from rankloop.clicks.model_users import FITTED
+from rankloop.clicks.user_registry import open_user
+from rankloop.core.errors import RankloopError
+from rankloop.core.learner import params
+from rankloop.core.registry import make
+from rankloop.lab.datasets.cache import content_of
+from rankloop.lab.datasets.sources import files_of
 from rankloop.lab.worlds.world import WORLDS
-from rankloop.learner import params
-from rankloop.registry import make
 
 _PACKAGE = Path(__file__).parents[2]
 _NOT_FOLLOWED = (
-    *("cli", "lab/papers", "lab/figures", "kernels/_cache.py"),  # compute nothing of a run
+    *("cli", "papers", "lab/plots", "kernels/_cache.py"),  # compute nothing of a run
     *("registry.py", "__init__.py", "learners/__init__.py", "clicks/files.py"),  # know every learner, every click model
 )
 _LIBRARIES = ("numpy", "numba", "scipy", "torch", "lightgbm")

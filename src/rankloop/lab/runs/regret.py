@@ -10,8 +10,8 @@ from itertools import permutations
 
 import numpy as np
 
-from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.types import Array
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.types import Array
 
 LOSSES = ("sumloss", "pairwise", "auc")  # smaller is better
 MEASURES = ("sumloss", "pairwise", "dcg", "precision", "ndcg", "auc", "ap")

@@ -21,12 +21,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rankloop import __version__, codec, statistics
-from rankloop.errors import DataError
+from rankloop import __version__
+from rankloop.core import codec
+from rankloop.core.errors import DataError
+from rankloop.core.types import Array
+from rankloop.evaluation import statistics
 from rankloop.lab.runs.probes import BLOCK_RANKS
 from rankloop.lab.runs.provenance import Provenance
 from rankloop.lab.runs.workers import Result
-from rankloop.types import Array
 
 Row = dict[str, Any]
 

@@ -6,14 +6,14 @@ from typing import Literal
 
 import numpy as np
 
+from rankloop.core.learner import Learner
+from rankloop.core.rng import Streams
+from rankloop.core.scaling import scaled
+from rankloop.core.types import Array, Candidates
+from rankloop.evaluation.metrics import ndcg
 from rankloop.features.counters import Outcome
-from rankloop.features.program import declared
+from rankloop.features.feature_pipeline import declared
 from rankloop.lab.worlds.shop import DECLARED, READER, STATIC, Shop
-from rankloop.learner import Learner
-from rankloop.metrics import ndcg
-from rankloop.scaling import scaled
-from rankloop.streams import Streams
-from rankloop.types import Array, Candidates
 
 Features = Literal["by hand", "declared", "static"]
 K = 10

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rankloop.errors import Diverged
+from rankloop.clicks.user import User
+from rankloop.core.errors import Diverged
+from rankloop.core.learner import Learner
+from rankloop.core.rng import Streams
+from rankloop.core.types import Feedback, Impression
 from rankloop.lab.runs.delays import Delays
-from rankloop.lab.users.user import User
 from rankloop.lab.worlds.world import Round, World
-from rankloop.learner import Learner
-from rankloop.streams import Streams
-from rankloop.types import Feedback, Impression
 
 
 class Step(NamedTuple):

@@ -30,18 +30,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from rankloop.cluster import Cluster
-from rankloop.errors import DataError, InvalidParameter, RankloopError
-from rankloop.lab.data.sources import check_spec
+from rankloop.clicks.user_registry import open_user
+from rankloop.core.cluster import Cluster
+from rankloop.core.errors import DataError, InvalidParameter, RankloopError
+from rankloop.core.registry import learner_class, make
+from rankloop.core.rng import Streams
+from rankloop.lab.datasets.sources import check_spec
 from rankloop.lab.runs import results
 from rankloop.lab.runs.delays import open_delays
 from rankloop.lab.runs.provenance import Provenance, provenance
 from rankloop.lab.runs.trial import Trial
 from rankloop.lab.runs.workers import Event, Failure, OnEvent, Runnable, outcomes
-from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.world import parse_world
-from rankloop.registry import learner_class, make
-from rankloop.streams import Streams
 
 # -- sweeps as data ------------------------------------------------------------------------------------------------
 
@@ -216,7 +216,8 @@ def carry_out(
     Runs that were computed by other code, or from other data, are repeated (`rankloop.lab.runs.provenance`), and events
     say which.
 
-    Runs go to the workers of a `cluster` (`rankloop.cluster.connect`), if one is given, else to so many processes. They
+    Runs go to the workers of a `cluster` (`rankloop.core.cluster.connect`), if one is given, else to so many
+    processes. They
     are the same bit for bit with any number of either, as long as this process too has one BLAS thread, as under the
     `rankloop` command (`OPENBLAS_NUM_THREADS=1`).
     """

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from rankloop.types import Array
+from rankloop.core.types import Array
 
 WINDOWS = 50  # of a run, about
 RECOVERED = 0.95  # of the level before a change: as good as recovered

@@ -13,22 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.errors import InvalidParameter, RankloopError
+from rankloop.clicks.user_registry import open_user
+from rankloop.core.errors import InvalidParameter, RankloopError
+from rankloop.core.learner import Learner, clone
+from rankloop.core.registry import make
+from rankloop.core.standardize import standardised
+from rankloop.core.types import Array
 from rankloop.kernels.metrics import dcg
 from rankloop.kernels.offline import kendall_regret
-from rankloop.lab.data.dataset import Dataset, Split
-from rankloop.lab.data.sources import open_split
+from rankloop.lab.datasets.dataset import Dataset, Split
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.compiled_clicks import Stretch, compiled
 from rankloop.lab.runs.delays import open_delays
 from rankloop.lab.runs.probes import Probe, blocks, certain, closeness, held_out, memory
 from rankloop.lab.runs.simulate import Step, simulate
 from rankloop.lab.runs.tracking import RECOVERED, WINDOWS, tracking_measures, window_ends
-from rankloop.lab.users.registry import open_user
 from rankloop.lab.worlds.world import DataWorld, Stationary, World, change_points, open_world
-from rankloop.learner import Learner, clone
-from rankloop.raw_features import standardised
-from rankloop.registry import make
-from rankloop.types import Array
 
 Progress = Callable[[int], None]  # called with the number of rounds done
 

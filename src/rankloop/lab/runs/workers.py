@@ -21,10 +21,10 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, Literal, Protocol
 
-from rankloop.cluster import Cluster, ClusterError, Lost, Tell, for_workers
-from rankloop.errors import InvalidParameter, RankloopError
-from rankloop.lab.data.dataset import Split
-from rankloop.lab.data.sources import open_split
+from rankloop.core.cluster import Cluster, ClusterError, Lost, Tell, for_workers
+from rankloop.core.errors import InvalidParameter, RankloopError
+from rankloop.lab.datasets.dataset import Split
+from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.provenance import Provenance, provenance
 
 _OPEN = 2  # data sets that a process keeps open

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rankloop.errors import InvalidParameter
-from rankloop.streams import Streams
-from rankloop.types import Array
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
 
 FREQUENCIES = "uniform, zipf or zipf:EXPONENT"
 
@@ -39,7 +39,7 @@ class Arrivals:
     >>> Arrivals(100, queries=30, fresh=1000).check(5000)
     Traceback (most recent call last):
     ...
-    rankloop.errors.InvalidParameter: fresh=1000 with queries=30 needs 150 queries in 5000 rounds, but the data has 100; take fewer queries or rounds, or more data
+    rankloop.core.errors.InvalidParameter: fresh=1000 with queries=30 needs 150 queries in 5000 rounds, but the data has 100; take fewer queries or rounds, or more data
     """  # noqa: E501
 
     available: int

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.rng import Streams
+from rankloop.core.specs import integer, known_name, number, only, parse_spec
+from rankloop.core.types import Array, Candidates
 from rankloop.kernels.ftpl import corrupt
 from rankloop.kernels.metrics import ideal_dcg
 from rankloop.kernels.philox import uniforms
-from rankloop.lab.data.dataset import Dataset
-from rankloop.lab.specs import integer, known_name, number, only, parse_spec
+from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.worlds.world import Round
-from rankloop.streams import Streams
-from rankloop.types import Array, Candidates
 
 
 @dataclass

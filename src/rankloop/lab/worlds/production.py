@@ -15,12 +15,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from rankloop.errors import InvalidParameter
-from rankloop.lab.data.dataset import Dataset
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
+from rankloop.evaluation.metrics import mean_ndcg
+from rankloop.lab.datasets.dataset import Dataset
 from rankloop.learners.pairwise.offline_ranknet import OfflineRankNet
-from rankloop.metrics import mean_ndcg
-from rankloop.streams import Streams
-from rankloop.types import Array
 
 LABELLED = 10  # queries by which `feature` chooses
 RIDGE = 1e-2  # of the model: with a few labelled queries and hundreds of features, less of it is worse

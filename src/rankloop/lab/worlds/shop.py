@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankloop.clicks.users import DependentClickUser
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
+from rankloop.features.feature_context import Request
 from rankloop.features.table import Table
-from rankloop.features.view import Request
-from rankloop.streams import Streams
-from rankloop.types import Array
 
 CATEGORIES = ("lamp", "chair", "table", "shelf", "mirror", "carpet")
 BRANDS = tuple(f"brand {letter}" for letter in "abcdefgh")

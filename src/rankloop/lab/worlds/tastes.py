@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
 from rankloop.kernels.grading import utilities
 from rankloop.kernels.pairwise import dot
-from rankloop.lab.data.dataset import Dataset
-from rankloop.streams import Streams
-from rankloop.types import Array
+from rankloop.lab.datasets.dataset import Dataset
 
 _SAMPLE = 5000  # documents by which tastes are measured
 _NOTHING = 1e-6  # a feature's spread, relative to its size, or a taste's share that is new: below it there is none

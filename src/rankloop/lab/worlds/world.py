@@ -24,16 +24,16 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rankloop import plugins
-from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.core import plugins
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.specs import integer, known_name, number, only, parse_spec
+from rankloop.core.types import Array, Candidates
 from rankloop.kernels.grading import deal_grades, ragged_best_first, ragged_deal_grades
 from rankloop.kernels.metrics import ragged_ideal_dcg
-from rankloop.lab.data.dataset import Dataset
-from rankloop.lab.specs import integer, known_name, number, only, parse_spec
+from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.worlds.arrivals import Arrivals, exponent_of
 from rankloop.lab.worlds.production import Production, parse_base
 from rankloop.lab.worlds.tastes import Tastes
-from rankloop.types import Array, Candidates
 
 
 class Round(NamedTuple):
@@ -86,7 +86,7 @@ class DataWorld(ABC):
 class Stationary(DataWorld):
     """Queries drawn from a data set whose grades never change, those without relevant documents too.
 
-    >>> from rankloop.lab.data.dataset import Dataset
+    >>> from rankloop.lab.datasets.dataset import Dataset
     >>> tiny = Dataset("tiny", np.eye(3), np.array([2, 0, 1]), np.array([0, 2, 3]), np.array(["a", "b"]))
     >>> Stationary(tiny).at(0, np.random.default_rng(0)).candidates.query
     'b'
@@ -217,7 +217,7 @@ class TasteWorld(DataWorld):
 class Piecewise(TasteWorld):
     """All users change their mind at once, every `every` rounds; in between nothing changes.
 
-    >>> from rankloop.lab.data.sources import open_split
+    >>> from rankloop.lab.datasets.sources import open_split
     >>> world = Piecewise(open_split("synthetic:mq2008?queries=9&vali=1&test=9").train, every=100)
     >>> [bool((world.taste(t) == world.taste(0)).all()) for t in (99, 100)]
     [True, False]
@@ -240,7 +240,7 @@ class Drift(TasteWorld):
 
     Utilities that lie s rounds apart, both between the same two tastes, have correlation cos(π/2 · s / period).
 
-    >>> from rankloop.lab.data.sources import open_split
+    >>> from rankloop.lab.datasets.sources import open_split
     >>> world = Drift(open_split("synthetic:mq2008?queries=9&vali=1&test=9").train, period=100)
     >>> start, end = world.taste(0), world.taste(100)
     >>> np.allclose(world.taste(50), (start + end) / 2**0.5)
@@ -267,7 +267,7 @@ class Drift(TasteWorld):
 class Recurring(TasteWorld):
     """A few `tastes` come in turn, each for `every` rounds, and come back bit for bit.
 
-    >>> from rankloop.lab.data.sources import open_split
+    >>> from rankloop.lab.datasets.sources import open_split
     >>> world = Recurring(open_split("synthetic:mq2008?queries=9&vali=1&test=9").train, every=100, tastes=3)
     >>> [bool((world.taste(t) == world.taste(0)).all()) for t in (100, 200, 300)]
     [False, False, True]
@@ -341,7 +341,7 @@ def parse_world(spec: str) -> tuple[str, dict[str, Any]]:
     >>> parse_world("swap?probability=30")
     Traceback (most recent call last):
     ...
-    rankloop.errors.InvalidParameter: probability is 30.0; it must lie between 0 and 1
+    rankloop.core.errors.InvalidParameter: probability is 30.0; it must lie between 0 and 1
     """
     name, given = parse_spec(spec)
     if name not in WORLDS and plugins.place_of(plugins.WORLDS, name) is not None:

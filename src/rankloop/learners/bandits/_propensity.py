@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from rankloop.core.types import Array
 from rankloop.kernels.ranking import epsilon_greedy_log_probability
-from rankloop.types import Array
 
 
 def chance_of(keys: Array, order: Array) -> float:

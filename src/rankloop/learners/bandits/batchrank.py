@@ -8,14 +8,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rankloop.compiled import ClickLoop, ClickWorld
+from rankloop.core.compiled_rounds import ClickLoop, ClickWorld
+from rankloop.core.learner import checked_order, checked_values, cut, require_choice, require_number, show, tossed
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import batchrank as kernels
 from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, checked_values, cut, require_choice, require_number, show, tossed
 from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 FIELDS = {
     "homes": Field("item", np.int32, kernels.NEW),

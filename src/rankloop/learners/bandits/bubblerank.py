@@ -9,13 +9,13 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from rankloop.compiled import ClickLoop, ClickWorld
+from rankloop.core.capabilities import Explanation
+from rankloop.core.compiled_rounds import ClickLoop, ClickWorld
+from rankloop.core.learner import checked_order, checked_values, cut, drawn, require, require_number, show, tossed
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import bubblerank as kernels
-from rankloop.learner import checked_order, checked_values, cut, drawn, require, require_number, show, tossed
 from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
-from rankloop.telling import Explanation
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 ANYTIME = 4.0  # without delta and horizon δ = 1 / (1 + t) in round t; docs/learners/bandits.md has what else was tried
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rankloop.core.learner import require_choice
 from rankloop.kernels import cascade as kernels
-from rankloop.learner import require_choice
 from rankloop.learners.bandits.cascade_ucb1 import CascadeUCB1
 
 

@@ -8,15 +8,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rankloop.compiled import ClickLoop, ClickWorld
-from rankloop.errors import InvalidInput
+from rankloop.core.compiled_rounds import ClickLoop, ClickWorld
+from rankloop.core.errors import InvalidInput
+from rankloop.core.learner import checked_order, checked_values, cut, drawn, require_choice, seen_of, show, tossed
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import cascade as kernels
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, checked_values, cut, drawn, require_choice, seen_of, show, tossed
 from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, only_query, require_bounds
 from rankloop.learners.bandits._propensity import chance_of
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
 @dataclass

@@ -9,12 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankloop.feature_map import FeatureMap
-from rankloop.kernels import gap_weighting
-from rankloop.kernels.preferences import examined_count
-from rankloop.kernels.ranking import linear_scores, top_k
-from rankloop.kernels.sparse import sparse_scores
-from rankloop.learner import (
+from rankloop.core.capabilities import Parts
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import (
     checked_order,
     checked_values,
     cut,
@@ -28,8 +25,11 @@ from rankloop.learner import (
     state_of,
     wide_rows_of,
 )
-from rankloop.telling import Parts
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression, SparseRows
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression, SparseRows
+from rankloop.kernels import inverse_gap_weighting
+from rankloop.kernels.preferences import examined_count
+from rankloop.kernels.ranking import linear_scores, top_k
+from rankloop.kernels.sparse import sparse_scores
 
 
 @dataclass
@@ -118,17 +118,19 @@ class SquareCB:
         """A list drawn by inverse gaps, position by position."""
         k = cut(candidates, k, rng)
         uniforms = rng.random(k)
-        order, chance = gap_weighting.drawn_order(self.score(candidates), uniforms, self._gamma(), self.epsilon)
+        order, chance = inverse_gap_weighting.drawn_order(self.score(candidates), uniforms, self._gamma(), self.epsilon)
         return drawn(candidates, order, chance)
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """The product over positions of each item's probability among those left."""
-        return float(gap_weighting.order_log_probability(self.score(candidates), order, self._gamma(), self.epsilon))
+        return float(
+            inverse_gap_weighting.order_log_probability(self.score(candidates), order, self._gamma(), self.epsilon)
+        )
 
     def chances(self, candidates: Candidates) -> Array:
         """(n,) how likely each candidate is to stand first."""
         left = np.ones(candidates.n, np.bool_)
-        return gap_weighting.chances(self.score(candidates), left, self._gamma(), self.epsilon)
+        return inverse_gap_weighting.chances(self.score(candidates), left, self._gamma(), self.epsilon)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told: it teaches like one of its own."""
@@ -160,9 +162,9 @@ class SquareCB:
         seen = max(1 if reported < 0 else reported, examined_count(rewards, self.plus_one, reported))
         if isinstance(rows, SparseRows):
             parts = rows.indptr, rows.indices, rows.values
-            gap_weighting.regress_sparse(theta, variance, level, *parts, rewards[:seen], self.noise)
+            inverse_gap_weighting.regress_sparse(theta, variance, level, *parts, rewards[:seen], self.noise)
         else:
-            gap_weighting.regress(theta, variance, level, rows[:seen], rewards[:seen], self.noise)
+            inverse_gap_weighting.regress(theta, variance, level, rows[:seen], rewards[:seen], self.noise)
         self.theta_, self.variance_, self.level_, self.events_ = theta, variance, level, self.events_ + 1
 
     def remap(self, columns: FeatureMap) -> None:

@@ -8,15 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankloop.compiled import ClickLoop, ClickWorld
+from rankloop.core.compiled_rounds import ClickLoop, ClickWorld
+from rankloop.core.learner import checked_order, checked_values, cut, drawn, require_number, show, tossed
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import toprank as kernels
 from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, checked_values, cut, drawn, require_number, show, tossed
 from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
 from rankloop.learners.bandits._propensity import chance_of
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
 @dataclass

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankloop.learner import cut, drawn
+from rankloop.core.learner import cut, drawn
+from rankloop.core.types import Array, Candidates, Impression
 from rankloop.learners.baselines.random_order import RandomOrder
-from rankloop.types import Array, Candidates, Impression
 
 
 @dataclass

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankloop.compiled import GradedQueries
+from rankloop.core.compiled_rounds import GradedQueries
+from rankloop.core.learner import checked_order, checked_values, cut, drawn, load_state, show, state_of
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import topk_loop
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
-from rankloop.learner import checked_order, checked_values, cut, drawn, load_state, show, state_of
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
 @dataclass

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
-from rankloop.interleaving import TAU
+from rankloop.core.errors import InvalidInput
+from rankloop.core.learner import Learner, checked_order, checked_values, cut, rows_of, seen_of, show, tossed
+from rankloop.core.types import Array, Candidates, Feedback, Impression
+from rankloop.evaluation.interleaving import TAU
 from rankloop.kernels import dueling
 from rankloop.kernels.click_loop import SoftRanks
 from rankloop.kernels.interleaving import rankings, soft_ranks, team_draft, win_and_loss
-from rankloop.learner import Learner, checked_order, checked_values, cut, rows_of, seen_of, show, tossed
-from rankloop.types import Array, Candidates, Feedback, Impression
 
 MIXINGS = ("probabilistic", "team-draft")
 EXAMINED_BELOW = 3  # Wang et al. 2019, section 3.2: documents down to three below the last click count as examined

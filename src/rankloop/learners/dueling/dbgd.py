@@ -8,10 +8,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rankloop.feature_map import FeatureMap
-from rankloop.kernels import dueling
-from rankloop.kernels.click_loop import Rounds, dbgd_rounds
-from rankloop.learner import (
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import (
     checked_values,
     cut,
     load_state,
@@ -22,10 +20,12 @@ from rankloop.learner import (
     state_of,
     tossed,
 )
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
+from rankloop.kernels import dueling
+from rankloop.kernels.click_loop import Rounds, dbgd_rounds
 from rankloop.learners.dueling import _duel
 from rankloop.learners.pairwise._linear import CARRIES, best_of
-from rankloop.streams import Streams
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
 @dataclass

@@ -10,17 +10,17 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from rankloop.errors import InvalidInput, InvalidParameter
-from rankloop.feature_map import FeatureMap
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import clone, load_state, require, require_choice, require_number, require_whole, state_of
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import dueling
 from rankloop.kernels.elementary import exps, log
-from rankloop.learner import clone, load_state, require, require_choice, require_number, require_whole, state_of
 from rankloop.learners.dueling.dbgd import DBGD
 from rankloop.learners.dueling.mgd import MGD
 from rankloop.learners.dueling.nsgd import NSGD
 from rankloop.learners.pairwise._linear import CARRIES
 from rankloop.learners.pairwise.pdgd import PDGD
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 BASES: dict[str, Any] = {"dbgd": DBGD, "mgd": MGD, "nsgd": NSGD, "pdgd": PDGD}
 LOSSES = ("typical", "bound", "paper")

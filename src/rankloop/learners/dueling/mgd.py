@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
+from rankloop.core.learner import cut, require_whole
+from rankloop.core.types import Candidates, Impression
 from rankloop.kernels import dueling
-from rankloop.learner import cut, require_whole
 from rankloop.learners.dueling import _duel
 from rankloop.learners.dueling.dbgd import DBGD
-from rankloop.types import Candidates, Impression
 
 
 @dataclass

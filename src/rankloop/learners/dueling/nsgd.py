@@ -8,16 +8,16 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
-from rankloop.feature_map import FeatureMap
+from rankloop.core.errors import InvalidInput
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import cut, load_state, require_whole, state_of
+from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import expected_clicks
 from rankloop.kernels.products import row_products
-from rankloop.learner import cut, load_state, require_whole, state_of
 from rankloop.learners.dueling import _duel
 from rankloop.learners.dueling.mgd import MGD
 from rankloop.learners.pairwise._linear import CARRIES
-from rankloop.types import Array, Candidates, Feedback, Impression
 
 
 @dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
-from rankloop.learner import Learner, checked_values, require, require_whole
-from rankloop.types import Array, Feedback, Impression
+from rankloop.core.errors import InvalidInput
+from rankloop.core.learner import Learner, checked_values, require, require_whole
+from rankloop.core.types import Array, Feedback, Impression
 
 HIGHEST = 30  # a grade counts as 2^grade or exp(grade)
 

@@ -8,15 +8,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rankloop.compiled import GradedItems
+from rankloop.core.compiled_rounds import GradedItems
+from rankloop.core.learner import checked_order, cut, require_choice, require_number, require_whole, show
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import ftpl, topk_loop
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, cut, require_choice, require_number, require_whole, show
 from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
 from rankloop.learners.grades._grades import grades_of, require_scale
 from rankloop.learners.grades.rtopk_items import MEASURES
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
 @dataclass

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankloop.compiled import GradedQueries
-from rankloop.feature_map import FeatureMap
+from rankloop.core.compiled_rounds import GradedQueries
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import checked_order, cut, load_state, memo_of, require_number, rows_of, show, state_of
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import topk, topk_loop
-from rankloop.learner import checked_order, cut, load_state, memo_of, require_number, rows_of, show, state_of
 from rankloop.learners.grades._grades import grades_of, require_scale
 from rankloop.learners.pairwise._linear import CARRIES, best_of, scores_of
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
 @dataclass

@@ -8,10 +8,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rankloop.compiled import GradedQueries
-from rankloop.feature_map import FeatureMap
-from rankloop.kernels import topk, topk_loop
-from rankloop.learner import (
+from rankloop.core.compiled_rounds import GradedQueries
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import (
     checked_order,
     cut,
     load_state,
@@ -24,9 +23,10 @@ from rankloop.learner import (
     show,
     state_of,
 )
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
+from rankloop.kernels import topk, topk_loop
 from rankloop.learners.grades._grades import grades_of, require_scale
 from rankloop.learners.pairwise._linear import CARRIES, best_of
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 SURROGATES = {"squared": topk.SQUARED, "ranksvm": topk.RANKSVM, "kl": topk.KL, "smoothdcg": topk.SMOOTHDCG}
 

@@ -8,11 +8,11 @@ from typing import Literal
 
 import numpy as np
 
-from rankloop.feature_map import FeatureMap
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import require_choice, require_number
+from rankloop.core.types import Array
 from rankloop.kernels import neural
-from rankloop.learner import require_choice, require_number
 from rankloop.learners.neural._neural import NeuralRanker, Shapes
-from rankloop.types import Array
 
 Pulls = Callable[[int, Array], tuple[Array, float]]  # (member, scores) -> slope in each score, loss
 

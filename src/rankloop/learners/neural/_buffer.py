@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.types import Array
+from rankloop.core.types import Array
 
 FIRST = 16  # lists that there is room for at first; then twice as many whenever they are full
 

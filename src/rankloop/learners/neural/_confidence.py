@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.types import Array
 from rankloop.kernels import certainty, pairwise
 from rankloop.kernels.products import product
 from rankloop.learners.neural.networks import Forward, Network
 from rankloop.learners.pairwise._doubt import Doubt
-from rankloop.types import Array
 
 FULL_MOST = 4000  # weights of which a full covariance is kept: 128 MB of it
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rankloop.core.types import Array
 from rankloop.kernels import neural
-from rankloop.types import Array
 
 GATES = np.array([0.0, 0.125, 0.25, 0.5, 1.0])
 DOUBLINGS = np.arange(-2.0, 7.0)

@@ -10,10 +10,11 @@ from typing import Literal
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
-from rankloop.feature_map import FeatureMap
+from rankloop.core.errors import InvalidInput
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import memo_of, require, require_choice, require_flag, require_number, require_whole
+from rankloop.core.types import Array, Impression
 from rankloop.kernels import preferences
-from rankloop.learner import memo_of, require, require_choice, require_flag, require_number, require_whole
 from rankloop.learners._queries import fingerprint
 from rankloop.learners.neural._adam import AdamRanker
 from rankloop.learners.neural._gate import Evidence
@@ -21,7 +22,6 @@ from rankloop.learners.neural._neural import MOST, NeuralRanker, Shapes
 from rankloop.learners.pairwise._linear import PAIR_RULES
 from rankloop.learners.pairwise._start import Start, require_start
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.types import Array, Impression
 
 PREFIX = "line_"  # of what the line has learned, among the arrays of the state
 

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rankloop.errors import Diverged, InvalidInput, InvalidParameter
-from rankloop.feature_map import FeatureMap
+from rankloop.core.errors import Diverged, InvalidInput, InvalidParameter
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import checked_order, clone, cut, load_state, require, require_whole, rows_of, show, state_of
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels.ranking import top_k
-from rankloop.learner import checked_order, clone, cut, load_state, require, require_whole, rows_of, show, state_of
 from rankloop.learners.neural import networks
 from rankloop.learners.neural.networks import Forward, Network
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 LARGEST = 1e12  # a feature beyond it would overflow float32 when squared and summed
 MOST = 2**31 - 1  # of counts and seeds

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch.func import functional_call, grad, vmap
 
-from rankloop.errors import InvalidParameter
-from rankloop.types import Array
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.types import Array
 
 Tensors = dict[str, Any]
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
-from rankloop.feature_map import FeatureMap
+from rankloop.core.errors import InvalidInput
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import checked_values, cut, require_number, require_whole, show
+from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels.listwise import label_pulls
-from rankloop.learner import checked_values, cut, require_number, require_whole, show
 from rankloop.learners.neural._adam import AdamRanker, Training
 from rankloop.learners.neural._neural import MOST, Shapes
-from rankloop.types import Array, Candidates, Feedback, Impression
 
 
 class Presented(NamedTuple):

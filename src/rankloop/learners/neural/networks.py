@@ -17,10 +17,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rankloop.errors import InvalidParameter, MissingExtra, UnknownName
+from rankloop.core.errors import InvalidParameter, MissingExtra, UnknownName
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
 from rankloop.kernels import neural
-from rankloop.streams import Streams
-from rankloop.types import Array
 
 VARIABLE = "RANKLOOP_NETWORKS"
 BUILT_IN = ("two-layer", "three-layer")

@@ -8,11 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
-from rankloop.feature_map import FeatureMap
-from rankloop.kernels import dueling
-from rankloop.kernels.interleaving import win_and_loss
-from rankloop.learner import (
+from rankloop.core.errors import InvalidInput
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import (
     checked_order,
     checked_values,
     cut,
@@ -22,10 +20,12 @@ from rankloop.learner import (
     show,
     tossed,
 )
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array, Candidates, Feedback, Impression
+from rankloop.kernels import dueling
+from rankloop.kernels.interleaving import win_and_loss
 from rankloop.learners.dueling import _duel
 from rankloop.learners.neural._neural import NeuralRanker
-from rankloop.streams import Streams
-from rankloop.types import Array, Candidates, Feedback, Impression
 
 
 @dataclass

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankloop.kernels import plackett_luce, preferences
-from rankloop.learner import (
+from rankloop.core.learner import (
     checked_order,
     checked_values,
     cut,
@@ -19,8 +18,9 @@ from rankloop.learner import (
     seen_of,
     show,
 )
+from rankloop.core.types import Array, Candidates, Feedback, Impression
+from rankloop.kernels import plackett_luce, preferences
 from rankloop.learners.neural._neural import NeuralRanker, Shapes
-from rankloop.types import Array, Candidates, Feedback, Impression
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rankloop.core.learner import require_choice
 from rankloop.kernels import listwise
-from rankloop.learner import require_choice
 from rankloop.learners.neural.olranknet import OLRankNet
 
 RULES = {"raw": listwise.RAW, "batch": listwise.BATCH, "list": listwise.LIST}

@@ -10,11 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
-from rankloop.feature_map import FeatureMap
-from rankloop.kernels import certainty, listwise, preferences
-from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
-from rankloop.learner import (
+from rankloop.core.errors import InvalidInput
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import (
     checked_order,
     checked_values,
     cut,
@@ -26,6 +24,9 @@ from rankloop.learner import (
     require_whole,
     seen_of,
 )
+from rankloop.core.types import Array, Candidates, Feedback, Impression
+from rankloop.kernels import certainty, listwise, preferences
+from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
 from rankloop.learners._queries import fingerprint
 from rankloop.learners.neural import _confidence, networks
 from rankloop.learners.neural._adam import Training
@@ -36,7 +37,6 @@ from rankloop.learners.neural._neural import MOST, Shapes
 from rankloop.learners.neural.networks import Forward
 from rankloop.learners.pairwise._debias import notes, pair_weights, told
 from rankloop.learners.pairwise._linear import PAIR_RULES
-from rankloop.types import Array, Candidates, Feedback, Impression
 
 NO_LIMIT = 2**40
 LOGIT = 4.0  # σ(s) - 1/2 is s/4 at most: so much wider is an interval of scores than one of probabilities

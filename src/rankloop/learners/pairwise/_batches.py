@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import Array
 from rankloop.kernels import batches
-from rankloop.types import Array
 
 if TYPE_CHECKING:
     from rankloop.learners.pairwise.pairrank import PairRank

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rankloop.core.learner import memo_of, show
+from rankloop.core.types import Array, Candidates, Impression
 from rankloop.kernels import plackett_luce, preferences
-from rankloop.learner import memo_of, show
-from rankloop.types import Array, Candidates, Impression
 
 DEBIASES = ("propensity", "plackett-luce", "none")
 DOUBT = 0.3  # what is left of the weight of a pair in a fixed order whose lower document may not have been seen

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rankloop.core.types import Array, SparseRows
 from rankloop.kernels.diagonal import diagonal_onepass, faded, sparse_diagonal_onepass
 from rankloop.learners.pairwise._rows import Rows, numbered
-from rankloop.types import Array, SparseRows
 
 
 class Fading(NamedTuple):

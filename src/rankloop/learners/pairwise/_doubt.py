@@ -8,11 +8,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from rankloop.core.types import Array
 from rankloop.kernels import certainty, long_lists
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
 from rankloop.learners.pairwise._long import NOTHING, UNSURE, predecessors, turned
 from rankloop.learners.pairwise._rows import Numbered
-from rankloop.types import Array
 
 LONG = 500  # candidates from which a matrix of all pairs costs more than to ask pair by pair
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rankloop.core.learner import require
 from rankloop.kernels.pairwise import sigmoid
-from rankloop.learner import require
 
 if TYPE_CHECKING:
     from rankloop.learners.pairwise.pairrank import PairRank

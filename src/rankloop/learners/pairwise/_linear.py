@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
-from rankloop.feature_map import FeatureMap
+from rankloop.core.capabilities import Parts
+from rankloop.core.errors import InvalidInput
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import checked_order, cut, rows_of, show
+from rankloop.core.types import Array, Candidates, Impression
 from rankloop.kernels import pairwise, preferences
 from rankloop.kernels.ranking import linear_scores, top_k
-from rankloop.learner import checked_order, cut, rows_of, show
 from rankloop.learners.pairwise._start import Start, weights_now
-from rankloop.telling import Parts
-from rankloop.types import Array, Candidates, Impression
 
 PAIR_RULES = {"adjacent": preferences.ADJACENT, "matched": preferences.MATCHED, "all": preferences.ALL}
 GRADIENT_TOLERANCE = 1e-6  # the largest entry of the gradient that counts as zero

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from rankloop.core.types import Array
 from rankloop.kernels.certainty import contenders
 from rankloop.kernels.long_lists import count_predecessors
-from rankloop.types import Array
 
 NOTHING = np.zeros(0)  # documents have no part of their own, or it is left out
 BLOCK = 384  # documents that are compared at a time: their products fit into a processor's cache

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rankloop.core.types import Array, SparseRows
 from rankloop.kernels import pairwise, sparse
 from rankloop.kernels.ranking import linear_scores
-from rankloop.types import Array, SparseRows
 
 Rows = Array | SparseRows
 

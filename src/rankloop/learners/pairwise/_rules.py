@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankloop.learner import require, require_choice, require_flag, require_number, require_whole
+from rankloop.core.learner import require, require_choice, require_flag, require_number, require_whole
 from rankloop.learners.pairwise._debias import DEBIASES
 from rankloop.learners.pairwise._lemma import require_lemma_1
 from rankloop.learners.pairwise._linear import PAIR_RULES

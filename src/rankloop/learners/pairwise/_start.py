@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
+from rankloop.core.learner import plain, require
+from rankloop.core.types import Array
 from rankloop.kernels.pairwise import mean_squared_distance
-from rankloop.learner import plain, require
 from rankloop.learners.pairwise._rows import Rows, row_scores
-from rankloop.types import Array
 
 Start = str | list[float]
 # What a click adds to the precision of a weight, about: of m documents looked at one click tells (1 - 1/m) S, S being

@@ -8,16 +8,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
-from rankloop.feature_map import FeatureMap
+from rankloop.core.capabilities import Drift
+from rankloop.core.errors import InvalidInput
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import clone, load_state, require, require_number, require_whole
+from rankloop.core.types import Array, Candidates, Feedback, Impression, SparseRows  # noqa: F401  (the example needs candidates)
 from rankloop.kernels import pairwise
 from rankloop.kernels.forgetting import fade, foretold
-from rankloop.learner import clone, load_state, require, require_number, require_whole
 from rankloop.learners.pairwise._linear import carried_over
 from rankloop.learners.pairwise._rows import Rows
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.telling import Drift
-from rankloop.types import Array, Candidates, Feedback, Impression, SparseRows  # noqa: F401  (the example needs candidates)
 
 LATEST = 32  # alarms of which the moment is kept
 SURE = 7.0  # log of how many times likelier than the former a new model makes what follows, for an alarm: a thousand

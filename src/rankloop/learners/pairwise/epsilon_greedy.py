@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rankloop.core.learner import cut, drawn, require, require_number
+from rankloop.core.types import Array, Candidates, Impression
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, epsilon_greedy_order
-from rankloop.learner import cut, drawn, require, require_number
 from rankloop.learners.pairwise.greedy import Greedy
-from rankloop.types import Array, Candidates, Impression
 
 
 @dataclass

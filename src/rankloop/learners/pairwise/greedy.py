@@ -8,10 +8,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rankloop.feature_map import FeatureMap
-from rankloop.kernels import pairwise, preferences
-from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
-from rankloop.learner import (
+from rankloop.core.capabilities import Parts
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import (
     checked_values,
     cut,
     drawn,
@@ -24,6 +23,9 @@ from rankloop.learner import (
     seen_of,
     state_of,
 )
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
+from rankloop.kernels import pairwise, preferences
+from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
 from rankloop.learners.pairwise._linear import (
     CARRIES,
     HISTORY,
@@ -38,8 +40,6 @@ from rankloop.learners.pairwise._linear import (
     scores_of,
 )
 from rankloop.learners.pairwise._start import Start, first_weights, require_start
-from rankloop.telling import Parts
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
 @dataclass

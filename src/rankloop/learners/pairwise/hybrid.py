@@ -8,15 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from rankloop.core.capabilities import Parts
+from rankloop.core.learner import require_number, state_of
+from rankloop.core.types import Array, Candidates, Impression, SparseRows
 from rankloop.kernels import pairwise
-from rankloop.learner import require_number, state_of
 from rankloop.learners import _parts
 from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
 from rankloop.learners.pairwise._doubt import Doubt
 from rankloop.learners.pairwise._rows import Rows, row_marks, row_scores
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.telling import Parts
-from rankloop.types import Array, Candidates, Impression, SparseRows
 
 PREFIX = "memory_"  # of what is remembered, among the arrays of the state
 
@@ -49,7 +49,7 @@ class Hybrid(PairRank):
     --------
     Two items with the same features: no linear model can tell them apart.
 
-    >>> from rankloop.types import Feedback
+    >>> from rankloop.core.types import Feedback
     >>> rng = np.random.default_rng(1)
     >>> learner = Hybrid()
     >>> shoes = Candidates("shoes", ["plain", "liked"], [[1.0, 0.5], [1.0, 0.5]])

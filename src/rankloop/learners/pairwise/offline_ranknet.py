@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankloop.feature_map import FeatureMap
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import checked_values, cut, drawn, load_state, require_number, state_of
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels.offline import ranknet_loss
-from rankloop.learner import checked_values, cut, drawn, load_state, require_number, state_of
 from rankloop.learners.pairwise._linear import CARRIES, adopted, best_of
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 
 @dataclass

@@ -8,12 +8,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rankloop.feature_map import FeatureMap
-from rankloop.kernels import pairwise, preferences
-from rankloop.kernels.diagonal import faded
-from rankloop.kernels.forgetting import fade
-from rankloop.kernels.ranking import linear_scores, top_k
-from rankloop.learner import (
+from rankloop.core.capabilities import Explanation, Parts
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import (
     checked_order,
     checked_values,
     cut,
@@ -25,6 +22,11 @@ from rankloop.learner import (
     state_of,
     wide_rows_of,
 )
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression, SparseRows
+from rankloop.kernels import pairwise, preferences
+from rankloop.kernels.diagonal import faded
+from rankloop.kernels.forgetting import fade
+from rankloop.kernels.ranking import linear_scores, top_k
 from rankloop.learners.pairwise import _batches, _diagonal
 from rankloop.learners.pairwise._debias import notes, pair_weights, told
 from rankloop.learners.pairwise._doubt import Doubt
@@ -41,8 +43,6 @@ from rankloop.learners.pairwise._linear import (
 from rankloop.learners.pairwise._rows import Rows, mean_squared_distance, numbered
 from rankloop.learners.pairwise._rules import require_parameters
 from rankloop.learners.pairwise._start import CLICK, Start, first_weights
-from rankloop.telling import Explanation, Parts
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression, SparseRows
 
 
 @dataclass

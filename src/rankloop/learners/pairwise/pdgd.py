@@ -8,11 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankloop.feature_map import FeatureMap
-from rankloop.kernels import plackett_luce
-from rankloop.kernels.click_loop import Rounds, pdgd_rounds
-from rankloop.kernels.philox import uniforms
-from rankloop.learner import (
+from rankloop.core.capabilities import Parts
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import (
     checked_order,
     checked_values,
     cut,
@@ -27,11 +25,13 @@ from rankloop.learner import (
     show,
     state_of,
 )
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
+from rankloop.kernels import plackett_luce
+from rankloop.kernels.click_loop import Rounds, pdgd_rounds
+from rankloop.kernels.philox import uniforms
 from rankloop.learners.pairwise._linear import CARRIES, best_of, carried_over, parts_of, scores_of
 from rankloop.learners.pairwise._start import Start, base_weights, first_weights, require_start, weights_now
-from rankloop.streams import Streams
-from rankloop.telling import Parts
-from rankloop.types import Array, Candidates, Feedback, FeedbackKind, Impression
 
 BASE = 3.0  # weight of the base order: P ∝ (1 + position)⁻³, the caller's first document comes first in four of five
 

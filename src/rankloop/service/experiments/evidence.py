@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.sequential import ConfidenceSequence, samples_needed, still_needed
-from rankloop.service.store.trials import Later, Seen, State, Tally
-from rankloop.service.wire.experiments import Evidence
+from rankloop.evaluation.sequential import ConfidenceSequence, samples_needed, still_needed
+from rankloop.service.storage.experiments import Later, Seen, State, Tally
+from rankloop.wire.experiments import Evidence
 
 FRESH = 200  # lists after which a guardrail also begins to watch anew: what was good for long may break
 RATE_SECONDS = 600.0  # over which the present rate is taken

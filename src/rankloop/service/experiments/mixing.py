@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.errors import RankloopError
+from rankloop.core.errors import RankloopError
+from rankloop.core.rng import Streams
+from rankloop.core.types import Array
 from rankloop.service.errors import StoreUnavailable
+from rankloop.service.observability.metrics import Metrics
 from rankloop.service.ranking.exposure import Mix
 from rankloop.service.ranking.in_flight import HANGING, InFlight
 from rankloop.service.ranking.live_ranker import LiveRanker, PendingRanking
 from rankloop.service.ranking.model import Model
-from rankloop.service.store.admin import Ranker
-from rankloop.service.store.trials import Trial
-from rankloop.service.telemetry.metrics import Metrics
-from rankloop.service.wire.basics import Exposure
-from rankloop.streams import Streams
-from rankloop.types import Array
+from rankloop.service.storage.admin import Ranker
+from rankloop.service.storage.experiments import Trial
+from rankloop.wire.basics import Exposure
 
 logger = logging.getLogger("rankloop")
 

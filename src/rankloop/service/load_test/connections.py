@@ -9,7 +9,7 @@ import asyncio
 from typing import NamedTuple, Self, cast
 from urllib.parse import urlsplit
 
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 
 
 class Response(NamedTuple):

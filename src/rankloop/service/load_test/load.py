@@ -22,8 +22,8 @@ from uuid import uuid4
 
 import msgspec
 
-from rankloop.errors import InvalidParameter, RankloopError
-from rankloop.registry import parse_learner
+from rankloop.core.errors import InvalidParameter, RankloopError
+from rankloop.core.registry import parse_learner
 from rankloop.service.load_test.connections import Failed, Pool, Response
 from rankloop.service.load_test.report import (
     Latency,
@@ -42,9 +42,9 @@ from rankloop.service.load_test.report import (
     verdict,
 )
 from rankloop.service.load_test.traffic import Traffic
-from rankloop.service.wire.basics import Problem
-from rankloop.service.wire.calls import FeedbackAnswer, FeedbackEvent, RankAnswer
-from rankloop.service.wire.rankers import RankerStatus, Spec
+from rankloop.wire.basics import Problem
+from rankloop.wire.calls import FeedbackAnswer, FeedbackEvent, RankAnswer
+from rankloop.wire.rankers import RankerStatus, Spec
 
 __all__ = [
     "Latency",

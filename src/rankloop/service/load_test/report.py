@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
 from rankloop.service.settings import is_loopback
 
 LONGEST = 3600.0  # seconds: a load test ends

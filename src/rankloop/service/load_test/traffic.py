@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 
 from rankloop.clicks.users import TABLES, DependentClickUser
-from rankloop.errors import UnknownName
-from rankloop.streams import Streams
+from rankloop.core.errors import UnknownName
+from rankloop.core.rng import Streams
 
 TELLING = 10  # features that the truth depends on; few, so that a short test sees learning
 GRADES = (0.5, 0.75, 0.9, 0.97)  # shares of candidates below grade 1, 2, 3 and 4

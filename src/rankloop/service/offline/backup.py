@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from rankloop import codec
-from rankloop.errors import InvalidParameter, RankloopError
+from rankloop.core import codec
+from rankloop.core.errors import InvalidParameter, RankloopError
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.offline.replay import Compared, rebuild
-from rankloop.service.store import admin, audit, log, open_database, schema, states
-from rankloop.service.store.database import Connection, Database, Retryable, without_password
-from rankloop.service.store.sqlite import SQLite
+from rankloop.service.storage import admin, audit, log, open_database, schema, states
+from rankloop.service.storage.database import Connection, Database, Retryable, without_password
+from rankloop.service.storage.sqlite import SQLite
 
 STEP_PAGES = 256  # a MB per step; after each step the disk belongs to others for as long as the step took
 PROBLEMS = 10  # of the integrity check that are reported

@@ -12,22 +12,22 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rankloop import codec, registry
-from rankloop.errors import InvalidInput, InvalidParameter, RankloopError
-from rankloop.learner import clone
-from rankloop.offpolicy import Gain
-from rankloop.offpolicy.sums import groups_of, user_codes
-from rankloop.raw_features import plain_of, standardised
-from rankloop.service.archive.columns import CANDIDATES, LOG_PROPENSITY, Chunk
+from rankloop.core import codec, registry
+from rankloop.core.capabilities import KnowsPropensity
+from rankloop.core.errors import InvalidInput, InvalidParameter, RankloopError
+from rankloop.core.learner import clone
+from rankloop.core.rng import Streams
+from rankloop.core.standardize import plain_of, standardised
+from rankloop.core.types import Array, Candidates, Feedback, Impression, taken
+from rankloop.evaluation.off_policy import Gain
+from rankloop.evaluation.off_policy.sums import groups_of, user_codes
+from rankloop.service.maintenance.archive.columns import CANDIDATES, LOG_PROPENSITY, Chunk
 from rankloop.service.offline.lists import BASE, LOGGED, UNIT, Block, Lists, blocks_in, blocks_of, clicked
 from rankloop.service.offline.past import Past, past_of
 from rankloop.service.offline.replay import Progress
 from rankloop.service.offline.tally import Tally
-from rankloop.service.store.admin import Ranker
-from rankloop.service.store.database import Database
-from rankloop.streams import Streams
-from rankloop.telling import KnowsPropensity
-from rankloop.types import Array, Candidates, Feedback, Impression, taken
+from rankloop.service.storage.admin import Ranker
+from rankloop.service.storage.database import Database
 
 PORTION = 4096  # lists that are put under each other, where they come one by one
 Shows = Literal["rank", "best"]

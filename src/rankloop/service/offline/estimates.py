@@ -9,20 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop import offpolicy
 from rankloop.clicks import MODELS, SessionLog
 from rankloop.clicks.bias import position_bias
 from rankloop.clicks.log import Gathering
 from rankloop.clicks.pbm import PositionBased
-from rankloop.errors import InvalidInput, InvalidParameter, UnknownName
-from rankloop.examination import Examination, known
+from rankloop.core.errors import InvalidInput, InvalidParameter, UnknownName
+from rankloop.core.types import Array, Impression
+from rankloop.evaluation import off_policy
+from rankloop.evaluation.off_policy.intervals import FEWEST, GROUPS, Estimate, Statistic
+from rankloop.evaluation.off_policy.sums import UnitSums
+from rankloop.evaluation.position_bias import Examination, known
 from rankloop.kernels import click_models
-from rankloop.offpolicy.intervals import FEWEST, GROUPS, Estimate, Statistic
-from rankloop.offpolicy.sums import UnitSums
 from rankloop.service.offline.challengers import Tries
 from rankloop.service.offline.lists import LOGGED, Lists
 from rankloop.service.offline.tally import Forecasts, Tally
-from rankloop.types import Array, Impression
 
 SOURCES = ("auto", "swaps", "pairs", "pbm", "1/rank")
 FOLDS = 5  # a list's clicks are predicted by a model that was fitted to the other folds
@@ -148,7 +148,7 @@ def _add_lists(tally: Tally, lists: Lists, forecast: Forecast | None) -> None:
     if forecast is None:
         tally.add_policies(lists)
         return
-    worth = offpolicy.gains(tally.gain, tally.longest)
+    worth = off_policy.gains(tally.gain, tally.longest)
     shown = forecast.reward(lists.ranks[LOGGED], worth)
     told = {
         label: Forecasts(forecast.attraction, forecast.reward(ranks, worth), shown)
@@ -171,17 +171,17 @@ def figures(
     K, clip = tally.longest, tally.clip
     looked, source, warning = _examination(tally, pages, examination, on_progress)
     groups = REFITS if source in ("pairs", "pbm") else GROUPS
-    worth = offpolicy.gains(tally.gain, K)
+    worth = off_policy.gains(tally.gain, K)
     logged: Statistic | None = None
     found = []
     for label, sums in tally.policies.items():
-        by_position = offpolicy.by_position(tally.moves(label, groups), looked, tally.gain, clip)
+        by_position = off_policy.by_position(tally.moves(label, groups), looked, tally.gain, clip)
         best = by_position["ips" if np.isinf(clip) else "dr" if "dr" in by_position else "snips"]
         best = best._replace(warning=best.warning or warning)
         logged = best if label == LOGGED else logged
         by_list: dict[str, Statistic] = {}
         if tally.whole > 1:
-            by_list = offpolicy.by_whole_list(tally.whole_lists(label, modelled), clip)
+            by_list = off_policy.by_whole_list(tally.whole_lists(label, modelled), clip)
         found.append(
             Found(
                 label,

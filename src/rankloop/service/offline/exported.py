@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 
 import pyarrow.compute as pc
 
-from rankloop.errors import InvalidParameter, UnknownName
-from rankloop.service.archive import files, manifest
-from rankloop.service.archive.columns import Chunk
-from rankloop.service.archive.files import LogFile
-from rankloop.service.archive.schema import COLUMNS, chunk_from
+from rankloop.core.errors import InvalidParameter, UnknownName
+from rankloop.service.maintenance.archive import files, manifest
+from rankloop.service.maintenance.archive.columns import Chunk
+from rankloop.service.maintenance.archive.files import LogFile
+from rankloop.service.maintenance.archive.schema import COLUMNS, chunk_from
 from rankloop.service.offline.past import View
-from rankloop.service.store import admin
-from rankloop.service.store.lineage import Change
-from rankloop.service.store.log import Outcome
-from rankloop.service.store.states import Stored
+from rankloop.service.storage import admin
+from rankloop.service.storage.lineage import Change
+from rankloop.service.storage.log import Outcome
+from rankloop.service.storage.states import Stored
 
 T = TypeVar("T")
 _UNUSED = {"impression_id", "shown_at", "settled_at", "kind", "number", "request_id", "experiment", "credit"}

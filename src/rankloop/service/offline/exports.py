@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rankloop.errors import InvalidParameter
-from rankloop.export import Engine, Exported, export
+from rankloop.core.errors import InvalidParameter
 from rankloop.features.declarations import Sent
+from rankloop.integrations.export import Engine, Exported, export
 from rankloop.service.errors import UnknownVersion
 from rankloop.service.offline.replay import State, served_spec
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.declared import column_names, declarations, is_sparse, listed, width_of
-from rankloop.service.store import admin, lineage, states
-from rankloop.service.store.database import Connection, Database
+from rankloop.service.storage import admin, lineage, states
+from rankloop.service.storage.database import Connection, Database
 
 Wanted = int | Literal["live"] | None
 

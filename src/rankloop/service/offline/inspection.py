@@ -9,19 +9,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rankloop import codec, registry
-from rankloop.learner import Learner, params
-from rankloop.raw_features import plain_of
+from rankloop.core import codec, registry
+from rankloop.core.capabilities import Confident
+from rankloop.core.learner import Learner, params
+from rankloop.core.standardize import plain_of
+from rankloop.core.types import Array
 from rankloop.service.offline.past import find_ranker
 from rankloop.service.ranking import model as models
+from rankloop.service.ranking import movement
 from rankloop.service.ranking.declared import column_names
 from rankloop.service.ranking.exposure import explored_positions
-from rankloop.service.store import admin, lineage, log, shown, states
-from rankloop.service.store.database import Connection, Database
-from rankloop.service.telemetry import movement
-from rankloop.service.wire.calls import RankAnswer
-from rankloop.telling import Confident
-from rankloop.types import Array
+from rankloop.service.storage import admin, lineage, log, shown, states
+from rankloop.service.storage.database import Connection, Database
+from rankloop.wire.calls import RankAnswer
 
 BUCKETS = 40  # points of the curves
 MOST_WEIGHTS = 5_000  # that are told, the largest: of a hundred thousand hashed columns nobody reads all

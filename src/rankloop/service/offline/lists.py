@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rankloop.core.types import Array, Feedback, Impression
 from rankloop.kernels import plackett_luce, ranking
-from rankloop.service.archive.columns import CANDIDATES, LOG_PROPENSITY, Chunk
+from rankloop.service.maintenance.archive.columns import CANDIDATES, LOG_PROPENSITY, Chunk
 from rankloop.service.ranking.rules import SLOTS, heard
-from rankloop.types import Array, Feedback, Impression
 
 LOGGED, BASE = "as logged", "base order"
 UNIT = 2**20  # what a reward of the whole scale counts: sums of integers are exact

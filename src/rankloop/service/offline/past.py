@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from rankloop.errors import RankloopError, UnknownName
-from rankloop.service.archive.columns import Chunk
-from rankloop.service.store import admin, lineage, log, states
-from rankloop.service.store.database import Connection, Database
-from rankloop.service.store.lineage import Change
-from rankloop.service.store.log import Outcome
-from rankloop.service.store.rewards import scale_of
-from rankloop.service.store.states import Stored
+from rankloop.core.errors import RankloopError, UnknownName
+from rankloop.service.maintenance.archive.columns import Chunk
+from rankloop.service.storage import admin, lineage, log, states
+from rankloop.service.storage.database import Connection, Database
+from rankloop.service.storage.lineage import Change
+from rankloop.service.storage.log import Outcome
+from rankloop.service.storage.rewards import scale_of
+from rankloop.service.storage.states import Stored
 
 T = TypeVar("T")
 BATCH = 1000  # outcomes read at a time: some ten MB
@@ -99,7 +99,7 @@ class StorePast:
             first = some[-1].seq + 1
 
     def chunks(self, name: str, first: int, end: int) -> Iterator[Chunk]:
-        from rankloop.service.archive.columns import chunks
+        from rankloop.service.maintenance.archive.columns import chunks
 
         return chunks(self._database, name, first, end)
 

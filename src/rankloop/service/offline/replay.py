@@ -15,19 +15,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rankloop import codec
-from rankloop.errors import InvalidParameter, RankloopError, UnknownName
-from rankloop.learner import Learner
-from rankloop.service.learning.fold import Fold
+from rankloop.core import codec
+from rankloop.core.errors import InvalidParameter, RankloopError, UnknownName
+from rankloop.core.learner import Learner
 from rankloop.service.offline.past import View, past_of
 from rankloop.service.ranking import carrying
 from rankloop.service.ranking import model as models
-from rankloop.service.store import admin, open_database, schema
-from rankloop.service.store.database import Database
-from rankloop.service.store.lineage import Change
-from rankloop.service.store.sqlite import SQLite
-from rankloop.service.store.states import Stored
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.storage import admin, open_database, schema
+from rankloop.service.storage.database import Database
+from rankloop.service.storage.lineage import Change
+from rankloop.service.storage.sqlite import SQLite
+from rankloop.service.storage.states import Stored
+from rankloop.service.training.fold import Fold
+from rankloop.wire.rankers import Spec
 
 TELL = 100  # outcomes between two reports of progress
 Progress = Callable[[int, int], None]  # how many outcomes are done, and of how many

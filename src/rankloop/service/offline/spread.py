@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rankloop.errors import InvalidParameter
-from rankloop.service.archive.files import LogFile
+from rankloop.core.errors import InvalidParameter
+from rankloop.service.maintenance.archive.files import LogFile
 from rankloop.service.offline.challengers import Terms, Tries, Walk, is_saved
 from rankloop.service.offline.exported import ExportedPast, chunks_in
 from rankloop.service.offline.replay import Progress
 from rankloop.service.offline.tally import Tally
 
 if TYPE_CHECKING:
-    from rankloop.cluster import Cluster
+    from rankloop.core.cluster import Cluster
 
 
 class Part(NamedTuple):
@@ -49,7 +49,7 @@ def carry_out(part: Part, tell: Callable[[Any], None]) -> Summed:
 
 def try_out_on(cluster: Cluster, walk: Walk, on_progress: Progress | None = None) -> Summed:
     """Try learners on an exported log, by whoever is free."""
-    from rankloop.cluster import ClusterError, Lost
+    from rankloop.core.cluster import ClusterError, Lost
 
     if not isinstance(walk.past, ExportedPast):
         raise InvalidParameter(

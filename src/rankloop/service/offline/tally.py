@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop import offpolicy
-from rankloop.errors import InvalidInput
-from rankloop.examination import Examination, harvest
-from rankloop.offpolicy import Gain
-from rankloop.offpolicy.exact import ExactSums
-from rankloop.offpolicy.intervals import GROUPS
-from rankloop.offpolicy.sums import PolicySums, UnitSums, divided
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import Array
+from rankloop.evaluation import off_policy
+from rankloop.evaluation.off_policy import Gain
+from rankloop.evaluation.off_policy.exact import ExactSums
+from rankloop.evaluation.off_policy.intervals import GROUPS
+from rankloop.evaluation.off_policy.sums import PolicySums, UnitSums, divided
+from rankloop.evaluation.position_bias import Examination, harvest
 from rankloop.service.offline.lists import Block, Lists
-from rankloop.types import Array
 
 DEEPEST = 50  # ranks below it tell nothing of examination here: swaps so far down are rare
 
@@ -77,7 +77,7 @@ class Tally:
 
     def add_policies(self, lists: Lists, forecasts: dict[str, Forecasts] | None = None) -> None:
         """What each policy makes of lists."""
-        worth = offpolicy.gains(self.gain, lists.clicks.shape[1])
+        worth = off_policy.gains(self.gain, lists.clicks.shape[1])
         rewards = np.zeros(len(lists.seq))
         for slot, value in enumerate(worth.tolist()):  # in this order, however long the longest list
             rewards += lists.earned[:, slot] * (value / self.unit)
@@ -122,15 +122,15 @@ class Tally:
         found = harvest(self._wins.folded(G).values()[there][:, : self.longest, : self.longest])
         return found if self.longest <= DEEPEST else found.longer(self.longest)
 
-    def moves(self, label: str, groups: int) -> offpolicy.Moves:
+    def moves(self, label: str, groups: int) -> off_policy.Moves:
         """A policy by position."""
-        return offpolicy.Moves.from_sums(self.policies[label], self.units, groups)
+        return off_policy.Moves.from_sums(self.policies[label], self.units, groups)
 
-    def whole_lists(self, label: str, modelled: bool) -> offpolicy.WholeLists:
+    def whole_lists(self, label: str, modelled: bool) -> off_policy.WholeLists:
         """A policy by list."""
-        most = float(offpolicy.gains(self.gain, self.longest).sum())
+        most = float(off_policy.gains(self.gain, self.longest).sum())
         sums = self.policies[label]
-        return offpolicy.WholeLists.from_sums(sums, self.whole_units, self._rewards, most, self.clip, modelled)
+        return off_policy.WholeLists.from_sums(sums, self.whole_units, self._rewards, most, self.clip, modelled)
 
     def check(self) -> None:
         """Refuse a log without lists."""

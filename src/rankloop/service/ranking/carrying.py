@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.errors import InvalidParameter
-from rankloop.feature_map import FeatureMap
+from rankloop.core.capabilities import Remaps
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.feature_map import FeatureMap
+from rankloop.core.learner import Learner
+from rankloop.core.scaling import WIDTH, StreamScaler
+from rankloop.core.standardize import SIZES, Standardised, plain_of, standardised
+from rankloop.core.types import Array, Impression, SparseRows
 from rankloop.features.declarations import Category, declaration
 from rankloop.kernels.ragged import minmax_queries
 from rankloop.kernels.scaling import list_moments
-from rankloop.learner import Learner
-from rankloop.raw_features import SIZES, Standardised, plain_of, standardised
-from rankloop.scaling import WIDTH, StreamScaler
-from rankloop.service.store.lineage import Change
-from rankloop.telling import Remaps
-from rankloop.types import Array, Impression, SparseRows
+from rankloop.service.storage.lineage import Change
 
 Fixed = Mapping[str, Any]  # `model.fixed_part` of a spec, as JSON has it
 TO_STREAM, TO_MINMAX = ("query-minmax", "stream"), ("stream", "query-minmax")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from rankloop.errors import InvalidParameter
+from rankloop.core.errors import InvalidParameter
+from rankloop.core.types import LARGEST
 from rankloop.features._declaration import Declaration
 from rankloop.features.column_names import ColumnNames
 from rankloop.features.declarations import MOST_DENSE, Category, Clicked, Counted, Sent, declaration
-from rankloop.service.catalogue import checks
-from rankloop.service.store.catalogue import Part
-from rankloop.service.wire.rankers import Spec
-from rankloop.types import LARGEST
+from rankloop.service.ranking import catalog_checks
+from rankloop.service.storage.catalog import Part
+from rankloop.wire.rankers import Spec
 
 
 def declarations(spec: Spec) -> list[Declaration]:
@@ -97,7 +97,7 @@ def check_features(spec: Spec) -> None:
 def catalog_warnings(spec: Spec, parts: Mapping[str, Sequence[Part]]) -> list[str]:
     """What is wrong with the catalog that the features read; `parts` are those of every catalog, by its name."""
     name = spec.catalogue
-    found = [] if name is None else checks.problems(name, declarations(spec), parts.get(name, []))
+    found = [] if name is None else catalog_checks.problems(name, declarations(spec), parts.get(name, []))
     return [one.text for one in found]
 
 

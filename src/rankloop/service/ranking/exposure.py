@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.interleaving import TAU
+from rankloop.core.learner import Learner, show
+from rankloop.core.types import Array, Candidates, Impression
+from rankloop.evaluation.interleaving import TAU
 from rankloop.kernels import interleaving
 from rankloop.kernels.ranking import bounded_order
-from rankloop.learner import Learner, show
 from rankloop.service.errors import NotARanking
-from rankloop.service.wire.basics import Exposure
-from rankloop.service.wire.rankers import Spec
-from rankloop.types import Array, Candidates, Impression
+from rankloop.wire.basics import Exposure
+from rankloop.wire.rankers import Spec
 
 
 class Choice(NamedTuple):

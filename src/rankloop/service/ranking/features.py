@@ -13,17 +13,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankloop import codec
-from rankloop.errors import InvalidInput
+from rankloop.core import codec
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import LARGEST, Array, Candidates, Rows, taken
 from rankloop.features.column_names import ColumnNames
 from rankloop.features.counters import Counters, Outcome
 from rankloop.features.declarations import Sent
-from rankloop.features.program import Program
+from rankloop.features.feature_context import Request, View
+from rankloop.features.feature_pipeline import Program
 from rankloop.features.table import Table
-from rankloop.features.view import Request, View
 from rankloop.kernels.ragged import minmax_queries
-from rankloop.service.catalogue.held import Catalogue
 from rankloop.service.errors import UnknownFeature
+from rankloop.service.ranking.catalog_cache import Catalogue
 from rankloop.service.ranking.declared import are_wide, declarations, listed
 from rankloop.service.ranking.parsing import (
     LARGE,
@@ -38,9 +39,8 @@ from rankloop.service.ranking.parsing import (
 )
 from rankloop.service.ranking.sparse_bodies import SparseReader
 from rankloop.service.settings import Settings
-from rankloop.service.wire.calls import Candidate, RankColumns, RankHead, RankRequest
-from rankloop.service.wire.rankers import Spec
-from rankloop.types import LARGEST, Array, Candidates, Rows, taken
+from rankloop.wire.calls import Candidate, RankColumns, RankHead, RankRequest
+from rankloop.wire.rankers import Spec
 
 LARGE_SPARSE = 32 * 2**10  # bytes; names of hashed features take a hundred times as long to read as numbers
 MOST_BESIDE = 16  # values of a candidate beside its features: its id, its groups, …

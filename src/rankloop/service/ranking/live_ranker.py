@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from rankloop import codec, registry
-from rankloop.service import identity
+from rankloop.core import codec, registry
+from rankloop.core.types import Candidates
+from rankloop.service.access import identity
 from rankloop.service.ranking.exposure import Choice, Mix, base_choice
 from rankloop.service.ranking.features import RankCall, Schema
 from rankloop.service.ranking.in_flight import InFlight
 from rankloop.service.ranking.model import Model, Ranked
 from rankloop.service.ranking.pool import JobQueue, Pool
 from rankloop.service.ranking.rules import Frame
-from rankloop.service.store.admin import Ranker
-from rankloop.service.store.log import NewImpression, new_id
-from rankloop.service.wire.calls import RankAnswer, RankedItem
-from rankloop.types import Candidates
+from rankloop.service.storage.admin import Ranker
+from rankloop.service.storage.log import NewImpression, new_id
+from rankloop.wire.calls import RankAnswer, RankedItem
 
 BLOCK = 1024  # impression numbers that a process reserves at a time
 LOW = BLOCK // 2  # left when the next block is asked for: long before anybody would wait for it

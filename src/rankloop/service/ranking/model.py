@@ -12,22 +12,22 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from rankloop import codec, registry
-from rankloop.errors import InvalidParameter, RankloopError
+from rankloop.core import codec, registry
+from rankloop.core.capabilities import Explains, Explanation, InParts, Parts, ScoresByParts, TellsChances, takes_sparse
+from rankloop.core.errors import InvalidParameter, RankloopError
+from rankloop.core.learner import Learner
+from rankloop.core.rng import Streams
+from rankloop.core.standardize import standardised
+from rankloop.core.types import Array, Candidates, Feedback, Impression, SparseRows
 from rankloop.features.declarations import MOST_DENSE
-from rankloop.learner import Learner
-from rankloop.raw_features import standardised
 from rankloop.service.errors import TooSlow
 from rankloop.service.ranking import carrying, rules
 from rankloop.service.ranking.declared import check_features, is_sparse, width_of
 from rankloop.service.ranking.exposure import Choice, Mix, adopted, best_order, choose
-from rankloop.service.store.lineage import Change
-from rankloop.service.wire.basics import Exposure
-from rankloop.service.wire.calls import Contribution
-from rankloop.service.wire.rankers import Spec
-from rankloop.streams import Streams
-from rankloop.telling import Explains, Explanation, InParts, Parts, ScoresByParts, TellsChances, takes_sparse
-from rankloop.types import Array, Candidates, Feedback, Impression, SparseRows
+from rankloop.service.storage.lineage import Change
+from rankloop.wire.basics import Exposure
+from rankloop.wire.calls import Contribution
+from rankloop.wire.rankers import Spec
 
 WAIT = 0.2  # seconds that one who only looks waits for a learner
 WARM_ROUNDS = 6  # of a throw-away learner: enough to meet every kernel, cold and after learning

@@ -24,12 +24,12 @@ import numpy as np
 import simdjson
 from msgspec import Raw
 
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import Array, Rows
 from rankloop.kernels.json_counts import entry_counts
 from rankloop.service.errors import OverLimit
-from rankloop.service.wire.basics import ItemId
-from rankloop.service.wire.calls import Candidate, RankColumns, RankHead, RankRequest
-from rankloop.types import Array, Rows
+from rankloop.wire.basics import ItemId
+from rankloop.wire.calls import Candidate, RankColumns, RankHead, RankRequest
 
 MOST_TYPED = 512  # features; a type of more is slower than a dictionary when rows name them in different orders
 MOST_ORDERS = 16  # in which callers name features, for which types are kept

@@ -19,15 +19,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankloop.errors import InvalidInput, InvalidParameter
+from rankloop.core.errors import InvalidInput, InvalidParameter
+from rankloop.core.learner import Learner, show
+from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels.ranking import constrained_order
-from rankloop.learner import Learner, show
 from rankloop.service.ranking.exposure import Choice, adopted, undrawn, whole
 from rankloop.service.ranking.features import RankCall, Schema
-from rankloop.service.wire.calls import RankHead
-from rankloop.service.wire.rankers import Spec
-from rankloop.service.wire.rules import Quota
-from rankloop.types import Array, Candidates, Feedback, Impression
+from rankloop.wire.calls import RankHead
+from rankloop.wire.rankers import Spec
+from rankloop.wire.rules import Quota
 
 SLOTS = "slots"  # in the memo of a list with pins: (f,) the positions that the learner filled, from 0
 _NO_WISHES = RankHead()

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.errors import InvalidInput
+from rankloop.core.errors import InvalidInput
+from rankloop.core.types import Array, SparseRows
 from rankloop.features import hashing
-from rankloop.service.wire.calls import Candidate, RankColumns, RankRequest
-from rankloop.types import Array, SparseRows
+from rankloop.wire.calls import Candidate, RankColumns, RankRequest
 
 MOST_KEPT = 100_000  # names whose columns are remembered: most come again and again
 PARTS = ("indptr", "indices", "values")

@@ -16,8 +16,8 @@ import msgspec
 
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.declared import is_sparse
-from rankloop.service.store.admin import Ranker
-from rankloop.service.wire.rankers import Spec
+from rankloop.service.storage.admin import Ranker
+from rankloop.wire.rankers import Spec
 
 logger = logging.getLogger("rankloop")
 

@@ -1,0 +1,170 @@
+"""`rankloop catalogue`: send items once, and see what is there."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from rankloop.cli import _out
+from rankloop.core.errors import InvalidParameter
+
+NAMED = 20  # rejected lines that are told one by one
+SECONDS = 120.0  # that a call with a thousand items may take
+LOCAL = "http://127.0.0.1:8080"
+Key = Annotated[str | None, Parameter(env_var="RANKLOOP_KEY", show_default=False)]
+catalogues = App(name="catalogue", help="Send items and users once, so that requests to rank need only name ids.")
+
+
+def add_to(app: App) -> None:
+    """Register the commands."""
+    app.command(catalogues)
+
+
+@catalogues.command
+def load(
+    file: Path,
+    /,
+    *,
+    catalogue: str,
+    kind: Literal["items", "users"] = "items",
+    merge: bool = False,
+    url: str = LOCAL,
+    key: Key = None,
+    json: bool = False,
+) -> None:
+    """Upload a file of JSON lines, an item a line: {"id": "hat", "price": 9.0, "brand": "acme", "tags": ["red"]}.
+
+    Lines that are rejected are named and left out, and the exit code is 1. Broken off, the same command again does the
+    rest: what is there already is left alone.
+
+    Example: rankloop catalogue load items.ndjson --catalogue shop
+
+    Example: rankloop catalogue load prices.ndjson.gz --catalogue shop --merge
+
+    Parameters
+    ----------
+    file
+        JSON lines, packed with gzip if its name ends so.
+    catalogue
+        Its name; it is made if it is not there.
+    kind
+        Whether the lines are items or users.
+    merge
+        Change only the fields that are sent, and leave the others of an item as they are.
+    url
+        The service.
+    key
+        Its key, if it wants one: one with the scope admin.
+    json
+        Print JSON instead of a line.
+    """
+    with _client(url, key) as client, _out.progress_bars() as bars:
+        target = client.catalogue(catalogue) if kind == "items" else client.catalogue(catalogue).users
+        task = bars.add_task("uploading", total=_count(file))
+
+        def show(done: int) -> None:
+            bars.update(task, completed=done)
+
+        answer = (target.patch if merge else target.put)(_lines(file), show)
+    if json:
+        rejected = [{"line": one.line, "id": one.id, "reason": one.reason} for one in answer.results]
+        _out.print_json(
+            {
+                "catalogue": catalogue,
+                "counts": answer.counts,
+                "rejected": rejected,
+                "warnings": answer.warnings,
+            }
+        )
+        sys.exit(1 if rejected else 0)
+    for one in answer.results[:NAMED]:
+        _out.people.print(f"{file}:{one.line}: {one.reason}", highlight=False, soft_wrap=True, markup=False)
+    if len(answer.results) > NAMED:
+        _out.people.print(f"… and {len(answer.results) - NAMED:,} more rejected lines", highlight=False)
+    told = ", ".join(f"{count:,} {status}" for status, count in sorted(answer.counts.items()))
+    print(f"{catalogue}: {told or 'nothing in the file'}")
+    for warning in answer.warnings:
+        _out.people.print(f"warning: {warning}", highlight=False, soft_wrap=True, markup=False)
+    if answer.results:
+        sys.exit(1)
+
+
+@catalogues.command
+def show(catalogue: str | None = None, /, *, url: str = LOCAL, key: Key = None, json: bool = False) -> None:
+    """Show what catalogues there are, or the fields of one.
+
+    Example: rankloop catalogue show shop
+
+    Parameters
+    ----------
+    catalogue
+        Which; all of them if not given.
+    url
+        The service.
+    key
+        Its key, if it wants one.
+    json
+        Print JSON.
+    """
+    import msgspec
+
+    with _client(url, key) as client:
+        found = client.catalogues() if catalogue is None else [client.catalogue(catalogue).info()]
+    if json:
+        _out.print_json(msgspec.to_builtins(found))
+        return
+    rows = [
+        [
+            *(one.name, f"{one.items.count:,}", f"{one.users.count:,}", f"{len(one.items.fields)}"),
+            *(_size(one.memory), ", ".join(one.rankers) or "none", f"{one.unknown_ids:,}"),
+        ]
+        for one in found
+    ]
+    columns = ["catalogue", "items", "users", "fields", "memory", "rankers", "unknown ids"]
+    _out.print_table("Catalogues", columns, rows)
+    if catalogue is not None:
+        for title, part in (("Fields of items", found[0].items), ("Fields of users", found[0].users)):
+            if part.fields:
+                told = [
+                    [field.name, field.kind + (f" of {field.width}" if field.width else ""), _share(field, part)]
+                    for field in part.fields
+                ]
+                _out.print_table(title, ["field", "kind", "filled"], told, numbers_from=2)
+
+
+def _client(url: str, key: str | None) -> Any:
+    try:
+        from rankloop.client import Client
+    except ModuleNotFoundError as error:
+        raise InvalidParameter(f"this needs {error.name}; pip install 'rankloop[client]'") from None
+    return Client(url, key, timeout=SECONDS)
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    """The lines of a file, empty ones too: they count."""
+    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
+        yield from lines
+
+
+def _count(file: Path) -> int:
+    """How many lines there are, for the bar."""
+    return sum(1 for _ in _lines(file))
+
+
+def _share(field: Any, part: Any) -> str:
+    """How many items have a field, of all of them."""
+    return "not counted yet" if field.filled is None else f"{field.filled / max(part.count, 1):.0%}"
+
+
+def _size(size: int) -> str:
+    """Bytes as people say them.
+
+    >>> _size(0), _size(123456789)
+    ('not held', '123.5 MB')
+    """
+    return "not held" if not size else f"{size / 1e6:,.1f} MB"

@@ -1,0 +1,147 @@
+"""One request to a service, as steps: sent again if need be, until there is an answer or an error.
+
+What fails on the way is tried again with growing, random pauses. That does no harm: a request to rank has a request_id,
+an event an event_id and an operator action an Idempotency-Key.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from rankloop.client.addresses import checked_url, retry_after
+from rankloop.core.errors import InvalidParameter, RankloopError
+from rankloop.wire.basics import Problem
+
+FIRST_PAUSE = 0.1  # seconds; the pause after try n is drawn from 0 … FIRST_PAUSE * 2**n; a tenth under a deadline
+LONGEST_PAUSE = 5.0  # also of what a Retry-After may ask for
+_jitter = random.Random()  # its own: a program that seeds the global one shall not see it move
+PASSING = (429, 502, 503, 504)  # too much at a time, or nobody is at home just now
+UNTOUCHED = (429, 503)  # those that say that nothing was done
+
+T = TypeVar("T")
+
+
+class ServiceError(RankloopError):
+    """The service said no. `status` is HTTP's, `error` a word for programs, `message` the sentence for people, and by
+    `request_id` the service's log has more."""
+
+    def __init__(self, text: str, status: int = 0, error: str = "", message: str = "", request_id: str = "") -> None:
+        super().__init__(text)
+        self.status, self.error, self.message, self.request_id = status, error, message or text, request_id
+
+
+class ServiceUnavailable(ServiceError):
+    """No try got through. `status` is 429, 502, 503 or 504, or 0 if no answer came at all."""
+
+
+class RejectedEvent(ServiceError):
+    """The service rejected the one event that was sent; `message` is the reason. Status 422, error "rejected"."""
+
+
+class Call(NamedTuple):
+    """A request as data."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    if_match: str | None = None  # the header of that name
+    key: str | None = None  # Idempotency-Key: however often the call is sent, it is carried out once
+    end: float | None = None  # of `time.monotonic`: when all tries and pauses have to be over
+
+
+class Reply(NamedTuple):
+    """What came back; status 0 if nothing did, then `lost` says why."""
+
+    status: int
+    body: bytes = b""
+    retry_after: str = ""
+    lost: str = ""
+    arrived: bool = True  # False: the service has never seen the request
+    late: bool = False  # it got no answer in time
+
+
+# A float is a pause in seconds; a function is work that may wait for a disk.
+Steps: TypeAlias = Generator["Call | float | Callable[[], None]", "Reply | None", T]
+
+
+class Exchange:
+    """Where the service is, and how often it is tried."""
+
+    def __init__(self, url: str, retries: int) -> None:
+        self.url, self.retries = checked_url(url), retries
+        if not isinstance(retries, int) or retries < 0:
+            raise InvalidParameter(f"retries is {retries!r}; it must be a whole number of at least 0")
+
+    def ask(self, answer: type[T], method: str, path: str, body: Any = None) -> Steps[T]:
+        """Send and read the answer as a struct. Sent twice it does no harm: it only reads, or has ids of its own."""
+        return (yield from self.asked(answer, Call(method, path, encoded(body))))
+
+    def act(self, answer: type[T], method: str, path: str, body: Any = None, if_match: str | None = None) -> Steps[T]:
+        """The same for an operator action, with an idempotency key: sent twice it is carried out once."""
+        return (yield from self.asked(answer, Call(method, path, encoded(body), if_match, uuid4().hex)))
+
+    def asked(self, answer: type[T], call: Call) -> Steps[T]:
+        """Exchange a call for its answer."""
+        reply = yield from self.exchange(call)
+        try:
+            return msgspec.json.decode(reply.body or b"null", type=answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            where = f"{call.method} {self.url}{call.path}"
+            text = f"{where}: an answer that is not rankloop's ({error}); check the url and versions"
+            raise ServiceError(text, reply.status, "strange-answer") from None
+
+    def exchange(self, call: Call) -> Steps[Reply]:
+        """Send, again if need be, until there is an answer to return or an error to raise."""
+        for n in range(self.retries + 1):
+            reply = (yield call) or Reply(0)
+            if 200 <= reply.status < 300:
+                return reply
+            if reply.status and reply.status not in PASSING:
+                raise self._refusal(call, reply)
+            if n == self.retries:
+                break
+            wait = pause(n, reply, FIRST_PAUSE if call.end is None else FIRST_PAUSE / 10)
+            if call.end is not None and time.monotonic() + wait >= call.end:
+                break
+            yield wait
+        problem = problem_of(reply)
+        why = f"{reply.status} {problem.message}".strip() if reply.status else reply.lost
+        tries = f"{n + 1} tries" if n else "1 try"
+        remedy = "is the service started, and is this its url?" if not reply.status else "try again later"
+        if call.key is not None and reply.arrived and reply.status not in UNTOUCHED:
+            remedy = "it may have been carried out: look before you send it again"
+        text = f"{call.method} {self.url}{call.path}: {why} ({tries}); {remedy}"
+        error = problem.error or ("timeout" if reply.late else "unreachable")
+        raise ServiceUnavailable(text, reply.status, error, problem.message, problem.request_id)
+
+    def _refusal(self, call: Call, reply: Reply) -> ServiceError:
+        problem = problem_of(reply)
+        said = problem.message or "no reason given; is this the url of a rankloop service?"
+        remedy = "; give the service's key: Client(url, key=...)" if reply.status in (401, 403) else ""
+        text = f"{call.method} {self.url}{call.path}: {reply.status} {problem.error}".rstrip() + f": {said}{remedy}"
+        return ServiceError(text, reply.status, problem.error or f"http-{reply.status}", said, problem.request_id)
+
+
+def pause(n: int, reply: Reply, first: float) -> float:
+    """Seconds after try n, counted from 0: what the service asks for, and a random time that grows."""
+    asked = min(retry_after(reply.retry_after), LONGEST_PAUSE)
+    return asked + _jitter.uniform(0.0, min(first * 2 ** min(n, 20), LONGEST_PAUSE))
+
+
+def encoded(body: Any) -> bytes | None:
+    """A body as JSON."""
+    return None if body is None else msgspec.json.encode(body)
+
+
+def problem_of(reply: Reply) -> Problem:
+    """What the service says is wrong; empty if it does not say it in rankloop's way."""
+    try:
+        return msgspec.json.decode(reply.body, type=Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Problem("", "")

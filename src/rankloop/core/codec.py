@@ -1,0 +1,235 @@
+"""Arrays to bytes and back: no pickle, versioned, checksummed.
+
+A file is: 8 bytes of magic, the format version and the header's length (two little-endian uint32), the header as JSON
+(`meta`, and name, type and shape of each array), the arrays' bytes one after the other in C order and little-endian,
+and a BLAKE2b checksum of everything before it. Reading back gives the same bits; a damaged, cut or foreign file is a
+`CodecError` that says which of these it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import struct
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from hashlib import blake2b
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rankloop.core.errors import CodecError, InvalidInput
+from rankloop.core.types import Array, Impression, SparseRows
+
+MAGIC = b"RANKLOOP"
+VERSION = 1
+SPARSE = 2  # of an impression with sparse rows: a release that does not know them refuses it, instead of seeing none
+_HEAD = struct.Struct("<8sII")
+_CHECKSUM = 16
+_json = json.JSONEncoder(allow_nan=False).encode  # `json.dumps` would make one each time
+_KINDS = "biufU"  # what a state may hold: numbers, flags, strings; never objects
+
+
+def dumps(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None, version: int = VERSION) -> bytes:
+    """Bytes of named arrays, with `meta` (anything JSON can say) beside them.
+
+    >>> arrays, meta = loads(dumps({"theta_": np.array([0.1, -2.0])}, {"learner": "pdgd"}))
+    >>> arrays["theta_"], meta
+    (array([ 0.1, -2. ]), {'learner': 'pdgd'})
+    """
+    specs, kept = _plain(arrays)
+    head = _head(specs, meta, version)
+    body = b"".join([head, *(array.tobytes() for array in kept)])  # in C order, whatever their own is
+    return body + blake2b(body, digest_size=_CHECKSUM).digest()
+
+
+def pieces(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None, size: int) -> Iterator[bytes]:
+    """The bytes of `dumps`, `size` at a time: what is large need not be in memory a second and a third time.
+
+    >>> b"".join(pieces({"theta_": np.array([0.1, -2.0])}, {}, 7)) == dumps({"theta_": np.array([0.1, -2.0])})
+    True
+    """
+    specs, kept = _plain(arrays)
+    waiting, checksum = bytearray(_head(specs, meta, VERSION)), blake2b(digest_size=_CHECKSUM)
+
+    def full() -> Iterator[bytes]:
+        while len(waiting) >= size:
+            yield bytes(waiting[:size])
+            del waiting[:size]
+
+    for array in kept:
+        if array.nbytes:
+            plain = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            for at in range(0, len(plain), size):
+                waiting += plain[at : at + size]
+                for piece in full():
+                    checksum.update(piece)
+                    yield piece
+    checksum.update(waiting)
+    waiting += checksum.digest()
+    yield from full()
+    if waiting:
+        yield bytes(waiting)
+
+
+def _plain(arrays: Mapping[str, Array]) -> tuple[list[tuple[str, str, tuple[int, ...]]], list[Array]]:
+    """Name, type and shape of each array, and the arrays as they are written."""
+    specs, kept = [], []
+    for name, value in arrays.items():
+        array = np.asarray(value)
+        kind = array.dtype
+        if kind.kind not in _KINDS:
+            raise CodecError(f"array {name!r} has type {kind}; only numbers, flags and strings can be saved")
+        if kind.str[0] == ">":
+            array = array.astype(kind.newbyteorder("<"))
+        specs.append((name, array.dtype.str, array.shape))
+        kept.append(array)
+    return specs, kept
+
+
+def _head(specs: list[tuple[str, str, tuple[int, ...]]], meta: Mapping[str, Any] | None, version: int) -> bytes:
+    header = f'{{"meta": {_json(dict(meta or {}))}, "arrays": {_described(*specs)}}}'.encode()
+    return _HEAD.pack(MAGIC, version, len(header)) + header
+
+
+@lru_cache(512)
+def _described(*specs: tuple[str, str, tuple[int, ...]]) -> str:
+    """Names, types and shapes as JSON. Lists of a ranker have the same again and again, and writing that takes longer
+    than all the rest of an impression."""
+    return _json([{"name": name, "dtype": kind, "shape": list(shape)} for name, kind, shape in specs])
+
+
+def loads(data: bytes, name: str = "these bytes") -> tuple[dict[str, Array], dict[str, Any]]:
+    """The arrays and the meta of what `dumps` made; `name` is what an error calls the source."""
+    try:
+        meta, described, body = opened(data, name)
+        at, arrays = 0, dict[str, Array]()
+        for called, dtype, shape, size in layout(described):
+            found: Array = np.ndarray(shape, dtype, body, at)
+            arrays[called] = found.copy() if dtype.isnative else found.astype(dtype.newbyteorder("="))
+            at += size
+        if at != len(body):
+            raise CodecError(f"{name}: {len(body) - at} bytes more than its header says")
+        return arrays, json.loads(meta)
+    except (KeyError, TypeError, ValueError) as error:  # a right checksum over a wrong header: written by another hand
+        if isinstance(error, CodecError):
+            raise
+        raise CodecError(f"{name}: its header cannot be read ({error})") from None
+
+
+def opened(data: bytes, name: str = "these bytes") -> tuple[bytes, bytes, memoryview]:
+    """Meta and the description of the arrays, both as JSON, and the arrays' bytes: for whoever reads thousands of
+    lists, most of which are described alike, and decodes a description once (`layout`).
+
+    `dumps` puts the description last, and no quote stands in a JSON string without a stroke before it, so what is found
+    by its key is that part. A header that another hand put together in another way is read whole.
+
+    >>> opened(dumps({"theta_": np.array([0.5])}, {"learner": "pdgd"}))[:2]
+    (b'{"learner": "pdgd"}', b'[{"name": "theta_", "dtype": "<f8", "shape": [1]}]')
+    """
+    at = _checked(data, name)
+    body, header = memoryview(data)[at:-_CHECKSUM], data[_HEAD.size : at]
+    meta, key, described = header.rpartition(_ARRAYS)
+    if key and meta.startswith(_META) and described.endswith(b"]}"):
+        return meta[len(_META) :], described[:-1], body
+    whole = json.loads(header)
+    return _json(whole["meta"]).encode(), _json(whole["arrays"]).encode(), body
+
+
+_META, _ARRAYS = b'{"meta": ', b', "arrays": '
+
+
+def _checked(data: bytes, name: str) -> int:
+    """Where the arrays begin in bytes that are whole and of a version that is known; refuses all others."""
+    if len(data) < _HEAD.size or data[:8] != MAGIC:
+        raise CodecError(f"{name}: not a rankloop file (it does not start with {MAGIC.decode()})")
+    _, version, header_length = _HEAD.unpack_from(data)
+    if version not in (VERSION, SPARSE):
+        raise CodecError(
+            f"{name}: format version {version}, but this release reads versions {VERSION} and {SPARSE}; "
+            "read it with the release that wrote it"
+        )
+    if blake2b(memoryview(data)[:-_CHECKSUM], digest_size=_CHECKSUM).digest() != data[-_CHECKSUM:]:
+        raise CodecError(f"{name}: damaged or cut short (the checksum does not match); restore it from a copy")
+    return _HEAD.size + int(header_length)
+
+
+class Described(NamedTuple):
+    """An array as a header describes it."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    size: int  # bytes
+
+
+@lru_cache(512)
+def layout(described: bytes) -> tuple[Described, ...]:
+    """The arrays of a description, in the order of their bytes; the same for list after list, so it is read once."""
+    found = []
+    for spec in json.loads(described):
+        dtype, shape = np.dtype(spec["dtype"]), tuple(spec["shape"])
+        if dtype.kind not in _KINDS:
+            raise CodecError(f"array {spec['name']!r} has type {dtype}, which is never saved")
+        found.append(Described(spec["name"], dtype, shape, prod(shape) * dtype.itemsize))
+    return tuple(found)
+
+
+def write(path: str | os.PathLike[str], data: bytes) -> None:
+    """Put `data` at `path` whole or not at all: a full disk or a killed process leaves what was there before."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """What `write` put there."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise CodecError(f"{path}: {error.strerror}; check the path") from None
+
+
+def dump_impression(impression: Impression) -> bytes:
+    """An impression's bytes, so that it can wait for its feedback outside the process. Sparse rows stay sparse."""
+    arrays = {"order": impression.order, "items": impression.items}
+    meta: dict[str, Any] = {"query": impression.query}
+    rows, version = impression.features, VERSION
+    if type(rows) is SparseRows:
+        arrays |= {f"features/{name}": getattr(rows, name) for name in _ROWS}
+        meta["width"], version = rows.width, SPARSE
+    elif rows is not None:
+        arrays["features"] = rows
+    arrays.update({f"memo/{name}": value for name, value in impression.memo.items()})
+    return dumps(arrays, meta, version)
+
+
+_ROWS = ("indptr", "indices", "values")
+
+
+def load_impression(data: bytes, name: str = "these bytes") -> Impression:
+    """The impression that `dump_impression` wrote, bit for bit."""
+    arrays, meta = loads(data, name)
+    if not {"order", "items"} <= arrays.keys() or "query" not in meta:
+        raise CodecError(f"{name}: a rankloop file, but not an impression")
+    rows: Any = arrays.get("features")
+    if "width" in meta:
+        try:
+            rows = SparseRows(
+                arrays["features/indptr"], arrays["features/indices"], arrays["features/values"], meta["width"]
+            )
+        except (KeyError, InvalidInput) as error:
+            raise CodecError(f"{name}: an impression whose sparse rows cannot be read ({error})") from None
+    memo = {key.removeprefix("memo/"): value for key, value in arrays.items() if key.startswith("memo/")}
+    return Impression(meta["query"], arrays["order"], arrays["items"], rows, memo)

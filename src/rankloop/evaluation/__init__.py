@@ -1,0 +1,1 @@
+"""Metrics, statistics, interleaving, off-policy estimates, position bias and sequential tests."""

@@ -1,0 +1,50 @@
+"""Models of the Elasticsearch and OpenSearch learning-to-rank plugins: `model/linear` with `feature_normalizers`.
+
+Body of `POST /_ltr/_featureset/{set}/_createmodel`. The definition is a JSON text within the JSON; a feature without a
+normalizer is taken as it is; the sum has no intercept, which no order needs. A model cannot be changed once it is
+there, so its name carries the version.
+"""
+
+from __future__ import annotations
+
+import json
+
+from rankloop.integrations.score_terms import Exported, Linear, in_engine, single
+
+
+def elasticsearch(model: Linear, engine: str = "elasticsearch") -> Exported:
+    """A model for `_createmodel`; OpenSearch takes the same.
+
+    >>> import numpy as np
+    >>> model = Linear("shop-v3", ["year"], np.array([0.5]), "stream", np.array([1970.0]), np.array([30.0]), None, [])
+    >>> print(elasticsearch(model).body.decode())
+    {
+      "model": {
+        "name": "shop-v3",
+        "model": {
+          "type": "model/linear",
+          "feature_normalizers": {
+            "year": {
+              "standard": {
+                "mean": 1970.0,
+                "standard_deviation": 30.0
+              }
+            }
+          },
+          "definition": "{\\"year\\": 0.5}"
+        }
+      }
+    }
+    """
+    model = in_engine(model, engine)
+    weights = {name: single(weight) for name, weight in zip(model.features, model.weights.tolist(), strict=True)}
+    linear: dict[str, object] = {"type": "model/linear"}
+    if model.normalisation == "stream":
+        linear["feature_normalizers"] = {
+            name: {"standard": {"mean": single(middle), "standard_deviation": single(spread)}}
+            for name, middle, spread in zip(model.features, model.middle.tolist(), model.spread.tolist(), strict=True)
+            if single(spread) > 0.0
+        }
+    linear["definition"] = json.dumps(weights, ensure_ascii=False)
+    body = json.dumps({"model": {"name": model.name, "model": linear}}, indent=2, ensure_ascii=False)
+    return Exported(model.name, body.encode(), "application/json", model.notes)

@@ -1,1 +1,0 @@
-"""Simulated users and graders, and the names by which they are opened (`registry`)."""

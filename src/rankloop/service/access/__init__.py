@@ -1,0 +1,1 @@
+"""API keys, tokens for browsers, and identities."""

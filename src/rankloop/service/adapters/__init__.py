@@ -1,1 +1,0 @@
-"""What a service does with the words of other systems: `rankloop.adapters` reads them, the engine does the rest."""

@@ -1,1 +1,0 @@
-"""Catalogues as processes that rank hold them."""

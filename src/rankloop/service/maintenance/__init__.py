@@ -1,0 +1,1 @@
+"""Retention, archives and upgrades of stored data."""

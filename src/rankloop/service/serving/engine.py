@@ -1,0 +1,431 @@
+"""The engine: what a process that ranks does. Knows nothing of HTTP.
+
+A request to rank is: candidates -> the published model, asked right here -> impression to the writer -> answer, once it
+is committed. There is no lock on that road, and no thread but perhaps the writer's; a learner that is slow, or that
+others have brought, is asked in threads of its own, with a deadline. A feedback is: events joined and committed ->
+answer; learning happens behind it, in another process or another thread (`learning/`), and comes back by `take`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+
+import msgspec
+
+from rankloop.core.errors import InvalidInput, RankloopError
+from rankloop.service.access.keys import Keys
+from rankloop.service.errors import Busy, Conflict, StoreUnavailable, TooSlow, UnknownRanker
+from rankloop.service.experiments import evidence, mixing
+from rankloop.service.ranking import features, rules
+from rankloop.service.ranking.exposure import Mix
+from rankloop.service.ranking.features import RankCall
+from rankloop.service.ranking.in_flight import HANGING
+from rankloop.service.ranking.live_ranker import BLOCK, Answered, LiveRanker, PendingRanking
+from rankloop.service.ranking.model import Ranked
+from rankloop.service.ranking.warm_up import WarmUp, freeze
+from rankloop.service.serving.live_rankers import LiveRankers
+from rankloop.service.serving.replica_follower import Following
+from rankloop.service.settings import Settings
+from rankloop.service.storage import NewEvent, admin, log, states
+from rankloop.service.storage.log import Receipts, Stored
+from rankloop.service.storage.signals import Word
+from rankloop.service.storage.writer import Write
+from rankloop.service.training.channel import Inbox
+from rankloop.service.training.learning import Learning
+from rankloop.service.training.windows import Windows
+from rankloop.service.worker.executors import BoundedExecutor
+from rankloop.service.worker.process import Process
+from rankloop.wire.calls import RankAnswer, Receipt
+
+SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
+CURRENT_SECONDS = 5.0  # that an operation waits for a snapshot, or for the next part of one
+WARN_EVERY = 60.0  # seconds between warnings of a ranker's rejected events
+_NOBODY = nullcontext()  # waits in a thread
+logger = logging.getLogger("rankloop")
+
+
+class Engine(Process):
+    """One process's share of the service.
+
+    Parameters
+    ----------
+    settings
+        Where the store is, and the limits.
+    clock
+        Time of day, as `Process` has it.
+    inbox
+        From the process that learns on this machine. None: this process learns itself, unless the setting `learn` says
+        that it should not.
+    """
+
+    def __init__(
+        self, settings: Settings, clock: Callable[[], float] | None = None, inbox: Inbox | None = None
+    ) -> None:
+        super().__init__(settings, clock)
+        self.keys = Keys(settings, self.clock)
+        self.rankers = LiveRankers(self)
+        self.warming = WarmUp(self.rankers)
+        self.draining = False
+        self.warm = threading.Event()
+        self.inbox = inbox
+        self.learning = Learning(self, self.rankers.take, self.warming) if inbox is None and settings.learn else None
+        self.windows = Windows(self, None, self.wake_learner, self.changed) if self.learning is None else None
+        self.following = Following(self, self.keys, self.rankers, self.warming, self.learning)
+        self.refresh = self.following.refresh
+        if self.learning is not None:
+            self.learning.on_change = self.refresh
+        self.answers: Counter[tuple[str, int]] = Counter()  # (route, status) of the calls past the framework
+        self._reserving: dict[str, Write[int | None]] = {}
+        self._unlogged: Counter[str] = Counter()  # rejected events by ranker since the last warning
+        self._warned: dict[str, float] = {}  # when that was, monotonic
+        self.operations = BoundedExecutor("changes by operators", threads=8, waiting=32)
+        self.reads = BoundedExecutor("reads by operators", threads=4, waiting=64)
+        self.lookups = BoundedExecutor("looking up rankers and impressions", threads=4, waiting=256)
+        self.bodies = BoundedExecutor("reading large bodies", threads=2, waiting=64)
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Bring the store up to date, load every ranker, begin to learn; kernels warm up behind."""
+        sys.setswitchinterval(SWITCH)
+        features.warm()
+        rules.warm()
+        self.open()
+        self.refresh()
+        if self.learning is not None:
+            self.learning.start()
+        self.following.start()
+        if self.windows is not None:
+            self.windows.start()
+        threading.Thread(target=self._warm_up, name="rankloop-warm-up", daemon=True).start()
+
+    def stop(self) -> None:
+        """Learn what is logged, if that happens here; save it, give the leases back."""
+        self.draining = True
+        if self.windows is not None:
+            self.windows.stop()
+        self.following.stop()
+        self.rankers.catalogues.stop()
+        self.rankers.counted.stop()
+        if self.learning is not None:
+            self.learning.stop()
+        try:
+            self.count_answered()
+            self.history.store(self.writer, self.clock())
+            self.writer.do(lambda connection: admin.release(connection, self.worker))
+        except (RankloopError, TimeoutError) as error:
+            logger.warning("the last counts could not be stored: %s", error)
+        for live in list(self.rankers.values()):
+            live.close()
+        self.close()  # before the pools, so that their threads' connections are closed here and not when they end
+        for pool in (self.operations, self.reads, self.lookups, self.bodies):
+            pool.close()
+
+    def dead_threads(self) -> list[str]:
+        """The names of threads that this process needs and that have ended without being told to."""
+        learning = [] if self.learning is None else self.learning.dead_threads()
+        return [*learning, *self.following.dead_threads(), *self.writer.dead_threads()]
+
+    def cycle(self) -> None:
+        """Look at the store now rather than in a second: what is new, who learns what."""
+        self.refresh()
+        if self.learning is not None:
+            self.learning.heartbeat.beat()
+            self.learning.housekeeping.cycle()
+            self.learning.wake.set()
+        elif self.inbox is not None:
+            self.inbox.look()
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Follow the process that learns, from now on and in this loop: where requests are ranked."""
+        if self.inbox is not None:
+            inbox, take = self.inbox, self.rankers.take
+            self.rankers.behind = inbox.want_all
+            loop.add_reader(inbox.fileno(), lambda: inbox.read(take, self.following.refresh_soon))
+            inbox.hello()
+
+    def wake_learner(self, names: Iterable[str]) -> None:
+        """There is something to learn of these rankers, or to save; whoever learns on this machine tells others."""
+        if self.learning is not None:
+            self.learning.tell()
+        elif self.inbox is not None:
+            self.inbox.wake()
+        else:
+            for name in names:
+                self.say(Word("outcomes", name))
+
+    def _warm_up(self) -> None:
+        evidence.warm()
+        for live in list(self.rankers.values()):  # each has its own thread: none waits for one that hangs
+            thread = self.warming.begin(live)
+            if thread is not None:
+                thread.join(self.settings.warm_seconds)
+        self.rankers.wait()
+        freeze()
+        self.warm.set()
+        logger.info("ready: kernels are warm")
+
+    def load(self, name: str) -> LiveRanker | None:
+        """A ranker as it is in the store now. Kernels that it needs are compiled behind: until then it is not asked."""
+        live = self.rankers.load(name)
+        if live is not None and not live.warm:
+            self.warming.begin(live)
+        return live
+
+    def changed(self, name: str) -> None:
+        """A ranker was changed here: know it now, and let those who learn know it, and all on other machines."""
+        self.load(name)
+        self.say(Word("changed", name))
+        if self.learning is not None:
+            self.learning.sync()
+        elif self.inbox is not None:
+            self.inbox.look()
+
+    async def find(self, name: str) -> LiveRanker:
+        """The ranker called `name`, looked up in the store if this process does not know it yet."""
+        live = self.rankers.get(name)
+        if live is None and await self._revision(name) is not None:
+            live = await self.lookups.run(self.load, name)
+        if live is None:
+            raise UnknownRanker.among("ranker", name, sorted(self.rankers) or ["none yet; make one with PUT"])
+        return live
+
+    async def _revision(self, name: str) -> int | None:
+        """A ranker's revision in the store: one number, so that nobody's mistakes cost others a snapshot."""
+        return await self.lookups.run(self.database.read, lambda connection: admin.revision(connection, name))
+
+    async def _changed(self, live: LiveRanker) -> LiveRanker | None:
+        """The ranker as it is in the store, if that is another than is known here."""
+        try:
+            if await self._revision(live.row.name) == live.row.revision:
+                return None
+            return await self.lookups.run(self.load, live.row.name)
+        except (StoreUnavailable, Busy):  # what was sent breaks a rule as far as this process can tell
+            return None
+
+    # -- ranking ---------------------------------------------------------------------------------------------------
+
+    async def rank(self, name: str, body: bytes, explain: bool = False) -> bytes:
+        """The answer to a request, as JSON: stored before it is returned."""
+        start = time.perf_counter()
+        live = self.rankers.get(name) or await self.find(name)
+        try:
+            call = await self._read(live, body)
+        except InvalidInput:
+            # Another process may just have changed the ranker: look before refusing what fits its new features.
+            newer = await self._changed(live)
+            if newer is None:
+                raise
+            live = newer
+            call = await self._read(live, body)
+        answer = await self.answer(live, call, explain, start)
+        # The token is no part of what is stored: it ends, and the secret that it is signed with may be replaced.
+        return self.keys.tokens.added(answer, live.row.spec.window_seconds) if call.token else answer
+
+    async def _read(self, live: LiveRanker, body: bytes) -> RankCall:
+        """The request in a body; a large one is decoded in a thread, so that others need not wait for it."""
+        schema, most = live.schema, self.settings.max_candidates
+        small = len(body) <= schema.most_inline
+        return schema.call(schema.decode(body, most) if small else await self.bodies.run(schema.decode, body, most))
+
+    async def answer(self, live: LiveRanker, call: RankCall, explain: bool, start: float) -> bytes:
+        """The answer to a request that has been read, in whatever words it came; `start` is when it did."""
+        frame = None
+        if live.ruled or call.wishes is not None:
+            call, frame = rules.framed(call, live.row.spec, live.schema)
+        candidates = live.schema.candidates(call)
+        number = live.numbers.take()
+        if number is None or live.numbers.low:
+            number = await self._reserved(live, number)
+        return await self._stored(PendingRanking(live, call, candidates, number, self.clock, frame), explain, start)
+
+    async def _stored(self, pending: PendingRanking, explain: bool, start: float) -> bytes:
+        """A list that is in the store, or the caller's own order if it cannot be put there."""
+        live, call = pending.live, pending.call
+        if pending.number is None:  # not even a number could be had
+            return self._unstored(live, pending)
+        ranked, mix, reason = await self._ranked(pending, live.schema.names if explain else None)
+        write = self.writer.impression(pending.impression(ranked, mix, reason), asyncio.get_running_loop())
+        try:
+            stored: Stored = await write.done(self.settings.store_timeout_ms / 1e3)
+        except (TimeoutError, StoreUnavailable):
+            write.abandoned = True
+            return self._unstored(live, pending)
+        if not stored.fresh:
+            if not stored.same_request:
+                raise Conflict(
+                    f"request_id {call.request_id!r} was used for another query, k or candidates; "
+                    "give every request its own"
+                )
+            return stored.answer
+        seconds = time.perf_counter() - start
+        choice = ranked.choice
+        live.answered.append(Answered(pending.spec.exposure, choice.decided, choice.explored, reason, seconds))
+        return stored.answer
+
+    async def _ranked(
+        self, pending: PendingRanking, names: Sequence[str] | None
+    ) -> tuple[Ranked, Mix | None, str | None]:
+        """A list, what it was mixed with, and why it is the caller's own order, if it is."""
+        live, spec, number = pending.live, pending.spec, pending.number
+        served = live.serving
+        assert number is not None
+        reason = "damaged" if served is None else None if live.warm else "warming-up"
+        if not live.inline and live.hanging >= HANGING:
+            reason = "hanging"
+        if pending.frame is not None and pending.frame.fixed:
+            reason = "pinned"
+        if served is None or reason is not None:
+            return pending.base(), None, reason
+        trials = None if pending.call.as_shown else self.rankers.trials.get(live.row.name)
+        drawn = None if trials is None else trials.draw(number, pending.k, pending.row)
+
+        def work(asked: AbstractContextManager[None]) -> tuple[Ranked, Mix | None]:
+            mix = None if drawn is None else mixing.prepared(drawn, pending, self.rankers, self.metrics)
+            with asked:
+                began = time.perf_counter()
+                ranked = served.rank(pending.candidates, pending.k, number, spec, names, mix, pending.frame)
+                if pending.call.chances:
+                    ranked = ranked._replace(chances=served.chances(pending.candidates, spec))
+                live.took(time.perf_counter() - began)
+            return ranked, mix
+
+        try:
+            if live.inline and (drawn is None or drawn.trial.inline(self.rankers)):
+                return *work(_NOBODY), None
+            return *await live.pool.run(lambda: work(live.asked(number)), spec.timeout_ms / 1e3), None
+        except (TimeoutError, TooSlow):
+            live.given_up(number)
+            if drawn is not None:
+                drawn.trial.given_up(number)
+            return pending.base(), None, "timeout"
+        except Exception as error:
+            logger.warning("ranker %s: the learner failed to rank: %s", live.row.name, error)
+            return pending.base(), None, "error"
+
+    async def _reserved(self, live: LiveRanker, number: int | None) -> int | None:
+        """Ask for more numbers, once for all who need some; wait for them only if there is none left."""
+        name, loop = live.row.name, asyncio.get_running_loop()
+        write = self._reserving.get(name)
+        if write is None or write.loop is not loop:
+            write = self.writer.run(lambda connection: log.reserve_numbers(connection, name, BLOCK), loop)
+            self._reserving[name] = write
+            assert write.waiter is not None
+            write.waiter.add_done_callback(lambda done: self._refill(live, write, done))
+        if number is not None:
+            return number
+        assert write.waiter is not None
+        try:
+            first = await asyncio.wait_for(asyncio.shield(write.waiter), self.settings.store_timeout_ms / 1e3)
+        except (TimeoutError, StoreUnavailable):
+            return None
+        if first is None:
+            raise UnknownRanker(f"ranker {name!r} has been deleted")
+        return live.numbers.take()
+
+    def _refill(self, live: LiveRanker, write: Write[int | None], done: asyncio.Future[int | None]) -> None:
+        if self._reserving.get(live.row.name) is write:
+            del self._reserving[live.row.name]
+        if not done.cancelled() and done.exception() is None and (first := done.result()) is not None:
+            live.numbers.refill(first)
+
+    def _unstored(self, live: LiveRanker, pending: PendingRanking) -> bytes:
+        """The base order, for showing only: the store is down, so there is no impression to report on."""
+        live.answered.append(Answered(pending.spec.exposure, 0, 0, "store", None))
+        return pending.unstored()
+
+    def withdraw(self, answer: bytes) -> None:
+        """Mark the impression of an answer whose client has gone as never seen: silence on it is not evidence."""
+        own = msgspec.json.decode(answer, type=RankAnswer).impression_id
+        if own is not None:
+            with suppress(Busy, StoreUnavailable):
+                self.writer.run(lambda connection: log.discard_impressions(connection, [own]))
+
+    def count_answered(self) -> None:
+        """Count what was answered since the last time: not where requests wait for it."""
+        for (route, status), count in [(key, self.answers.pop(key)) for key in list(self.answers)]:
+            self.metrics.count("http_requests_total", count, route=route, status=status)
+        for live in list(self.rankers.values()):
+            name, answered, metrics = live.row.name, live.answered, self.metrics
+            while answered:
+                exposure, decided, explored, reason, seconds = answered.popleft()
+                metrics.count("rank_requests_total", ranker=name, exposure=exposure)
+                self.history.ranked(name, decided, explored, reason is not None)
+                if seconds is not None:
+                    metrics.observe("rank_seconds", seconds, ranker=name)
+                    metrics.count("ranked_positions_total", decided, ranker=name)
+                    metrics.count("explored_positions_total", explored, ranker=name)
+                if reason is not None:
+                    metrics.count("rank_fallbacks_total", ranker=name, reason=reason)
+            self.rankers.count_missing(live)
+
+    # -- feedback --------------------------------------------------------------------------------------------------
+
+    async def feedback(self, events: Sequence[NewEvent]) -> Receipts:
+        """Join events to their impressions; when this returns they are durable."""
+        start = time.perf_counter()
+        write = self.writer.events(events, asyncio.get_running_loop())
+        try:
+            found = await write.done(self.settings.feedback_timeout_ms / 1e3)
+        except TimeoutError:
+            write.abandoned = True  # should it be stored after all, the same events sent again are duplicates
+            self._store_error("timeout")
+            raise StoreUnavailable("the store does not answer; send the same events again in a moment") from None
+        for receipt, name in zip(found.receipts, found.rankers, strict=True):
+            self.metrics.count("feedback_events_total", ranker=name, status=receipt.status)
+            if receipt.status == "rejected":
+                self._warn_of(name, receipt)
+        if found.closings:
+            self.count_closed(found.closings)
+            self.wake_learner({closing.ranker for closing in found.closings})
+        self.metrics.observe("feedback_seconds", time.perf_counter() - start)
+        return found
+
+    def _warn_of(self, ranker: str, receipt: Receipt) -> None:
+        """Log a rejected event: one per ranker in `WARN_EVERY` seconds, with how many there were since the last."""
+        self._unlogged[ranker] += 1
+        now = time.monotonic()
+        if now - self._warned.get(ranker, -WARN_EVERY) >= WARN_EVERY:
+            self._warned[ranker], count = now, self._unlogged.pop(ranker)
+            logger.warning(
+                "ranker %s: %d feedback events were rejected; the last is %r: %s",
+                ranker or "unknown",
+                count,
+                receipt.event_id,
+                receipt.reason,
+            )
+
+    def collect(self) -> None:
+        """Bring the metrics up to date with what is counted elsewhere."""
+        self.count_answered()
+        self.rankers.measure()
+        super().collect()
+
+    def save_now(self, name: str) -> int:
+        """Ask for a snapshot of all outcomes acknowledged up to now and wait for it; how many outcomes that are.
+
+        Gives up after `CURRENT_SECONDS` without progress, so the caller must check what the last snapshot covers, in
+        the transaction that uses it. A large state is saved in parts: each part that arrives is progress. Blocking:
+        call in a thread.
+        """
+        wanted = self.writer.do(lambda connection: log.want(connection, name))
+        self.wake_learner([name])
+        end, seen, pause = time.monotonic() + CURRENT_SECONDS, None, 0.005
+        while True:
+            found, reached = self.database.read(lambda c: (states.place(c, name), states.progress(c, name)))
+            if wanted is None or found is None:
+                raise UnknownRanker(f"ranker {name!r} has been deleted")
+            now = time.monotonic()
+            if reached != seen:
+                end, seen = now + CURRENT_SECONDS, reached
+            if found[1] >= wanted or now > end or self.draining:
+                return wanted
+            time.sleep(pause)
+            pause = min(1.2 * pause, 0.1)

@@ -1,0 +1,148 @@
+"""How a process that ranks keeps up with the others: it is told what is new, and looks for itself as well.
+
+Processes of other machines say what they have saved or changed (`store.signals`); then one ranker is looked at, and
+nothing is asked of those that are as they were. Words may get lost, so everything is looked at now and then, and at
+each beat for as long as no words are heard: with SQLite, or while the connection is away.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from rankloop.service.access.keys import Keys
+from rankloop.service.errors import StoreUnavailable
+from rankloop.service.ranking.warm_up import WarmUp
+from rankloop.service.serving.live_rankers import LiveRankers
+from rankloop.service.storage import admin, keys, log
+from rankloop.service.storage.signals import LOG, NEWS, Word
+from rankloop.service.training.learning import Learning
+from rankloop.service.worker.background_threads import Essential, Repeating
+from rankloop.service.worker.process import Process
+
+NET = 10.0  # seconds between looks at everything, where words are heard
+logger = logging.getLogger("rankloop")
+
+
+class Following:
+    """The threads that keep up.
+
+    Parameters
+    ----------
+    process
+        The store, the settings, the counts, and the words.
+    known
+        The keys that requests are checked against.
+    rankers
+        What this process ranks with.
+    warming
+        Compiles the kernels of rankers that are new.
+    learning
+        Of a process that learns, too; it is told what it should know.
+    """
+
+    def __init__(
+        self, process: Process, known: Keys, rankers: LiveRankers, warming: WarmUp, learning: Learning | None
+    ) -> None:
+        self._process, self._keys, self._rankers = process, known, rankers
+        self._warming, self._learning = warming, learning
+        self._turn = threading.Lock()
+        self._looked = float("-inf")  # monotonic: when everything was last looked at
+        every = process.settings.beat_seconds
+        self._beating = Repeating("refresh", every, self._beat, process.database, process.thread_failed)
+        self._some = threading.Condition()
+        self._words: dict[tuple[str, str], Word] = {}  # the newest of each kind and ranker
+        self._missed, self._stopping = False, threading.Event()
+        self._thread = Essential("following", self._work, self._stopping, process.thread_failed)
+
+    def start(self) -> None:
+        """Begin to look and to listen."""
+        self._beating.start()
+        self._thread.start()
+        if self._process.signals is not None:
+            channels = [NEWS] if self._learning is None else [NEWS, LOG]
+            self._process.signals.start(self._process.worker, channels, self._hear, self.refresh_soon)
+
+    def stop(self) -> None:
+        """Neither look nor listen any more."""
+        if self._process.signals is not None:
+            self._process.signals.stop()
+        self._beating.stop()
+        with self._some:
+            self._stopping.set()
+            self._some.notify_all()
+        self._thread.join(10.0)
+
+    def dead_threads(self) -> list[str]:
+        """The names of its threads that have ended without being told to."""
+        dead = self._thread.ident is not None and not self._thread.is_alive() and not self._stopping.is_set()
+        return [*self._beating.dead_threads(), *([self._thread.name] if dead else [])]
+
+    def refresh(self, whole: bool = True) -> None:
+        """Say that this process lives, and keep up: keys, and all rankers (`whole`) or those that were put off."""
+        process = self._process
+        with self._turn:
+            if self._learning is None:  # else its heartbeat tells
+                process.collect()
+                process.writer.do(lambda c: admin.beat(c, process.worker, process.machine, False))
+                process.history.store(process.writer, process.clock())
+            self._keys.refresh(process.database.read(keys.known))
+            if whole:
+                self._looked = time.monotonic()
+                self._rankers.sync()
+                self._rankers.newer()
+            else:
+                self._rankers.newer(self._rankers.put_off())
+            self._rankers.compare(process.database.read(log.heads))
+            process.metrics.keep_rankers(self._rankers)
+            for live in list(self._rankers.values()):
+                if not live.warm:
+                    self._warming.begin(live)
+
+    def _beat(self) -> None:
+        self.refresh(not self._process.hears or time.monotonic() - self._looked >= NET)
+
+    # -- words -----------------------------------------------------------------------------------------------------
+
+    def _hear(self, word: Word) -> None:
+        if self._learning is not None:
+            self._learning.hear(word)
+        if word.what != "outcomes":
+            with self._some:
+                self._words[word.what, word.ranker] = word
+                self._some.notify_all()
+
+    def refresh_soon(self) -> None:
+        """Let the following thread look at everything. Several calls before it does so cost one look."""
+        with self._some:
+            self._missed = True
+            self._some.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._some:
+                self._some.wait_for(lambda: self._words or self._missed or self._stopping.is_set())
+                if self._stopping.is_set():
+                    break
+                words, self._words = list(self._words.values()), {}
+                missed, self._missed = self._missed, False
+            try:
+                if missed:
+                    self.refresh()
+                for word in words:
+                    self._follow(word)
+            except (StoreUnavailable, TimeoutError) as error:
+                logger.warning("what another process told of was not read, the next look will find it: %s", error)
+            except Exception:
+                logger.exception("what another process told of could not be followed; the next look will find it")
+        self._process.database.forget()
+
+    def _follow(self, word: Word) -> None:
+        with self._turn:
+            if word.what == "changed":
+                live = self._rankers.look(word.ranker)
+                if live is not None and not live.warm:
+                    self._warming.begin(live)
+            else:
+                self._rankers.follow(word)

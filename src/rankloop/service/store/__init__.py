@@ -1,7 +1,0 @@
-"""Where impressions, feedback and what was learned are kept: SQLite in a file, or PostgreSQL by URL."""
-
-from rankloop.service.store.database import open_database
-from rankloop.service.store.log import NewEvent, NewImpression, Outcome
-from rankloop.service.store.writer import Writer
-
-__all__ = ["NewEvent", "NewImpression", "Outcome", "Writer", "open_database"]

@@ -1,0 +1,1 @@
+"""Start a service and watch over its processes."""

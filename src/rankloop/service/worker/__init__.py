@@ -1,0 +1,1 @@
+"""What every process of a service has: threads, clocks, limits, executors."""
