@@ -36,8 +36,7 @@ def package(root: Path) -> Path:
     """A copy of rankloop with one kernel that calls another of another file; the kernels' folder."""
     kernels = root / "rankloop" / "kernels"
     shutil.copytree(PACKAGE / "kernels", kernels, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("__init__.py", "errors.py", "types.py"):
-        shutil.copy(PACKAGE / name, root / "rankloop")
+    shutil.copy(PACKAGE / "__init__.py", root / "rankloop")
     (kernels / "inner.py").write_text(INNER.format(1))
     (kernels / "outer.py").write_text(OUTER)
     return kernels

@@ -101,12 +101,17 @@ def test_the_code_of_a_run_is_what_its_module_and_its_learner_import() -> None:
         "kernels/certainty.py",
         "kernels/ranking.py",
         "kernels/metrics.py",
-        "streams.py",
-        "types.py",
+        "core/rng.py",
+        "core/types.py",
     ):
         assert file in pairrank
     assert not [file for file in pairrank if file.startswith(("cli/", "service", "papers", "lab/plots"))]
-    assert not pairrank & {"learners/bandits/bubblerank.py", "learners/pairwise/pdgd.py", "registry.py", "__init__.py"}
+    assert not pairrank & {
+        "learners/bandits/bubblerank.py",
+        "learners/pairwise/pdgd.py",
+        "core/registry.py",
+        "__init__.py",
+    }
     assert "learners/bandits/bubblerank.py" in names("rankloop.learners.bandits.bubblerank")
 
 
@@ -155,7 +160,7 @@ def test_a_module_of_another_package_counts_with_what_it_imports(
     monkeypatch.syspath_prepend(str(tmp_path))
     __import__("others.learner")
     found = {file.name for file in sources_of(["others.learner"])}
-    assert found == {"learner.py", "helper.py", "inner.py", "third.py", "beside.py", *_of("streams")}
+    assert found == {"learner.py", "helper.py", "inner.py", "third.py", "beside.py", *_of("core.rng")}
 
 
 def _of(module: str) -> set[str]:

@@ -55,7 +55,7 @@ def test_a_crowd_does_not_take_the_lease_away(tmp_path: Path, start_service: Cal
 
 def test_some_descriptors_are_not_for_callers() -> None:
     code = (
-        "import resource; from rankloop.service import descriptors as d; from rankloop.service.api import app\n"
+        "import resource; from rankloop.service.worker import descriptors as d; from rankloop.service.api import app\n"
         "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
         "for soft in (100, 400): resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)); print(d.for_connections())\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 900)); d.raise_limit()\n"

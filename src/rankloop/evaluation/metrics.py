@@ -198,7 +198,7 @@ def per_query(
     (right - wrong) over all three, NaN where there is no such pair. `highest` is ERR's top of the scale (None: the
     highest grade of all queries), `p` is RBP's.
 
-    >>> from rankloop import statistics
+    >>> from rankloop.evaluation import statistics
     >>> found = per_query([2.0, 1, 5, 4], [1, 0, 0, 1], [0, 2, 4], k=1)
     >>> found["ndcg@1"], str(statistics.mean(found["ndcg@1"]))
     (array([1., 0.]), '0.5 ± 0.5')

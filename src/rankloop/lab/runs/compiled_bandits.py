@@ -89,8 +89,7 @@ def play(
     k = m if k is None else min(k, m)
     if learner.feedback != "clicks" or not isinstance(learner, CompiledClicks):
         raise InvalidParameter(
-            f"{type(learner).__name__} has no compiled loop for clicks; "
-            "simulate it with rankloop.lab.runs.simulate"
+            f"{type(learner).__name__} has no compiled loop for clicks; simulate it with rankloop.lab.runs.simulate"
         )
     account = np.zeros(3)
     shape, step, finish = learner.compiled_loop(ClickWorld(QUERY, user, k, top, best_clicks(user, k, top), most))
