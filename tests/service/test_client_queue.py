@@ -192,7 +192,7 @@ def test_close_waits_a_bounded_time_and_counts_what_is_lost() -> None:
 
 PROGRAM = """
 import os, signal, sys, time
-from rankloop.client import feedback_queue as _queue, transport as _transport
+from rankloop.client import feedback_queue, transport
 from rankloop.client import Client
 url, path, how = sys.argv[1:]
 feedback_queue.EXIT_SECONDS = 200.0

@@ -40,7 +40,12 @@ from rankloop.lab.worlds.world import WORLDS
 _PACKAGE = Path(__file__).parents[2]
 _NOT_FOLLOWED = (
     *("cli", "papers", "lab/plots", "kernels/_cache.py"),  # compute nothing of a run
-    *("registry.py", "__init__.py", "learners/__init__.py", "clicks/files.py"),  # know every learner, every click model
+    *(
+        "core/registry.py",
+        "__init__.py",
+        "learners/__init__.py",
+        "clicks/files.py",
+    ),  # know every learner, every click model
 )
 _LIBRARIES = ("numpy", "numba", "scipy", "torch", "lightgbm")
 _INSTALLED = ("site-packages", "dist-packages")
