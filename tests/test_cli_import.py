@@ -28,9 +28,9 @@ def test_a_configuration_of_metarank_is_told_feature_by_feature(
 
 
 def test_programs_get_json(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shop, small = printed_json(capsys, "import", "metarank", str(config), "--exposure", "full", "--catalogue", "mine")
+    shop, small = printed_json(capsys, "import", "metarank", str(config), "--exposure", "full", "--catalog", "mine")
     assert (shop["ranker"], small["ranker"]) == ("shop", "small")
-    assert (small["spec"]["exposure"], small["spec"]["catalogue"]) == ("full", "mine")
+    assert (small["spec"]["exposure"], small["spec"]["catalog"]) == ("full", "mine")
     assert {one["verdict"] for one in shop["features"]} == {"taken over", "approximated", "not there"}
 
 

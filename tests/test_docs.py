@@ -72,7 +72,7 @@ def python_blocks(path: Path) -> list[str]:
         "docs/production.md",
         "docs/replay.md",
         "docs/warm.md",
-        "docs/catalogue.md",
+        "docs/catalog.md",
         "docs/export.md",
         "docs/click-models.md",
         "docs/learners/bandits.md",

@@ -202,11 +202,11 @@ def of_browsers(folder: Path, start: Start, engine: Server) -> None:  # noqa: AR
     run_page("docs/browser.md", folder)
 
 
-def of_catalogues(folder: Path, start: Start, engine: Server) -> None:  # noqa: ARG001
+def of_catalogs(folder: Path, start: Start, engine: Server) -> None:  # noqa: ARG001
     service = start(store=folder / "rankloop.db")
-    here = {"--catalogue shop": f"--catalogue shop --url {URL}", "show shop": f"show shop --url {URL}"}
+    here = {"--catalog shop": f"--catalog shop --url {URL}", "show shop": f"show shop --url {URL}"}
     here = {said: there.replace(URL, f"http://127.0.0.1:{service.port}") for said, there in here.items()}
-    loading, ranking = run_page("docs/catalogue.md", folder, service, **here)
+    loading, ranking = run_page("docs/catalog.md", folder, service, **here)
     assert "boot" in ranking
     assert "3" in loading
 
@@ -335,7 +335,7 @@ def of_warm_starts(folder: Path, start: Start, engine: Server) -> None:  # noqa:
 SERVED: dict[str, Callable[[Path, Start, Server], None]] = {
     "docs/backup.md": of_backups,
     "docs/browser.md": of_browsers,
-    "docs/catalogue.md": of_catalogues,
+    "docs/catalog.md": of_catalogs,
     "docs/changing.md": of_changes,
     "docs/experiments.md": of_experiments,
     "docs/export.md": of_exports,

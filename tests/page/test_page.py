@@ -101,15 +101,15 @@ def test_clicks_by_position_and_weights_are_those_of_the_api(service: Served, lo
     assert faint == [abs(weight["weight"]) <= weight["confidence"] for weight in weights]
 
 
-def test_a_line_says_what_the_catalogue_has_and_what_requests_wanted_in_vain(service: Served, look: Look) -> None:
+def test_a_line_says_what_the_catalog_has_and_what_requests_wanted_in_vain(service: Served, look: Look) -> None:
     price = {"name": "price", "kind": "field", "of": "item.price", "default": 0}
-    service.ask("PUT", "/v1/catalogues/wares/items", [])
+    service.ask("PUT", "/v1/catalogs/wares/items", [])
     service.put_ranker(
-        "by-ids", learner="pairrank", features=[price], catalogue="wares", parameters={}, window_seconds=60
+        "by-ids", learner="pairrank", features=[price], catalog="wares", parameters={}, window_seconds=60
     )
     looker = look(at(service, "by-ids"))
     looker.sees("wares: nothing is uploaded yet")
-    service.ask("PUT", "/v1/catalogues/wares/items", [{"id": f"i{i}", "price": i} for i in range(5)])
+    service.ask("PUT", "/v1/catalogs/wares/items", [{"id": f"i{i}", "price": i} for i in range(5)])
     assert service.ask("POST", "/v1/rankers/by-ids/rank", {"ids": ["i1", "nobody"]}).status == 200
     looker.sees(re.compile("wares: 5 items, .* in memory; . ids? in requests since the start not in it"))
 

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.slow
 
 
 def read(client: Client) -> int:
-    """How many entries the service has been told of; there is no catalogue before the first."""
-    return sum(one.items.count for one in client.catalogues() if one.name == "python")
+    """How many entries the service has been told of; there is no catalog before the first."""
+    return sum(one.items.count for one in client.catalogs() if one.name == "python")
 
 
 @pytest.fixture(scope="module")

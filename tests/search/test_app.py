@@ -51,10 +51,10 @@ def test_it_begins_as_the_engine_and_clicks_move_what_they_are_on(search: Search
     assert {"name match", "imported by", "kind=function", "documentation", "your order"} <= lifted["why"].keys()
 
 
-def test_the_catalogue_knows_what_can_be_found(search: Search) -> None:
-    info = search.catalogue.info()
+def test_the_catalog_knows_what_can_be_found(search: Search) -> None:
+    info = search.catalog.info()
     assert info.items.count == 35
-    assert search.catalogue.get("sorting.sort_list")["words"] == 3
+    assert search.catalog.get("sorting.sort_list")["words"] == 3
     assert info.rankers == ["search"]
 
 

@@ -151,7 +151,7 @@ def test_a_batch_that_nobody_could_hear_of_is_read_again(root: Path, tmp_path: P
 
     def deaf(*_: Any) -> None:
         if _[0]:
-            raise ConnectionError("the catalogue is away")
+            raise ConnectionError("the catalog is away")
 
     with pytest.raises(ConnectionError):
         index.update([root], deaf, lambda *_: None)

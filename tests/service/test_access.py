@@ -56,8 +56,8 @@ class Tenants:
         self.service, self.ops = service, {"authorization": f"Bearer {OPS}"}
         for name in ("shop", "films", "personalizer"):
             item = {"id": "boot", "price": 80}
-            fine(self.ask("PUT", f"/v1/catalogues/{name}/items", self.ops, json=[item]))
-            spec = {"learner": "greedy", "features": FEATURES, "catalogue": name, "interactions": {"click": 1.0}}
+            fine(self.ask("PUT", f"/v1/catalogs/{name}/items", self.ops, json=[item]))
+            spec = {"learner": "greedy", "features": FEATURES, "catalog": name, "interactions": {"click": 1.0}}
             fine(self.ask("PUT", f"/v1/rankers/{name}", self.ops, json={**spec, "guardrail": None}))
             until(lambda name=name: service.engine.rankers[name].warm, f"the kernels of {name}")  # type: ignore[misc]
         self.shop = self.key("+".join(SCOPES), ["shop", "shop-test"], ["shop", "shop-new"])
@@ -81,7 +81,7 @@ class Tenants:
         return fine(self.ask("POST", "/v1/feedback", key, json={"clicks": ["boot"], **event}))["results"][0]
 
     def price(self, catalog: str) -> float:
-        found: float = fine(self.ask("GET", f"/v1/catalogues/{catalog}/items/boot", self.ops))["fields"]["price"]
+        found: float = fine(self.ask("GET", f"/v1/catalogs/{catalog}/items/boot", self.ops))["fields"]["price"]
         return found
 
 
@@ -101,7 +101,7 @@ def own_rankers(tenants: Tenants) -> None:
 
 
 def own_catalogs(tenants: Tenants) -> None:
-    found = fine(tenants.ask("GET", "/v1/catalogues", tenants.shop))
+    found = fine(tenants.ask("GET", "/v1/catalogs", tenants.shop))
     assert [(one["name"], one["rankers"]) for one in found] == [("shop", ["shop"])]
 
 
@@ -152,7 +152,7 @@ def own_ranker_of_personalizer(path: str) -> Callable[[Tenants], None]:
 
 FILTERED: dict[tuple[str, str], Callable[[Tenants], None]] = {
     ("GET", "/v1/rankers"): own_rankers,
-    ("GET", "/v1/catalogues"): own_catalogs,
+    ("GET", "/v1/catalogs"): own_catalogs,
     ("GET", "/v1/audit"): own_changes,
     ("GET", "/v1/keys/self"): own_key,
     ("POST", "/v1/feedback"): own_feedback,
@@ -175,13 +175,13 @@ def test_a_limited_key_reaches_nothing_of_others_by_any_route(tenants: Tenants, 
         return
     url = route.path
     for one in route.parameters:
-        value = {"name": "films", "catalogue": "films", "number": "1"}.get(one, "boot")
+        value = {"name": "films", "catalog": "films", "number": "1"}.get(one, "boot")
         url = url.replace(next(part for part in url.split("/") if part.startswith(f"{{{one}:")), value)
-    if {"name", "catalogue"} & set(route.parameters) or route.access.everything:
+    if {"name", "catalog"} & set(route.parameters) or route.access.everything:
         found = tenants.ask(route.method, url, tenants.shop, json={})
         assert found.status_code == 403, found.text
         told = found.json()
-        assert "films" not in str(told) or "catalogue" in route.parameters  # it names what was asked for, at most
+        assert "films" not in str(told) or "catalog" in route.parameters  # it names what was asked for, at most
         return
     FILTERED[route.method, route.path](tenants)
 
@@ -224,36 +224,36 @@ def test_a_feedback_key_cannot_make_impressions_through_metarank(tenants: Tenant
 def test_a_limited_key_cannot_point_its_ranker_at_another_catalog(tenants: Tenants) -> None:
     spec = {"learner": "greedy", "features": FEATURES, "guardrail": None}
     for name in ("shop", "shop-test"):  # changed, and made anew
-        sent = {**spec, "catalogue": "films"}
+        sent = {**spec, "catalog": "films"}
         refused(tenants.ask("PUT", f"/v1/rankers/{name}", tenants.shop, json=sent), 403, "'films'", error="not-allowed")
-    refused(tenants.ask("PATCH", "/v1/rankers/shop", tenants.shop, json={"catalogue": "films"}), 403, "'films'")
-    assert fine(tenants.ask("GET", "/v1/rankers/shop", tenants.ops))["spec"]["catalogue"] == "shop"
-    found = tenants.ask("PATCH", "/v1/rankers/shop", tenants.shop, json={"catalogue": "shop-new"})
+    refused(tenants.ask("PATCH", "/v1/rankers/shop", tenants.shop, json={"catalog": "films"}), 403, "'films'")
+    assert fine(tenants.ask("GET", "/v1/rankers/shop", tenants.ops))["spec"]["catalog"] == "shop"
+    found = tenants.ask("PATCH", "/v1/rankers/shop", tenants.shop, json={"catalog": "shop-new"})
     assert "films" not in refused(found, 422, error="unknown-catalog")  # it may not know the names of others
-    fine(tenants.ask("PUT", "/v1/catalogues/shop-new/items", tenants.shop, json=[]))
-    fine(tenants.ask("PATCH", "/v1/rankers/shop", tenants.shop, json={"catalogue": "shop-new"}))
-    fine(tenants.ask("PATCH", "/v1/rankers/shop", tenants.shop, json={"catalogue": "shop"}))
+    fine(tenants.ask("PUT", "/v1/catalogs/shop-new/items", tenants.shop, json=[]))
+    fine(tenants.ask("PATCH", "/v1/rankers/shop", tenants.shop, json={"catalog": "shop-new"}))
+    fine(tenants.ask("PATCH", "/v1/rankers/shop", tenants.shop, json={"catalog": "shop"}))
 
 
 def test_a_limited_key_without_catalogs_keeps_that_of_its_ranker(tenants: Tenants) -> None:
     """As keys of earlier releases: they name no catalog."""
     key = tenants.key("admin", ["films"])
     fine(tenants.ask("PATCH", "/v1/rankers/films", key, json={"k": 7}))
-    refused(tenants.ask("GET", "/v1/catalogues/films", key), 403, error="not-allowed")
-    fine(tenants.ask("PUT", "/v1/catalogues/stars/items", tenants.ops, json=[]))
-    fine(tenants.ask("PATCH", "/v1/rankers/films", tenants.ops, json={"catalogue": "stars"}))
-    refused(tenants.ask("PATCH", "/v1/rankers/films", key, json={"catalogue": "films"}), 403, "'films'")
-    fine(tenants.ask("PATCH", "/v1/rankers/films", tenants.ops, json={"catalogue": "films"}))
+    refused(tenants.ask("GET", "/v1/catalogs/films", key), 403, error="not-allowed")
+    fine(tenants.ask("PUT", "/v1/catalogs/stars/items", tenants.ops, json=[]))
+    fine(tenants.ask("PATCH", "/v1/rankers/films", tenants.ops, json={"catalog": "stars"}))
+    refused(tenants.ask("PATCH", "/v1/rankers/films", key, json={"catalog": "films"}), 403, "'films'")
+    fine(tenants.ask("PATCH", "/v1/rankers/films", tenants.ops, json={"catalog": "films"}))
 
 
 def test_a_limited_key_uses_its_catalogs_and_is_not_told_of_others(tenants: Tenants) -> None:
-    fine(tenants.ask("PUT", "/v1/catalogues/shop-new/items", tenants.shop, json=[{"id": "hat", "price": 9}]))
-    fine(tenants.ask("GET", "/v1/catalogues/shop-new/items/hat", tenants.shop))
-    refused(tenants.ask("GET", "/v1/catalogues/shop-new/items/cap", tenants.shop), 404, "'cap'")
-    assert tenants.ask("DELETE", "/v1/catalogues/shop-new", tenants.shop).status_code == 204
-    told = refused(tenants.ask("GET", "/v1/catalogues/shop-new", tenants.shop), 404, error="unknown")
+    fine(tenants.ask("PUT", "/v1/catalogs/shop-new/items", tenants.shop, json=[{"id": "hat", "price": 9}]))
+    fine(tenants.ask("GET", "/v1/catalogs/shop-new/items/hat", tenants.shop))
+    refused(tenants.ask("GET", "/v1/catalogs/shop-new/items/cap", tenants.shop), 404, "'cap'")
+    assert tenants.ask("DELETE", "/v1/catalogs/shop-new", tenants.shop).status_code == 204
+    told = refused(tenants.ask("GET", "/v1/catalogs/shop-new", tenants.shop), 404, error="unknown")
     assert "films" not in told
-    assert "films" in refused(tenants.ask("GET", "/v1/catalogues/shop-new", tenants.ops), 404)
+    assert "films" in refused(tenants.ask("GET", "/v1/catalogs/shop-new", tenants.ops), 404)
 
 
 def test_catalogs_of_keys_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

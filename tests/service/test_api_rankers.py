@@ -24,7 +24,7 @@ def test_a_new_ranker_is_created_with_every_default_spelled_out(service: Service
         "learner": "pdgd",
         "parameters": {"rate": 0.1, "decay": 0.9999977, "start": "base", "plus_one": True},
         "features": ["a", "b"],
-        "catalogue": None,
+        "catalog": None,
         "unknown": "default",
         "defaults": {},
         "width": 0,

@@ -304,6 +304,6 @@ def test_what_operators_do_leaves_a_line_in_the_log(
         "learning goes on",
         f"experiment {number} began, against base, share 0.25",
         f"experiment {number} was stopped",
-        "a user was forgotten: 0 impressions, 0 events, 0 entries of catalogues",
+        "a user was forgotten: 0 impressions, 0 events, 0 entries of catalogs",
         "deleted",
     ]

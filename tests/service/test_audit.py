@@ -38,16 +38,16 @@ CHANGES: list[tuple[str, str, Any, str, str]] = [
     ("DELETE", "/v1/rankers/{name}", None, "delete", "deleted"),
     *(
         line
-        for kind, path in ((kind, f"/v1/catalogues/{{catalogue}}/{kind}") for kind in ("items", "users"))
+        for kind, path in ((kind, f"/v1/catalogs/{{catalog}}/{kind}") for kind in ("items", "users"))
         for line in (
-            ("PUT", path, [{"id": "a", "x": 1}, {"id": "b", "x": 1}], "catalogue", f"catalogue wares: 2 {kind} put"),
-            ("PATCH", path, [{"id": "a", "x": 2}], "catalogue", f"1 {kind} changed"),
-            ("POST", f"{path}/delete", ["b"], "catalogue", f"1 {kind} deleted"),
-            ("DELETE", f"{path}/{{key}}", None, "catalogue", f"one of its {kind} was deleted"),
-            ("DELETE", path, None, "catalogue", f"all 0 {kind} were deleted"),
+            ("PUT", path, [{"id": "a", "x": 1}, {"id": "b", "x": 1}], "catalog", f"catalog wares: 2 {kind} put"),
+            ("PATCH", path, [{"id": "a", "x": 2}], "catalog", f"1 {kind} changed"),
+            ("POST", f"{path}/delete", ["b"], "catalog", f"1 {kind} deleted"),
+            ("DELETE", f"{path}/{{key}}", None, "catalog", f"one of its {kind} was deleted"),
+            ("DELETE", path, None, "catalog", f"all 0 {kind} were deleted"),
         )
     ),
-    ("DELETE", "/v1/catalogues/{catalogue}", None, "catalogue", "catalogue wares was deleted"),
+    ("DELETE", "/v1/catalogs/{catalog}", None, "catalog", "catalog wares was deleted"),
     ("DELETE", "/v1/users/{user}", None, "erase", "a user was forgotten"),
 ]  # fmt: skip
 
@@ -66,7 +66,7 @@ def test_every_call_that_changes_something_is_in_the_list(tmp_path: Path) -> Non
         one.engine.cycle()
         for number, (method, path, body, _, _) in enumerate(CHANGES):
             url = path.replace("{name}", "shop").replace("{user}", "ann-who-left").replace("{number}", "1")
-            url = url.replace("{catalogue}", "wares").replace("{key}", "a")
+            url = url.replace("{catalog}", "wares").replace("{key}", "a")
             sent = None if body is None else json.dumps(body)
             answer = one.http.request(method, url, content=sent, headers={**key, "x-request-id": f"call-{number}"})
             assert answer.is_success, (method, path, answer.text)

@@ -32,7 +32,7 @@ from rankloop.service.api import request_log
 from rankloop.service.control import rankers, versions
 from rankloop.service.observability import logs
 from rankloop.service.ranking import features, parsing
-from rankloop.service.ranking.catalog_cache import Catalogue
+from rankloop.service.ranking.catalog_cache import Catalog
 from rankloop.service.storage.catalog import Change
 from tests.page.shown import Served
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, until
@@ -343,9 +343,9 @@ def test_suggestions_compare_few_names(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", "/v1/catalogues/c/users/ann@example.com"),
-        ("DELETE", "/v1/catalogues/c/users/ann@example.com"),
-        ("GET", "/v1/catalogues/c/items/ann@example.com"),
+        ("GET", "/v1/catalogs/c/users/ann@example.com"),
+        ("DELETE", "/v1/catalogs/c/users/ann@example.com"),
+        ("GET", "/v1/catalogs/c/items/ann@example.com"),
         ("DELETE", "/v1/users/ann@example.com%00"),
         ("GET", "/v1/users/ann@example.com%00"),
         ("GET", "/v1/user/ann@example.com"),
@@ -376,7 +376,7 @@ def test_tracebacks_do_not_contain_the_id_in_the_path(service: Service, monkeypa
 
 
 def test_an_entry_that_cannot_be_held_is_logged_without_its_id() -> None:
-    held, small = Catalogue("shop"), Table(most_rows=1)
+    held, small = Catalog("shop"), Table(most_rows=1)
     with heard(logs.PlainLines()) as lines:
         held.take(small, [Change("bob@example.com", 1, b"{}"), Change("ann@example.com", 2, b"{}")])
         assert len(lines()) == 1

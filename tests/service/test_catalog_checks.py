@@ -19,7 +19,7 @@ from tests.service.stores import Store, store
 
 __all__ = ["store"]  # a fixture
 
-ITEMS = "/v1/catalogues/shop/items"
+ITEMS = "/v1/catalogs/shop/items"
 PRICE = {"name": "price", "kind": "field", "of": "item.price"}
 PRIZE = {"name": "price", "kind": "field", "of": "item.prize"}
 AGE = {"name": "age", "kind": "field", "of": "user.age"}
@@ -33,7 +33,7 @@ def service(store_url: str) -> Iterator[Service]:
 
 
 def upload(service: Service, *items: dict[str, Any], kind: str = "items") -> Any:
-    return fine(service.http.put(f"/v1/catalogues/shop/{kind}", json=list(items)))
+    return fine(service.http.put(f"/v1/catalogs/shop/{kind}", json=list(items)))
 
 
 def ask(service: Service, method: str = "PUT", name: str = "shop", **spec: Any) -> Any:
@@ -45,9 +45,9 @@ def ask(service: Service, method: str = "PUT", name: str = "shop", **spec: Any) 
 
 def test_a_misspelled_field_is_refused_with_the_field_that_was_meant(service: Service) -> None:
     upload(service, {"id": "a", "price": 3, "brand": "acme"})
-    refused(ask(service, catalogue="shop", features=[PRIZE]), 422, "'price'", "item.prize")
+    refused(ask(service, catalog="shop", features=[PRIZE]), 422, "'price'", "item.prize")
     refused(service.http.get("/v1/rankers/shop"), 404)
-    assert fine(ask(service, catalogue="shop", features=[PRICE]))["warnings"] == []
+    assert fine(ask(service, catalog="shop", features=[PRICE]))["warnings"] == []
     refused(ask(service, "PATCH", features=[PRIZE]), 422, "'price'", "item.prize")
 
 
@@ -55,7 +55,7 @@ def test_a_field_of_a_kind_that_the_feature_cannot_read_is_refused(service: Serv
     upload(service, {"id": "a", "price": 3, "brand": "acme", "tags": ["x"], "where": [0.5, 1.0], "new": True})
     for kind, field in [("field", "brand"), ("text", "price"), ("age", "tags"), ("clicked", "where")]:
         declared = {"name": "x", "kind": kind, "of": f"item.{field}"}
-        refused(ask(service, catalogue="shop", features=[declared]), 422, "'x'", f"item.{field}")
+        refused(ask(service, catalog="shop", features=[declared]), 422, "'x'", f"item.{field}")
     fits = [
         {"name": "tags", "kind": "category", "of": "item.tags", "buckets": 4},
         {"name": "new", "kind": "field", "of": "item.new"},
@@ -64,18 +64,18 @@ def test_a_field_of_a_kind_that_the_feature_cannot_read_is_refused(service: Serv
         {"name": "clicks", "kind": "count", "by": ["item.brand", "user"]},
         {"name": "words", "kind": "text", "of": "item.tags"},
     ]
-    assert fine(ask(service, catalogue="shop", features=fits))["warnings"] == []
+    assert fine(ask(service, catalog="shop", features=fits))["warnings"] == []
 
 
 def test_a_catalog_that_does_not_exist_is_refused(service: Service) -> None:
-    refused(ask(service, catalogue="shop", features=[PRICE]), 422, "'shop'", error="unknown-catalog")
+    refused(ask(service, catalog="shop", features=[PRICE]), 422, "'shop'", error="unknown-catalog")
     upload(service, {"id": "a", "price": 3})
-    refused(ask(service, catalogue="shpo", features=[PRICE]), 422, "'shpo'", "'shop'", error="unknown-catalog")
+    refused(ask(service, catalog="shpo", features=[PRICE]), 422, "'shpo'", "'shop'", error="unknown-catalog")
 
 
 def test_an_empty_catalog_is_a_warning(service: Service) -> None:
     assert upload(service) == {"results": [], "counts": {}, "warnings": []}
-    (warning,) = fine(ask(service, catalogue="shop", features=[PRIZE, AGE | {"of": "item.age"}]))["warnings"]
+    (warning,) = fine(ask(service, catalog="shop", features=[PRIZE, AGE | {"of": "item.age"}]))["warnings"]
     assert "'shop'" in warning
     assert service.status("shop")["warnings"] == [warning]
     upload(service, {"id": "a", "prize": 3, "age": 1})
@@ -87,13 +87,13 @@ def test_an_empty_catalog_is_a_warning(service: Service) -> None:
 def test_what_a_ranker_has_already_is_a_warning_and_not_a_refusal(service: Service) -> None:
     """Otherwise a catalog that changes would keep a ranker from being changed."""
     upload(service)
-    fine(ask(service, catalogue="shop", features=[PRIZE]))
+    fine(ask(service, catalog="shop", features=[PRIZE]))
     upload(service, {"id": "a", "price": 3})
     (warning,) = fine(ask(service, "PATCH", k=7))["warnings"]
     assert "item.prize" in warning
-    assert fine(ask(service, catalogue="shop", features=[PRIZE], k=8))["warnings"] == [warning]
-    assert service.http.delete("/v1/catalogues/shop?force=true").status_code == 204
-    (warning,) = fine(ask(service, catalogue="shop", features=[PRIZE], k=9))["warnings"]
+    assert fine(ask(service, catalog="shop", features=[PRIZE], k=8))["warnings"] == [warning]
+    assert service.http.delete("/v1/catalogs/shop?force=true").status_code == 204
+    (warning,) = fine(ask(service, catalog="shop", features=[PRIZE], k=9))["warnings"]
     assert "'shop'" in warning
     assert fine(service.http.get("/v1/rankers"))[0]["warnings"] == [warning]
 
@@ -102,7 +102,7 @@ def test_a_field_that_few_items_have_is_a_warning(service: Service) -> None:
     rows = [{"id": i, "price": i, **({"stars": 1} if i < 3 else {})} for i in range(10)]
     upload(service, *rows)
     stars = {"name": "stars", "kind": "field", "of": "item.stars"}
-    (warning,) = fine(ask(service, catalogue="shop", features=[PRICE, stars]))["warnings"]
+    (warning,) = fine(ask(service, catalog="shop", features=[PRICE, stars]))["warnings"]
     assert "item.stars" in warning
     assert "3 of 10" in warning
     upload(service, *({**row, "stars": 2} for row in rows[:5]))
@@ -114,7 +114,7 @@ def test_a_field_that_few_items_have_is_a_warning(service: Service) -> None:
 
 def test_an_upload_reports_a_new_field_that_looks_like_one_that_features_read(service: Service) -> None:
     upload(service)
-    service.put_cold("shop", catalogue="shop", features=[PRICE])
+    service.put_cold("shop", catalog="shop", features=[PRICE])
     answer = upload(service, {"id": "a", "prize": 3, "brand": "acme"})
     assert answer["counts"] == {"accepted": 1}
     (warning,) = answer["warnings"]
@@ -127,21 +127,21 @@ def test_an_upload_reports_a_new_field_that_looks_like_one_that_features_read(se
 def test_a_catalog_in_use_is_not_deleted_unless_forced(service: Service) -> None:
     upload(service, {"id": "a", "price": 3})
     for name in ("one", "two"):
-        fine(ask(service, name=name, catalogue="shop", features=[PRICE]))
-    refused(service.http.delete("/v1/catalogues/shop"), 409, "'one'", "'two'", error="in-use")
-    assert fine(service.http.get("/v1/catalogues/shop"))["items"]["count"] == 1
-    refused(service.http.delete("/v1/catalogues/nobody"), 404)
+        fine(ask(service, name=name, catalog="shop", features=[PRICE]))
+    refused(service.http.delete("/v1/catalogs/shop"), 409, "'one'", "'two'", error="in-use")
+    assert fine(service.http.get("/v1/catalogs/shop"))["items"]["count"] == 1
+    refused(service.http.delete("/v1/catalogs/nobody"), 404)
     assert service.http.delete("/v1/rankers/one").status_code == 204
-    refused(service.http.delete("/v1/catalogues/shop"), 409, "'two'")
-    assert service.http.delete("/v1/catalogues/shop?force=true").status_code == 204
-    refused(service.http.get("/v1/catalogues/shop"), 404)
+    refused(service.http.delete("/v1/catalogs/shop"), 409, "'two'")
+    assert service.http.delete("/v1/catalogs/shop?force=true").status_code == 204
+    refused(service.http.get("/v1/catalogs/shop"), 404)
 
 
 def test_a_catalog_that_no_ranker_names_any_more_is_deleted(service: Service) -> None:
     upload(service, {"id": "a", "price": 3})
-    fine(ask(service, catalogue="shop", features=["x"]))
-    fine(ask(service, "PATCH", catalogue=None))
-    assert service.http.delete("/v1/catalogues/shop").status_code == 204
+    fine(ask(service, catalog="shop", features=["x"]))
+    fine(ask(service, "PATCH", catalog=None))
+    assert service.http.delete("/v1/catalogs/shop").status_code == 204
 
 
 # -- doctor --------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_doctor_names_the_ranker_and_the_field(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     with Service(path) as service:
         upload(service)
-        fine(ask(service, catalogue="shop", features=[PRIZE]))
+        fine(ask(service, catalog="shop", features=[PRIZE]))
         upload(service, {"id": "a", "price": 3})
     (found,) = [one for one in storage.store(Settings(store=str(path))) if one.name == "catalogs"]
     assert (found.state, "shop" in found.text, "item.prize" in found.text) == ("warning", True, True)
@@ -223,6 +223,6 @@ def test_counts_start_again_after_an_earlier_release_has_written(store: Store) -
 def test_a_running_service_counts_what_is_not_counted_yet(service: Service) -> None:
     upload(service, {"id": "a", "x": 1}, {"id": "b", "y": 1})
     service.engine.writer.do(lambda connection: connection.run("UPDATE catalogues SET filled = NULL"))
-    assert [one["filled"] for one in fine(service.http.get("/v1/catalogues/shop"))["items"]["fields"]] == [None, None]
+    assert [one["filled"] for one in fine(service.http.get("/v1/catalogs/shop"))["items"]["fields"]] == [None, None]
     retention.sweep(service.engine)
-    assert [one["filled"] for one in fine(service.http.get("/v1/catalogues/shop"))["items"]["fields"]] == [1, 1]
+    assert [one["filled"] for one in fine(service.http.get("/v1/catalogs/shop"))["items"]["fields"]] == [1, 1]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.client import AsyncCatalogue, AsyncClient, Catalogue, Client, ServiceUnavailable
+from rankloop.client import AsyncCatalog, AsyncClient, Catalog, Client, ServiceUnavailable
 from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.wire.calls import Candidate
 from rankloop.wire.rankers import Spec
@@ -37,10 +37,10 @@ def test_both_clients_have_the_same_methods() -> None:
         return {n: inspect.signature(m) for n, m in inspect.getmembers(cls, callable) if not n.startswith("_")}
 
     blocking, awaited = methods(Client), methods(AsyncClient)
-    pair = blocking.pop("catalogue").return_annotation, awaited.pop("catalogue").return_annotation
-    assert pair == ("Catalogue", "AsyncCatalogue")
+    pair = blocking.pop("catalog").return_annotation, awaited.pop("catalog").return_annotation
+    assert pair == ("Catalog", "AsyncCatalog")
     assert blocking == awaited
-    assert methods(Catalogue) == methods(AsyncCatalogue)
+    assert methods(Catalog) == methods(AsyncCatalog)
     assert inspect.signature(Client.rank).return_annotation == "RankAnswer"
 
 

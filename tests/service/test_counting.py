@@ -30,15 +30,15 @@ IDS = ["a", "b", "c"]
 def begun(service: Service) -> None:
     brands = {"a": "acme", "b": "apex", "c": "acme"}
     items = [{"id": item, "brand": brand} for item, brand in brands.items()]
-    fine(service.http.put("/v1/catalogues/shop/items", json=items))
-    service.put("shop", learner="pairrank", features=FEATURES, catalogue="shop", normalisation="none", exposure="full")
+    fine(service.http.put("/v1/catalogs/shop/items", json=items))
+    service.put("shop", learner="pairrank", features=FEATURES, catalog="shop", normalisation="none", exposure="full")
 
 
 @pytest.fixture
 def service(store_url: str) -> Iterator[Service]:
     with Service(store_url) as made:  # type: ignore[arg-type]
         begun(made.ready())
-        until(lambda: fine(made.http.get("/v1/catalogues/shop"))["items"]["behind"] == 0, "the catalogue")
+        until(lambda: fine(made.http.get("/v1/catalogs/shop"))["items"]["behind"] == 0, "the catalog")
         yield made
 
 

@@ -371,7 +371,7 @@ def forms() -> list[Form]:
     return found
 
 
-CREATE = ("/v1/rankers/example", "/v1/catalogues/example/items", "/v1/catalogues/example/users")
+CREATE = ("/v1/rankers/example", "/v1/catalogs/example/items", "/v1/catalogs/example/users")
 
 
 class Tried:

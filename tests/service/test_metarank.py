@@ -35,12 +35,12 @@ def spec(**changes: Any) -> Body:
 
 @pytest.fixture(scope="module")
 def jeans(service: Service) -> Service:
-    fine(service.http.put("/v1/catalogues/metarank/items", json=[]))
+    fine(service.http.put("/v1/catalogs/metarank/items", json=[]))
     service.put("jeans", **spec())
     items = [json.loads(EVENTS["item"]) | {"item": f"item{n}", "id": f"e{n}"} for n in (1, 2, 3)]
     answer = feedback(service, json.dumps(items))
     assert (answer["status"], answer["accepted"], answer["updated"]) == ("ok", 3, 3)
-    until(lambda: service.engine.rankers.catalogues["metarank"].items.rows(["item3"])[0] >= 0, "the items to be known")
+    until(lambda: service.engine.rankers.catalogs["metarank"].items.rows(["item3"])[0] >= 0, "the items to be known")
     return service
 
 

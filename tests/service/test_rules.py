@@ -311,15 +311,15 @@ def test_mixed_lists_keep_the_rules_and_are_counted(service: Service) -> None:
     until(lambda: found()["lists"] == 10, "the lists to be counted")
 
 
-def test_a_quota_may_go_by_a_field_of_the_catalogue(service: Service) -> None:
+def test_a_quota_may_go_by_a_field_of_the_catalog(service: Service) -> None:
     """Strings and numbers; an item that has no value, or is not there, is of no group."""
     brands = ["acme", "acme", "zeta", None, "acme"]
     uploaded = [{"id": f"i{i}", "price": float(i // 2), **({"brand": b} if b else {})} for i, b in enumerate(brands)]
-    fine(service.http.put("/v1/catalogues/brands/items", json=uploaded))
+    fine(service.http.put("/v1/catalogs/brands/items", json=uploaded))
     price = {"name": "cheap", "kind": "field", "of": "item.price", "default": 0}
     quotas = [{"field": "brand", "most": 1, "within": 3}]
-    service.put("branded", learner="greedy", features=[price], catalogue="brands", quotas=quotas)
-    until(lambda: fine(service.http.get("/v1/catalogues/brands"))["items"]["behind"] == 0, "it to be held")
+    service.put("branded", learner="greedy", features=[price], catalog="brands", quotas=quotas)
+    until(lambda: fine(service.http.get("/v1/catalogs/brands"))["items"]["behind"] == 0, "it to be held")
     ids = ["i0", "i1", "i4", "i2", "i3", "new"]
     request: Body = {"ids": ids, "k": 4}
     assert shown(fine(service.http.post("/v1/rankers/branded/rank", json=request))) == ["i0", "i2", "i3", "i1"]

@@ -1,4 +1,4 @@
-"""Parts that were made one by one, used together: a catalogue with rules, an experiment, rewards and a way back."""
+"""Parts that were made one by one, used together: a catalog with rules, an experiment, rewards and a way back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def either(store_url: str) -> Iterator[Service]:
 
 def with_catalog(service: Service) -> Service:
     """With an empty catalog, so that rankers can name it before items are uploaded."""
-    fine(service.http.put("/v1/catalogues/shop/items", json=[]))
+    fine(service.http.put("/v1/catalogs/shop/items", json=[]))
     return service
 
 
@@ -42,23 +42,23 @@ def goods(i: int) -> dict[str, Any]:
 
 def stock(service: Service, items: list[dict[str, Any]] | None = None) -> None:
     """Upload, and wait until it is held where it is ranked."""
-    fine(service.http.put("/v1/catalogues/shop/items", json=[goods(i) for i in range(9)] if items is None else items))
+    fine(service.http.put("/v1/catalogs/shop/items", json=[goods(i) for i in range(9)] if items is None else items))
     settled(service)
 
 
 def settled(service: Service) -> None:
-    until(lambda: fine(service.http.get("/v1/catalogues/shop"))["items"]["behind"] == 0, "it to be held")
+    until(lambda: fine(service.http.get("/v1/catalogs/shop"))["items"]["behind"] == 0, "it to be held")
 
 
 def ask(service: Service, name: str, ids: list[str] = IDS, **more: Any) -> Any:
     return fine(service.http.post(f"/v1/rankers/{name}/rank", json={"ids": ids, **more}))
 
 
-def test_rules_by_a_catalogue_field_hold_in_bounded_lists_of_an_experiment_with_rewards(either: Service) -> None:
+def test_rules_by_a_catalog_field_hold_in_bounded_lists_of_an_experiment_with_rewards(either: Service) -> None:
     service, name = either, "all"
     service.put(
         name,
-        catalogue="shop",
+        catalog="shop",
         features=[PRICE, TITLE, RATE],
         learner="pairrank",
         exposure="bounded",
@@ -87,7 +87,7 @@ def test_rules_by_a_catalogue_field_hold_in_bounded_lists_of_an_experiment_with_
 def test_what_is_learned_from_declared_features_goes_back_with_a_version(either: Service) -> None:
     service, name = either, "back"
     service.put(
-        name, catalogue="shop", features=[PRICE, RATE], learner="pairrank", exposure="full", normalisation="stream"
+        name, catalog="shop", features=[PRICE, RATE], learner="pairrank", exposure="full", normalisation="stream"
     )
     stock(service)
 
@@ -110,7 +110,7 @@ def test_what_is_learned_from_declared_features_goes_back_with_a_version(either:
 
 
 def test_a_removed_declaration_leaves_what_was_learned_of_the_others(service: Service) -> None:
-    service.put("fixed", catalogue="shop", features=[PRICE], learner="pairrank")
+    service.put("fixed", catalog="shop", features=[PRICE], learner="pairrank")
     stock(service)
     path = "/v1/rankers/fixed"
     fine(service.http.patch(path, json={"features": [PRICE, TITLE]}))  # nothing is learned yet
@@ -121,30 +121,30 @@ def test_a_removed_declaration_leaves_what_was_learned_of_the_others(service: Se
     assert len(shown(ask(service, "fixed"))) == 9
 
 
-def test_a_catalogue_that_goes_and_comes_back_with_other_kinds(service: Service) -> None:
+def test_a_catalog_that_goes_and_comes_back_with_other_kinds(service: Service) -> None:
     """Nothing fails meanwhile: nobody is known, which is counted, and quotas have nothing to go by."""
     quotas = [{"field": "brand", "most": 1, "within": 2}]
-    service.put("gone", catalogue="shop", features=[PRICE, TITLE], learner="pairrank", exposure="full", quotas=quotas)
+    service.put("gone", catalog="shop", features=[PRICE, TITLE], learner="pairrank", exposure="full", quotas=quotas)
     assert len(shown(ask(service, "gone", query="shoe"))) == 9  # before anything was uploaded
     stock(service)
     assert len(shown(ask(service, "gone", query="shoe"))) == 9
-    assert service.http.delete("/v1/catalogues/shop?force=true").status_code == 204
-    known = service.engine.rankers["gone"].schema._catalogue
+    assert service.http.delete("/v1/catalogs/shop?force=true").status_code == 204
+    known = service.engine.rankers["gone"].schema._catalog
     until(lambda: len(known.items) == 0, "it to be gone")
     assert len(shown(ask(service, "gone", query="shoe"))) == 9
-    assert service.metric("rankloop_catalogue_unknown_total", ranker="gone") == 18
+    assert service.metric("rankloop_catalog_unknown_total", ranker="gone") == 18
     swapped = [{"id": one, "price": "dear", "title": 7, "brand": i} for i, one in enumerate(IDS)]
     stock(service, swapped)
     answer = ask(service, "gone", query="shoe")
     assert len(shown(answer)) == 9
     assert "relaxed" not in answer
     for feature in ("price", "title"):
-        assert service.metric("rankloop_catalogue_missing_total", ranker="gone", feature=feature) == 9
+        assert service.metric("rankloop_catalog_missing_total", ranker="gone", feature=feature) == 9
 
 
 @pytest.mark.parametrize("title", ["", "!", 7, ["", "-"]])
 def test_texts_without_a_word_match_nothing(service: Service, title: Any) -> None:
-    service.put("words", catalogue="shop", features=[TITLE], learner="pairrank")
+    service.put("words", catalog="shop", features=[TITLE], learner="pairrank")
     stock(service, [{"id": one, "title": title} for one in IDS])
     assert len(shown(ask(service, "words", query="red shoe"))) == 9
 
@@ -152,7 +152,7 @@ def test_texts_without_a_word_match_nothing(service: Service, title: Any) -> Non
 def test_numbers_of_a_request_are_bounded_like_those_of_items(service: Service) -> None:
     far = {"name": "far", "kind": "field", "of": "request.far"}
     alike = {"name": "alike", "kind": "cosine", "of": "item.vector", "to": "request.vector"}
-    service.put("wide", catalogue="shop", features=[far, alike], learner="pairrank", normalisation="none")
+    service.put("wide", catalog="shop", features=[far, alike], learner="pairrank", normalisation="none")
     stock(service, [{"id": one, "vector": [1, 0]} for one in IDS])
     huge = 10**400
     for fields in ({"far": 1e300}, {"far": -huge}, {"vector": [1, huge]}):
@@ -163,7 +163,7 @@ def test_numbers_of_a_request_are_bounded_like_those_of_items(service: Service) 
 
 
 def test_what_cannot_be_is_said_with_its_remedy(service: Service) -> None:
-    service.put("told", catalogue="shop", features=[PRICE, "bm25"], learner="pairrank")
+    service.put("told", catalog="shop", features=[PRICE, "bm25"], learner="pairrank")
     stock(service)
     path, sent = "/v1/rankers/told/rank", {"bm25": [1, 2], "price": [3, 4]}
     refused(service.http.post(path, json={"ids": ["i0", "i1"], "features": sent}), 422, "'price'")
@@ -180,7 +180,7 @@ def test_what_cannot_be_is_said_with_its_remedy(service: Service) -> None:
 
 def test_a_request_that_is_repeated_gets_its_list_though_the_items_have_changed(either: Service) -> None:
     service = either
-    service.put("twice", catalogue="shop", features=[PRICE, RATE], learner="pairrank", exposure="full")
+    service.put("twice", catalog="shop", features=[PRICE, RATE], learner="pairrank", exposure="full")
     stock(service)
     first = ask(service, "twice", request_id="r", query="q")
     stock(service, [{"id": one, "price": 99 - i} for i, one in enumerate(IDS)])
@@ -192,16 +192,16 @@ def test_a_request_that_is_repeated_gets_its_list_though_the_items_have_changed(
 
 def test_an_array_of_no_items_makes_an_empty_catalog_and_changes_nothing_else(service: Service) -> None:
     nothing: dict[str, Any] = {"results": [], "counts": {}, "warnings": []}
-    assert fine(service.http.put("/v1/catalogues/new/items", json=[])) == nothing
-    found = fine(service.http.get("/v1/catalogues/new"))
+    assert fine(service.http.put("/v1/catalogs/new/items", json=[])) == nothing
+    found = fine(service.http.get("/v1/catalogs/new"))
     assert (found["items"]["count"], found["users"]["count"]) == (0, 0)
     stock(service)
-    assert fine(service.http.put("/v1/catalogues/shop/items", json=[])) == nothing
-    assert fine(service.http.get("/v1/catalogues/shop"))["items"]["count"] == 9
+    assert fine(service.http.put("/v1/catalogs/shop/items", json=[])) == nothing
+    assert fine(service.http.get("/v1/catalogs/shop"))["items"]["count"] == 9
 
 
 def test_bounded_lists_by_declared_features_stay_near_the_order_of_the_request(service: Service) -> None:
-    service.put("near", catalogue="shop", features=[PRICE], learner="pairrank", exposure="bounded", displacement=2)
+    service.put("near", catalog="shop", features=[PRICE], learner="pairrank", exposure="bounded", displacement=2)
     stock(service)
     for t in range(20):
         answer = ask(service, "near", query=f"q{t}", k=5)

@@ -35,10 +35,10 @@ def filled(store_url: str) -> str:
         service.ready()
         put = service.http.put
         body = "\n".join(json.dumps({"id": f"i{i}", "price": i}) for i in range(5))
-        fine(put("/v1/catalogues/shop/items", content=body))
+        fine(put("/v1/catalogs/shop/items", content=body))
         body = "\n".join(json.dumps({"id": user, "age": 30}) for user in (USER, "bob"))
-        fine(put("/v1/catalogues/shop/users", content=body))
-        service.put("shop", features=FEATURES, catalogue="shop", exposure="full", normalisation="none")
+        fine(put("/v1/catalogs/shop/users", content=body))
+        service.put("shop", features=FEATURES, catalog="shop", exposure="full", normalisation="none")
         service.put("plain", features=names(3), exposure="full")
         for user in (USER, "bob"):
             for n in range(3):
@@ -87,7 +87,7 @@ def test_the_export_has_everything_under_the_id(filled: str, capsys: pytest.Capt
     found = exported(filled, capsys)
     assert found["user"] == USER
     assert found["not_listed"]
-    assert found["entries"] == [{"catalogue": "shop", "changed": found["entries"][0]["changed"], "fields": {"age": 30}}]
+    assert found["entries"] == [{"catalog": "shop", "changed": found["entries"][0]["changed"], "fields": {"age": 30}}]
     assert len(found["impressions"]) == 4
     assert [one["ranker"] for one in found["impressions"]] == ["shop", "shop", "shop", "plain"]
     first, _, third, last = found["impressions"]

@@ -33,7 +33,7 @@ SPEC: dict[str, Any] = {
     "learner": "pairrank",
     "parameters": {"confidence": "diagonal", "start": "zero"},
     "features": FEATURES,
-    "catalogue": "shop",
+    "catalog": "shop",
     "normalisation": "none",
     "exposure": "full",
     "k": 6,
@@ -48,9 +48,9 @@ def ask(service: Service, device: str, explain: bool = False) -> Any:
 
 def begun(service: Service) -> None:
     items = [{"id": item, "brand": f"brand {item}", "price": 0} for item in IDS]
-    fine(service.ready().http.put("/v1/catalogues/shop/items", json=items))
+    fine(service.ready().http.put("/v1/catalogs/shop/items", json=items))
     service.put("shop", **SPEC)
-    until(lambda: fine(service.http.get("/v1/catalogues/shop"))["items"]["behind"] == 0, "the catalogue")
+    until(lambda: fine(service.http.get("/v1/catalogs/shop"))["items"]["behind"] == 0, "the catalog")
 
 
 def test_they_are_learned_stored_explained_and_replayed(tmp_path: Path) -> None:
@@ -132,5 +132,5 @@ def test_a_spec_that_cannot_be_is_named(service: Service, changes: Any, words: s
 
 
 def test_names_beside_buckets_are_free_where_no_bucket_has_them() -> None:
-    spec = Spec(features=[*FEATURES, "brand#100000", "brand#007", "#1"], catalogue="shop", normalisation="none")
+    spec = Spec(features=[*FEATURES, "brand#100000", "brand#007", "#1"], catalog="shop", normalisation="none")
     check_features(spec)

@@ -1,4 +1,4 @@
-"""`rankloop catalogue`: send items once, and see what is there."""
+"""`rankloop catalog`: send items once, and see what is there."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ NAMED = 20  # rejected lines that are told one by one
 SECONDS = 120.0  # that a call with a thousand items may take
 LOCAL = "http://127.0.0.1:8080"
 Key = Annotated[str | None, Parameter(env_var="RANKLOOP_KEY", show_default=False)]
-catalogues = App(name="catalogue", help="Send items and users once, so that requests to rank need only name ids.")
+catalogs = App(name="catalog", help="Send items and users once, so that requests to rank need only name ids.")
 
 
 def add_to(app: App) -> None:
     """Register the commands."""
-    app.command(catalogues)
+    app.command(catalogs)
 
 
-@catalogues.command
+@catalogs.command
 def load(
     file: Path,
     /,
     *,
-    catalogue: str,
+    catalog: str,
     kind: Literal["items", "users"] = "items",
     merge: bool = False,
     url: str = LOCAL,
@@ -42,15 +42,15 @@ def load(
     Lines that are rejected are named and left out, and the exit code is 1. Broken off, the same command again does the
     rest: what is there already is left alone.
 
-    Example: rankloop catalogue load items.ndjson --catalogue shop
+    Example: rankloop catalog load items.ndjson --catalog shop
 
-    Example: rankloop catalogue load prices.ndjson.gz --catalogue shop --merge
+    Example: rankloop catalog load prices.ndjson.gz --catalog shop --merge
 
     Parameters
     ----------
     file
         JSON lines, packed with gzip if its name ends so.
-    catalogue
+    catalog
         Its name; it is made if it is not there.
     kind
         Whether the lines are items or users.
@@ -64,7 +64,7 @@ def load(
         Print JSON instead of a line.
     """
     with _client(url, key) as client, _out.progress_bars() as bars:
-        target = client.catalogue(catalogue) if kind == "items" else client.catalogue(catalogue).users
+        target = client.catalog(catalog) if kind == "items" else client.catalog(catalog).users
         task = bars.add_task("uploading", total=_count(file))
 
         def show(done: int) -> None:
@@ -75,7 +75,7 @@ def load(
         rejected = [{"line": one.line, "id": one.id, "reason": one.reason} for one in answer.results]
         _out.print_json(
             {
-                "catalogue": catalogue,
+                "catalog": catalog,
                 "counts": answer.counts,
                 "rejected": rejected,
                 "warnings": answer.warnings,
@@ -87,22 +87,22 @@ def load(
     if len(answer.results) > NAMED:
         _out.people.print(f"… and {len(answer.results) - NAMED:,} more rejected lines", highlight=False)
     told = ", ".join(f"{count:,} {status}" for status, count in sorted(answer.counts.items()))
-    print(f"{catalogue}: {told or 'nothing in the file'}")
+    print(f"{catalog}: {told or 'nothing in the file'}")
     for warning in answer.warnings:
         _out.people.print(f"warning: {warning}", highlight=False, soft_wrap=True, markup=False)
     if answer.results:
         sys.exit(1)
 
 
-@catalogues.command
-def show(catalogue: str | None = None, /, *, url: str = LOCAL, key: Key = None, json: bool = False) -> None:
-    """Show what catalogues there are, or the fields of one.
+@catalogs.command
+def show(catalog: str | None = None, /, *, url: str = LOCAL, key: Key = None, json: bool = False) -> None:
+    """Show what catalogs there are, or the fields of one.
 
-    Example: rankloop catalogue show shop
+    Example: rankloop catalog show shop
 
     Parameters
     ----------
-    catalogue
+    catalog
         Which; all of them if not given.
     url
         The service.
@@ -114,7 +114,7 @@ def show(catalogue: str | None = None, /, *, url: str = LOCAL, key: Key = None, 
     import msgspec
 
     with _client(url, key) as client:
-        found = client.catalogues() if catalogue is None else [client.catalogue(catalogue).info()]
+        found = client.catalogs() if catalog is None else [client.catalog(catalog).info()]
     if json:
         _out.print_json(msgspec.to_builtins(found))
         return
@@ -125,9 +125,9 @@ def show(catalogue: str | None = None, /, *, url: str = LOCAL, key: Key = None, 
         ]
         for one in found
     ]
-    columns = ["catalogue", "items", "users", "fields", "memory", "rankers", "unknown ids"]
-    _out.print_table("Catalogues", columns, rows)
-    if catalogue is not None:
+    columns = ["catalog", "items", "users", "fields", "memory", "rankers", "unknown ids"]
+    _out.print_table("Catalogs", columns, rows)
+    if catalog is not None:
         for title, part in (("Fields of items", found[0].items), ("Fields of users", found[0].users)):
             if part.fields:
                 told = [

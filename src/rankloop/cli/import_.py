@@ -25,7 +25,7 @@ def metarank(
     config: Path,
     *,
     model: str | None = None,
-    catalogue: str = "metarank",
+    catalog: str = "metarank",
     sent: str = "",
     exposure: Literal["shadow", "bounded", "full"] = "bounded",
     url: str | None = None,
@@ -44,7 +44,7 @@ def metarank(
         The YAML file that Metarank reads.
     model
         Only this model; all if not given.
-    catalogue
+    catalog
         Where items and users are kept.
     sent
         Item fields that come with requests rather than with item events, separated by commas; `relevancy` does anyway.
@@ -68,7 +68,7 @@ def metarank(
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{config}: no YAML ({error})") from None
     fields = [one.strip() for one in sent.split(",") if one.strip()]
-    found = imported(given, catalogue, fields, model)
+    found = imported(given, catalog, fields, model)
     for one in found:
         one.spec["exposure"] = exposure
     if json:
@@ -141,16 +141,16 @@ def _make(name: str, spec: dict[str, Any], url: str | None, key: str | None, qui
     """Make a ranker in a running service, or say how."""
     if url is None:
         if not quiet:
-            catalog = spec.get("catalogue")
-            first = f"PUT /v1/catalogues/{catalog}/items with [] if there is no such catalog, then " if catalog else ""
+            catalog = spec.get("catalog")
+            first = f"PUT /v1/catalogs/{catalog}/items with [] if there is no such catalog, then " if catalog else ""
             print(f"{first}PUT /v1/rankers/{name} with this, or give --url:\n{json_.dumps(spec)}")
         return
     from rankloop.client import Client
 
     with Client(url, key=key) as client:
         there = {one.name for one in client.rankers()}
-        if "catalogue" in spec:
-            client.catalogue(spec["catalogue"]).put([])  # items come later, with events
+        if "catalog" in spec:
+            client.catalog(spec["catalog"]).put([])  # items come later, with events
         warnings = client.put_ranker(name, **spec).warnings
     if not quiet:
         print(f"ranker {name} {'has these settings now' if name in there else 'is made'}, at {url}")

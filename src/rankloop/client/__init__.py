@@ -20,7 +20,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import httpx
 
-from rankloop.client.catalog_methods import CatalogueRequests
+from rankloop.client.catalog_methods import CatalogRequests
 from rankloop.client.exchange import Call, RejectedEvent, Reply, ServiceError, ServiceUnavailable, Steps
 from rankloop.client.feedback_queue import FeedbackQueue, OnRejected, log_rejected
 from rankloop.client.requests import Requests
@@ -28,9 +28,9 @@ from rankloop.client.transport import send, send_async
 from rankloop.core.errors import InvalidParameter
 
 __all__ = [
-    "AsyncCatalogue",
+    "AsyncCatalog",
     "AsyncClient",
-    "Catalogue",
+    "Catalog",
     "Client",
     "FeedbackQueue",
     "RejectedEvent",
@@ -79,67 +79,67 @@ def _told(call: F) -> F:
 
 
 def _blocking_of(
-    method: Callable[Concatenate[CatalogueRequests, P], Steps[T]],
-) -> Callable[Concatenate[Catalogue, P], T]:
-    """A method of `Catalogue` from steps."""
+    method: Callable[Concatenate[CatalogRequests, P], Steps[T]],
+) -> Callable[Concatenate[Catalog, P], T]:
+    """A method of `Catalog` from steps."""
 
     @wraps(method)
-    def call(self: Catalogue, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: Catalog, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._client._carry_out(method(self._requests, *args, **kwargs))
 
     return _told(call)
 
 
 def _awaited_of(
-    method: Callable[Concatenate[CatalogueRequests, P], Steps[T]],
-) -> Callable[Concatenate[AsyncCatalogue, P], Coroutine[Any, Any, T]]:
-    """A method of `AsyncCatalogue` from steps."""
+    method: Callable[Concatenate[CatalogRequests, P], Steps[T]],
+) -> Callable[Concatenate[AsyncCatalog, P], Coroutine[Any, Any, T]]:
+    """A method of `AsyncCatalog` from steps."""
 
     @wraps(method)
-    async def call(self: AsyncCatalogue, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: AsyncCatalog, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._client._carry_out(method(self._requests, *args, **kwargs))
 
     return _told(call)
 
 
-class Catalogue:
-    """The items of a catalogue (`client.catalogue("shop")`); `users` are its users."""
+class Catalog:
+    """The items of a catalog (`client.catalog("shop")`); `users` are its users."""
 
     def __init__(self, client: Client, name: str, kind: Literal["items", "users"] = "items") -> None:
-        self._client, self._requests = client, CatalogueRequests(client._requests, name, kind)
+        self._client, self._requests = client, CatalogRequests(client._requests, name, kind)
 
     @property
-    def users(self) -> Catalogue:
+    def users(self) -> Catalog:
         """The same for users."""
-        return Catalogue(self._client, self._requests.name, "users")
+        return Catalog(self._client, self._requests.name, "users")
 
-    put = _blocking_of(CatalogueRequests.put)
-    patch = _blocking_of(CatalogueRequests.patch)
-    delete = _blocking_of(CatalogueRequests.delete)
-    clear = _blocking_of(CatalogueRequests.clear)
-    get = _blocking_of(CatalogueRequests.get)
-    info = _blocking_of(CatalogueRequests.info)
-    drop = _blocking_of(CatalogueRequests.drop)
+    put = _blocking_of(CatalogRequests.put)
+    patch = _blocking_of(CatalogRequests.patch)
+    delete = _blocking_of(CatalogRequests.delete)
+    clear = _blocking_of(CatalogRequests.clear)
+    get = _blocking_of(CatalogRequests.get)
+    info = _blocking_of(CatalogRequests.info)
+    drop = _blocking_of(CatalogRequests.drop)
 
 
-class AsyncCatalogue:
-    """`Catalogue` for asyncio."""
+class AsyncCatalog:
+    """`Catalog` for asyncio."""
 
     def __init__(self, client: AsyncClient, name: str, kind: Literal["items", "users"] = "items") -> None:
-        self._client, self._requests = client, CatalogueRequests(client._requests, name, kind)
+        self._client, self._requests = client, CatalogRequests(client._requests, name, kind)
 
     @property
-    def users(self) -> AsyncCatalogue:
+    def users(self) -> AsyncCatalog:
         """The same for users."""
-        return AsyncCatalogue(self._client, self._requests.name, "users")
+        return AsyncCatalog(self._client, self._requests.name, "users")
 
-    put = _awaited_of(CatalogueRequests.put)
-    patch = _awaited_of(CatalogueRequests.patch)
-    delete = _awaited_of(CatalogueRequests.delete)
-    clear = _awaited_of(CatalogueRequests.clear)
-    get = _awaited_of(CatalogueRequests.get)
-    info = _awaited_of(CatalogueRequests.info)
-    drop = _awaited_of(CatalogueRequests.drop)
+    put = _awaited_of(CatalogRequests.put)
+    patch = _awaited_of(CatalogRequests.patch)
+    delete = _awaited_of(CatalogRequests.delete)
+    clear = _awaited_of(CatalogRequests.clear)
+    get = _awaited_of(CatalogRequests.get)
+    info = _awaited_of(CatalogRequests.info)
+    drop = _awaited_of(CatalogRequests.drop)
 
 
 class _Connected(ABC):
@@ -286,11 +286,11 @@ class Client(_Connected):
     ready = _blocking(Requests.ready)
     wait_ready = _blocking(Requests.wait_ready)
     metrics = _blocking(Requests.metrics)
-    catalogues = _blocking(Requests.catalogues)
+    catalogs = _blocking(Requests.catalogs)
 
-    def catalogue(self, name: str) -> Catalogue:
-        """A catalogue: send items once, then rank by their ids."""
-        return Catalogue(self, name)
+    def catalog(self, name: str) -> Catalog:
+        """A catalog: send items once, then rank by their ids."""
+        return Catalog(self, name)
 
     def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
         """Wait until all queued events are delivered; False if that takes longer than `timeout` seconds."""
@@ -369,11 +369,11 @@ class AsyncClient(_Connected):
     ready = _awaited(Requests.ready)
     wait_ready = _awaited(Requests.wait_ready)
     metrics = _awaited(Requests.metrics)
-    catalogues = _awaited(Requests.catalogues)
+    catalogs = _awaited(Requests.catalogs)
 
-    def catalogue(self, name: str) -> AsyncCatalogue:
-        """A catalogue: send items once, then rank by their ids."""
-        return AsyncCatalogue(self, name)
+    def catalog(self, name: str) -> AsyncCatalog:
+        """A catalog: send items once, then rank by their ids."""
+        return AsyncCatalog(self, name)
 
     async def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
         """Wait until all queued events are delivered; False if that takes longer than `timeout` seconds."""

@@ -1,4 +1,4 @@
-"""What the clients do with a catalogue, without a network: steps that `rankloop.client` carries out."""
+"""What the clients do with a catalog, without a network: steps that `rankloop.client` carries out."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import msgspec
 from rankloop.client.addresses import segment
 from rankloop.client.exchange import Call, Exchange, Steps
 from rankloop.core.errors import InvalidInput
-from rankloop.wire.catalog import CatalogueAnswer, CatalogueInfo, Emptied, Entry, LineReceipt
+from rankloop.wire.catalog import CatalogAnswer, CatalogInfo, Emptied, Entry, LineReceipt
 
 LINES, BYTES = 1000, 2**20  # of a call: one that fails is sent again as a whole
 Progress = Callable[[int], None]  # lines that have been answered for so far
 
 
-class CatalogueRequests:
-    """The items, or the users, of a catalogue."""
+class CatalogRequests:
+    """The items, or the users, of a catalog."""
 
     def __init__(self, exchange: Exchange, name: str, kind: Literal["items", "users"] = "items") -> None:
         self.exchange, self.name, self.kind = exchange, name, kind
-        self._whole = f"/v1/catalogues/{segment('catalogue', name)}"
+        self._whole = f"/v1/catalogs/{segment('catalog', name)}"
         self._path = f"{self._whole}/{kind}"
 
     def put(
         self, items: Iterable[Mapping[str, Any] | bytes], on_progress: Progress | None = None
-    ) -> Steps[CatalogueAnswer]:
+    ) -> Steps[CatalogAnswer]:
         """Add items, or replace all that is known of them; in as many calls as it takes. No items at all make an empty
-        catalogue, which a ranker can name.
+        catalog, which a ranker can name.
 
-        client.catalogue("shop").put([{"id": "hat", "price": 9.0, "brand": "acme"}]).counts
+        client.catalog("shop").put([{"id": "hat", "price": 9.0, "brand": "acme"}]).counts
 
         The answer counts all, and has the receipts of those that were rejected, with their place from 1 on.
 
@@ -46,11 +46,11 @@ class CatalogueRequests:
 
     def patch(
         self, items: Iterable[Mapping[str, Any] | bytes], on_progress: Progress | None = None
-    ) -> Steps[CatalogueAnswer]:
+    ) -> Steps[CatalogAnswer]:
         """Change only the fields that are sent; None takes one away."""
         return (yield from self._sent("PATCH", self._path, items, on_progress))
 
-    def delete(self, ids: Iterable[str | int]) -> Steps[CatalogueAnswer]:
+    def delete(self, ids: Iterable[str | int]) -> Steps[CatalogAnswer]:
         """Take items out."""
         return (yield from self._sent("POST", f"{self._path}/delete", ids, None))
 
@@ -63,17 +63,15 @@ class CatalogueRequests:
         path = f"{self._path}/{segment('id', str(item))}"
         return (yield from self.exchange.ask(Entry, "GET", path)).fields
 
-    def info(self) -> Steps[CatalogueInfo]:
+    def info(self) -> Steps[CatalogInfo]:
         """How many there are, their fields, the memory they take."""
-        return (yield from self.exchange.ask(CatalogueInfo, "GET", self._whole))
+        return (yield from self.exchange.ask(CatalogInfo, "GET", self._whole))
 
     def drop(self, force: bool = False) -> Steps[None]:
-        """Delete the catalogue, items and users; with `force` even if rankers name it."""
+        """Delete the catalog, items and users; with `force` even if rankers name it."""
         yield from self.exchange.act(type(None), "DELETE", f"{self._whole}?force=true" if force else self._whole)
 
-    def _sent(
-        self, method: str, path: str, lines: Iterable[Any], on_progress: Progress | None
-    ) -> Steps[CatalogueAnswer]:
+    def _sent(self, method: str, path: str, lines: Iterable[Any], on_progress: Progress | None) -> Steps[CatalogAnswer]:
         told: list[LineReceipt] = []
         warnings: list[str] = []
         counts: Counter[str] = Counter()
@@ -81,7 +79,7 @@ class CatalogueRequests:
         for some in _portions(lines):
             if any(some):
                 reply = yield from self.exchange.exchange(Call(method, path, b"\n".join(some)))
-                answer = msgspec.json.decode(reply.body, type=CatalogueAnswer)
+                answer = msgspec.json.decode(reply.body, type=CatalogAnswer)
                 counts.update(answer.counts)
                 warnings += answer.warnings
                 for one in answer.results:
@@ -93,7 +91,7 @@ class CatalogueRequests:
                 on_progress(done)
         if not done and method == "PUT":  # an empty catalog is made all the same
             yield from self.exchange.exchange(Call(method, path, b"[]"))
-        return CatalogueAnswer(told, dict(counts), warnings)
+        return CatalogAnswer(told, dict(counts), warnings)
 
 
 def _portions(lines: Iterable[Any]) -> Iterator[list[bytes]]:

@@ -24,7 +24,7 @@ from rankloop.client.feedback_queue import FeedbackQueue, OnRejected, log_reject
 from rankloop.client.payloads import ReadyCandidates, as_event, converted, ids_of
 from rankloop.wire.audit import Change
 from rankloop.wire.calls import Candidate, FeedbackAnswer, FeedbackEvent, RankAnswer, RankColumns, Receipt
-from rankloop.wire.catalog import CatalogueInfo
+from rankloop.wire.catalog import CatalogInfo
 from rankloop.wire.experiments import Experiment, ExperimentRequest
 from rankloop.wire.rankers import Generation, RankerStatus, Spec, SpecChanges, VersionInfo, VersionRequest
 from rankloop.wire.rules import Quota
@@ -141,7 +141,7 @@ class Requests(Exchange):
         answer = client.rank("shop", [{"id": "hat", "features": {"bm25": 0.1, "price": 9.0}}], k=1)
         [item.id for item in answer.items]
         client.rank("shop", ids=["hat", "shoe"], features=np.array([[0.1, 9.0], [0.7, 49.0]]))  # the same, quicker
-        client.rank("shop", ids=["hat", "shoe"], fields={"device": "phone"})  # features come from a catalogue
+        client.rank("shop", ids=["hat", "shoe"], fields={"device": "phone"})  # features come from a catalog
 
         If the service does not answer within `rank_timeout`, cannot be reached or fails, the answer is the baseline
         ranking: `fallback` is True, `reason` names the cause and `impression_id` is None. Without candidates the
@@ -415,9 +415,9 @@ class Requests(Exchange):
         path = f"/v1/audit?limit={int(limit)}" + ("" if ranker is None else f"&ranker={segment('ranker', ranker)}")
         return (yield from self.ask(list[Change], "GET", path))
 
-    def catalogues(self) -> Steps[list[CatalogueInfo]]:
-        """All catalogues."""
-        return (yield from self.ask(list[CatalogueInfo], "GET", "/v1/catalogues"))
+    def catalogs(self) -> Steps[list[CatalogInfo]]:
+        """All catalogs."""
+        return (yield from self.ask(list[CatalogInfo], "GET", "/v1/catalogs"))
 
     def ready(self) -> Steps[bool]:
         """Whether the service takes requests now. Asks once: no answer is an answer."""

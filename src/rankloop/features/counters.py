@@ -2,7 +2,7 @@
 
 What a list leaves behind for it is made when the list is (`Program.notes`): the codes of its items, of their fields, of
 the query and the user, as the declarations ask for them, and how likely its swaps were. So a fold needs nothing but the
-log: no catalogue, which may have changed since, and no names. An outcome enters after it is closed, so no list's clicks
+log: no catalog, which may have changed since, and no names. An outcome enters after it is closed, so no list's clicks
 are in its own features.
 """
 

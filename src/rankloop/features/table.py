@@ -30,7 +30,7 @@ class Table:
     An id may be a string or an integer; 7 and "7" are the same. Rows of deleted items are given to the next that come.
 
     **Who may read when.** A table has no lock of its own. Whoever changes it and whoever reads it are one thread, or
-    hold the same lock (the service's catalogues have one): then each `upsert` and `delete` is whole for every reader.
+    hold the same lock (the service's catalogs have one): then each `upsert` and `delete` is whole for every reader.
     What a reader keeps beyond that must be copies (`array[rows]` is one), never the arrays: they are replaced when the
     table grows, and rows change hands. A table that has much to take in is built beside the old one (`emptied`) and put
     into its place once it is whole.

@@ -48,7 +48,7 @@ class _Taken(NamedTuple):
 
 
 def imported(
-    config: Any, catalogue: str = "metarank", sent: Sequence[str] = (), model: str | None = None
+    config: Any, catalog: str = "metarank", sent: Sequence[str] = (), model: str | None = None
 ) -> list[Imported]:
     """The models of a configuration (as YAML gives it) as rankers.
 
@@ -56,7 +56,7 @@ def imported(
     ----------
     config
         With `features` and `models`; all else (state, source, api) is about Metarank itself.
-    catalogue
+    catalog
         Where items and users are kept.
     sent
         Item fields that requests bring with each item, beside `relevancy`: Metarank takes them from events or from
@@ -81,7 +81,7 @@ def imported(
     names = list(config["models"]) if model is None else [model]
     if model is not None and model not in config["models"]:
         raise InvalidInput(f"no model {model!r}; the configuration has {', '.join(config['models'])}")
-    return [_model(name, config["models"][name], features, catalogue, {"relevancy", *sent}) for name in names]
+    return [_model(name, config["models"][name], features, catalog, {"relevancy", *sent}) for name in names]
 
 
 def _features(given: Any) -> list[Mapping[str, Any]]:
@@ -93,9 +93,7 @@ def _features(given: Any) -> list[Mapping[str, Any]]:
     return given
 
 
-def _model(
-    name: str, model: Any, features: Mapping[str, Mapping[str, Any]], catalogue: str, sent: set[str]
-) -> Imported:
+def _model(name: str, model: Any, features: Mapping[str, Mapping[str, Any]], catalog: str, sent: set[str]) -> Imported:
     if not isinstance(model, Mapping) or not isinstance(model.get("features", []), list):
         raise InvalidInput(f"model {name!r} is {model!r:.100}; a model has type, weights and features")
     declared: list[str | dict[str, Any]] = []
@@ -119,7 +117,7 @@ def _model(
         "parameters": parameters,
         "features": declared,
         "defaults": {one: 0.0 for one in declared if isinstance(one, str)},
-        "catalogue": catalogue,
+        "catalog": catalog,
         "interactions": {key: max(0.0, value) / highest for key, value in weights.items()},
     }
     return Imported(name, spec, rows)

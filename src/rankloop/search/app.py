@@ -19,7 +19,7 @@ from rankloop.search.index import Index, Item, split
 
 CANDIDATES, SHOWN, PAGE = 50, 10, Path(__file__).parent / "page"
 # 1. What lists are ranked by. A plain name is sent with each request: only the engine knows how well a text matches.
-#    The others are declared: the service makes them from its catalogue, and from what was clicked so far.
+#    The others are declared: the service makes them from its catalog, and from what was clicked so far.
 SENT = ("name match", "summary match", "body match", "imported by")
 DECLARED: tuple[dict[str, Any], ...] = (
     {"name": "kind", "kind": "category", "of": "item.kind", "values": ["module", "class", "function", "method"]},
@@ -38,9 +38,9 @@ class Search:
 
     def __init__(self, index: Index, client: Client, ranker: str, seed: int = 0) -> None:
         self.index, self.client, self.ranker, self.read = index, client, ranker, (0, 0)
-        self.catalogue = client.catalogue("python")
-        spec = {"catalogue": "python", "features": [*SENT, *DECLARED], "k": SHOWN, "exposure": "full", "seed": seed}
-        self.catalogue.put([])  # it must exist before a ranker can name it
+        self.catalog = client.catalog("python")
+        spec = {"catalog": "python", "features": [*SENT, *DECLARED], "k": SHOWN, "exposure": "full", "seed": seed}
+        self.catalog.put([])  # it must exist before a ranker can name it
         # Of a list that no browser has shown nothing is learned; one that nobody closes is closed after ten minutes.
         client.put_ranker(ranker, spec, silence="ignore", window_seconds=600.0)
         # 2. Proof: one list in five is mixed with the engine's own order, and counted is whose items are clicked.
@@ -48,9 +48,9 @@ class Search:
             client.start_experiment(ranker, "base", share=0.2, note="is it better than the engine's own order?")
 
     def know(self, new: list[Item], gone: list[str]) -> None:
-        """3. Items go to the catalogue once, when they are indexed; a request then only names them."""
-        self.catalogue.delete(gone)
-        self.catalogue.put(new)
+        """3. Items go to the catalog once, when they are indexed; a request then only names them."""
+        self.catalog.delete(gone)
+        self.catalog.put(new)
 
     def find(self, query: str) -> dict[str, Any]:
         """The list to show, beside the engine's own."""

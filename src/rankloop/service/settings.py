@@ -81,12 +81,12 @@ class Settings:
     beacon_events: int = _setting(
         100, "events that a browser may report on a list with its token, to one process", 1, MANY
     )
-    catalogue_items: int = _setting(2_000_000, "items, and users, that a catalogue may have", 1, MANY)
-    catalogue_bytes: int = _setting(
-        4 * 2**30, "memory that the items of a catalogue may take in a process that ranks", 1, 2**50
+    catalog_items: int = _setting(2_000_000, "items, and users, that a catalog may have", 1, MANY)
+    catalog_bytes: int = _setting(
+        4 * 2**30, "memory that the items of a catalog may take in a process that ranks", 1, 2**50
     )
-    catalogue_item_bytes: int = _setting(64 * 2**10, "largest item of a catalogue, as JSON", 1, 2**30)
-    catalogue_lines: int = _setting(10_000, "items, users or ids of a catalogue, a call", 1, MANY)
+    catalog_item_bytes: int = _setting(64 * 2**10, "largest item of a catalog, as JSON", 1, 2**30)
+    catalog_lines: int = _setting(10_000, "items, users or ids of a catalog, a call", 1, MANY)
     counter_keys: int = _setting(
         100_000, "items, brands, users, … that a window of a ranker's counters remembers", 1, MANY
     )

@@ -1,4 +1,4 @@
-"""Catalogues as they travel: what became of each line, and what there is."""
+"""Catalogs as they travel: what became of each line, and what there is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, field
 LineStatus = Literal["accepted", "unchanged", "rejected", "deleted", "unknown"]
 
 
-class CatalogueLine(Struct):
+class CatalogLine(Struct):
     """An item or a user: its id, and beside it fields of any name: numbers, true or false, strings, lists of strings or
     of numbers, times as RFC 3339; null where there is no value."""
 
@@ -31,7 +31,7 @@ class LineReceipt(Struct, omit_defaults=True):
     reason: str | None = None
 
 
-class CatalogueAnswer(Struct):
+class CatalogAnswer(Struct):
     """A receipt a line, in the order they were sent, and how many of each kind."""
 
     results: list[LineReceipt]
@@ -56,20 +56,20 @@ class FieldInfo(Struct):
 
 
 class PartInfo(Struct):
-    """The items, or the users, of a catalogue."""
+    """The items, or the users, of a catalog."""
 
     count: Annotated[int, Meta(description="that there are")]
     changes: Annotated[int, Meta(description="so far, since it was made or emptied")]
     fields: list[FieldInfo]
     memory: Annotated[int, Meta(description="bytes that they take in a process that ranks, about")]
     held: Annotated[
-        bool, Meta(description="whether the process that answers holds them, because a ranker names the catalogue")
+        bool, Meta(description="whether the process that answers holds them, because a ranker names the catalog")
     ]
     behind: Annotated[int, Meta(description="changes that it has not taken in yet")]
 
 
-class CatalogueInfo(Struct):
-    """A catalogue."""
+class CatalogInfo(Struct):
+    """A catalog."""
 
     name: str
     items: PartInfo

@@ -57,15 +57,13 @@ class Spec(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
             extra_json_schema={"examples": [["bm25", {"name": "price", "kind": "field", "of": "item.price"}]]},
         ),
     ] = []
-    catalogue: Annotated[
+    catalog: Annotated[
         Annotated[str, Meta(pattern=NAME)] | None,
-        Meta(description="where declared features find items and users by their ids (docs/catalogue.md)"),
+        Meta(description="where declared features find items and users by their ids (docs/catalog.md)"),
     ] = None
     unknown: Annotated[
         Literal["default", "refuse"],
-        Meta(
-            description="an id that is not in the catalogue: has what the features declare for missing, or is refused"
-        ),
+        Meta(description="an id that is not in the catalog: has what the features declare for missing, or is refused"),
     ] = "default"
     defaults: Annotated[
         dict[str, float],

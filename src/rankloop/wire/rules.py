@@ -17,7 +17,7 @@ class Quota(Struct, forbid_unknown_fields=True, frozen=True):
         Meta(
             min_length=1,
             max_length=128,
-            description="of `groups` in the request, a feature, or a field of the catalogue's items",
+            description="of `groups` in the request, a feature, or a field of the catalog's items",
             examples=["brand"],
         ),
     ]

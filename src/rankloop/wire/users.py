@@ -52,7 +52,7 @@ class UserImpression(Struct):
 class UserEntry(Struct):
     """The row of the user in a catalog."""
 
-    catalogue: str
+    catalog: str
     changed: float
     fields: dict[str, Any]
 

@@ -12,7 +12,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 from rankloop import __version__
 from rankloop.service.api.routes import ROUTES
 from rankloop.wire.calls import Beacon, FeedbackEvent, RankColumns, RankRequest
-from rankloop.wire.catalog import CatalogueLine
+from rankloop.wire.catalog import CatalogLine
 from rankloop.wire.experiments import ExperimentRequest
 from rankloop.wire.rankers import Spec, SpecChanges, VersionRequest
 
@@ -25,7 +25,7 @@ CONFIG = OpenAPIConfig(
     components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
     security=[{"key": []}],
 )
-SENT = [Beacon, CatalogueLine, ExperimentRequest, FeedbackEvent, RankColumns, RankRequest]
+SENT = [Beacon, CatalogLine, ExperimentRequest, FeedbackEvent, RankColumns, RankRequest]
 SENT += [Spec, SpecChanges, VersionRequest]
 _HERE = "#/components/schemas/"
 
@@ -48,10 +48,10 @@ _EXAMPLES: dict[tuple[str, str], Any] = {
     ("post", "/v1/rankers/{name}/experiments"): {"against": "base", "share": 0.2},
 }
 for _kind, _key, _fields in (("items", "red-shoe", {"price": 20.0, "brand": "acme"}), ("users", "ann", {"age": 34})):
-    _rows = f"/v1/catalogues/{{catalogue}}/{_kind}"
+    _rows = f"/v1/catalogs/{{catalog}}/{_kind}"
     _EXAMPLES |= {("put", _rows): [{"id": _key, **_fields}], ("patch", _rows): [{"id": _key, **_fields}]}
     _EXAMPLES["post", f"{_rows}/delete"] = [_key]
-_PARAMETERS = {"name": "example", "catalogue": "example", "user": "ann", "number": 1, "to": "json"}
+_PARAMETERS = {"name": "example", "catalog": "example", "user": "ann", "number": 1, "to": "json"}
 
 
 def document() -> dict[str, Any]:
@@ -84,10 +84,10 @@ def document() -> dict[str, Any]:
     model = made["paths"]["/v1/rankers/{name}/export"]["get"]["responses"]["200"]["content"]
     model["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}  # of ONNX
     for kind in ("items", "users"):
-        path = made["paths"][f"/v1/catalogues/{{catalogue}}/{kind}"]
-        path["put"]["requestBody"] = path["patch"]["requestBody"] = _lines({"$ref": _HERE + "CatalogueLine"})
+        path = made["paths"][f"/v1/catalogs/{{catalog}}/{kind}"]
+        path["put"]["requestBody"] = path["patch"]["requestBody"] = _lines({"$ref": _HERE + "CatalogLine"})
         key: dict[str, Any] = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "integer"}]}
-        made["paths"][f"/v1/catalogues/{{catalogue}}/{kind}/delete"]["post"]["requestBody"] = _lines(key)
+        made["paths"][f"/v1/catalogs/{{catalog}}/{kind}/delete"]["post"]["requestBody"] = _lines(key)
     for (method, path), example in _EXAMPLES.items():
         for content in made["paths"][path][method]["requestBody"]["content"].values():
             content["example"] = example

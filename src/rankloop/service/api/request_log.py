@@ -23,7 +23,7 @@ _OFTEN = "/readyz"  # it says no for a while at every start, to someone who asks
 _TEMPLATES = [path for route in (*ROUTES, *(one for some in FOREIGN.values() for one in some)) for path in route.paths]
 _LITERALS = frozenset(part for path in _TEMPLATES for part in path.split("/") if not part.startswith("{"))
 _BARE_NAME = NAME[1:].partition("$")[0]
-_LOGGED = {"{name:str}": _BARE_NAME, "{catalogue:str}": _BARE_NAME, "{number:int}": "[0-9]{1,10}"}
+_LOGGED = {"{name:str}": _BARE_NAME, "{catalog:str}": _BARE_NAME, "{number:int}": "[0-9]{1,10}"}
 _PRIVATE = re.compile(r"/(?:users|items)/(.+)", re.DOTALL).search
 _keys = re.compile(r"rl_[A-Za-z0-9_-]{16,}").sub  # put where it does not belong, by mistake
 logger = logging.getLogger("rankloop")
@@ -85,7 +85,7 @@ def level(status: int) -> int:
 def private_part(path: str) -> str:
     """The id of a user or an item in a path, which log lines about its request must not contain.
 
-    >>> private_part("/v1/catalogues/shop/users/ann"), private_part("/v1/rankers/shop")
+    >>> private_part("/v1/catalogs/shop/users/ann"), private_part("/v1/rankers/shop")
     ('ann', '')
     """
     found = _PRIVATE(path)
@@ -95,8 +95,8 @@ def private_part(path: str) -> str:
 def _written(path: str) -> str:
     """A path as it may be logged.
 
-    >>> _written("/v1/rankers/shop/rank"), _written("/v1/users/ann/b"), _written("/v1/catalogues/c/users/ann")
-    ('/v1/rankers/shop/rank', '/v1/users/…', '/v1/catalogues/c/users/…')
+    >>> _written("/v1/rankers/shop/rank"), _written("/v1/users/ann/b"), _written("/v1/catalogs/c/users/ann")
+    ('/v1/rankers/shop/rank', '/v1/users/…', '/v1/catalogs/c/users/…')
     >>> _written("/v1/user/ann"), _written("/v1/rankers/rl_0123456789abcdefghij/rank")
     ('/v1/…', '/v1/rankers/rl_…/rank')
     """

@@ -1,4 +1,4 @@
-"""What an operator does with catalogues: upload, look, delete. Blocking: call in a thread.
+"""What an operator does with catalogs: upload, look, delete. Blocking: call in a thread.
 
 An upload is many short transactions, after each of which others may write: lists and feedback never wait for it longer
 than for a slow disk. What is answered for is on the disk. If a call is cut short, the same call again does the rest: an
@@ -24,7 +24,7 @@ from rankloop.service.storage import catalog as stored
 from rankloop.service.storage.batches import in_batches
 from rankloop.service.storage.catalog import Bounds, Kind, Line, Part
 from rankloop.service.storage.database import Connection
-from rankloop.wire.catalog import CatalogueAnswer, CatalogueInfo, Emptied, Entry, FieldInfo, LineReceipt
+from rankloop.wire.catalog import CatalogAnswer, CatalogInfo, Emptied, Entry, FieldInfo, LineReceipt
 from rankloop.wire.catalog import PartInfo as Info
 
 LONGEST = 512  # characters of an id: users may have as many
@@ -43,10 +43,10 @@ class _Sent(NamedTuple):
 
 def bounds(engine: Engine) -> Bounds:
     """What a part may grow to."""
-    return Bounds(engine.settings.catalogue_items, engine.settings.catalogue_bytes)
+    return Bounds(engine.settings.catalog_items, engine.settings.catalog_bytes)
 
 
-def put(engine: Engine, name: str, kind: Kind, body: bytes, merge: bool) -> CatalogueAnswer:
+def put(engine: Engine, name: str, kind: Kind, body: bytes, merge: bool) -> CatalogAnswer:
     """Put in what a body brings, an array or a line each; with `merge` only the fields that are sent change. The
     catalog is made if it does not exist, by an empty array, too."""
     receipts: dict[int, LineReceipt] = {}
@@ -63,11 +63,11 @@ def put(engine: Engine, name: str, kind: Kind, body: bytes, merge: bool) -> Cata
     def write(connection: Connection, part: Sequence[Line]) -> list[stored.Outcome]:
         return stored.write(connection, name, kind, part, merge, limits, engine.clock())
 
-    action = Action(engine, "catalogue", None)
+    action = Action(engine, "catalog", None)
 
     def text(done: Sequence[stored.Outcome]) -> str | None:
         count = sum(status == "accepted" for status, _ in done)
-        return f"catalogue {name}: {count} {kind} {'changed' if merge else 'put'}" if count else None
+        return f"catalog {name}: {count} {kind} {'changed' if merge else 'put'}" if count else None
 
     for one, (status, reason) in zip(sent, _portions(engine, action, lines, write, text), strict=True):
         receipts[one.number] = LineReceipt(one.number, status, one.line.id, reason)
@@ -78,7 +78,7 @@ def put(engine: Engine, name: str, kind: Kind, body: bytes, merge: bool) -> Cata
     return answer
 
 
-def delete(engine: Engine, name: str, kind: Kind, body: bytes) -> CatalogueAnswer:
+def delete(engine: Engine, name: str, kind: Kind, body: bytes) -> CatalogAnswer:
     """Take out those whose ids a body brings, an array or one a line."""
     receipts: dict[int, LineReceipt] = {}
     ids: list[tuple[int, str]] = []
@@ -92,9 +92,9 @@ def delete(engine: Engine, name: str, kind: Kind, body: bytes) -> CatalogueAnswe
         return stored.delete(connection, name, kind, part, engine.clock())
 
     def text(done: Sequence[bool]) -> str | None:
-        return f"catalogue {name}: {sum(done)} {kind} deleted" if any(done) else None
+        return f"catalog {name}: {sum(done)} {kind} deleted" if any(done) else None
 
-    action = Action(engine, "catalogue", None)
+    action = Action(engine, "catalog", None)
     gone = _portions(engine, action, [one for _, one in ids], write, text)
     for (number, one), there in zip(ids, gone, strict=True):
         receipts[number] = LineReceipt(number, "deleted" if there else "unknown", one)
@@ -106,9 +106,9 @@ def delete_one(engine: Engine, name: str, kind: Kind, item: str) -> None:
 
     def change(connection: Connection) -> Done | None:
         gone = stored.delete(connection, name, kind, [item], engine.clock())[0]
-        return Done(None, f"catalogue {name}: one of its {kind} was deleted") if gone else None
+        return Done(None, f"catalog {name}: one of its {kind} was deleted") if gone else None
 
-    if Action(engine, "catalogue", None, "delete-one", name, kind, item).commit(change) is None:
+    if Action(engine, "catalog", None, "delete-one", name, kind, item).commit(change) is None:
         raise _no_entry(name, kind, item)
 
 
@@ -117,28 +117,28 @@ def empty(engine: Engine, name: str, kind: Kind) -> Emptied:
 
     def change(connection: Connection) -> Done | None:
         count = stored.empty(connection, name, kind, engine.clock())
-        return None if count is None else Done(count, f"catalogue {name}: all {count} {kind} were deleted")
+        return None if count is None else Done(count, f"catalog {name}: all {count} {kind} were deleted")
 
-    done = Action(engine, "catalogue", None, "empty", name, kind).commit(change)
+    done = Action(engine, "catalog", None, "empty", name, kind).commit(change)
     if done is None:
-        raise _no_catalogue(engine, name)
+        raise _no_catalog(engine, name)
     return Emptied(done.result)
 
 
 def drop(engine: Engine, name: str, force: bool = False) -> None:
-    """Delete a catalogue. One that a ranker names is only deleted with `force`."""
+    """Delete a catalog. One that a ranker names is only deleted with `force`."""
 
     def change(connection: Connection) -> Done | None:
-        users = [] if force else [one.name for one in admin.rankers(connection) if one.spec.catalogue == name]
+        users = [] if force else [one.name for one in admin.rankers(connection) if one.spec.catalog == name]
         if users and stored.parts(connection, name):
             raise CatalogInUse(
                 f"catalog {name!r} is in use by ranker{'s' if len(users) > 1 else ''} {_listed(users)}, whose features "
                 "would have no values; name another catalog in their specs first, or delete it with force=true"
             )
-        return Done(None, f"catalogue {name} was deleted") if stored.drop(connection, name) else None
+        return Done(None, f"catalog {name} was deleted") if stored.drop(connection, name) else None
 
-    if Action(engine, "catalogue", None, "drop", name, force).commit(change) is None:
-        raise _no_catalogue(engine, name)
+    if Action(engine, "catalog", None, "drop", name, force).commit(change) is None:
+        raise _no_catalog(engine, name)
 
 
 def entry(engine: Engine, name: str, kind: Kind, item: str) -> Entry:
@@ -149,16 +149,16 @@ def entry(engine: Engine, name: str, kind: Kind, item: str) -> Entry:
     return Entry(item, _object(found))
 
 
-def info(engine: Engine, name: str) -> CatalogueInfo:
-    """One catalogue."""
+def info(engine: Engine, name: str) -> CatalogInfo:
+    """One catalog."""
     found = engine.database.read(lambda c: stored.parts(c, name))
     if not found:
-        raise _no_catalogue(engine, name)
+        raise _no_catalog(engine, name)
     return _info(engine, name, found)
 
 
-def infos(engine: Engine) -> list[CatalogueInfo]:
-    """All catalogues."""
+def infos(engine: Engine) -> list[CatalogInfo]:
+    """All catalogs."""
     found = engine.database.read(stored.by_name)
     return [_info(engine, name, parts) for name, parts in found.items()]
 
@@ -179,9 +179,9 @@ def _lines(engine: Engine, body: bytes) -> Iterator[tuple[int, bytes]]:
         lines = [(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
     if not lines and text[:1] != b"[":  # an array of none is what a job sends on a day without changes
         raise InvalidInput("the body is empty; send an array of objects, or a JSON object a line")
-    if len(lines) > engine.settings.catalogue_lines:
-        limit = engine.settings.catalogue_lines
-        raise OverLimit(f"{len(lines)} lines; the limit catalogue_lines is {limit}: send several calls")
+    if len(lines) > engine.settings.catalog_lines:
+        limit = engine.settings.catalog_lines
+        raise OverLimit(f"{len(lines)} lines; the limit catalog_lines is {limit}: send several calls")
     return iter(lines)
 
 
@@ -193,9 +193,9 @@ def _read(decode: Callable[[bytes], T], raw: bytes, what: str) -> T:
 
 
 def _item(engine: Engine, raw: bytes) -> Line:
-    limit = engine.settings.catalogue_item_bytes
+    limit = engine.settings.catalog_item_bytes
     if len(raw) > limit:
-        raise InvalidInput(f"the item has {len(raw):,} bytes, the limit catalogue_item_bytes is {limit:,}; send less")
+        raise InvalidInput(f"the item has {len(raw):,} bytes, the limit catalog_item_bytes is {limit:,}; send less")
     values = _read(_object, raw, "a JSON object")
     if "id" not in values:
         raise InvalidInput('the object has no "id"; send {"id": …, and its fields beside it}')
@@ -243,7 +243,7 @@ def _part(engine: Engine, name: str, kind: Kind) -> Part | None:
 
 def _made(connection: Connection, name: str, now: float) -> Done:
     made = stored.make(connection, name, now)
-    return Done(None, f"catalogue {name} was made" if made else None)
+    return Done(None, f"catalog {name} was made" if made else None)
 
 
 def _misspelled(engine: Engine, name: str, kind: Kind, before: Part | None) -> list[str]:
@@ -252,7 +252,7 @@ def _misspelled(engine: Engine, name: str, kind: Kind, before: Part | None) -> l
     new = [] if now is None else [field for field in now.fields if before is None or field not in before.fields]
     if not new or now is None:
         return []
-    live = [one.row.spec for one in list(engine.rankers.values()) if one.row.spec.catalogue == name]
+    live = [one.row.spec for one in list(engine.rankers.values()) if one.row.spec.catalog == name]
     return catalog_checks.misspelled(
         new, [read for spec in live for read in catalog_checks.reads(declarations(spec))], kind, now
     )
@@ -263,13 +263,13 @@ def _listed(names: Sequence[str], most: int = 10) -> str:
     return ", ".join(repr(one) for one in names[:most]) + more
 
 
-def _answer(receipts: dict[int, LineReceipt]) -> CatalogueAnswer:
+def _answer(receipts: dict[int, LineReceipt]) -> CatalogAnswer:
     results = [receipts[number] for number in sorted(receipts)]
-    return CatalogueAnswer(results, dict(Counter(one.status for one in results)))
+    return CatalogAnswer(results, dict(Counter(one.status for one in results)))
 
 
-def _info(engine: Engine, name: str, parts: Sequence[Part]) -> CatalogueInfo:
-    held = engine.rankers.catalogues.get(name)
+def _info(engine: Engine, name: str, parts: Sequence[Part]) -> CatalogInfo:
+    held = engine.rankers.catalogs.get(name)
     by_kind = {part.kind: part for part in parts}
 
     def told(kind: Kind) -> Info:
@@ -282,20 +282,20 @@ def _info(engine: Engine, name: str, parts: Sequence[Part]) -> CatalogueInfo:
         fields = [FieldInfo(one, field.kind, field.width, counts.get(one)) for one, field in part.fields.items()]
         return Info(part.rows, part.seq, fields, part.memory, held is not None, max(0, behind) if held else 0)
 
-    users = sorted(one.row.name for one in list(engine.rankers.values()) if one.row.spec.catalogue == name)
+    users = sorted(one.row.name for one in list(engine.rankers.values()) if one.row.spec.catalog == name)
     engine.count_answered()
-    counted = engine.metrics.counts("catalogue_unknown_total", "ranker")
+    counted = engine.metrics.counts("catalog_unknown_total", "ranker")
     unknown = sum(counted.get(one, 0) for one in users)
     memory = 0 if held is None else held.nbytes
-    return CatalogueInfo(name, told("items"), told("users"), users, memory, unknown)
+    return CatalogInfo(name, told("items"), told("users"), users, memory, unknown)
 
 
-def _no_catalogue(engine: Engine, name: str) -> UnknownRanker:
-    names = sorted({part.catalogue for part in engine.database.read(stored.parts)})
-    error = UnknownCatalog.among("catalogue", name, names or ["none yet; make one with PUT"])
+def _no_catalog(engine: Engine, name: str) -> UnknownRanker:
+    names = sorted({part.catalog for part in engine.database.read(stored.parts)})
+    error = UnknownCatalog.among("catalog", name, names or ["none yet; make one with PUT"])
     assert isinstance(error, UnknownRanker)
     return error
 
 
 def _no_entry(name: str, kind: Kind, item: str) -> UnknownRanker:
-    return UnknownEntry(f"catalogue {name!r} has no {kind.removesuffix('s')} {item!r}")
+    return UnknownEntry(f"catalog {name!r} has no {kind.removesuffix('s')} {item!r}")

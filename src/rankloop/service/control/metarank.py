@@ -1,4 +1,4 @@
-"""Metarank's calls: a model is a ranker, items and users are in its catalogue, interactions are rewards."""
+"""Metarank's calls: a model is a ranker, items and users are in its catalog, interactions are rewards."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _asked(live: LiveRanker, request: metarank.RankRequest) -> bytes:
     asked: dict[str, Any] = {"ids": ids, "k": min(len(ids), 1000), "request_id": request.id, "query": str(query)[:512]}
     if user := request.user or request.session:
         asked["user"] = user[:512]
-    if fields and live.row.spec.catalogue is not None:
+    if fields and live.row.spec.catalog is not None:
         asked["fields"] = fields
     names = [one for one in live.row.spec.features if isinstance(one, str)]
     if names:
@@ -118,7 +118,7 @@ class _Feedback:
         self.models = [
             live for live in engine.rankers.values() if live.row.spec.interactions and caller.is_for(live.row.name)
         ]
-        self._named = sorted({name for live in self.models if (name := live.row.spec.catalogue) is not None})
+        self._named = sorted({name for live in self.models if (name := live.row.spec.catalog) is not None})
         self.catalogs = [name for name in self._named if caller.may_use(name)]
 
     def require_catalogs(self) -> None:
@@ -137,11 +137,11 @@ class _Feedback:
         return found
 
     async def known(self, events: Sequence[metarank.ItemEvent | metarank.UserEvent], kind: Kind) -> None:
-        """Items, or users, go to the catalogues of the models; fields that an event does not have stay."""
+        """Items, or users, go to the catalogs of the models; fields that an event does not have stay."""
         if not events:
             return
         if not self.catalogs:
-            self.problems.append(f"no ranker has a catalogue for {kind}; `rankloop import metarank` makes one")
+            self.problems.append(f"no ranker has a catalog for {kind}; `rankloop import metarank` makes one")
             return
         lines = b"\n".join(msgspec.json.encode({**metarank.values(one.fields), "id": _whose(one)}) for one in events)
         for name in self.catalogs:

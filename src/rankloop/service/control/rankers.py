@@ -111,22 +111,22 @@ def _changed(
 def _check_catalog(row: admin.Ranker | None, spec: Spec, require: Callable[[str], None]) -> None:
     """Refuse a catalog that the caller may not use. One that the ranker has already stays: whoever pointed the ranker
     at it was allowed to."""
-    if spec.catalogue is not None and (row is None or spec.catalogue != row.spec.catalogue):
-        require(spec.catalogue)
+    if spec.catalog is not None and (row is None or spec.catalog != row.spec.catalog):
+        require(spec.catalog)
 
 
 def _check_fields(engine: Engine, row: admin.Ranker | None, spec: Spec) -> None:
     """Refuse a catalog that does not exist, and features that cannot be computed from its fields. What the ranker has
     already is not refused: its status reports it."""
-    if (catalog := spec.catalogue) is None:
+    if (catalog := spec.catalog) is None:
         return
-    old = None if row is None or row.spec.catalogue != catalog else row.spec
+    old = None if row is None or row.spec.catalog != catalog else row.spec
     parts = engine.database.read(lambda connection: stored_catalog.parts(connection, catalog))
     if old is None and not parts:
         names = list(engine.database.read(stored_catalog.by_name))
         raise NoSuchCatalog(
             f"{UnknownName.among('catalog', catalog, names or ['none yet'])}; "
-            f"upload items first (PUT /v1/catalogues/{catalog}/items), or send [] there to make an empty catalog"
+            f"upload items first (PUT /v1/catalogs/{catalog}/items), or send [] there to make an empty catalog"
         )
     known = set() if old is None else {(one.kind, one.source) for one in catalog_checks.reads(declarations(old))}
     for problem in catalog_checks.problems(catalog, declarations(spec), parts):
@@ -387,7 +387,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
         trouble, now = quarantine.texts(connection), engine.clock()
         events, sketches = event_counts.read(connection, now), log.reward_sketches(connection)
         wanted = [row for row in rows if names is None or row.name in names]
-        used = any(row.spec.catalogue for row in wanted)
+        used = any(row.spec.catalog for row in wanted)
         parts = stored_catalog.by_name(connection) if used else {}
         found = []
         for row in wanted:

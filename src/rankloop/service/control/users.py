@@ -190,7 +190,7 @@ def erase(
 
 def summary(erased: Erased) -> str:
     """What the audit list says of an erasure: how much, not of whom."""
-    said = f"{erased.impressions} impressions, {erased.events} events, {erased.entries} entries of catalogues"
+    said = f"{erased.impressions} impressions, {erased.events} events, {erased.entries} entries of catalogs"
     return f"a user was forgotten: {said}"
 
 

@@ -171,7 +171,7 @@ def _described(one: RejectedEvent) -> str:
 
 def _catalogs(connection: Connection) -> Iterator[Finding]:
     """Features that cannot be computed from the catalogs they read."""
-    rankers = [one for one in admin.rankers(connection) if one.spec.catalogue is not None]
+    rankers = [one for one in admin.rankers(connection) if one.spec.catalog is not None]
     parts = catalog.by_name(connection) if rankers else {}
     for one in rankers:
         for text in catalog_warnings(one.spec, parts):

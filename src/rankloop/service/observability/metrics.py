@@ -86,12 +86,12 @@ METRICS: Final[Mapping[str, Metric]] = {
     "demotions_total": Metric("counter", "Rankers put into shadow by their guardrail.", ("ranker",)),
     "notices_total": Metric("counter", "Tries to tell the webhook of it, by what came of them.", ("ranker", "result")),
     "notices_waiting": Metric("gauge", "What the webhook has not been told yet.", ("ranker",)),
-    "catalogue_unknown_total": Metric("counter", "Ids in requests that are not in the catalogue.", ("ranker",)),
-    "catalogue_missing_total": Metric(
+    "catalog_unknown_total": Metric("counter", "Ids in requests that are not in the catalog.", ("ranker",)),
+    "catalog_missing_total": Metric(
         "counter", "Values that items, the user or the request did not have, a candidate each.", ("ranker", "feature")
     ),
-    "catalogue_entries": Metric("gauge", "Items and users that the process holds.", ("catalogue", "kind")),
-    "catalogue_bytes": Metric("gauge", "Memory that a catalogue takes in the process.", ("catalogue",)),
+    "catalog_entries": Metric("gauge", "Items and users that the process holds.", ("catalog", "kind")),
+    "catalog_bytes": Metric("gauge", "Memory that a catalog takes in the process.", ("catalog",)),
     "counters_behind": Metric("gauge", "Outcomes that the process's counters do not have yet.", ("ranker",)),
     "counters_keys": Metric("gauge", "Items, users, … that the process counts.", ("ranker",)),
     "counters_evicted": Metric("gauge", "Of these, how many had to go since the counters began.", ("ranker",)),

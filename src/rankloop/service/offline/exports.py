@@ -37,7 +37,7 @@ def export_ranker(database: Database, row: admin.Ranker, to: Engine, version: Wa
     name = f"{row.name}-{found.name}"
     made = export(learner, names, to, name=name, normalisation=normalisation)
     if computed:
-        made.notes.append(f"computed here from the catalogue and the request, there by you: {listed(computed, 12)}")
+        made.notes.append(f"computed here from the catalog and the request, there by you: {listed(computed, 12)}")
     return made
 
 

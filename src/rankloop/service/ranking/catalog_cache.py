@@ -1,7 +1,7 @@
-"""Catalogues in the memory of a process that ranks: read from the store, and kept up with it.
+"""Catalogs in the memory of a process that ranks: read from the store, and kept up with it.
 
 Only those that a ranker names are held. A thread looks several times a second whether there are changes, reads what is
-new, and puts it in a few items at a time, under the catalogue's lock: whoever ranks takes it for the moment in which
+new, and puts it in a few items at a time, under the catalog's lock: whoever ranks takes it for the moment in which
 rows are computed, and so sees each item as it was or as it is, and waits for a few items at most. A part that was
 emptied, or one from which more was deleted than is still told, is read into a new table beside the old one, which takes
 its place when it is whole.
@@ -38,8 +38,8 @@ class Seen(NamedTuple):
     seq: int = 0
 
 
-class Catalogue:
-    """What this process knows of a catalogue.
+class Catalog:
+    """What this process knows of a catalog.
 
     Take `lock` to read the tables; whoever changes them has it for a few items at a time. `changing` is for those who
     change them, or need them to stay as they are for longer (a column that is derived from a million items): nobody who
@@ -80,11 +80,11 @@ class Catalogue:
             except (RankloopError, msgspec.MsgspecError) as error:
                 self.refused += 1
                 text = str(error).replace(repr(one.id), "it")  # ids of users are not for logs
-                logger.error("catalogue %s: an entry cannot be held: %s", self.name, text)
+                logger.error("catalog %s: an entry cannot be held: %s", self.name, text)
 
 
-class Catalogues(dict[str, Catalogue]):
-    """Name -> catalogue.
+class Catalogs(dict[str, Catalog]):
+    """Name -> catalog.
 
     Parameters
     ----------
@@ -100,18 +100,18 @@ class Catalogues(dict[str, Catalogue]):
         self._reading = threading.Lock()
         self._thread: Repeating | None = None
 
-    def want(self, name: str) -> Catalogue:
-        """A catalogue, read whole if it is not held yet; one that is not stored yet is empty until it is."""
+    def want(self, name: str) -> Catalog:
+        """A catalog, read whole if it is not held yet; one that is not stored yet is empty until it is."""
         found = self.get(name)
         if found is None:
             with self._reading:
                 found = self.get(name)
                 if found is None:
-                    found = Catalogue(name)
+                    found = Catalog(name)
                     self._catch_up(found, {part.kind: part for part in self._parts(name)})
                     self[name] = found
                 if self._thread is None:
-                    self._thread = Repeating("catalogue", LOOK_EVERY, self.follow, self._database)
+                    self._thread = Repeating("catalog", LOOK_EVERY, self.follow, self._database)
                     self._thread.start()
         return found
 
@@ -141,11 +141,11 @@ class Catalogues(dict[str, Catalogue]):
     def _parts(self, name: str) -> list[Part]:
         return self._database.read(lambda connection: stored.parts(connection, name))
 
-    def _catch_up(self, one: Catalogue, parts: dict[Kind, Part]) -> None:
+    def _catch_up(self, one: Catalog, parts: dict[Kind, Part]) -> None:
         with one.changing:
             self._take_in(one, parts)
 
-    def _take_in(self, one: Catalogue, parts: dict[Kind, Part]) -> None:
+    def _take_in(self, one: Catalog, parts: dict[Kind, Part]) -> None:
         for kind in KINDS:
             part, seen = parts.get(kind), one.seen[kind]
             if part is None:
@@ -156,7 +156,7 @@ class Catalogues(dict[str, Catalogue]):
             elif part.seq != seen.seq:
                 self._read_on(one, kind, part)
 
-    def _read_anew(self, one: Catalogue, kind: Kind, part: Part) -> None:
+    def _read_anew(self, one: Catalog, kind: Kind, part: Part) -> None:
         began = time.perf_counter()
         table = one.tables[kind].emptied(part.fields, self._bounds.rows, 2 * self._bounds.bytes)
         table.reserve(part.rows)
@@ -166,10 +166,10 @@ class Catalogues(dict[str, Catalogue]):
             seq = found[-1].seq
         self._replace(one, kind, table, Seen(part.part, max(seq, part.seq)))
         if len(table):
-            text = "catalogue %s: %d %s read in %.1f s"
+            text = "catalog %s: %d %s read in %.1f s"
             logger.info(text, one.name, len(table), kind, time.perf_counter() - began)
 
-    def _read_on(self, one: Catalogue, kind: Kind, part: Part) -> None:
+    def _read_on(self, one: Catalog, kind: Kind, part: Part) -> None:
         table, seq = one.tables[kind], one.seen[kind].seq
         with one.lock:
             table.declare(part.fields)
@@ -184,7 +184,7 @@ class Catalogues(dict[str, Catalogue]):
     def _changes(self, part: Part, after: int) -> list[Change]:
         return self._database.read(lambda connection: stored.changes(connection, part.part, after, PORTION))
 
-    def _replace(self, one: Catalogue, kind: Kind, table: Table, seen: Seen) -> None:
+    def _replace(self, one: Catalog, kind: Kind, table: Table, seen: Seen) -> None:
         with one.lock:
             one.tables[kind] = table
             one.seen[kind] = seen

@@ -1,6 +1,6 @@
 """What is wrong between a ranker's declared features and the fields that its catalog has.
 
-Everything here works on the summary that the store keeps of a catalog (`store.catalogue.Part`): the fields with their
+Everything here works on the summary that the store keeps of a catalog (`store.catalog.Part`): the fields with their
 kinds and how many rows have each. No row is read.
 """
 

@@ -78,10 +78,10 @@ def check_features(spec: Spec) -> None:
     _check_names(declared)
     for one in declared:
         source = next((source for source in one.sources if source.startswith(("item.", "user."))), None)
-        if spec.catalogue is None and source is not None:
+        if spec.catalog is None and source is not None:
             raise InvalidParameter(
-                f"feature {one.name!r} is of {source}, but the spec names no catalogue; "
-                "set `catalogue` to the one that items and users are uploaded to"
+                f"feature {one.name!r} is of {source}, but the spec names no catalog; "
+                "set `catalog` to the one that items and users are uploaded to"
             )
     sent = [one.name for one in declared if isinstance(one, Sent)]
     for name, value in spec.defaults.items():
@@ -96,7 +96,7 @@ def check_features(spec: Spec) -> None:
 
 def catalog_warnings(spec: Spec, parts: Mapping[str, Sequence[Part]]) -> list[str]:
     """What is wrong with the catalog that the features read; `parts` are those of every catalog, by its name."""
-    name = spec.catalogue
+    name = spec.catalog
     found = [] if name is None else catalog_checks.problems(name, declarations(spec), parts.get(name, []))
     return [one.text for one in found]
 

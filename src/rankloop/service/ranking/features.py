@@ -24,7 +24,7 @@ from rankloop.features.feature_pipeline import Program
 from rankloop.features.table import Table
 from rankloop.kernels.ragged import minmax_queries
 from rankloop.service.errors import UnknownFeature
-from rankloop.service.ranking.catalog_cache import Catalogue
+from rankloop.service.ranking.catalog_cache import Catalog
 from rankloop.service.ranking.declared import are_wide, declarations, listed
 from rankloop.service.ranking.parsing import (
     LARGE,
@@ -73,7 +73,7 @@ class RankCall(NamedTuple):
 
 class Schema:
     """The features of a ranker: their names, their order, what stands for a missing one, how they are normalised; and
-    for those that are declared, how they are computed from the catalogue and the request.
+    for those that are declared, how they are computed from the catalog and the request.
 
     >>> schema = Schema(Spec(features=["bm25", "price"], normalisation="none", defaults={"price": 5.0}))
     >>> schema.parse(b'{"candidates": [{"id": "a", "features": {"price": 2, "bm25": 7.5}}]}').rows
@@ -90,7 +90,7 @@ class Schema:
     def __init__(
         self,
         spec: Spec,
-        catalogue: Catalogue | None = None,
+        catalog: Catalog | None = None,
         clock: Callable[[], float] = time.time,
         before: Schema | None = None,
         counters: Counters | None = None,
@@ -116,12 +116,12 @@ class Schema:
         self._computes = self._program.width > 0
         if before is not None:
             self._program.unknown, self._program.missing = before.counted()
-        self._catalogue = catalogue or Catalogue("")
+        self._catalog = catalog or Catalog("")
         self._counters = counters or self._program.counters()
         if self._computes:
             self._warm()
-        with self._catalogue.changing:
-            self._program.prepare(self._catalogue.items)
+        with self._catalog.changing:
+            self._program.prepare(self._catalog.items)
         came = [isinstance(one, Sent) for one in declared for _ in range(0 if self._wide else one.width)]
         self._places, self._computed = np.flatnonzero(came), np.flatnonzero(np.logical_not(came))
 
@@ -167,7 +167,7 @@ class Schema:
         return Parts(request, [candidate.id for candidate in request.candidates], rows)
 
     def counted(self) -> tuple[int, Counter[str]]:
-        """Ids that the catalogue did not have, and values that its items did not have by feature, since last asked."""
+        """Ids that the catalog did not have, and values that its items did not have by feature, since last asked."""
         program = self._program
         found = program.unknown, program.missing
         program.unknown, program.missing = 0, Counter()
@@ -222,13 +222,13 @@ class Schema:
             compute(view)
 
     def groups(self, field: str, call: RankCall) -> Array | None:
-        """(n,) by which candidates with the same value of a feature, or of an item's field in the catalogue, are known:
+        """(n,) by which candidates with the same value of a feature, or of an item's field in the catalog, are known:
         numbers from 0, -1 where there is no value. None: there is no such field, or it holds lists."""
         if isinstance(call.rows, np.ndarray) and field in self.names:
             return np.unique(call.rows[:, self.names.index(field)], return_inverse=True)[1].astype(np.int64)
-        with self._catalogue.lock:
-            items = self._catalogue.items
-            if self._catalogue.name and not len(items):  # nothing is uploaded yet, so nobody has a value
+        with self._catalog.lock:
+            items = self._catalog.items
+            if self._catalog.name and not len(items):  # nothing is uploaded yet, so nobody has a value
                 return np.full(len(call.ids), -1, np.int64)
             if field not in items.fields or items.fields[field].kind in ("strings", "vector"):
                 return None
@@ -269,16 +269,16 @@ class Schema:
         """(n, d) what was sent and what is computed, in the order of the spec, and what it was computed from."""
         if not self._computes:
             return sent, None
-        catalogue, program = self._catalogue, self._program
-        with catalogue.lock:
+        catalog, program = self._catalog, self._program
+        with catalog.lock:
             beside = dict(zip(self.sent, sent.T, strict=True)) if self._wide and sent is not None else {}
             request = Request(ids, query, user, self._clock(), fields, beside)
-            view = program.view(request, catalogue.items, catalogue.users, self._counters)
+            view = program.view(request, catalog.items, catalog.users, self._counters)
             made: Rows = program.sparse(view) if self._wide else program.rows(view)
         if view.unknown and self._refuse:
             strange = ids[int(np.argmin(view.known))]  # as it was then: it may be there by now
             raise InvalidInput(
-                f"id {strange!r} is not in catalogue {catalogue.name!r}, and the ranker's spec says unknown=refuse; "
+                f"id {strange!r} is not in catalog {catalog.name!r}, and the ranker's spec says unknown=refuse; "
                 "upload it, or leave it out"
             )
         if sent is None or self._wide:

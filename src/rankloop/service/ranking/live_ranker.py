@@ -273,7 +273,7 @@ class PendingRanking:
         )
 
     def _digest(self) -> bytes:
-        """Of what was asked, not of what was computed for it: a catalogue may change before someone asks again."""
+        """Of what was asked, not of what was computed for it: a catalog may change before someone asks again."""
         call, frame = self.call, self.frame
         said = (call.query, self.k, call.ids, dict(call.fields), *(() if frame is None else frame.signature))
         return identity.digest(said, call.sent)

@@ -209,7 +209,7 @@ def _codes(field: str, call: RankCall, wishes: RankHead, schema: Schema) -> Arra
     if own is None:
         raise InvalidInput(
             f"a quota goes by {field!r}, but the request has no groups of that name, the ranker no such feature and "
-            "its catalogue no such field with one string, number or boolean an item; "
+            "its catalog no such field with one string, number or boolean an item; "
             f'send "groups": {{"{field}": […]}} with a value for each candidate'
         )
     return own

@@ -112,7 +112,7 @@ class Engine(Process):
         if self.windows is not None:
             self.windows.stop()
         self.following.stop()
-        self.rankers.catalogues.stop()
+        self.rankers.catalogs.stop()
         self.rankers.counted.stop()
         if self.learning is not None:
             self.learning.stop()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from rankloop.core.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking import model as models
-from rankloop.service.ranking.catalog_cache import Catalogues
+from rankloop.service.ranking.catalog_cache import Catalogs
 from rankloop.service.ranking.counter_cache import CountedRankers
 from rankloop.service.ranking.declared import counts, declarations
 from rankloop.service.ranking.features import Schema
@@ -46,7 +46,7 @@ class LiveRankers(dict[str, LiveRanker]):
         self.behind: Callable[[], None] = lambda: None  # called when what is learned here must come whole
         self._process = process
         settings = process.settings
-        self.catalogues = Catalogues(process.database, Bounds(settings.catalogue_items, settings.catalogue_bytes))
+        self.catalogs = Catalogs(process.database, Bounds(settings.catalog_items, settings.catalog_bytes))
         self.counted = CountedRankers(process.database, lambda: process.writer, process.clock, settings.counter_keys)
         self._loading = threading.RLock()  # for rows; nobody loads a state while holding it
         self._fresh: dict[str, LiveRanker] = {}  # those that take their place when their first load is over
@@ -82,10 +82,10 @@ class LiveRankers(dict[str, LiveRanker]):
                 logger.error("ranker %s cannot be loaded: %s", name, error)
         with self._loading:
             kept = {**self, **self._fresh}
-            for gone in self.catalogues.keep([live.row.spec.catalogue for live in kept.values()]):
-                self._process.metrics.drop("catalogue_bytes", catalogue=gone)
+            for gone in self.catalogs.keep([live.row.spec.catalog for live in kept.values()]):
+                self._process.metrics.drop("catalog_bytes", catalog=gone)
                 for kind in KINDS:
-                    self._process.metrics.drop("catalogue_entries", catalogue=gone, kind=kind)
+                    self._process.metrics.drop("catalog_entries", catalog=gone, kind=kind)
             self.counted.keep([name for name, live in kept.items() if counts(live.row.spec)])
         return loaded
 
@@ -94,9 +94,9 @@ class LiveRankers(dict[str, LiveRanker]):
         name, metrics = live.row.name, self._process.metrics
         unknown, missing = live.schema.counted()
         if unknown:
-            metrics.count("catalogue_unknown_total", unknown, ranker=name)
+            metrics.count("catalog_unknown_total", unknown, ranker=name)
         for feature, times in missing.items():
-            metrics.count("catalogue_missing_total", times, ranker=name, feature=feature)
+            metrics.count("catalog_missing_total", times, ranker=name, feature=feature)
 
     def drop(self, name: str) -> None:
         """A ranker has gone."""
@@ -119,10 +119,10 @@ class LiveRankers(dict[str, LiveRanker]):
                 return None
             live = self._in_place(row)
             before = live.serving
-            catalogue = None if row.spec.catalogue is None else self.catalogues.want(row.spec.catalogue)
+            catalog = None if row.spec.catalog is None else self.catalogs.want(row.spec.catalog)
             counters = self.counted.want(name, declarations(row.spec)) if counts(row.spec) else None
             live.row = row
-            live.schema = Schema(row.spec, catalogue, self._process.clock, live.schema, counters)
+            live.schema = Schema(row.spec, catalog, self._process.clock, live.schema, counters)
             if live.asked_for is None:
                 live.previous = before
             self.states.open_trials(live, running, lambda _: None)
@@ -271,10 +271,10 @@ class LiveRankers(dict[str, LiveRanker]):
         metrics, now = self._process.metrics, self._process.clock()
         for name, live in list(self.items()):
             metrics.gauge("model_age_seconds", live.age(now), ranker=name)
-        for name, one in list(self.catalogues.items()):
-            metrics.gauge("catalogue_bytes", one.nbytes, catalogue=name)
+        for name, one in list(self.catalogs.items()):
+            metrics.gauge("catalog_bytes", one.nbytes, catalog=name)
             for kind, table in one.tables.items():
-                metrics.gauge("catalogue_entries", len(table), catalogue=name, kind=kind)
+                metrics.gauge("catalog_entries", len(table), catalog=name, kind=kind)
         for name, counted in list(self.counted.items()):
             metrics.gauge("counters_behind", counted.behind, ranker=name)
             metrics.gauge("counters_keys", counted.counters.keys, ranker=name)

@@ -26,13 +26,21 @@ class Ranker(NamedTuple):
     serving: int | None
 
 
+def stored_spec(text: bytes | str) -> Spec:
+    """A stored spec; early releases stored `catalog` under its British spelling."""
+    try:
+        return msgspec.json.decode(text, type=Spec)
+    except msgspec.ValidationError:
+        fields = msgspec.json.decode(text)
+        return msgspec.convert({"catalog" if key == "catalogue" else key: fields[key] for key in fields}, Spec)
+
+
 _RANKER = "SELECT name, spec, created, epoch, generation, revision, learning, serving FROM rankers"
 
 
 def _ranker(row: Row) -> Ranker:
     name, spec, created, epoch, generation, revision, learning, serving = row
-    decoded = msgspec.json.decode(spec, type=Spec)
-    return Ranker(name, decoded, created, int(epoch), int(generation), int(revision), bool(learning), serving)
+    return Ranker(name, stored_spec(spec), created, int(epoch), int(generation), int(revision), bool(learning), serving)
 
 
 def rankers(connection: Connection) -> list[Ranker]:

@@ -1,6 +1,6 @@
-"""Catalogues: what was sent of items and users, as it was sent, and in which order it changed.
+"""Catalogs: what was sent of items and users, as it was sent, and in which order it changed.
 
-A catalogue has two parts, its items and its users. A part counts its changes, and each row knows the number of its last
+A catalog has two parts, its items and its users. A part counts its changes, and each row knows the number of its last
 one: so whoever holds a part in memory asks for what is newer than the last number he has seen, and gets every change
 once, in order, whoever made it (the part's row is locked until a change is committed). A row that was deleted stays for
 a while without a body, to be told of; what has been forgotten of such rows is known by its number, and whoever is
@@ -65,10 +65,10 @@ _filled = msgspec.json.Decoder(Filled).decode
 
 
 class Part(NamedTuple):
-    """The items, or the users, of a catalogue."""
+    """The items, or the users, of a catalog."""
 
     part: int
-    catalogue: str
+    catalog: str
     kind: Kind
     seq: int  # of the last change
     forgotten: int  # deletions up to this one are no longer told
@@ -126,9 +126,9 @@ def _part(row: Sequence[Any]) -> Part:
     return Part(number, name, kind, seq, forgotten, rows, size, _fields(fields), created, counted)
 
 
-def parts(connection: Connection, catalogue: str | None = None) -> list[Part]:
-    """All parts, or those of one catalogue."""
-    where, names = ("", ()) if catalogue is None else ("WHERE catalogue = ? ", (catalogue,))
+def parts(connection: Connection, catalog: str | None = None) -> list[Part]:
+    """All parts, or those of one catalog."""
+    where, names = ("", ()) if catalog is None else ("WHERE catalogue = ? ", (catalog,))
     return [
         _part(row)
         for row in connection.rows(f"SELECT {_COLUMNS} FROM catalogues {where}ORDER BY catalogue, kind", *names)
@@ -136,22 +136,22 @@ def parts(connection: Connection, catalogue: str | None = None) -> list[Part]:
 
 
 def by_name(connection: Connection) -> dict[str, list[Part]]:
-    """All parts, by the name of their catalogue."""
+    """All parts, by the name of their catalog."""
     found: dict[str, list[Part]] = {}
     for one in parts(connection):
-        found.setdefault(one.catalogue, []).append(one)
+        found.setdefault(one.catalog, []).append(one)
     return found
 
 
 def heads(connection: Connection) -> list[tuple[int, str, Kind, int]]:
-    """(part, catalogue, kind, number of the last change) of every part: what is looked at several times a second."""
+    """(part, catalog, kind, number of the last change) of every part: what is looked at several times a second."""
     return [(*row,) for row in connection.rows("SELECT part, catalogue, kind, seq FROM catalogues")]
 
 
-def part(connection: Connection, catalogue: str, kind: Kind, lock: bool = False) -> Part | None:
+def part(connection: Connection, catalog: str, kind: Kind, lock: bool = False) -> Part | None:
     """One part, if it is there."""
     sql = f"SELECT {_COLUMNS} FROM catalogues WHERE catalogue = ? AND kind = ?"
-    row = connection.row(sql + (connection.lock_rows if lock else ""), catalogue, kind)
+    row = connection.row(sql + (connection.lock_rows if lock else ""), catalog, kind)
     return None if row is None else _part(row)
 
 
@@ -161,9 +161,9 @@ def changes(connection: Connection, number: int, after: int, limit: int) -> list
     return [Change(row[0], row[1], _bytes(row[2])) for row in connection.rows(sql, number, after, limit)]
 
 
-def body(connection: Connection, catalogue: str, kind: Kind, item: str) -> bytes | None:
+def body(connection: Connection, catalog: str, kind: Kind, item: str) -> bytes | None:
     """What is known of one item, as JSON."""
-    found = part(connection, catalogue, kind)
+    found = part(connection, catalog, kind)
     if found is None:
         return None
     row = connection.row("SELECT body FROM catalogue_rows WHERE part = ? AND id = ?", found.part, item)
@@ -179,7 +179,7 @@ def _bytes(value: Any) -> bytes | None:
 
 def write(
     connection: Connection,
-    catalogue: str,
+    catalog: str,
     kind: Kind,
     lines: Sequence[Line],
     merge: bool,
@@ -188,7 +188,7 @@ def write(
 ) -> list[Outcome]:
     """Put items in, in order; what became of each. With `merge` only the fields that are sent change, and null takes
     one away; else an item is replaced as a whole. What is there already, just so, is not written again."""
-    found = part(connection, catalogue, kind, lock=True) or _made(connection, catalogue, kind, now)
+    found = part(connection, catalog, kind, lock=True) or _made(connection, catalog, kind, now)
     sql = f"SELECT id, size, body, seq FROM catalogue_rows WHERE part = {found.part} AND id"
     there = connection.rows_in(sql, list({one.id for one in lines}))
     before = {row[0]: (row[1], _bytes(row[2])) for row in there}
@@ -236,17 +236,17 @@ _UPSERT = (
 )
 
 
-def make(connection: Connection, catalogue: str, now: float) -> bool:
-    """Make an empty catalogue; False if there is one of that name."""
-    if parts(connection, catalogue):
+def make(connection: Connection, catalog: str, now: float) -> bool:
+    """Make an empty catalog; False if there is one of that name."""
+    if parts(connection, catalog):
         return False
-    _made(connection, catalogue, "items", now)
+    _made(connection, catalog, "items", now)
     return True
 
 
-def delete(connection: Connection, catalogue: str, kind: Kind, ids: Sequence[str], now: float) -> list[bool]:
+def delete(connection: Connection, catalog: str, kind: Kind, ids: Sequence[str], now: float) -> list[bool]:
     """Take items out; whether each was there."""
-    found = part(connection, catalogue, kind, lock=True)
+    found = part(connection, catalog, kind, lock=True)
     if found is None:
         return [False] * len(ids)
     sql = f"SELECT id, size, body, seq FROM catalogue_rows WHERE part = {found.part} AND body IS NOT NULL AND id"
@@ -261,23 +261,23 @@ def delete(connection: Connection, catalogue: str, kind: Kind, ids: Sequence[str
     return [item in there for item in ids]
 
 
-def empty(connection: Connection, catalogue: str, kind: Kind, now: float) -> int | None:
+def empty(connection: Connection, catalog: str, kind: Kind, now: float) -> int | None:
     """Forget all items of a part, and which fields they had; how many there were, None if there is no such part."""
-    found = part(connection, catalogue, kind, lock=True)
+    found = part(connection, catalog, kind, lock=True)
     if found is None:
         return None
     connection.run("DELETE FROM catalogues WHERE part = ?", found.part)
-    _made(connection, catalogue, kind, now)
+    _made(connection, catalog, kind, now)
     return found.rows
 
 
-def drop(connection: Connection, catalogue: str) -> bool:
-    """Forget a catalogue; whether it was there. `sweep` deletes its rows."""
-    return connection.run("DELETE FROM catalogues WHERE catalogue = ?", catalogue) > 0
+def drop(connection: Connection, catalog: str) -> bool:
+    """Forget a catalog; whether it was there. `sweep` deletes its rows."""
+    return connection.run("DELETE FROM catalogues WHERE catalogue = ?", catalog) > 0
 
 
 def forget_user(connection: Connection, user: str, now: float) -> int:
-    """Take a user out of every catalogue; how many had an entry. The id goes with the next `sweep` after `TOLD`."""
+    """Take a user out of every catalog; how many had an entry. The id goes with the next `sweep` after `TOLD`."""
     names = [row[0] for row in connection.rows("SELECT catalogue FROM catalogues WHERE kind = 'users' ORDER BY 1")]
     return sum(sum(delete(connection, name, "users", [user], now)) for name in names)
 
@@ -339,14 +339,14 @@ def _delete(connection: Connection, rows: Sequence[Sequence[Any]]) -> int:
     return gone
 
 
-def _made(connection: Connection, catalogue: str, kind: Kind, now: float) -> Part:
+def _made(connection: Connection, catalog: str, kind: Kind, now: float) -> Part:
     """A part with nothing in it, locked for whoever makes it."""
     number = int.from_bytes(os.urandom(6))  # any that no other part has had: rows of those may still be there
-    values = (number, catalogue, kind, 0, 0, 0, 0, b"{}", now, msgspec.json.encode(Filled()))
+    values = (number, catalog, kind, 0, 0, 0, 0, b"{}", now, msgspec.json.encode(Filled()))
     connection.insert("catalogues", _COLUMNS, [values], "ON CONFLICT (catalogue, kind) DO NOTHING")
-    made = part(connection, catalogue, kind, lock=True)  # another may have been quicker
+    made = part(connection, catalog, kind, lock=True)  # another may have been quicker
     if made is None:
-        raise Contended(f"catalogue {catalogue!r} is being made by someone else")
+        raise Contended(f"catalog {catalog!r} is being made by someone else")
     return made
 
 
@@ -376,11 +376,11 @@ def _size(item: str, clean: Mapping[str, Any]) -> int:
 def _check_bounds(grown: Part, added: bool, bounds: Bounds) -> None:
     if added and grown.rows > bounds.rows:
         raise InvalidInput(
-            f"the catalogue has {grown.rows - 1:,} {grown.kind}, the limit catalogue_items is {bounds.rows:,}; "
+            f"the catalog has {grown.rows - 1:,} {grown.kind}, the limit catalog_items is {bounds.rows:,}; "
             "delete some, or raise the setting"
         )
     if grown.memory > bounds.bytes:
         raise InvalidInput(
-            f"the catalogue's {grown.kind} would take {grown.memory:,} bytes in memory, the limit catalogue_bytes is "
+            f"the catalog's {grown.kind} would take {grown.memory:,} bytes in memory, the limit catalog_bytes is "
             f"{bounds.bytes:,}; delete some, send fewer fields, or raise the setting"
         )

@@ -17,12 +17,12 @@ import msgspec
 
 from rankloop.core.types import Impression
 from rankloop.service.storage import attention, deduplication, event_counts
+from rankloop.service.storage.admin import stored_spec
 from rankloop.service.storage.database import Appended, Connection, Contended, Row, marks
 from rankloop.service.storage.joining import JoinedRanker, Mark, OpenImpression, judged, valid_parts
 from rankloop.service.storage.rewards import RewardSketch
 from rankloop.service.storage.times import ALPHABET, lately, where_id
 from rankloop.wire.calls import FeedbackEvent, Receipt
-from rankloop.wire.rankers import Spec
 
 _encode = msgspec.json.encode
 CHANCE = 10  # bytes an id
@@ -289,7 +289,7 @@ def _rankers(connection: Connection, names: Iterable[str], kinds: dict[str, str]
     sql = f"SELECT name, epoch, learning, spec, carried FROM rankers WHERE name IN ({marks(wanted)})"
     found = {}
     for name, epoch, learning, text, carried in connection.rows(sql, *wanted):
-        spec = msgspec.json.decode(text, type=Spec)
+        spec = stored_spec(text)
         found[name] = JoinedRanker(int(epoch), bool(learning), spec, kinds.get(spec.learner, "clicks"), carried)
     return found
 

@@ -75,7 +75,7 @@ def impressions(connection: Connection, ids: Sequence[str]) -> list[Impression]:
 
 
 def entries(connection: Connection, person: str) -> list[Row]:
-    """(catalogue, changed, body) of the rows of a user in catalogs."""
+    """(catalog, changed, body) of the rows of a user in catalogs."""
     sql = (
         "SELECT c.catalogue, r.changed, r.body FROM catalogues c JOIN catalogue_rows r ON r.part = c.part "
         "WHERE c.kind = 'users' AND r.id = ? AND r.body IS NOT NULL ORDER BY c.catalogue"

@@ -67,7 +67,7 @@ def problems(*codes: int) -> dict[int, ResponseSpec]:
 class Access:
     """What a route asks of the key: the guard of every route that is not open to everyone.
 
-    The ranker (`{name}`) and the catalog (`{catalogue}`) in the path are checked by themselves. A route with neither
+    The ranker (`{name}`) and the catalog (`{catalog}`) in the path are checked by themselves. A route with neither
     must either ask for a key without limits (`everything`), or check what it touches against `request.state.key`;
     tests/service/test_access.py lists the latter.
 
@@ -91,7 +91,7 @@ class Access:
         own = None if self.header is None else connection.headers.get(self.header)
         header = connection.headers.get("authorization") if own is None else f"Bearer {own}"
         key = engine.keys.check(header, self.scope, connection.path_params.get("name"))
-        if (catalog := connection.path_params.get("catalogue")) is not None:
+        if (catalog := connection.path_params.get("catalog")) is not None:
             key.require_catalog(catalog)
         if self.everything:
             key.require_everything()

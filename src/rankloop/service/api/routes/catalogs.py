@@ -1,4 +1,4 @@
-"""The routes of catalogues: upload, look at, delete; items and users alike."""
+"""The routes of catalogs: upload, look at, delete; items and users alike."""
 
 from __future__ import annotations
 
@@ -17,81 +17,81 @@ from rankloop.service.control import catalogs
 from rankloop.service.serving.engine import Engine
 from rankloop.service.storage.catalog import KINDS, Kind
 from rankloop.wire.basics import NAME
-from rankloop.wire.catalog import CatalogueAnswer, CatalogueInfo, Emptied, Entry
+from rankloop.wire.catalog import CatalogAnswer, CatalogInfo, Emptied, Entry
 
-Name = Annotated[str, Parameter(pattern=NAME, description="the catalogue", max_length=64)]
+Name = Annotated[str, Parameter(pattern=NAME, description="the catalog", max_length=64)]
 # 513: a path parameter comes with the slash before it
 Id = Annotated[str, Parameter(min_length=1, max_length=513, description="of the item or user")]
 Force = Annotated[bool, Parameter(description="delete it even if rankers name it")]
 CHANGES, LOOKS = [needs("admin")], [needs("read")]
-TAGS = ["catalogues"]
+TAGS = ["catalogs"]
 
 
-@get("/v1/catalogues", guards=LOOKS, tags=TAGS, summary="All catalogues", responses=problems())
-async def list_catalogues(request: Request[Any, Any, Any]) -> list[CatalogueInfo]:
+@get("/v1/catalogs", guards=LOOKS, tags=TAGS, summary="All catalogs", responses=problems())
+async def list_catalogs(request: Request[Any, Any, Any]) -> list[CatalogInfo]:
     """How many items and users each has, their fields, the memory they take; of the catalogs that the key may use."""
     key: Key = request.state.key
     found = await read(catalogs.infos, request.app.state.engine)
     return [_visible(one, key) for one in found if key.may_use(one.name)]
 
 
-@get("/v1/catalogues/{catalogue:str}", guards=LOOKS, tags=TAGS, summary="One catalogue", responses=problems(400, 404))
-async def get_catalogue(request: Request[Any, Any, Any], catalogue: Name) -> CatalogueInfo:
+@get("/v1/catalogs/{catalog:str}", guards=LOOKS, tags=TAGS, summary="One catalog", responses=problems(400, 404))
+async def get_catalog(request: Request[Any, Any, Any], catalog: Name) -> CatalogInfo:
     """How many items and users it has, their fields, the memory they take, ids that requests named and it has not."""
-    found = await read(catalogs.info, request.app.state.engine, catalogue)
+    found = await read(catalogs.info, request.app.state.engine, catalog)
     return _visible(found, request.state.key)
 
 
-def _visible(info: CatalogueInfo, key: Key) -> CatalogueInfo:
+def _visible(info: CatalogInfo, key: Key) -> CatalogInfo:
     """What a key may see of a catalog: of the rankers that use it, those that the key is for."""
     return msgspec.structs.replace(info, rankers=[name for name in info.rankers if key.is_for(name)])
 
 
 @delete(
-    "/v1/catalogues/{catalogue:str}",
+    "/v1/catalogs/{catalog:str}",
     guards=CHANGES,
     tags=TAGS,
-    summary="Delete a catalogue",
+    summary="Delete a catalog",
     responses=problems(400, 404, 409),
 )
-async def delete_catalogue(
-    state: State, catalogue: Name, force: Force = False, idempotency_key: IdempotencyKey = None
+async def delete_catalog(
+    state: State, catalog: Name, force: Force = False, idempotency_key: IdempotencyKey = None
 ) -> None:
-    """With all its items and users. A catalogue that a ranker names is not deleted (409 `in-use`) unless `force` is
+    """With all its items and users. A catalog that a ranker names is not deleted (409 `in-use`) unless `force` is
     true; the ranker then treats every id as unknown."""
     once(idempotency_key)
-    await operate(catalogs.drop, state.engine, catalogue, force)
+    await operate(catalogs.drop, state.engine, catalog, force)
 
 
 def _of(kind: Kind) -> list[Any]:
     """The routes of items, or those of users."""
-    one, path = kind.removesuffix("s"), f"/v1/catalogues/{{catalogue:str}}/{kind}"
-    answers = {200: ResponseSpec(CatalogueAnswer, generate_examples=False), **problems(400, 413, 415, 422)}
+    one, path = kind.removesuffix("s"), f"/v1/catalogs/{{catalog:str}}/{kind}"
+    answers = {200: ResponseSpec(CatalogAnswer, generate_examples=False), **problems(400, 413, 415, 422)}
 
-    async def put_many(request: Request[Any, Any, Any], catalogue: Name) -> CatalogueAnswer:
+    async def put_many(request: Request[Any, Any, Any], catalog: Name) -> CatalogAnswer:
         engine: Engine = request.app.state.engine
-        return await operate(catalogs.put, engine, catalogue, kind, await request.body(), False)
+        return await operate(catalogs.put, engine, catalog, kind, await request.body(), False)
 
-    async def patch_many(request: Request[Any, Any, Any], catalogue: Name) -> CatalogueAnswer:
+    async def patch_many(request: Request[Any, Any, Any], catalog: Name) -> CatalogAnswer:
         engine: Engine = request.app.state.engine
-        return await operate(catalogs.put, engine, catalogue, kind, await request.body(), True)
+        return await operate(catalogs.put, engine, catalog, kind, await request.body(), True)
 
-    async def delete_many(request: Request[Any, Any, Any], catalogue: Name) -> CatalogueAnswer:
+    async def delete_many(request: Request[Any, Any, Any], catalog: Name) -> CatalogAnswer:
         engine: Engine = request.app.state.engine
-        return await operate(catalogs.delete, engine, catalogue, kind, await request.body())
+        return await operate(catalogs.delete, engine, catalog, kind, await request.body())
 
-    async def delete_all(state: State, catalogue: Name, idempotency_key: IdempotencyKey = None) -> Emptied:
+    async def delete_all(state: State, catalog: Name, idempotency_key: IdempotencyKey = None) -> Emptied:
         once(idempotency_key)
-        return await operate(catalogs.empty, state.engine, catalogue, kind)
+        return await operate(catalogs.empty, state.engine, catalog, kind)
 
-    async def get_one(request: Request[Any, Any, Any], catalogue: Name, key: Id) -> Entry:
-        return await read(catalogs.entry, request.app.state.engine, catalogue, kind, _sent(request, kind, key))
+    async def get_one(request: Request[Any, Any, Any], catalog: Name, key: Id) -> Entry:
+        return await read(catalogs.entry, request.app.state.engine, catalog, kind, _sent(request, kind, key))
 
     async def delete_one(
-        request: Request[Any, Any, Any], catalogue: Name, key: Id, idempotency_key: IdempotencyKey = None
+        request: Request[Any, Any, Any], catalog: Name, key: Id, idempotency_key: IdempotencyKey = None
     ) -> None:
         once(idempotency_key)
-        await operate(catalogs.delete_one, request.app.state.engine, catalogue, kind, _sent(request, kind, key))
+        await operate(catalogs.delete_one, request.app.state.engine, catalog, kind, _sent(request, kind, key))
 
     put_many.__doc__ = (
         f'An array of objects, or a JSON object a line: `{{"id": …}}` and the {one}\'s fields beside it. Each replaces '
@@ -130,4 +130,4 @@ def _sent(request: Request[Any, Any, Any], kind: Kind, given: str) -> str:
     return unquote(raw.partition(f"/{kind}/")[2]) or given.removeprefix("/")
 
 
-ROUTES = [list_catalogues, get_catalogue, delete_catalogue, *(route for kind in KINDS for route in _of(kind))]
+ROUTES = [list_catalogs, get_catalog, delete_catalog, *(route for kind in KINDS for route in _of(kind))]

@@ -17,7 +17,7 @@ const CHARTS = [
   { field: "fallbacks", title: "Fallbacks", help: "Baseline rankings shown instead of learned ones.", format: share, least: 0.01, zero: true },
 ];
 
-const NOTHING = { lists: null, weights: null, movement: null, catalogue: null, versions: [], experiments: [], held: false };
+const NOTHING = { lists: null, weights: null, movement: null, catalog: null, versions: [], experiments: [], held: false };
 const state = { rankers: null, service: null, key: null, series: new Map(), period: "", ...NOTHING }; // the last ones are the chosen ranker's
 const view = { name: null, charts: [], parts: {} };
 
@@ -91,9 +91,9 @@ async function fetchRest() {
   if (view.partial) return;
   try {
     state.service = await call("GET", "/v1/service");
-    const { catalogue } = selected().spec;
-    const known = catalogue === null ? [] : await call("GET", "/v1/catalogues");
-    state.catalogue = catalogue === null ? null : known.find((one) => one.name === catalogue) ?? { name: catalogue };
+    const { catalog } = selected().spec;
+    const known = catalog === null ? [] : await call("GET", "/v1/catalogs");
+    state.catalog = catalog === null ? null : known.find((one) => one.name === catalog) ?? { name: catalog };
   } catch (error) {
     if (!(error instanceof Refused && error.status === 403)) throw error;
     view.partial = true; // the key is limited to some rankers, and this is about all
@@ -316,8 +316,8 @@ function drawRanker(chosen) {
   ]);
   renew(parts.events, [chosen.events, state.service?.events], () => eventTable(chosen, state.service));
   parts.events.parentElement.hidden = !chosen.events;
-  renew(parts.details, [chosen.etag, chosen.open_impressions, chosen.model_impressions, chosen.fallbacks, state.movement, state.catalogue],
-    () => detailList(chosen, state.movement, state.catalogue));
+  renew(parts.details, [chosen.etag, chosen.open_impressions, chosen.model_impressions, chosen.fallbacks, state.movement, state.catalog],
+    () => detailList(chosen, state.movement, state.catalog));
 }
 
 function storeWords(found) {

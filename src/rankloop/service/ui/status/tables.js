@@ -177,7 +177,7 @@ function originWords({ origin }) {
 const fallbackWords = (fallbacks) => Object.entries(fallbacks).map(([reason, n]) => `${whole.format(n)} because ${REASONS[reason] ?? reason}`).join(", ");
 
 // The catalog that features are read from: how much there is, and which ids of requests are not in it.
-function catalogueWords(found) {
+function catalogWords(found) {
   if (!found) return "";
   if (!found.items?.count && !found.users?.count) return `${found.name}: nothing is uploaded yet`;
   const users = found.users.count ? `, ${many(found.users.count, "user")}` : "";
@@ -214,7 +214,7 @@ function driftWords({ drift }) {
 }
 
 // The facts about a ranker that nobody has to act on: name and value, without those that are empty.
-function detailList(status, movement, catalogue) {
+function detailList(status, movement, catalog) {
   const learns = !FIXED.includes(status.spec.learner);
   const facts = [
     ["Learner", status.spec.learner === "bubblerank" ? `bubblerank. ${bubbleWords(status)}` : status.spec.learner],
@@ -226,7 +226,7 @@ function detailList(status, movement, catalogue) {
     ["Drift", movement ? driftWords(movement) : ""],
     ["Origin", originWords(status)],
     ["Fallbacks since start", fallbackWords(status.fallbacks)],
-    ["Catalog", catalogueWords(catalogue)],
+    ["Catalog", catalogWords(catalog)],
   ];
   return h("dl", { class: "details" }, facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }

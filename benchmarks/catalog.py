@@ -1,7 +1,7 @@
-"""Ranking by ids against features in the body, and what a catalogue costs: `python -m benchmarks.catalogue`.
+"""Ranking by ids against features in the body, and what a catalog costs: `python -m benchmarks.catalog`.
 
 Two rankers with the same learner rank the same 100 candidates out of the same items: one by ids, its features declared
-as fields of a catalogue; the other by features in the body, packed, as rows of JSON or by name. Requests go one after
+as fields of a catalog; the other by features in the body, packed, as rows of JSON or by name. Requests go one after
 the other over one connection each, the forms in turns, so that what else the machine does falls on all alike. Bodies
 are encoded before the clock starts: what is measured is what a caller waits for. Where other programs run beside it, p5
 is nearer to what a quiet machine would do than p50.
@@ -47,13 +47,13 @@ def items(count: int, fields: int, strings: bool, seed: int = 0) -> Iterator[byt
 
 
 def loaded(client: Client, count: int, fields: int, strings: bool) -> dict[str, Any]:
-    """Load a catalogue; what it took."""
+    """Load a catalog; what it took."""
     start = time.perf_counter()
-    counts = client.catalogue("shop").put(items(count, fields, strings)).counts
+    counts = client.catalog("shop").put(items(count, fields, strings)).counts
     seconds = time.perf_counter() - start
     assert counts.get("accepted") == count, counts
     start = time.perf_counter()
-    while (info := client.catalogue("shop").info()).items.behind:
+    while (info := client.catalog("shop").info()).items.behind:
         time.sleep(0.02)
     return {
         "items": f"{count:,}",
@@ -71,7 +71,7 @@ def rankers(client: Client, fields: int) -> None:
     common: dict[str, Any] = {"learner": "pairrank", "exposure": "full", "guardrail": None, "k": 10}
     declared = [{"name": name, "kind": "field", "of": f"item.{name}", "default": 0} for name in names]
     client.put_ranker("sent", features=names, wait=True, **common)
-    client.put_ranker("declared", features=declared, catalogue="shop", wait=True, **common)
+    client.put_ranker("declared", features=declared, catalog="shop", wait=True, **common)
 
 
 def latencies(url: str, count: int, fields: int, rounds: int) -> list[dict[str, Any]]:
@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--fields", type=int, default=136)
     parser.add_argument("--rounds", type=int, default=2000)
-    parser.add_argument("--large", type=int, default=1_000_000, help="items of the second catalogue; 0: none")
+    parser.add_argument("--large", type=int, default=1_000_000, help="items of the second catalog; 0: none")
     parser.add_argument("--large-fields", type=int, default=10)
     given = parser.parse_args()
     print(machine())
@@ -161,7 +161,7 @@ def main() -> None:
             start = time.perf_counter()
             with running("again", command, ROOT, "/readyz") as one, Client(one.url, timeout=120) as client:
                 line["restart s"] = round(time.perf_counter() - start, 1)
-                assert client.catalogue("shop").info().items.count == count
+                assert client.catalog("shop").info().items.count == count
             sizes.append(line)
     print_rows(sizes)
 

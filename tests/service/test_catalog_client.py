@@ -1,4 +1,4 @@
-"""The client and the command line send a catalogue in portions and say what was rejected."""
+"""The client and the command line send a catalog in portions and say what was rejected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rankloop.cli import main
 from rankloop.client import Client, ServiceError, catalog_methods
 from rankloop.client.exchange import Call, Exchange, Reply
 from rankloop.core.errors import InvalidInput
-from rankloop.wire.catalog import CatalogueAnswer
+from rankloop.wire.catalog import CatalogAnswer
 from tests.service.running import PATIENCE, Service, wait_for
 
 
@@ -49,12 +49,12 @@ def run(arguments: list[str], code: int = 0) -> None:
 
 def test_many_items_are_several_calls_and_lines_are_numbered_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog_methods, "LINES", 3)
-    shop = catalog_methods.CatalogueRequests(Exchange("http://127.0.0.1:1", 0), "shop")
+    shop = catalog_methods.CatalogRequests(Exchange("http://127.0.0.1:1", 0), "shop")
     seen: list[int] = []
     steps = shop.put(({"id": i} for i in range(8)), seen.append)
     answer, calls = carried_out(steps, rejecting)
-    assert isinstance(answer, CatalogueAnswer)
-    assert [(call.method, call.path) for call in calls] == [("PUT", "/v1/catalogues/shop/items")] * 3
+    assert isinstance(answer, CatalogAnswer)
+    assert [(call.method, call.path) for call in calls] == [("PUT", "/v1/catalogs/shop/items")] * 3
     assert [(one.line, one.reason) for one in answer.results] == [(1, "because"), (4, "because"), (7, "because")]
     assert answer.counts == {"accepted": 5, "rejected": 3}
     assert seen == [3, 6, 8]
@@ -69,7 +69,7 @@ def test_many_items_are_several_calls_and_lines_are_numbered_through(monkeypatch
 
 
 def test_what_is_no_list_of_items_is_said() -> None:
-    shop = catalog_methods.CatalogueRequests(Exchange("http://127.0.0.1:1", 0), "shop")
+    shop = catalog_methods.CatalogRequests(Exchange("http://127.0.0.1:1", 0), "shop")
     with pytest.raises(InvalidInput):
         carried_out(shop.put({"id": 1}), rejecting)  # type: ignore[dict-item]
     with pytest.raises(InvalidInput, match="JSON"):
@@ -84,25 +84,25 @@ def test_from_the_file_to_a_list(
     file = tmp_path / "items.ndjson.gz"
     lines = [json.dumps({"id": f"i{i}", "price": i}) for i in range(30)]
     file.write_bytes(gzip.compress("\n".join(["", *lines, '{"id": "bad", "price": "x"}']).encode()))
-    run(["catalogue", "load", str(file), "--catalogue", "shop", "--url", url], 1)  # a nightly job is to notice
+    run(["catalog", "load", str(file), "--catalog", "shop", "--url", url], 1)  # a nightly job is to notice
     said = capsys.readouterr()
     assert said.out == "shop: 30 accepted, 1 rejected\n"
     assert "items.ndjson.gz:32: field 'price' holds numbers, but here it is 'x'" in said.err.replace("\n", "")
-    run(["catalogue", "load", str(file), "--catalogue", "shop", "--url", url, "--json"], 1)
+    run(["catalog", "load", str(file), "--catalog", "shop", "--url", url, "--json"], 1)
     told = json.loads(capsys.readouterr().out)
     assert told["counts"] == {"rejected": 1, "unchanged": 30}
     assert [one["line"] for one in told["rejected"]] == [32]
     with Client(url, timeout=PATIENCE, rank_timeout=PATIENCE) as client:
-        shop = client.catalogue("shop")
+        shop = client.catalog("shop")
         assert shop.get("i7") == {"price": 7}
         assert shop.patch([{"id": "i7", "brand": "acme"}]).counts == {"accepted": 1}
         assert shop.users.put([{"id": "u", "age": 3}]).counts == {"accepted": 1}
         price = {"name": "price", "kind": "field", "of": "item.price", "default": 0}
-        client.put_ranker("shop", features=[price], catalogue="shop", learner="pairrank", wait=True)
+        client.put_ranker("shop", features=[price], catalog="shop", learner="pairrank", wait=True)
         wait_for(lambda: shop.info().items.held and not shop.info().items.behind, "the items to be held")
         answer = client.rank("shop", ids=["i3", "i7", "nobody"], fields={"device": "phone"})
         assert sorted(str(item.id) for item in answer.items) == ["i3", "i7", "nobody"]
-        (info,) = client.catalogues()
+        (info,) = client.catalogs()
         assert (info.items.count, info.users.count, info.unknown_ids, info.rankers) == (30, 1, 1, ["shop"])
         assert info.memory > 0
         deleted = shop.delete(["i1", "nobody"])
@@ -112,7 +112,7 @@ def test_from_the_file_to_a_list(
             shop.drop()
         assert (told.value.status, told.value.error) == (409, "in-use")
         shop.drop(force=True)
-        with pytest.raises(ServiceError, match=r"catalogue.*'shop'"):
+        with pytest.raises(ServiceError, match=r"catalog.*'shop'"):
             shop.info()
-    run(["catalogue", "show", "--url", url, "--json"])
+    run(["catalog", "show", "--url", url, "--json"])
     assert json.loads(capsys.readouterr().out) == []

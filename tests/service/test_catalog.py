@@ -1,4 +1,4 @@
-"""Catalogues over HTTP: send items once, rank by ids; what is computed is what the same features in a body would be."""
+"""Catalogs over HTTP: send items once, rank by ids; what is computed is what the same features in a body would be."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.service.truths import read
 
 PRICE = {"name": "price", "kind": "field", "of": "item.price", "default": 0}
 STARS = {"name": "stars", "kind": "field", "of": "item.stars", "default": -1}
-PATH = "/v1/catalogues/shop/items"
+PATH = "/v1/catalogs/shop/items"
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def service(store_url: str) -> Iterator[Service]:
 
 
 def upload(service: Service, items: list[dict[str, Any]], method: str = "PUT", kind: str = "items") -> dict[str, int]:
-    answer = fine(service.http.request(method, f"/v1/catalogues/shop/{kind}", json=items))
+    answer = fine(service.http.request(method, f"/v1/catalogs/shop/{kind}", json=items))
     assert [one["line"] for one in answer["results"]] == list(range(1, len(items) + 1))
     counts: dict[str, int] = answer["counts"]
     return counts
@@ -40,7 +40,7 @@ def upload(service: Service, items: list[dict[str, Any]], method: str = "PUT", k
 
 def held(service: Service) -> None:
     """Wait until the process has taken in what is stored."""
-    until(lambda: fine(service.http.get("/v1/catalogues/shop"))["items"]["behind"] == 0, "it to be held")
+    until(lambda: fine(service.http.get("/v1/catalogs/shop"))["items"]["behind"] == 0, "it to be held")
 
 
 def by_ids(service: Service, name: str, ids: list[Any], **more: Any) -> Any:
@@ -71,26 +71,26 @@ def test_lines_are_answered_one_by_one_in_both_forms(service: Service) -> None:
     assert fine(service.http.get(f"{PATH}/7")) == {"id": "7", "fields": {"price": 4}}
     assert upload(service, [{"id": "a", "stars": 5}], "PATCH") == {"accepted": 1}
     assert fine(service.http.get(f"{PATH}/a"))["fields"] == {"price": 3, "stars": 5}
-    found = fine(service.http.get("/v1/catalogues/shop"))
+    found = fine(service.http.get("/v1/catalogs/shop"))
     assert (found["items"]["count"], found["users"]["count"]) == (3, 0)
     assert found["items"]["fields"] == [
         {"name": "price", "kind": "number", "width": 0, "filled": 3},
         {"name": "stars", "kind": "number", "width": 0, "filled": 1},
     ]
-    assert fine(service.http.get("/v1/catalogues")) == [found]
+    assert fine(service.http.get("/v1/catalogs")) == [found]
 
 
 def test_what_cannot_be_taken_is_said(service: Service) -> None:
     refused(service.http.put(PATH, content=b" \n "), 422)
     refused(service.http.put(PATH, content=b'[{"id": 1}'), 400)
-    refused(service.http.put("/v1/catalogues/no*name/items", json=[{"id": 1}]), 400)
-    refused(service.http.get("/v1/catalogues/nobody"), 404, "catalogue", "'nobody'")
+    refused(service.http.put("/v1/catalogs/no*name/items", json=[{"id": 1}]), 400)
+    refused(service.http.get("/v1/catalogs/nobody"), 404, "catalog", "'nobody'")
     upload(service, [{"id": "a", "x": 1}])
-    refused(service.http.get(f"{PATH}/b"), 404, "catalogue", "'shop'", "'b'")
+    refused(service.http.get(f"{PATH}/b"), 404, "catalog", "'shop'", "'b'")
     refused(service.http.delete(f"{PATH}/b"), 404, "'b'")
     answer = fine(service.http.put(PATH, json=[{"id": "b", "text": "x" * 70_000}, {"id": True}, {"id": ""}]))
     assert answer["counts"] == {"rejected": 3}
-    assert "catalogue_item_bytes is 65,536" in answer["results"][0]["reason"]
+    assert "catalog_item_bytes is 65,536" in answer["results"][0]["reason"]
 
 
 def test_deleting_one_many_and_all(service: Service) -> None:
@@ -100,11 +100,11 @@ def test_deleting_one_many_and_all(service: Service) -> None:
     assert [one["status"] for one in answer["results"]] == ["deleted", "deleted", "unknown", "rejected"]
     answer = fine(service.http.post(f"{PATH}/delete", content=b'3\n"3"\n'))
     assert [one["status"] for one in answer["results"]] == ["deleted", "deleted"]
-    assert fine(service.http.get("/v1/catalogues/shop"))["items"]["count"] == 2
+    assert fine(service.http.get("/v1/catalogs/shop"))["items"]["count"] == 2
     assert fine(service.http.delete(PATH)) == {"deleted": 2}
-    assert fine(service.http.get("/v1/catalogues/shop"))["items"]["fields"] == []
-    assert service.http.delete("/v1/catalogues/shop").status_code == 204
-    assert fine(service.http.get("/v1/catalogues")) == []
+    assert fine(service.http.get("/v1/catalogs/shop"))["items"]["fields"] == []
+    assert service.http.delete("/v1/catalogs/shop").status_code == 204
+    assert fine(service.http.get("/v1/catalogs")) == []
 
 
 def test_a_repeated_deletion_gets_the_first_result(service: Service) -> None:
@@ -116,17 +116,17 @@ def test_a_repeated_deletion_gets_the_first_result(service: Service) -> None:
     for _ in range(2):
         assert delete(f"{PATH}/0").status_code == 204
         assert fine(delete(PATH)) == {"deleted": 2}
-        assert delete("/v1/catalogues/shop").status_code == 204
-    assert service.http.delete("/v1/catalogues/shop").status_code == 404
+        assert delete("/v1/catalogs/shop").status_code == 204
+    assert service.http.delete("/v1/catalogs/shop").status_code == 404
 
 
-def test_features_from_the_catalogue_are_bit_for_bit_those_of_a_body(service: Service) -> None:
+def test_features_from_the_catalog_are_bit_for_bit_those_of_a_body(service: Service) -> None:
     rng = np.random.default_rng(5)
     table = {f"i{i}": rng.normal(size=2).tolist() for i in range(40)}
     upload(service, [{"id": item, "price": row[0], "stars": row[1]} for item, row in table.items()])
     same = {"learner": "pairrank", "exposure": "full", "seed": 3, "k": 10}
     service.put("named", features=["price", "stars"], **same)
-    service.put("declared", features=[PRICE, STARS], catalogue="shop", **same)
+    service.put("declared", features=[PRICE, STARS], catalog="shop", **same)
     for t in range(12):
         ids = [f"i{i}" for i in rng.permutation(40)[:20]]
         query = f"q{t % 3}"
@@ -145,7 +145,7 @@ def test_features_from_the_catalogue_are_bit_for_bit_those_of_a_body(service: Se
 
 def test_a_change_is_seen_and_what_was_shown_stays_what_it_was(service: Service) -> None:
     upload(service, [{"id": "a", "price": 1}, {"id": "b", "price": 2}])
-    service.put("shop", features=[PRICE], catalogue="shop", normalisation="none", learner="pairrank", exposure="shadow")
+    service.put("shop", features=[PRICE], catalog="shop", normalisation="none", learner="pairrank", exposure="shadow")
     by_ids(service, "shop", ["a", "b"])
     assert rows_of(service, "shop").tolist() == [[1.0], [2.0]]
     upload(service, [{"id": "a", "price": 9}])
@@ -162,22 +162,22 @@ def test_a_change_is_seen_and_what_was_shown_stays_what_it_was(service: Service)
 
 def test_unknown_ids_and_missing_values_are_counted_or_refused(service: Service) -> None:
     upload(service, [{"id": "a", "price": 1, "stars": 2}, {"id": "b", "price": 2}])
-    spec = {"features": [PRICE, STARS], "catalogue": "shop", "normalisation": "none", "learner": "pairrank"}
+    spec = {"features": [PRICE, STARS], "catalog": "shop", "normalisation": "none", "learner": "pairrank"}
     service.put("shop", **spec)
     by_ids(service, "shop", ["a", "nobody", "b", "none"])
     assert rows_of(service, "shop").tolist() == [[1.0, 2.0], [0.0, -1.0], [2.0, -1.0], [0.0, -1.0]]
-    assert service.metric("rankloop_catalogue_unknown_total", ranker="shop") == 2
-    assert service.metric("rankloop_catalogue_missing_total", ranker="shop") == 1
-    assert fine(service.http.get("/v1/catalogues/shop"))["unknown_ids"] == 2
+    assert service.metric("rankloop_catalog_unknown_total", ranker="shop") == 2
+    assert service.metric("rankloop_catalog_missing_total", ranker="shop") == 1
+    assert fine(service.http.get("/v1/catalogs/shop"))["unknown_ids"] == 2
     fine(service.http.patch("/v1/rankers/shop", json={"unknown": "refuse"}))
     answer = service.http.post("/v1/rankers/shop/rank", json={"ids": ["a", "nobody"]})
-    refused(answer, 422, "'nobody'", "catalogue", "'shop'", "unknown=refuse")
+    refused(answer, 422, "'nobody'", "catalog", "'shop'", "unknown=refuse")
     by_ids(service, "shop", ["a", "b"])
 
 
 def test_features_sent_and_computed_stand_in_the_order_of_the_spec(service: Service) -> None:
     upload(service, [{"id": "a", "price": 1, "stars": 2}, {"id": "b", "price": 3, "stars": 4}])
-    spec = {"catalogue": "shop", "normalisation": "none", "learner": "pairrank", "defaults": {"y": 5}}
+    spec = {"catalog": "shop", "normalisation": "none", "learner": "pairrank", "defaults": {"y": 5}}
     service.put("both", features=["x", PRICE, "y", STARS], **spec)
     wanted = [[7.0, 1.0, 5.0, 2.0], [8.0, 3.0, 9.0, 4.0]]
     forms: list[dict[str, Any]] = [
@@ -199,21 +199,21 @@ def test_features_sent_and_computed_stand_in_the_order_of_the_spec(service: Serv
 
 def test_what_a_spec_may_not_say(service: Service) -> None:
     put = service.http.put
-    refused(put("/v1/rankers/r", json={"features": [PRICE]}), 422, "catalogue")
+    refused(put("/v1/rankers/r", json={"features": [PRICE]}), 422, "catalog")
     assert upload(service, []) == {}  # an empty catalog
     twice = [PRICE, "price"]
-    refused(put("/v1/rankers/r", json={"features": twice, "catalogue": "shop"}), 422, "'price'")
+    refused(put("/v1/rankers/r", json={"features": twice, "catalog": "shop"}), 422, "'price'")
     wrong = [{**PRICE, "defualt": 1}]
-    refused(put("/v1/rankers/r", json={"features": wrong, "catalogue": "shop"}), 422, "'default'")
-    given = {"features": [PRICE], "catalogue": "shop", "defaults": {"price": 1}}
+    refused(put("/v1/rankers/r", json={"features": wrong, "catalog": "shop"}), 422, "'default'")
+    given = {"features": [PRICE], "catalog": "shop", "defaults": {"price": 1}}
     refused(put("/v1/rankers/r", json=given), 422)
-    status = service.put("r", features=[{"name": "p", "kind": "field", "of": "item.p"}], catalogue="shop")
+    status = service.put("r", features=[{"name": "p", "kind": "field", "of": "item.p"}], catalog="shop")
     assert status["spec"]["features"][0]["default"] == "mean"  # spelled out: a later release may have others
 
 
 def test_a_rival_may_declare_other_features(service: Service) -> None:
     upload(service, [{"id": f"i{i}", "price": i, "stars": 10 - i} for i in range(8)])
-    more = {"catalogue": "shop", "learner": "pairrank", "exposure": "full", "k": 4}
+    more = {"catalog": "shop", "learner": "pairrank", "exposure": "full", "k": 4}
     service.put("shop", features=["x", PRICE], **more)
     service.put("rival", features=[STARS, "x"], **more)
     service.put("stranger", features=["y"], learner="pairrank")
@@ -227,13 +227,13 @@ def test_a_rival_may_declare_other_features(service: Service) -> None:
 
 def test_forgetting_a_user_forgets_the_entry_and_uploads_are_in_the_audit_list(service: Service) -> None:
     upload(service, [{"id": "u 1/x", "age": 30}, {"id": "v", "age": 3}], kind="users")
-    assert fine(service.http.get("/v1/catalogues/shop/users/u%201%2Fx"))["fields"] == {"age": 30}
+    assert fine(service.http.get("/v1/catalogs/shop/users/u%201%2Fx"))["fields"] == {"age": 30}
     assert fine(service.http.delete("/v1/users/u%201%2Fx"))["entries"] == 1
-    refused(service.http.get("/v1/catalogues/shop/users/u%201%2Fx"), 404)
-    assert fine(service.http.get("/v1/catalogues/shop"))["users"]["count"] == 1
+    refused(service.http.get("/v1/catalogs/shop/users/u%201%2Fx"), 404)
+    assert fine(service.http.get("/v1/catalogs/shop"))["users"]["count"] == 1
     texts = [one["text"] for one in fine(service.http.get("/v1/audit"))]
-    assert "catalogue shop: 2 users put" in texts
-    assert any("1 entries of catalogues" in text for text in texts)
+    assert "catalog shop: 2 users put" in texts
+    assert any("1 entries of catalogs" in text for text in texts)
 
 
 @pytest.mark.slow
@@ -241,14 +241,14 @@ def test_two_processes_see_the_same_and_so_does_one_that_starts_later(
     store_url: str, start_service: Callable[..., Running]
 ) -> None:
     first, second = (start_service(store=store_url) for _ in range(2))
-    spec = {"features": [PRICE], "catalogue": "shop", "learner": "pairrank", "normalisation": "none"}
+    spec = {"features": [PRICE], "catalog": "shop", "learner": "pairrank", "normalisation": "none"}
     assert first.ask("PUT", PATH, []).status == 200
     first.put_ranker("shop", **spec)
     items = [{"id": f"i{i}", "price": i} for i in range(50)]
     assert msgspec.json.decode(first.ask("PUT", PATH, items).body)["counts"] == {"accepted": 50}
 
     def known(one: Running) -> bool:
-        info = msgspec.json.decode(one.ask("GET", "/v1/catalogues/shop").body)
+        info = msgspec.json.decode(one.ask("GET", "/v1/catalogs/shop").body)
         return bool(info["items"]["held"] and info["items"]["behind"] == 0 and info["items"]["count"] == 50)
 
     for one in (first, second):
@@ -258,7 +258,7 @@ def test_two_processes_see_the_same_and_so_does_one_that_starts_later(
     for one in (first, second, third):
         answer = one.ask("POST", "/v1/rankers/shop/rank", {"ids": ["i1", "i2"]})
         assert answer.status == 200, answer.body
-        info = msgspec.json.decode(one.ask("GET", "/v1/catalogues/shop").body)
+        info = msgspec.json.decode(one.ask("GET", "/v1/catalogs/shop").body)
         assert info["unknown_ids"] == 0
 
 
@@ -288,7 +288,7 @@ def test_killed_while_it_loads_nothing_acknowledged_is_lost(
         cut.join()
         service.start()
     assert len(acknowledged) == 3600
-    info = msgspec.json.decode(service.ask("GET", "/v1/catalogues/shop").body)
+    info = msgspec.json.decode(service.ask("GET", "/v1/catalogs/shop").body)
     assert info["items"]["count"] >= 3600
     for item, number in list(acknowledged.items())[::37]:
         assert json.loads(service.ask("GET", f"{PATH}/{item}").body)["fields"] == {"n": number}
@@ -298,11 +298,11 @@ def test_killed_while_it_loads_nothing_acknowledged_is_lost(
     assert set(again["counts"]) <= {"accepted", "unchanged"}
 
 
-def test_asked_again_after_the_catalogue_has_changed_it_is_the_same_request(service: Service) -> None:
+def test_asked_again_after_the_catalog_has_changed_it_is_the_same_request(service: Service) -> None:
     """What makes a request the same is what it says, not what was looked up for it."""
     upload(service, [{"id": "a", "price": 1}, {"id": "b", "price": 2}])
     declared = [{"name": "price", "kind": "field", "of": "item.price"}]
-    fine(service.http.put("/v1/rankers/again", json={"catalogue": "shop", "features": declared}))
+    fine(service.http.put("/v1/rankers/again", json={"catalog": "shop", "features": declared}))
     asked = {"ids": ["a", "b"], "request_id": "once"}
     first = fine(service.http.post("/v1/rankers/again/rank", json=asked))
     upload(service, [{"id": "a", "price": 9}])

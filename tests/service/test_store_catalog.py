@@ -1,4 +1,4 @@
-"""Catalogues in both stores: what was put in is there, every change is told once and in order, limits hold."""
+"""Catalogs in both stores: what was put in is there, every change is told once and in order, limits hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from rankloop.features.fields import Field
 from rankloop.service.ranking import catalog_cache
-from rankloop.service.ranking.catalog_cache import Catalogue, Catalogues
+from rankloop.service.ranking.catalog_cache import Catalog, Catalogs
 from rankloop.service.storage import catalog
 from rankloop.service.storage.catalog import Bounds, Line
 from tests.service.stores import Store, store
@@ -72,11 +72,11 @@ def test_limits_of_rows_and_memory(store: Store) -> None:
     small = Bounds(2, 2**30)
     found = put(store, {"a": {"x": 1}, "b": {"x": 1}, "c": {"x": 1}}, bounds=small)
     assert [status for status, _ in found] == ["accepted", "accepted", "rejected"]
-    assert "the limit catalogue_items is 2" in (found[2][1] or "")
+    assert "the limit catalog_items is 2" in (found[2][1] or "")
     assert put(store, {"a": {"x": 2}}, bounds=small) == [("accepted", None)]
     ((status, reason),) = put(store, {"a": {"text": "x" * 5000}}, bounds=Bounds(2, 4000))
     assert status == "rejected"
-    assert "the limit catalogue_bytes is 4,000" in (reason or "")
+    assert "the limit catalog_bytes is 4,000" in (reason or "")
     before = part(store).bytes
     put(store, {"a": {"text": "x" * 500}})
     put(store, {"a": {"x": 2}})
@@ -114,7 +114,7 @@ def test_an_emptied_part_is_another_one_and_its_rows_go_in_batches(store: Store)
     assert not store.do(catalog.drop, "shop")
 
 
-def test_forgetting_a_user_takes_the_entries_of_all_catalogues(store: Store) -> None:
+def test_forgetting_a_user_takes_the_entries_of_all_catalogs(store: Store) -> None:
     for name in ("shop", "films"):
         store.do(catalog.write, name, "users", [Line("u", {"age": 4}), Line("v", {"age": 5})], False, ROOM, 0.0)
     put(store, {"u": {"x": 1}})  # an item that is called like a user
@@ -162,7 +162,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog_cache, "LOOK_EVERY", 3600.0)
 
 
-def same(store: Store, one: Catalogue) -> bool:
+def same(store: Store, one: Catalog) -> bool:
     """Whether what is held is what is stored."""
     ids = [row[0] for row in store.rows("SELECT r.id FROM catalogue_rows r JOIN catalogues c ON c.part = r.part")]
     wanted = {}
@@ -175,41 +175,41 @@ def same(store: Store, one: Catalogue) -> bool:
 
 @pytest.mark.usefixtures("small")
 def test_what_is_held_follows_what_is_stored(store: Store) -> None:
-    catalogues = Catalogues(store.database, ROOM)
+    catalogs = Catalogs(store.database, ROOM)
     try:
-        one = catalogues.want("shop")
+        one = catalogs.want("shop")
         assert len(one.items) == 0
         put(store, {str(i): {"x": float(i), "s": f"s{i}"} for i in range(25)})
-        catalogues.follow()
+        catalogs.follow()
         assert len(one.items) == 25
         assert same(store, one)
         put(store, {"3": {"y": 1.0}, "new": {"x": 7.0}})
         store.do(catalog.delete, "shop", "items", ["4", "5"], store.now)
-        catalogues.follow()
+        catalogs.follow()
         assert same(store, one)
-        assert catalogues.want("shop") is one
-        late = Catalogues(store.database, ROOM)
+        assert catalogs.want("shop") is one
+        late = Catalogs(store.database, ROOM)
         assert same(store, late.want("shop"))
         late.stop()
         # One that slept while deletions were forgotten begins anew, and keeps what was derived.
         one.items.derive("words", "s", str.split)
         store.do(catalog.delete, "shop", "items", ["6"], store.now)
         store.do(catalog.sweep, store.now + catalog.TOLD + 1, 10)
-        catalogues.follow()
+        catalogs.follow()
         assert "6" not in one.items
         assert same(store, one)
         assert one.items.lists("words").get(int(one.items.rows(["7"])[0])) == ["s7"]
         store.do(catalog.empty, "shop", "items", store.now)
         put(store, {"1": {"x": "text"}})
-        catalogues.follow()
+        catalogs.follow()
         assert one.items.ids == ["1"]
         store.do(catalog.drop, "shop")
-        catalogues.follow()
+        catalogs.follow()
         assert len(one.items) == 0
-        assert catalogues.keep([None]) == ["shop"]
-        assert "shop" not in catalogues
+        assert catalogs.keep([None]) == ["shop"]
+        assert "shop" not in catalogs
     finally:
-        catalogues.stop()
+        catalogs.stop()
 
 
 @pytest.mark.usefixtures("small")
@@ -218,10 +218,10 @@ def test_a_field_has_the_kind_of_its_first_value_also_for_one_who_comes_late(sto
     put(store, {"a": {"code": "red"}})
     put(store, {"b": {"code": "2026-03-01T12:00:00Z"}})
     put(store, {"a": {"code": "blue"}})
-    catalogues = Catalogues(store.database, ROOM)
+    catalogs = Catalogs(store.database, ROOM)
     try:
-        one = catalogues.want("shop")
+        one = catalogs.want("shop")
         assert one.items.get("b") == {"code": "2026-03-01T12:00:00Z"}
         assert one.refused == 0
     finally:
-        catalogues.stop()
+        catalogs.stop()
