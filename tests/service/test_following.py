@@ -1,4 +1,4 @@
-"""What one machine learns or changes reaches the others by a word, however many rankers nobody told of."""
+"""What one machine learns or changes reaches the others by a notification, however many rankers there are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.service.app_fixtures import model_of
 from tests.service.conftest import Postgres
 from tests.service.running import PATIENCE, SPEC, wait_for
 from tests.service.test_lease import use
-from tests.service.test_signals import listeners
+from tests.service.test_notifications import listeners
 from tests.service.truths import check_state
 
 Machines = Callable[..., Engine]
@@ -45,7 +45,7 @@ def machines(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
         engine.start()
         started.append(engine)
         assert engine.warm.wait(PATIENCE)
-        wait_for(lambda: engine.hears, "it to listen")
+        wait_for(lambda: engine.is_notified, "it to listen")
         return engine
 
     yield start
@@ -71,7 +71,7 @@ def test_what_is_learned_reaches_another_machine(url: str, machines: Machines) -
     seen(one, two)
     use(one, 10)
     wait_for(lambda: learned(two) == 10, "what was learned there")
-    use(two, 10)  # learned elsewhere, and by a word at once
+    use(two, 10)  # learned elsewhere, and by a notification at once
     wait_for(lambda: learned(two) == 20, "what was learned from its own lists")
     wait_for(lambda: learned(one) == 20, "the learning process to publish it to its own ranker")
     assert model_of(two.rankers["shop"]).state() == model_of(one.rankers["shop"]).state()

@@ -35,7 +35,7 @@ from rankloop.service.serving.replica_follower import Following
 from rankloop.service.settings import Settings
 from rankloop.service.storage import NewEvent, admin, log, states
 from rankloop.service.storage.log import Receipts, Stored
-from rankloop.service.storage.signals import Word
+from rankloop.service.storage.notifications import Notification
 from rankloop.service.storage.writer import Write
 from rankloop.service.training.channel import Inbox
 from rankloop.service.training.learning import Learning
@@ -159,7 +159,7 @@ class Engine(Process):
             self.inbox.wake()
         else:
             for name in names:
-                self.say(Word("outcomes", name))
+                self.notify(Notification("outcomes", name))
 
     def _warm_up(self) -> None:
         evidence.warm()
@@ -182,7 +182,7 @@ class Engine(Process):
     def changed(self, name: str) -> None:
         """A ranker was changed here: know it now, and let those who learn know it, and all on other machines."""
         self.load(name)
-        self.say(Word("changed", name))
+        self.notify(Notification("changed", name))
         if self.learning is not None:
             self.learning.sync()
         elif self.inbox is not None:

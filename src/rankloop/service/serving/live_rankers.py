@@ -20,7 +20,7 @@ from rankloop.service.serving.state_loading import StateLoading
 from rankloop.service.storage import admin, experiments, log, published, states
 from rankloop.service.storage.catalog import KINDS, Bounds
 from rankloop.service.storage.database import Connection
-from rankloop.service.storage.signals import Word
+from rankloop.service.storage.notifications import Notification
 from rankloop.service.training.fold import Publication
 from rankloop.service.worker.process import Process
 
@@ -166,17 +166,17 @@ class LiveRankers(dict[str, LiveRanker]):
             return live
         return self.load(name)
 
-    def follow(self, word: Word) -> None:
+    def follow(self, notification: Notification) -> None:
         """What another process has saved of a ranker, if that is ahead of what is known here."""
-        live = self.get(word.ranker)
-        if live is None or word.generation != live.row.generation:
+        live = self.get(notification.ranker)
+        if live is None or notification.generation != live.row.generation:
             return  # a state of another generation belongs to another row, too: a look loads both
-        if live.model is not None and word.seq <= live.model.learned:
+        if live.model is not None and notification.seq <= live.model.learned:
             return
-        if word.what == "part":
+        if notification.kind == "part":
             live.loader.add("parts", lambda: self.states.take_parts(live), alone=True)
         else:
-            self.newer([word.ranker])
+            self.newer([notification.ranker])
 
     def newer(self, names: Iterable[str] | None = None) -> None:
         """Have snapshots loaded that are ahead of what is known here, and what could not be loaded before; of some
@@ -193,7 +193,7 @@ class LiveRankers(dict[str, LiveRanker]):
             if live is not None and generation == live.row.generation:
                 self.states.look(live, seq)
         for name, (generation, seq) in parts.items():
-            self.follow(Word("part", name, generation, seq=seq))
+            self.follow(Notification("part", name, generation, seq=seq))
 
     def put_off(self) -> list[str]:
         """Rankers of which there is a snapshot that was not loaded when it came, and may be now."""

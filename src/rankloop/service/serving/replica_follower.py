@@ -1,8 +1,7 @@
-"""How a process that ranks keeps up with the others: it is told what is new, and looks for itself as well.
+"""How a ranking process follows the others: by notifications (`storage.notifications`), and by polling.
 
-Processes of other machines say what they have saved or changed (`store.signals`); then one ranker is looked at, and
-nothing is asked of those that are as they were. Words may get lost, so everything is looked at now and then, and at
-each beat for as long as no words are heard: with SQLite, or while the connection is away.
+Notifications may get lost, so everything is read again now and then, and at each heartbeat while none arrive: with
+SQLite, or while the connection is away.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking.warm_up import WarmUp
 from rankloop.service.serving.live_rankers import LiveRankers
 from rankloop.service.storage import admin, keys, log
-from rankloop.service.storage.signals import LOG, NEWS, Word
+from rankloop.service.storage.notifications import LOG, NEWS, Notification
 from rankloop.service.training.learning import Learning
 from rankloop.service.worker.background_threads import Essential, Repeating
 from rankloop.service.worker.process import Process
 
-NET = 10.0  # seconds between looks at everything, where words are heard
+NET = 10.0  # seconds between looks at everything, where notifications arrive
 logger = logging.getLogger("rankloop")
 
 
@@ -31,7 +30,7 @@ class Following:
     Parameters
     ----------
     process
-        The store, the settings, the counts, and the words.
+        The store, the settings, the counts, and the notifications.
     known
         The keys that requests are checked against.
     rankers
@@ -52,7 +51,7 @@ class Following:
         every = process.settings.beat_seconds
         self._beating = Repeating("refresh", every, self._beat, process.database, process.thread_failed)
         self._some = threading.Condition()
-        self._words: dict[tuple[str, str], Word] = {}  # the newest of each kind and ranker
+        self._notifications: dict[tuple[str, str], Notification] = {}  # the newest of each kind and ranker
         self._missed, self._stopping = False, threading.Event()
         self._thread = Essential("following", self._work, self._stopping, process.thread_failed)
 
@@ -60,14 +59,14 @@ class Following:
         """Begin to look and to listen."""
         self._beating.start()
         self._thread.start()
-        if self._process.signals is not None:
+        if self._process.notifier is not None:
             channels = [NEWS] if self._learning is None else [NEWS, LOG]
-            self._process.signals.start(self._process.worker, channels, self._hear, self.refresh_soon)
+            self._process.notifier.subscribe(self._process.worker, channels, self._hear, self.refresh_soon)
 
     def stop(self) -> None:
         """Neither look nor listen any more."""
-        if self._process.signals is not None:
-            self._process.signals.stop()
+        if self._process.notifier is not None:
+            self._process.notifier.stop()
         self._beating.stop()
         with self._some:
             self._stopping.set()
@@ -101,16 +100,16 @@ class Following:
                     self._warming.begin(live)
 
     def _beat(self) -> None:
-        self.refresh(not self._process.hears or time.monotonic() - self._looked >= NET)
+        self.refresh(not self._process.is_notified or time.monotonic() - self._looked >= NET)
 
-    # -- words -----------------------------------------------------------------------------------------------------
+    # -- notifications ---------------------------------------------------------------------------------------------
 
-    def _hear(self, word: Word) -> None:
+    def _hear(self, notification: Notification) -> None:
         if self._learning is not None:
-            self._learning.hear(word)
-        if word.what != "outcomes":
+            self._learning.on_notification(notification)
+        if notification.kind != "outcomes":
             with self._some:
-                self._words[word.what, word.ranker] = word
+                self._notifications[notification.kind, notification.ranker] = notification
                 self._some.notify_all()
 
     def refresh_soon(self) -> None:
@@ -122,27 +121,27 @@ class Following:
     def _work(self) -> None:
         while True:
             with self._some:
-                self._some.wait_for(lambda: self._words or self._missed or self._stopping.is_set())
+                self._some.wait_for(lambda: self._notifications or self._missed or self._stopping.is_set())
                 if self._stopping.is_set():
                     break
-                words, self._words = list(self._words.values()), {}
+                notifications, self._notifications = list(self._notifications.values()), {}
                 missed, self._missed = self._missed, False
             try:
                 if missed:
                     self.refresh()
-                for word in words:
-                    self._follow(word)
+                for notification in notifications:
+                    self._follow(notification)
             except (StoreUnavailable, TimeoutError) as error:
                 logger.warning("what another process told of was not read, the next look will find it: %s", error)
             except Exception:
                 logger.exception("what another process told of could not be followed; the next look will find it")
         self._process.database.forget()
 
-    def _follow(self, word: Word) -> None:
+    def _follow(self, notification: Notification) -> None:
         with self._turn:
-            if word.what == "changed":
-                live = self._rankers.look(word.ranker)
+            if notification.kind == "changed":
+                live = self._rankers.look(notification.ranker)
                 if live is not None and not live.warm:
                     self._warming.begin(live)
             else:
-                self._rankers.follow(word)
+                self._rankers.follow(notification)

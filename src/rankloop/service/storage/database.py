@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from rankloop.core.errors import InvalidParameter
-from rankloop.service.storage.signals import Signals
+from rankloop.service.storage.notifications import Notifier
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -173,7 +173,7 @@ class Database(ABC):
         """This thread will not read again: close what is kept for it, if anything is."""
         return
 
-    def signals(self) -> Signals | None:
+    def notifier(self) -> Notifier | None:
         """Words between the processes that share the store; None, if it has no way to pass them on."""
         return None
 

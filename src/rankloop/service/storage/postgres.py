@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from rankloop.core.errors import InvalidParameter
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.storage.database import Appended, Connection, Database, Retryable, Row, without_password
-from rankloop.service.storage.signals import Signals
+from rankloop.service.storage.notifications import Notifier
 
 T = TypeVar("T")
 READERS = 8  # connections for reading that a process opens at most
@@ -283,8 +283,8 @@ class Postgres(Database):
     def close(self) -> None:
         self._pool.close()
 
-    def signals(self) -> Signals:
-        return Signals(lambda: self._driver.connect(**self._terms, autocommit=True), self._watch.over)
+    def notifier(self) -> Notifier:
+        return Notifier(lambda: self._driver.connect(**self._terms, autocommit=True), self._watch.over)
 
     def tend(self) -> None:
         self._watch.look()

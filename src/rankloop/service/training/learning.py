@@ -17,7 +17,7 @@ from rankloop.core.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking.warm_up import WarmUp
 from rankloop.service.storage import admin, log, quarantine
-from rankloop.service.storage.signals import Word
+from rankloop.service.storage.notifications import Notification
 from rankloop.service.training import count_evidence
 from rankloop.service.training.fold import Fold, Publication
 from rankloop.service.training.heartbeat import Heartbeat
@@ -121,11 +121,11 @@ class Learning:
         self._told = True
         self.wake.set()
 
-    def hear(self, word: Word) -> None:
+    def on_notification(self, notification: Notification) -> None:
         """What a process of another machine has said."""
-        if word.what == "changed":
+        if notification.kind == "changed":
             self.housekeeping.hasten()
-        elif word.what == "outcomes" and word.ranker in self.folds:
+        elif notification.kind == "outcomes" and notification.ranker in self.folds:
             self.wake.set()
 
     def sync(self, known: Mapping[str, int] | None = None) -> None:
@@ -176,7 +176,7 @@ class Learning:
         """The guardrail has changed a ranker: those who rank must not show for another second what users like less."""
         self.sync()
         self.on_change()
-        self.process.say(Word("changed", name))
+        self.process.notify(Notification("changed", name))
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Learning:
             if self._thread.replaced:
                 self.process.database.forget()
                 return
-            if self.wake.wait(NET if self.process.hears else POLL):
+            if self.wake.wait(NET if self.process.is_notified else POLL):
                 time.sleep(GATHER)
             self.wake.clear()
             told, self._told = self._told, False
@@ -204,10 +204,10 @@ class Learning:
             heads, wanted = self.process.database.read(lambda c: (log.heads(c), log.wanted(c)))
         except StoreUnavailable:
             return  # the log will still be there
-        if told and self.process.hears:
+        if told and self.process.is_notified:
             for name, head in heads.items():
                 if name not in self.folds and (head > self._heads.get(name, 0) or name in wanted):
-                    self.process.say(Word("outcomes", name))
+                    self.process.notify(Notification("outcomes", name))
             self._heads = heads
         for fold in [fold for fold in list(self.folds.values()) if fold.held and not fold.copying]:
             if not fold.warm and self._warming.begin(fold) is not None:

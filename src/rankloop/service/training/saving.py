@@ -25,8 +25,8 @@ from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking.model import state_bytes, state_pieces
 from rankloop.service.storage import published, states
 from rankloop.service.storage.database import Connection, Retryable
+from rankloop.service.storage.notifications import Notification
 from rankloop.service.storage.schema import alone
-from rankloop.service.storage.signals import Word
 from rankloop.service.storage.writer import Write
 from rankloop.service.training.fold import Fold, Publication
 from rankloop.service.training.watch import Watch
@@ -261,7 +261,7 @@ class Saving:
             assert part.base is not None
             new = published.Part(part.generation, part.learned, part.base, codec.dumps(part.arrays))
             if process.writer.do(lambda c: published.add_part(c, name, new, process.worker)):
-                process.say(Word("part", name, part.generation, part.base, part.learned))
+                process.notify(Notification("part", name, part.generation, part.base, part.learned))
             self._spend(len(new.state))
             return len(new.state)
         finally:
@@ -273,7 +273,7 @@ class Saving:
             before, fold.snapshot_seq = fold.snapshot_seq, learned
             process.metrics.count("snapshots_total", ranker=name)
             process.metrics.observe("snapshot_seconds", time.perf_counter() - order.began)
-            process.say(Word("saved", name, fold.generation, seq=learned))
+            process.notify(Notification("saved", name, fold.generation, seq=learned))
             if parts or self._swept.get(name) != fold.generation:  # a large one may have become small by a reset
                 self._swept[name] = fold.generation
                 self._drop_parts(fold, before)

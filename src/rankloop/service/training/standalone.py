@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from rankloop.service.settings import Settings
 from rankloop.service.storage import admin
-from rankloop.service.storage.signals import LOG, NEWS
+from rankloop.service.storage.notifications import LOG, NEWS
 from rankloop.service.training.channel import Outbox
 from rankloop.service.training.crash_breadcrumb import Slate
 from rankloop.service.training.learning import Learning
@@ -55,8 +55,8 @@ def run(settings: Settings, ends: Sequence[socket.socket], slate: Slate, beat: C
     slate.worker = process.worker
     learning.start()
     outbox.serve(learning.tell, learning.housekeeping.cycle, learning.publish_all)
-    if process.signals is not None:
-        process.signals.start(process.worker, [NEWS, LOG], learning.hear, learning.housekeeping.hasten)
+    if process.notifier is not None:
+        process.notifier.subscribe(process.worker, [NEWS, LOG], learning.on_notification, learning.housekeeping.hasten)
     learning.publish_all()
     gc.collect()
     gc.freeze()

@@ -16,7 +16,7 @@ from rankloop.service.observability.shared_reports import WRITE_EVERY, SharedRep
 from rankloop.service.settings import Settings
 from rankloop.service.storage import Writer, keys, open_database, schema
 from rankloop.service.storage.log import Closing, new_id
-from rankloop.service.storage.signals import Word
+from rankloop.service.storage.notifications import Notification
 from rankloop.service.worker.background_threads import Repeating
 from rankloop.service.worker.store_clock import LOOK_EVERY, StoreClock
 
@@ -42,7 +42,7 @@ class Process:
         self.position_counts = PositionCounts()
         self.history = History()
         self.database = open_database(settings.store, hurried=True)
-        self.signals = self.database.signals()
+        self.notifier = self.database.notifier()
         shared = StoreClock(self.database) if self.database.clock and clock is None else None
         self.clock: Callable[[], float] = clock or shared or time.time
         looking = Repeating("clock", LOOK_EVERY, shared.look, self.database, self.thread_failed) if shared else None
@@ -72,20 +72,20 @@ class Process:
         if self.settings.parsed_keys():
             self.writer.do(lambda connection: keys.remember(connection, self.clock()))
 
-    def say(self, word: Word) -> None:
-        """Let the processes of other machines know, where the store can pass it on."""
-        if self.signals is not None:
-            self.signals.say(word)
+    def notify(self, notification: Notification) -> None:
+        """Notify the processes of other machines, where the store can."""
+        if self.notifier is not None:
+            self.notifier.publish(notification)
 
     @property
-    def hears(self) -> bool:
-        """Whether others say what is new: looking for it by oneself is the net, then, and not the way."""
-        return self.signals is not None and self.signals.sound
+    def is_notified(self) -> bool:
+        """Whether notifications arrive, so that polling is only the safety net."""
+        return self.notifier is not None and self.notifier.sound
 
     def close(self) -> None:
         """Commit what waits, and let go of the store."""
-        if self.signals is not None:
-            self.signals.stop()
+        if self.notifier is not None:
+            self.notifier.stop()
         if self._looking is not None:
             self._looking.stop()
         self._sharing.stop()

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from rankloop.service.storage import open_database
-from rankloop.service.storage.signals import LOG, NEWS, Signals, Word
+from rankloop.service.storage.notifications import LOG, NEWS, Notification, Notifier
 from tests.service.conftest import Postgres
 from tests.service.running import wait_for
 
@@ -23,19 +23,19 @@ class End:
 
     def __init__(self, url: str, name: str, channels: tuple[str, ...] = (NEWS,)) -> None:
         self._database = open_database(url)
-        found = self._database.signals()
+        found = self._database.notifier()
         assert found is not None
-        self.signals: Signals = found
-        self.heard: list[Word] = []
+        self.notifier: Notifier = found
+        self.heard: list[Notification] = []
         self.missed = 0
-        self.signals.start(name, channels, self.heard.append, self._miss)
-        wait_for(lambda: self.signals.sound, "the connection", every=0.005)
+        self.notifier.subscribe(name, channels, self.heard.append, self._miss)
+        wait_for(lambda: self.notifier.sound, "the connection", every=0.005)
 
     def _miss(self) -> None:
         self.missed += 1
 
     def close(self) -> None:
-        self.signals.stop()
+        self.notifier.stop()
         self._database.close()
 
 
@@ -60,21 +60,21 @@ def listeners(url: str) -> list[Any]:
 
 def test_others_hear_what_they_listen_for_and_nobody_hears_himself(ends: list[End]) -> None:
     one, two = ends
-    two.signals.say(Word("outcomes", "shop"))
-    two.signals.say(Word("saved", "shop", 7, seq=12))
-    one.signals.say(Word("outcomes", 'späť\'s "shop"'))
-    wait_for(lambda: one.heard and two.heard, "the words", every=0.005)
-    assert one.heard == [Word("saved", "shop", 7, 0, 12)]  # who only ranks does not ask for outcomes
-    assert two.heard == [Word("outcomes", 'späť\'s "shop"')]
+    two.notifier.publish(Notification("outcomes", "shop"))
+    two.notifier.publish(Notification("saved", "shop", 7, seq=12))
+    one.notifier.publish(Notification("outcomes", 'späť\'s "shop"'))
+    wait_for(lambda: one.heard and two.heard, "the notifications", every=0.005)
+    assert one.heard == [Notification("saved", "shop", 7, 0, 12)]  # who only ranks does not ask for outcomes
+    assert two.heard == [Notification("outcomes", 'späť\'s "shop"')]
 
 
 def test_of_what_comes_close_together_the_newest_is_said(ends: list[End]) -> None:
     one, two = ends
     for seq in range(100):
-        one.signals.say(Word("saved", "shop", 7, seq=seq))
-    one.signals.say(Word("changed", "shop"))
-    wait_for(lambda: Word("changed", "shop") in two.heard, "the last word", every=0.005)
-    said = [word.seq for word in two.heard if word.what == "saved"]
+        one.notifier.publish(Notification("saved", "shop", 7, seq=seq))
+    one.notifier.publish(Notification("changed", "shop"))
+    wait_for(lambda: Notification("changed", "shop") in two.heard, "the last notification", every=0.005)
+    said = [notification.seq for notification in two.heard if notification.kind == "saved"]
     assert said[-1] == 99
     assert said == sorted(said)
     assert len(said) < 50
@@ -83,10 +83,10 @@ def test_of_what_comes_close_together_the_newest_is_said(ends: list[End]) -> Non
 def test_stores_of_one_database_do_not_hear_each_other(postgres: Postgres, ends: list[End]) -> None:
     other = End(postgres.database(), "other")
     try:
-        other.signals.say(Word("changed", "theirs"))
-        ends[1].signals.say(Word("changed", "ours"))
-        wait_for(lambda: ends[0].heard, "a word", every=0.005)
-        assert ends[0].heard == [Word("changed", "ours")]
+        other.notifier.publish(Notification("changed", "theirs"))
+        ends[1].notifier.publish(Notification("changed", "ours"))
+        wait_for(lambda: ends[0].heard, "a notification", every=0.005)
+        assert ends[0].heard == [Notification("changed", "ours")]
         assert other.heard == []
     finally:
         other.close()
@@ -98,31 +98,31 @@ def test_a_lost_connection_is_known_and_opened_again(url: str, ends: list[End]) 
     with closing(psycopg.connect(url, autocommit=True)) as connection:
         for process in listeners(url):
             connection.execute("SELECT pg_terminate_backend(%s)", (process,))
-    wait_for(lambda: one.missed == two.missed == 2, "both to know that words may be lost")
-    wait_for(lambda: one.signals.sound and two.signals.sound, "both to listen again")
-    one.signals.say(Word("changed", "shop"))
-    wait_for(lambda: two.heard, "a word")
-    assert two.heard == [Word("changed", "shop")]
+    wait_for(lambda: one.missed == two.missed == 2, "both to know that notifications may be lost")
+    wait_for(lambda: one.notifier.sound and two.notifier.sound, "both to listen again")
+    one.notifier.publish(Notification("changed", "shop"))
+    wait_for(lambda: two.heard, "a notification")
+    assert two.heard == [Notification("changed", "shop")]
 
 
 def test_what_is_not_a_word_of_this_release_is_passed_over(ends: list[End]) -> None:
     one, two = ends
-    one.signals._heard("nonsense")
-    one.signals._heard('["two", ["saved", "shop", 1, 2]]')
-    one.signals._heard('["two", ["new", "shop", 1, 2, 3, "what comes later"]]')
-    two.signals.say(Word("changed", "shop"))
-    wait_for(lambda: len(one.heard) > 1, "a word")
-    assert one.heard == [Word("saved", "shop", 1, 2), Word("changed", "shop")]
+    one.notifier._received("nonsense")
+    one.notifier._received('["two", ["saved", "shop", 1, 2]]')
+    one.notifier._received('["two", ["new", "shop", 1, 2, 3, "what comes later"]]')
+    two.notifier.publish(Notification("changed", "shop"))
+    wait_for(lambda: len(one.heard) > 1, "a notification")
+    assert one.heard == [Notification("saved", "shop", 1, 2), Notification("changed", "shop")]
 
 
 def test_nothing_is_written_to_a_descriptor_that_is_somebody_else_s(url: str) -> None:
     """What learning says while a process ends may come after its pipe was closed, and the numbers are used again."""
     end = End(url, "me")
-    signals = end.signals
+    notifier = end.notifier
     end.close()
     pairs = [socket.socketpair() for _ in range(8)]
-    signals.say(Word("saved", "shop"))
-    signals.stop()
+    notifier.publish(Notification("saved", "shop"))
+    notifier.stop()
     sockets = [one for pair in pairs for one in pair]
     for one in sockets:
         one.setblocking(False)
@@ -139,8 +139,8 @@ def test_a_process_of_many_connections_hears(url: str) -> None:
     pipes = [os.pipe() for _ in range(520)]
     ends = [End(url, name) for name in ("one", "other")]
     try:
-        ends[0].signals.say(Word("saved", "shop"))
-        wait_for(lambda: ends[1].heard, "the word")
+        ends[0].notifier.publish(Notification("saved", "shop"))
+        wait_for(lambda: ends[1].heard, "the notification")
     finally:
         for end in ends:
             end.close()
@@ -151,4 +151,4 @@ def test_a_process_of_many_connections_hears(url: str) -> None:
 
 
 def test_sqlite_passes_nothing_on(tmp_path: Any) -> None:
-    assert open_database(str(tmp_path / "a.db")).signals() is None
+    assert open_database(str(tmp_path / "a.db")).notifier() is None

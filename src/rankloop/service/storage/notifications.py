@@ -1,12 +1,7 @@
-"""Words from process to process of one PostgreSQL, over all machines: look there, something is new.
+"""Notifications between the processes of one PostgreSQL, by NOTIFY: something new is in the store.
 
-A word is a hint and never the thing itself: what it is about stands in the store, and whoever missed it finds it there
-when he looks by himself. So words may be lost, double or late, and nothing is wrong.
-
-They go by NOTIFY on a connection that does nothing else. Said inside of the transactions that they are about, they
-would come exactly if those are committed; but PostgreSQL lets only one transaction that notifies commit at a time, and
-holds the others until the disk has it, so everybody's feedback would stand in one line. Here a word is a commit of its
-own that waits for no disk, and words that come close together share it.
+A notification is a hint. What it is about is in the store, so it may be lost, duplicated or late. It is sent in a
+commit of its own: PostgreSQL lets only one transaction that notifies commit at a time.
 """
 
 from __future__ import annotations
@@ -23,30 +18,30 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-GATHER = 0.02  # seconds in which words gather: one commit for all of them
+GATHER = 0.02  # seconds in which notifications gather: one commit for all of them
 ASK_EVERY = 2.0  # seconds after which a connection on which nothing comes is asked whether it is one
 ANSWER = 3.0  # seconds for anything to be answered on it
-SOUND = ASK_EVERY + ANSWER  # seconds without an answer after which words may be lost unseen
+SOUND = ASK_EVERY + ANSWER  # seconds without an answer after which notifications may be lost unseen
 AGAIN = 0.5  # seconds before a lost connection is opened again
-MOST = 10_000  # words that may wait for a connection; whoever does not hear them looks by himself
-NEWS, LOG = "news", "log"  # for all: what was saved or changed; for those who learn: there are outcomes
+MOST = 10_000  # queued notifications; a process that misses one finds the news at its next look at the store
+NEWS, LOG = "news", "log"  # for all: a state was saved or changed; for learning processes: there are outcomes
 logger = logging.getLogger("rankloop")
 
 
-class Word(NamedTuple):
-    """What is said."""
+class Notification(NamedTuple):
+    """What is new."""
 
-    what: str  # saved, part, changed: on NEWS; outcomes: on LOG
+    kind: str  # saved, part, changed: on NEWS; outcomes: on LOG
     ranker: str
     generation: int = 0
     base: int = 0  # of a part: the outcomes that whoever takes it must know
     seq: int = 0  # how many outcomes are in what was saved
 
 
-_decode = msgspec.json.Decoder(tuple[str, Word]).decode
+_decode = msgspec.json.Decoder(tuple[str, Notification]).decode
 
 
-class Signals:
+class Notifier:
     """One process's end.
 
     Parameters
@@ -62,24 +57,30 @@ class Signals:
     ) -> None:
         self._connect, self._watched = connect, watched
         self._lock = threading.Lock()
-        self._waiting: dict[tuple[str, str, str], Word] = {}  # (channel, what, ranker) -> the newest of them
+        self._waiting: dict[tuple[str, str, str], Notification] = {}  # (channel, kind, ranker) -> the newest of them
         self._me = ""
-        self._hear: Callable[[Word], None] = lambda _: None
+        self._on_notification: Callable[[Notification], None] = lambda _: None
         self._missed: Callable[[], None] = lambda: None
         self._channels: Sequence[str] = ()
         self._answered = float("-inf")  # monotonic: when the connection was last known to be one
         self._stopping = False
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
-        self._thread = threading.Thread(target=self._work, name="rankloop-signals", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="rankloop-notifications", daemon=True)
 
-    def start(self, me: str, channels: Sequence[str], hear: Callable[[Word], None], missed: Callable[[], None]) -> None:
-        """Begin to listen. `hear` is told what others than `me` say; `missed` is called when words may have been lost.
-        Both in a thread that everybody's words wait for."""
-        self._me, self._channels, self._hear, self._missed = me, channels, hear, missed
+    def subscribe(
+        self,
+        me: str,
+        channels: Sequence[str],
+        on_notification: Callable[[Notification], None],
+        missed: Callable[[], None],
+    ) -> None:
+        """Begin to listen. `on_notification` gets what others than `me` publish; `missed` is called when some may be lost.
+        Both are called in the thread that receives all notifications."""
+        self._me, self._channels, self._receive, self._missed = me, channels, on_notification, missed
         self._thread.start()
 
     def stop(self) -> None:
-        """Say what waits, and end."""
+        """Send what is queued, and end."""
         self._stopping = True
         self._poke()
         if self._thread.is_alive():
@@ -87,15 +88,15 @@ class Signals:
 
     @property
     def sound(self) -> bool:
-        """Whether what others say is heard here, as far as can be known."""
+        """Whether notifications of others arrive, as far as is known."""
         return time.monotonic() - self._answered < SOUND
 
-    def say(self, word: Word) -> None:
-        """Tell the others, soon. Never waits; of the same about the same ranker only the newest is said."""
-        channel = LOG if word.what == "outcomes" else NEWS
+    def publish(self, notification: Notification) -> None:
+        """Send it to the others, soon. Never blocks; of one kind and ranker only the newest is sent."""
+        channel = LOG if notification.kind == "outcomes" else NEWS
         with self._lock:
             if len(self._waiting) < MOST:
-                self._waiting[channel, word.what, word.ranker] = word
+                self._waiting[channel, notification.kind, notification.ranker] = notification
         self._poke()
 
     def _poke(self) -> None:
@@ -110,9 +111,9 @@ class Signals:
         while not self._stopping:
             try:
                 self._listen()
-            except Exception as error:  # whatever it is: those who depend on words look by themselves meanwhile
+            except Exception as error:  # whatever it is: subscribers poll the store meanwhile
                 if not told:
-                    logger.warning("words of other processes are not heard, what is new is looked for: %s", error)
+                    logger.warning("no notifications of other processes, the store is polled: %s", error)
                 told = True
             else:
                 told = False
@@ -131,19 +132,19 @@ class Signals:
                 # Channels are a database's, stores may be schemas of one.
                 (store,) = raw.execute("SELECT current_schema()").fetchone()
                 raw.execute("SET synchronous_commit = off")
-                raw.add_notify_handler(lambda note: self._heard(note.payload))
+                raw.add_notify_handler(lambda note: self._received(note.payload))
                 for channel in self._channels:
                     raw.execute(f"LISTEN {_channel(store, channel)}")
             self._answered = time.monotonic()
-            self._missed()  # whatever was said before this
+            self._missed()  # whatever was sent before this
             while not self._stopping:
                 self._turn(raw, store)
-            self._say(raw, store)
+            self._send(raw, store)
         finally:
             raw.close()
 
     def _turn(self, raw: Any, store: str) -> None:
-        """Wait for a word from either side."""
+        """Wait for a notification from either side."""
         with selectors.DefaultSelector() as either:  # `select` knows no descriptor above 1,023
             for descriptor in (raw.fileno(), self._woken):
                 either.register(descriptor, selectors.EVENT_READ)
@@ -151,35 +152,37 @@ class Signals:
         if raw.fileno() in ready:
             raw.pgconn.consume_input()
             while note := raw.pgconn.notifies():
-                self._heard(note.extra.decode())
+                self._received(note.extra.decode())
             self._answered = time.monotonic()
         if self._woken in ready:
             time.sleep(GATHER)
             os.read(self._woken, 65536)
-            self._say(raw, store)
+            self._send(raw, store)
         if time.monotonic() - self._answered >= ASK_EVERY:
             with self._watched(raw.fileno(), ANSWER):
                 raw.execute("SELECT 1")
             self._answered = time.monotonic()
 
-    def _say(self, raw: Any, store: str) -> None:
+    def _send(self, raw: Any, store: str) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         if not waiting:
             return
         channels = [_channel(store, channel) for channel, _, _ in waiting]
-        words = [msgspec.json.encode((self._me, word)).decode() for word in waiting.values()]
+        payloads = [msgspec.json.encode((self._me, one)).decode() for one in waiting.values()]
         with self._watched(raw.fileno(), ANSWER):
-            raw.execute("SELECT pg_notify(c, w) FROM unnest(%s::text[], %s::text[]) AS said (c, w)", (channels, words))
+            raw.execute(
+                "SELECT pg_notify(c, w) FROM unnest(%s::text[], %s::text[]) AS sent (c, w)", (channels, payloads)
+            )
         self._answered = time.monotonic()
 
-    def _heard(self, said: str) -> None:
+    def _received(self, payload: str) -> None:
         try:
-            who, word = _decode(said)
+            who, notification = _decode(payload)
         except msgspec.DecodeError:
             return  # of another release, or of somebody else's
         if who != self._me:
-            self._hear(word)
+            self._receive(notification)
 
 
 def _channel(store: str, channel: str) -> str:
