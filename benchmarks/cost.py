@@ -26,12 +26,12 @@ from rankloop.lab.datasets.sources import open_split
 
 LEARNERS = {  # and whom each is compared with
     "pairrank": "pairrank",
-    "pairrank?start=base": "pairrank",
+    "pairrank?init=base": "pairrank",
     "hybrid": "pairrank",
-    "hybrid?start=base": "pairrank",
+    "hybrid?init=base": "pairrank",
     "adaptive": "pairrank",
     "pdgd": "pdgd",
-    "pdgd?start=base": "pdgd",
+    "pdgd?init=base": "pdgd",
 }
 SHAPES = {"100 x 136": "docs=100&features=136", "20 x 20": "docs=20&features=20"}
 QUERIES, TURN, K = 50, 100, 10

@@ -36,7 +36,7 @@ from rankloop.lab.runs.trial import Trial, run
 HEAD, TAIL = 20, 3  # times that a query came
 KINDS = ("head", "tail", "all")
 DATA = "synthetic:mq2007?queries=10000&vali=1&test=1"
-LEARNERS = ["pairrank?start=base", "hybrid?start=base", "bubblerank"]
+LEARNERS = ["pairrank?init=base", "hybrid?init=base", "bubblerank"]
 Spread = dict[str, float]  # by "kind mark"
 
 

@@ -48,7 +48,7 @@ def main() -> None:
     name, parameters = parse_learner(asked.learner)
 
     def shown(base: str, user: str, start: str, seed: int) -> Array:
-        given = {**parameters, "start": start}
+        given = {**parameters, "init": start}
         world = f"stationary?base={base}"
         trial = Trial(name, asked.data, user, given, asked.rounds, seed=seed, world=world, trace=True, evaluations=1)
         return run(trial, split).trace["ndcg"]

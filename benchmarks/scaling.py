@@ -38,7 +38,7 @@ from rankloop.lab.runs.sweep import carry_out
 from rankloop.lab.runs.trial import Trial
 from rankloop.lab.worlds.world import DataWorld, open_world
 
-LEARNER = "hybrid?start=base"
+LEARNER = "hybrid?init=base"
 USERS = ["navigational", "informational"]
 SCALINGS = ["query-minmax", "stream"]
 MEASURES = {"online": "online.ndcg", "held-out": "offline.ndcg@10"}

@@ -178,7 +178,7 @@ def cost(learner: Learner, candidates: int, features: int, lists: int = 300) -> 
 def main() -> None:
     """What a list costs, beside rankloop's own: `python -m benchmarks.vowpal`."""
     made: dict[str, Callable[[], Learner]] = {
-        "hybrid?start=base": lambda: make("hybrid", start="base"),
+        "hybrid?init=base": lambda: make("hybrid", init="base"),
         "squarecb": lambda: make("squarecb"),
         "Vowpal Wabbit, squarecb": lambda: VowpalWabbit("squarecb", 100.0, 0.1),
     }

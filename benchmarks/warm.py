@@ -42,7 +42,7 @@ from rankloop.logs import Features, Reading, warm_file
 
 DATA = "synthetic:mslr?features=20&queries=1000&vali=10&test=300"
 WORLD = "stationary?base=model:10"
-LEARNERS = ["pairrank?start=base", "hybrid?start=base"]
+LEARNERS = ["pairrank?init=base", "hybrid?init=base"]
 USERS = ["navigational", "informational"]
 LATER = 10**9  # rounds of the log have other random numbers than those of serving
 

@@ -51,8 +51,8 @@ OURS = {
 }
 NAMES = {  # in the figure
     "benchmarks.weekly:Weekly(labels=debiased)": "weekly trees",
-    "hybrid(start=base)": "hybrid, from production's order",
-    "benchmarks.weekly:Pair(labels=debiased,spec=hybrid?start=base)": "hybrid on the trees",
+    "hybrid(init=base)": "hybrid, from production's order",
+    "benchmarks.weekly:Pair(labels=debiased,spec=hybrid?init=base)": "hybrid on the trees",
     "base": "production",
 }
 EARLY = (50, 100, 300, 1000)

@@ -177,7 +177,7 @@ def hashed() -> None:
     rows = []
     for spec in (
         "pairrank?confidence=diagonal",
-        "hybrid?confidence=diagonal&start=base",
+        "hybrid?confidence=diagonal&init=base",
         "pairrank?confidence=diagonal&forget=0.999",
     ):
         name, params = parse_learner(spec)

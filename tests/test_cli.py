@@ -35,7 +35,7 @@ def test_learners(capsys: pytest.CaptureFixture[str]) -> None:
     assert listed["pairrank"]["feedback"] == "clicks"
     assert listed["pairrank"]["contextual"] is True
     assert listed["random"]["contextual"] is False
-    assert listed["pdgd"]["params"] == {"rate": 0.1, "decay": 0.9999977, "start": "zero", "plus_one": True}
+    assert listed["pdgd"]["params"] == {"rate": 0.1, "decay": 0.9999977, "init": "zero", "examine_next": True}
     assert run("learners") == 0
     out = capsys.readouterr().out
     for name, entry in listed.items():
@@ -48,7 +48,7 @@ def test_simulate_prints_one_object(capsys: pytest.CaptureFixture[str]) -> None:
         capsys, "simulate", "pdgd", *SMALL, "--user", "navigational?stop_requires_click=false", "--param", "rate=0.05"
     )
     assert result["learner"] == "pdgd"
-    assert result["params"] == {"rate": 0.05, "decay": 0.9999977, "start": "zero", "plus_one": True}
+    assert result["params"] == {"rate": 0.05, "decay": 0.9999977, "init": "zero", "examine_next": True}
     assert result["user"] == "navigational?stop_requires_click=false"
     assert result["rounds"] == 60
     assert result["seed"] == 0
@@ -189,7 +189,7 @@ def test_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     ("arguments", "words"),
     [
         (["simulate", "pairank"], "no learner is called 'pairank'; did you mean 'pairrank'"),
-        (["simulate", "pdgd", "--param", "speed=3"], "no parameter 'speed'; it has rate, decay, start, plus_one"),
+        (["simulate", "pdgd", "--param", "speed=3"], "no parameter 'speed'; it has rate, decay, init, examine_next"),
         (["simulate", "pdgd", "--param", "rate=-1"], "rate is -1; it must be above 0"),
         (["simulate", "pdgd", "--param", "rate"], "is not of the form name=value"),
         (["simulate", "pdgd", "--user", "nobody"], "no user is called 'nobody'; there are perfect"),

@@ -82,10 +82,15 @@ def test_a_categorical_column_and_an_index_are_ids() -> None:
 
 
 def test_numpy_scalars_are_parameters() -> None:
-    given = {"alpha": np.float32(0.5), "prior": np.int64(3), "plus_one": np.bool_(False), "explore": np.str_("random")}
+    given = {
+        "alpha": np.float32(0.5),
+        "prior": np.int64(3),
+        "examine_next": np.bool_(False),
+        "explore": np.str_("random"),
+    }
     made = registry.make("pairrank", **given)
     assert rankloop.params(made) == rankloop.params(
-        registry.make("pairrank", alpha=0.5, prior=3, plus_one=False, explore="random")
+        registry.make("pairrank", alpha=0.5, prior=3, examine_next=False, explore="random")
     )
     assert json.loads(json.dumps(rankloop.params(made)))["alpha"] == 0.5
     direct = learners.PairRank(**given)

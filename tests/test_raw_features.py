@@ -23,7 +23,7 @@ from tests.reference import scaling as naive
 LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("pairrank", {}),
     ("pairrank", {"update": "refit", "pairs": "matched"}),
-    ("hybrid", {"start": "base"}),
+    ("hybrid", {"init": "base"}),
     ("adaptive", {"short": 0.9, "past": 1}),
     ("pdgd", {"rate": 0.5}),
     ("greedy", {"update": "refit"}),
@@ -129,7 +129,7 @@ def test_the_size_of_features_does_not_matter(name: str) -> None:
     np.testing.assert_allclose(plain.theta_, other.theta_, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["pairrank", "hybrid?start=base", "adaptive", "pdgd", "greedy?update=refit"])
+@pytest.mark.parametrize("name", ["pairrank", "hybrid?init=base", "adaptive", "pdgd", "greedy?update=refit"])
 def test_a_step_of_the_scale_leaves_the_order_as_it_was(name: str) -> None:
     """Weights are carried over, so that scores differ by what is the same for all documents of a list."""
     kind, parameters = registry.parse_learner(name)
@@ -163,7 +163,7 @@ def test_an_error_changes_nothing() -> None:
 
 
 def test_it_is_saved_and_goes_on_bit_for_bit() -> None:
-    learner = taught(standardised(registry.make("hybrid", start="base")), 9)
+    learner = taught(standardised(registry.make("hybrid", init="base")), 9)
     again = registry.loads(registry.dumps(learner))
     assert isinstance(again, Standardised)
     assert plain_of(again) == plain_of(learner)

@@ -9,14 +9,14 @@ from rankloop.core.errors import InvalidParameter, UnknownName
 
 
 def test_parameters_may_be_part_of_the_name() -> None:
-    assert registry.make("hybrid?start=base&alpha=.1") == registry.make("hybrid", start="base", alpha=0.1)
+    assert registry.make("hybrid?init=base&alpha=.1") == registry.make("hybrid", init="base", alpha=0.1)
     assert registry.make("mgd@paper?candidates=19") == registry.make("mgd@paper", candidates=19)
-    assert registry.make("hybrid?start=base", alpha=0.1) == registry.make("hybrid", start="base", alpha=0.1)
-    for wrong in ("hybrid?strat=base", "hybrid?start", "hybrid?start=base&start=zero"):
+    assert registry.make("hybrid?init=base", alpha=0.1) == registry.make("hybrid", init="base", alpha=0.1)
+    for wrong in ("hybrid?strat=base", "hybrid?init", "hybrid?init=base&init=zero"):
         with pytest.raises(InvalidParameter):
             registry.make(wrong)
-    with pytest.raises(InvalidParameter, match="'start'"):
-        registry.make("hybrid?start=base", start="zero")
+    with pytest.raises(InvalidParameter, match="'init'"):
+        registry.make("hybrid?init=base", init="zero")
 
 
 def test_a_name_with_parameters_imports_no_more_than_one_without() -> None:
@@ -41,10 +41,10 @@ def test_unknown_names_and_parameters_are_named() -> None:
 
 
 def test_parameters_from_texts() -> None:
-    assert registry.parse_parameters("pairrank", ["alpha=theory", "prior=3", "plus_one=true"]) == {
+    assert registry.parse_parameters("pairrank", ["alpha=theory", "prior=3", "examine_next=true"]) == {
         "alpha": "theory",
         "prior": 3,
-        "plus_one": True,
+        "examine_next": True,
     }
     with pytest.raises(InvalidParameter, match="'alpha' of learner 'pairrank' is not of the form name=value"):
         registry.parse_parameters("pairrank", ["alpha"])

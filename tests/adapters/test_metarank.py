@@ -84,8 +84,8 @@ def test_every_type_of_feature_gets_a_verdict_and_what_is_taken_can_be_declared(
     assert shop.spec["interactions"] == {"click": 0.1, "purchase": 1.0}
     assert shop.spec["defaults"] == {"relevancy": 0.0}
     assert (shop.spec["parameters"], small.spec["parameters"]) == (
-        {"start": "base", "confidence": "diagonal"},  # a category is hashed into 1,000 columns
-        {"start": "base"},
+        {"init": "base", "confidence": "diagonal"},  # a category is hashed into 1,000 columns
+        {"init": "base"},
     )
     assert small.spec["features"] == [{"name": "price", "kind": "field", "of": "item.price"}]
 

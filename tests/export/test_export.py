@@ -108,7 +108,7 @@ def test_a_feature_that_never_differed_has_weight_0_and_no_normalizer() -> None:
 
 
 def test_an_engine_does_not_apply_the_baseline_and_a_note_has_its_weight() -> None:
-    learner = taught(standardised(made("pairrank?start=base")))
+    learner = taught(standardised(made("pairrank?init=base")))
     found = export(learner, NAMES, "elasticsearch", name="shop-v3")
     assert any(f"{learner.theta_[-1]:.4g}" in note for note in found.notes)
     rows = some_rows(7, 20)
@@ -171,7 +171,7 @@ def json_scores(body: bytes, rows: Array) -> Array:
     return total
 
 
-LINEAR = ["pairrank", "pairrank?start=base", "hybrid", "adaptive", "pdgd?rate=0.5", "greedy", "mgd"]
+LINEAR = ["pairrank", "pairrank?init=base", "hybrid", "adaptive", "pdgd?rate=0.5", "greedy", "mgd"]
 
 
 @pytest.mark.parametrize("how", ["stream", "query-minmax"])
@@ -199,7 +199,7 @@ def test_weighted_sums_as_json_and_onnx(spec: str, how: str) -> None:
 NETWORKS = [
     "olranknet?width=8",
     "olranknet?width=8&line=none",
-    "olranknet?width=8&start=base",
+    "olranknet?width=8&init=base",
     "olranknet?width=8&line=none&explore=ensemble&nets=2",
     "neural-pdgd?width=8",
     "neural-pdgd?width=6&net=three-layer",

@@ -18,35 +18,37 @@ VALUES = st.lists(st.sampled_from([0.0, 0.3, 0.7, 1.0]), max_size=9)
 DIMENSIONS = st.integers(1, 9)
 
 
-@given(values=VALUES, plus_one=st.booleans(), seen=st.integers(-1, 9))
-def test_examined_count(values: list[float], plus_one: bool, seen: int) -> None:
-    assert preferences.examined_count(frozen(values), plus_one, seen) == naive.examined_count(values, plus_one, seen)
+@given(values=VALUES, examine_next=st.booleans(), seen=st.integers(-1, 9))
+def test_examined_count(values: list[float], examine_next: bool, seen: int) -> None:
+    assert preferences.examined_count(frozen(values), examine_next, seen) == naive.examined_count(
+        values, examine_next, seen
+    )
 
 
-@given(values=VALUES, plus_one=st.booleans(), seen=st.integers(-1, 9), seed=SEEDS)
-def test_click_pairs(values: list[float], plus_one: bool, seen: int, seed: int) -> None:
+@given(values=VALUES, examine_next=st.booleans(), seen=st.integers(-1, 9), seed=SEEDS)
+def test_click_pairs(values: list[float], examine_next: bool, seen: int, seed: int) -> None:
     keys = np.random.default_rng(seed).random(len(values)).tolist()
     expected = {
-        preferences.ADJACENT: naive.adjacent_pairs(values, plus_one, seen),
-        preferences.MATCHED: naive.matched_pairs(values, plus_one, keys, seen),
-        preferences.ALL: naive.all_pairs(values, plus_one, seen),
+        preferences.ADJACENT: naive.adjacent_pairs(values, examine_next, seen),
+        preferences.MATCHED: naive.matched_pairs(values, examine_next, keys, seen),
+        preferences.ALL: naive.all_pairs(values, examine_next, seen),
     }
     for rule, pairs in expected.items():
-        found = preferences.click_pairs(frozen(values), plus_one, seen, rule, frozen(keys))
+        found = preferences.click_pairs(frozen(values), examine_next, seen, rule, frozen(keys))
         assert found.shape == (len(pairs), 2)
         assert sorted(map(tuple, found.tolist())) == sorted(pairs)
         better = preferences.differences(frozen(values), found)
         assert better.tolist() == [values[a] - values[b] for a, b in found.tolist()]
 
 
-@given(clicks=st.lists(st.sampled_from([0.0, 1.0]), max_size=9), plus_one=st.booleans(), seed=SEEDS)
-def test_plain_clicks_pair_as_clicked_and_unclicked(clicks: list[float], plus_one: bool, seed: int) -> None:
+@given(clicks=st.lists(st.sampled_from([0.0, 1.0]), max_size=9), examine_next=st.booleans(), seed=SEEDS)
+def test_plain_clicks_pair_as_clicked_and_unclicked(clicks: list[float], examine_next: bool, seed: int) -> None:
     """In the order that states which are learned already hang on: the clicked from the top, then the unclicked."""
     keys = np.random.default_rng(seed).random(len(clicks))
-    clicked, unclicked = naive.split(clicks, plus_one)
-    whole = preferences.click_pairs(frozen(clicks), plus_one, -1, preferences.ALL, frozen(keys))
+    clicked, unclicked = naive.split(clicks, examine_next)
+    whole = preferences.click_pairs(frozen(clicks), examine_next, -1, preferences.ALL, frozen(keys))
     assert list(map(tuple, whole.tolist())) == [(a, b) for a in clicked for b in unclicked]
-    matched = preferences.click_pairs(frozen(clicks), plus_one, -1, preferences.MATCHED, frozen(keys))
+    matched = preferences.click_pairs(frozen(clicks), examine_next, -1, preferences.MATCHED, frozen(keys))
     sides = [sorted(side, key=lambda i: keys[i]) for side in (clicked, unclicked)]
     assert list(map(tuple, matched.tolist())) == list(zip(*sides, strict=False))
 

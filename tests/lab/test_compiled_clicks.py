@@ -20,7 +20,7 @@ from rankloop.lab.worlds.world import Stationary, Swap
 ROUNDS = 2 * CHUNK + 17
 LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("pdgd", {}),
-    ("pdgd", {"plus_one": False, "decay": 0.99}),
+    ("pdgd", {"examine_next": False, "decay": 0.99}),
     ("dbgd", {}),
     ("dbgd", {"radius": 0.05, "delta": 0.5}),
 ]

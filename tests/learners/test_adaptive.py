@@ -92,7 +92,7 @@ def test_evidence_is_told_of_untempered_pairs() -> None:
     )
     clicks = np.array([0.0, 1.0, 0.0, 1.0, 1.0])
     learner.learn(impression, Feedback.clicks(clicks), np.random.default_rng(6))
-    pairs = click_pairs(clicks, learner.plus_one, -1, PAIR_RULES["all"], np.zeros(5))
+    pairs = click_pairs(clicks, learner.examine_next, -1, PAIR_RULES["all"], np.zeros(5))
     weights = pair_weights(impression, clicks, pairs, learner.debias)
     rows = rows_of(impression, 4, base=False)
     expected = naive.foretold(rows, [(int(a), int(b)) for a, b in pairs], weights.tolist(), before, rivals)

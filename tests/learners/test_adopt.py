@@ -46,16 +46,18 @@ def test_pdgd_writes_down_of_its_own_list_what_rank_did() -> None:
 
 @pytest.mark.parametrize("explore", ["conservative", "random"])
 @pytest.mark.parametrize("debias", ["propensity", "plackett-luce", "none"])
-@pytest.mark.parametrize("plus_one", [True, False])
+@pytest.mark.parametrize("examine_next", [True, False])
 def test_pairrank_writes_down_a_fixed_order(
-    explore: Literal["conservative", "random"], debias: Literal["propensity", "plackett-luce", "none"], plus_one: bool
+    explore: Literal["conservative", "random"],
+    debias: Literal["propensity", "plackett-luce", "none"],
+    examine_next: bool,
 ) -> None:
     """Scores and rest as rank has them; neighbours share alike where the one below a last click counts as seen."""
-    for ranked, adopted in own_and_adopted(PairRank(explore=explore, debias=debias, plus_one=plus_one)):
+    for ranked, adopted in own_and_adopted(PairRank(explore=explore, debias=debias, examine_next=examine_next)):
         fixed = {}
         if debias == "propensity":
             places = range(ranked.k)
-            shares = [[0.5 if plus_one and abs(p - q) == 1 else 0.0 for q in places] for p in places]
+            shares = [[0.5 if examine_next and abs(p - q) == 1 else 0.0 for q in places] for p in places]
             fixed = {"shares": np.array(shares), "doubt": np.zeros(1)}
         assert same_impression(adopted, ranked._replace(memo={**undrawn(ranked).memo, **fixed}))
 
@@ -70,24 +72,24 @@ def test_pairs_of_an_adopted_list_count_one_half_or_nothing() -> None:
     assert found == {(1, 0): 0.5, (1, 2): 0.5, (1, 4): 0.0, (3, 0): 0.0, (3, 2): 0.5, (3, 4): 0.5}
 
 
-@pytest.mark.parametrize("plus_one", [True, False])
+@pytest.mark.parametrize("examine_next", [True, False])
 @pytest.mark.parametrize("stop", [0.0, 0.5, 1.0])
-def test_adopted_lists_never_pull_against_their_order(stop: float, plus_one: bool) -> None:
+def test_adopted_lists_never_pull_against_their_order(stop: float, examine_next: bool) -> None:
     """All liked alike, every click pattern summed: what stands above is never pulled below what it was shown over.
 
     Nothing is pulled at all if users read everything; if they stop, the one below a last click may not have been seen,
     and the order is held a little: the careful side.
     """
-    learner, k = PairRank(plus_one=plus_one), 4
+    learner, k = PairRank(examine_next=examine_next), 4
     shown, pull = learner.adopt(Candidates(features=np.eye(k)), np.arange(k)), np.zeros((k, k))
     for pattern, chance in click_patterns(k, 0.4, stop):
         clicks = np.array(pattern)
-        pairs = preferences.click_pairs(clicks, plus_one, -1, preferences.ALL, clicks)
+        pairs = preferences.click_pairs(clicks, examine_next, -1, preferences.ALL, clicks)
         for (a, b), weight in zip(pairs, pair_weights(shown, clicks, pairs, learner.debias), strict=True):
             pull[a, b] += chance * weight
     lean = np.triu(pull - pull.T)
     assert lean.min() >= -1e-15
-    if stop == 0.0 or not plus_one:
+    if stop == 0.0 or not examine_next:
         assert lean == pytest.approx(np.zeros((k, k)), abs=1e-15)
 
 

@@ -85,7 +85,7 @@ def test_batches_begin_small_and_grow_to_their_size() -> None:
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"batch": 16}, {"batch": 16, "start": "base"}, {"batch": 8, "forget": 0.95}, {"batch": 5, "pairs": "matched"}],
+    [{"batch": 16}, {"batch": 16, "init": "base"}, {"batch": 8, "forget": 0.95}, {"batch": 5, "pairs": "matched"}],
     ids=str,
 )
 @pytest.mark.parametrize("kind", ["pairrank", "hybrid"])

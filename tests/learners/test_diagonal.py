@@ -117,7 +117,7 @@ def test_long_lists_are_drawn_as_short_ones_are(logit: str) -> None:
 
 
 def test_parts_and_explanations_of_sparse_lists() -> None:
-    learner = Hybrid(confidence="diagonal", start="base")
+    learner = Hybrid(confidence="diagonal", init="base")
     rounds(learner, 20, np.random.default_rng(5).normal(size=WIDE))
     shown = learner.rank(hashed(3), 10, np.random.default_rng(0))
     rows, weights, own = learner.parts(shown)

@@ -16,14 +16,14 @@ from rankloop.core.types import Candidates, Feedback
 
 DIGESTS = {
     "pairrank": "e06689a81d51d2ce",
-    "pairrank?start=base": "962f4b9e59910426",
+    "pairrank?init=base": "962f4b9e59910426",
     "pairrank?forget=0.98": "8ec5c978fd215389",
     "pairrank?pairs=matched&debias=plackett-luce": "87312da486c5cb05",
     "pairrank?debias=none&tempered=false": "6875c2a005311f0b",
     "pairrank?confidence=diagonal": "186ee00c02c17ca6",
     "pairrank?update=refit": "daa710d6e1464fe1",
     "hybrid": "bdf68fba3048ad45",
-    "hybrid?start=base&forget=0.99": "cbddc303ac055d47",
+    "hybrid?init=base&forget=0.99": "cbddc303ac055d47",
     "adaptive": "2b1b03914fba48f5",
 }
 

@@ -113,7 +113,7 @@ def test_news_is_what_the_own_parts_have_not_taken_in(seed: int, n: int, k: int,
 
 @pytest.mark.parametrize("start", ["zero", "base"])
 def test_theta_learns_what_pairrank_learns_from_queries_that_come_once(start: str) -> None:
-    hybrid, plain, rng = Hybrid(start=start), PairRank(start=start), np.random.default_rng(0)
+    hybrid, plain, rng = Hybrid(init=start), PairRank(init=start), np.random.default_rng(0)
     for t in range(60):
         shown = hybrid.rank(shelf(t), 6, rng)
         told = clicks(rng, 6)
@@ -142,7 +142,7 @@ def test_a_query_that_comes_again_and_again_says_ever_less_of_the_others() -> No
 @pytest.mark.parametrize("start", ["zero", "base"])
 def test_items_whose_features_change_teach_all_they_tell(start: str) -> None:
     """One query, the same ids, features of the user who asks: θ learns what PairRank's learns, bit for bit."""
-    hybrid, plain, rng = Hybrid(start=start), PairRank(start=start), np.random.default_rng(0)
+    hybrid, plain, rng = Hybrid(init=start), PairRank(init=start), np.random.default_rng(0)
     for t in range(60):
         shown = hybrid.rank(Candidates("home", np.arange(12), rng.random((12, 3))), 6, rng)
         told = clicks(rng, 6)

@@ -33,7 +33,7 @@ def trained(learner: Any, count: int) -> list[Candidates]:
 @pytest.mark.parametrize("name", NETS)
 def test_while_the_network_counts_for_nothing_all_is_pairranks_bit_for_bit(name: str, start: Any) -> None:
     """Lists, their probabilities, what travels in the memo, the weights and the confidence matrix."""
-    learner, linear = make(name, width=M, start=start), PairRank(start=start)
+    learner, linear = make(name, width=M, init=start), PairRank(init=start)
     for t, candidates in enumerate(lists(60)):
         learner._set_evidence(evidence(0.0))  # type: ignore[attr-defined]
         one, _ = one_round(learner, candidates, t)
@@ -200,7 +200,7 @@ def test_where_the_line_is_all_there_is_the_network_adds_little_and_elsewhere_it
 
 
 def test_a_state_whose_line_does_not_fit_is_refused() -> None:
-    learner, other = taught(OLRankNet(width=M)), OLRankNet(width=M, start="base")
+    learner, other = taught(OLRankNet(width=M)), OLRankNet(width=M, init="base")
     before = other.state()
     with pytest.raises(InvalidInput, match=r"state 'line_theta_' has 4 weights, but the network has 4 features"):
         other.load(learner.state())

@@ -269,7 +269,7 @@ def test_lemma_1_is_taken_with_independent_pairs(pairs: str) -> None:
         ({"forget": 0.9, "update": "refit"}, 'forget is 0.9; it needs update="onepass"'),
         ({"delta": 1}, "delta is 1; it is a probability and must be below 1"),
         ({"prior": float("inf")}, "prior is inf; it must be a finite number"),
-        ({"plus_one": "maybe"}, "plus_one is 'maybe'; it must be true or false"),
+        ({"examine_next": "maybe"}, "examine_next is 'maybe'; it must be true or false"),
     ],
 )
 def test_bad_parameters_are_named(parameters: dict[str, Any], words: str) -> None:

@@ -37,10 +37,10 @@ def test_no_pair_no_step() -> None:
 def test_the_document_below_the_last_click_counts_as_seen() -> None:
     shown = PDGD().rank(Candidates(features=np.eye(3)), 3, np.random.default_rng(0))
     moved: dict[bool, Any] = {}
-    for plus_one in (True, False):
-        learner = PDGD(plus_one=plus_one)
+    for examine_next in (True, False):
+        learner = PDGD(examine_next=examine_next)
         learner.learn(shown, Feedback.clicks([1, 0, 0]), np.random.default_rng(0))
-        moved[plus_one] = learner.theta_.size and learner.theta_[shown.order]
+        moved[examine_next] = learner.theta_.size and learner.theta_[shown.order]
     assert moved[True][1] < 0 == moved[True][2]
     assert moved[False] == 0
 

@@ -25,12 +25,12 @@ SMALL: dict[str, dict[str, Any]] = {"olranknet": {"width": 8}, "ollambdarank": {
 CONTEXTUAL = [name for name in registry.LEARNERS if registry.learner_class(name).contextual]
 LINEAR: dict[str, Any] = {
     "full": PairRank(),
-    "base": PairRank(start="base"),
+    "base": PairRank(init="base"),
     "diagonal": PairRank(confidence="diagonal"),
     "forgets": PairRank(confidence="diagonal", forget=0.99),
-    "refit": PairRank(update="refit", start="zero"),
+    "refit": PairRank(update="refit", init="zero"),
     "batches": PairRank(batch=8),
-    "hybrid": Hybrid(start="base"),
+    "hybrid": Hybrid(init="base"),
     "adaptive": Adaptive(prior=1.0),
     "stream": standardised(PairRank()),
 }
@@ -189,7 +189,7 @@ def test_batches_keep_the_inverse_of_their_confidence_matrix() -> None:
 
 
 def test_what_is_remembered_of_queries_stays() -> None:
-    learner = _taught(Hybrid(start="base"))
+    learner = _taught(Hybrid(init="base"))
     before = {name: array for name, array in learner.state().items() if name.startswith("memory_")}
     learner.remap(FeatureMap.of([-1, 1], WIDTH))
     for name, array in before.items():
@@ -197,7 +197,7 @@ def test_what_is_remembered_of_queries_stays() -> None:
 
 
 def test_the_weight_of_the_baseline_ranking_stays_last() -> None:
-    learner = _taught(PDGD(start="base"))
+    learner = _taught(PDGD(init="base"))
     base = learner.theta_[-1]
     learner.remap(FeatureMap.of([1, -1, -1, 0, 2], WIDTH))
     assert learner.theta_[-1] == base

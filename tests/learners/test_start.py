@@ -41,7 +41,7 @@ def test_mean_squared_distance_is_that_of_all_pairs(n: int) -> None:
 
 @pytest.mark.parametrize("name", FROM_BASE)
 def test_before_anything_is_learned_the_best_list_is_the_callers(name: str) -> None:
-    learner = make(name, start="base")
+    learner = make(name, init="base")
     for seed in range(5):
         assert learner.best(shelf(seed), 20).tolist() == list(range(20))
         scores = batch.score(learner, shelf(seed))
@@ -51,7 +51,7 @@ def test_before_anything_is_learned_the_best_list_is_the_callers(name: str) -> N
 @pytest.mark.parametrize("name", ["pairrank", "hybrid", "olranknet", "ollambdarank"])
 def test_at_first_neighbours_far_down_may_change_places_and_the_top_may_not(name: str) -> None:
     """The gap of neighbours falls as 1 / position, and what is uncertain by the features stays the same."""
-    learner, rng = make(name, start="base"), np.random.default_rng(0)
+    learner, rng = make(name, init="base"), np.random.default_rng(0)
     moved = np.zeros(60)
     for t in range(100):
         moved += np.abs(learner.rank(shelf(t, n=60), 60, rng).order - np.arange(60))
@@ -65,7 +65,7 @@ def test_at_first_neighbours_far_down_may_change_places_and_the_top_may_not(name
 def test_clicks_overturn_a_base_order_that_is_wrong(name: str) -> None:
     """Users want what has much of feature 0; the caller puts it last."""
     parameters: dict[str, Any] = {"rate": 0.1} if "greedy" in name else {}
-    learner, rng = make(name, start="base", **parameters), np.random.default_rng(3)
+    learner, rng = make(name, init="base", **parameters), np.random.default_rng(3)
     for t in range(600):
         rows = rng.random((10, 3))
         rows = rows[np.argsort(rows[:, 0])]
@@ -81,7 +81,7 @@ def test_clicks_overturn_a_base_order_that_is_wrong(name: str) -> None:
 @pytest.mark.parametrize("name", FROM_BASE)
 def test_what_a_base_order_is_worth_is_learned_from_it(name: str) -> None:
     """Features tell nothing, the caller's order does: its weight stays above 0 and the rest near it."""
-    learner, rng = make(name, start="base"), np.random.default_rng(4)
+    learner, rng = make(name, init="base"), np.random.default_rng(4)
     for t in range(400):
         shown = learner.adopt(Candidates(f"q{t}", features=rng.random((10, 3))), np.arange(10))
         learner.learn(shown, Feedback("clicks", (rng.random(10) < np.linspace(0.8, 0.05, 10)).astype(float)), rng)
@@ -98,9 +98,9 @@ def test_given_weights_are_the_first_order_whatever_their_size() -> None:
     expected = np.argsort(-(candidates.features @ weights)).tolist()
     for name in FROM_BASE:
         for size in (1e-6, 1.0, 1e6):
-            learner = make(name, start=[size * w for w in weights])
+            learner = make(name, init=[size * w for w in weights])
             assert learner.best(candidates, 20).tolist() == expected
-    scores = batch.score(PairRank(start=weights), candidates)
+    scores = batch.score(PairRank(init=weights), candidates)
     apart = [(scores[i] - scores[j]) ** 2 for i in range(20) for j in range(i)]
     assert np.mean(apart) == pytest.approx(1.0)
 
@@ -110,7 +110,7 @@ def test_more_trust_is_overturned_later(start: Any) -> None:
     """The same clicks against the start move it less where more clicks' worth of trust lies on it."""
     moved = []
     for trust in (1.0, 100.0, 10_000.0):
-        learner, rng = PairRank(start=start, trust=trust), np.random.default_rng(1)
+        learner, rng = PairRank(init=start, prior_strength=trust), np.random.default_rng(1)
         for t in range(30):
             shown = learner.adopt(shelf(t), np.arange(10))
             if t == 1:
@@ -124,20 +124,20 @@ def test_more_trust_is_overturned_later(start: Any) -> None:
 @pytest.mark.parametrize("start", ["middle", [], [0.0, 0.0], [1.0, float("nan")], ["a"], [True], 3.0, None, {"a": 1.0}])
 @pytest.mark.parametrize("name", FROM_BASE)
 def test_what_is_no_start_is_refused(name: str, start: Any) -> None:
-    with pytest.raises(InvalidParameter, match="start"):
-        make(name, start=start)
+    with pytest.raises(InvalidParameter, match="init"):
+        make(name, init=start)
 
 
 def test_weights_of_another_width_are_refused() -> None:
     for name in FROM_BASE:
-        with pytest.raises(InvalidInput, match="start has 2 weights, but the candidates have 4 features"):
-            make(name, start=[1.0, 2.0]).rank(shelf(0), 5, np.random.default_rng(0))
+        with pytest.raises(InvalidInput, match="init has 2 weights, but the candidates have 4 features"):
+            make(name, init=[1.0, 2.0]).rank(shelf(0), 5, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("start", ["base", [1.0, 2.0, 0.0, -1.0]])
 @pytest.mark.parametrize("name", FROM_BASE)
 def test_parameters_and_state_survive_a_file(name: str, start: Any, tmp_path: Any) -> None:
-    learner, rng = make(name, start=start), np.random.default_rng(2)
+    learner, rng = make(name, init=start), np.random.default_rng(2)
     _teach(learner, rng)
     registry.save(learner, tmp_path / "one")
     other = registry.load(tmp_path / "one")

@@ -137,7 +137,7 @@ def test_the_command_teaches_a_learner(tmp_path: Path, log: Path, capsys: pytest
     text = log.read_text().splitlines()
     log.write_text("\n".join([*text[:7], '{"items": ["a"], "clicks": ["b"]}', *text[7:]]))
     out = tmp_path / "warm.rankloop"
-    order = ["warm", "--learner", "pairrank?start=base", "--out", str(out), str(log)]
+    order = ["warm", "--learner", "pairrank?init=base", "--out", str(out), str(log)]
     with pytest.raises(SystemExit) as ended:
         main([*order, "--json"])
     assert ended.value.code == 0

@@ -58,7 +58,7 @@ class Served:
 
     def put_ranker(self, name: str, **changes: Any) -> None:
         """One that starts from nothing, if not told otherwise: something is tried from its first list on."""
-        start = {**SPEC, "parameters": {**SPEC["parameters"], "start": "zero"}}
+        start = {**SPEC, "parameters": {**SPEC["parameters"], "init": "zero"}}
         answer = self.ask("PUT", f"/v1/rankers/{name}", {**start, "guardrail": None, **changes})
         assert answer.status in (200, 201), answer
         wait_for(lambda: self.status(name)["ready"], f"the kernels of {name}")

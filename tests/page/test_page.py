@@ -116,7 +116,7 @@ def test_a_line_says_what_the_catalog_has_and_what_requests_wanted_in_vain(servi
 
 def test_a_line_says_how_far_a_ranker_has_moved_and_what_it_remembers(service: Served, look: Look) -> None:
     service.put_ranker(
-        "memory", learner="hybrid", parameters={"start": [5.0] + [0.0] * (FEATURES - 1)}, window_seconds=60, k=6
+        "memory", learner="hybrid", parameters={"init": [5.0] + [0.0] * (FEATURES - 1)}, window_seconds=60, k=6
     )
     service.put_ranker("follower", learner="adaptive", parameters={}, window_seconds=60, k=6)
     for name in ("memory", "follower"):

@@ -15,7 +15,7 @@ from rankloop.core.types import Array
 Pair = tuple[int, int]
 
 
-def examined_count(clicks: Sequence[float], plus_one: bool, seen: int = -1) -> int:
+def examined_count(clicks: Sequence[float], examine_next: bool, seen: int = -1) -> int:
     """Positions down to the last click, and the next one if there is one; nothing is known without a click.
 
     If the first `seen` are known to have come into view (-1: not known), those, or down to the last click.
@@ -23,37 +23,37 @@ def examined_count(clicks: Sequence[float], plus_one: bool, seen: int = -1) -> i
     clicked = [position for position, click in enumerate(clicks) if click]
     if not clicked:
         return 0
-    return min(len(clicks), clicked[-1] + 1 + plus_one if seen == -1 else max(clicked[-1] + 1, seen))
+    return min(len(clicks), clicked[-1] + 1 + examine_next if seen == -1 else max(clicked[-1] + 1, seen))
 
 
-def split(clicks: Sequence[float], plus_one: bool, seen: int = -1) -> tuple[list[int], list[int]]:
+def split(clicks: Sequence[float], examine_next: bool, seen: int = -1) -> tuple[list[int], list[int]]:
     """Clicked and unclicked among the examined positions."""
-    examined = range(examined_count(clicks, plus_one, seen))
+    examined = range(examined_count(clicks, examine_next, seen))
     return [i for i in examined if clicks[i]], [i for i in examined if not clicks[i]]
 
 
-def all_pairs(values: Sequence[float], plus_one: bool, seen: int = -1) -> list[Pair]:
+def all_pairs(values: Sequence[float], examine_next: bool, seen: int = -1) -> list[Pair]:
     """Every two examined ones of different value, the higher first."""
-    examined = range(examined_count(values, plus_one, seen))
+    examined = range(examined_count(values, examine_next, seen))
     return [(a, b) for a in examined for b in examined if values[a] > values[b]]
 
 
-def adjacent_pairs(values: Sequence[float], plus_one: bool, seen: int = -1) -> list[Pair]:
+def adjacent_pairs(values: Sequence[float], examine_next: bool, seen: int = -1) -> list[Pair]:
     """Of (0, 1), (2, 3), … those with both examined and different values, the higher first."""
-    return [(a, b) for a, b in all_pairs(values, plus_one, seen) if min(a, b) % 2 == 0 and abs(a - b) == 1]
+    return [(a, b) for a, b in all_pairs(values, examine_next, seen) if min(a, b) % 2 == 0 and abs(a - b) == 1]
 
 
-def matched_pairs(values: Sequence[float], plus_one: bool, keys: Sequence[float], seen: int = -1) -> list[Pair]:
+def matched_pairs(values: Sequence[float], examine_next: bool, keys: Sequence[float], seen: int = -1) -> list[Pair]:
     """The highest beside the lowest, equal ones in the order of their keys, as long as one is higher."""
-    examined = range(examined_count(values, plus_one, seen))
+    examined = range(examined_count(values, examine_next, seen))
     highest = sorted(examined, key=lambda i: (-values[i], keys[i]))
     lowest = sorted(examined, key=lambda i: (values[i], keys[i]))
     return [(a, b) for a, b in zip(highest, lowest, strict=True) if values[a] > values[b]]
 
 
-def matchings(clicks: Sequence[float], plus_one: bool) -> set[frozenset[Pair]]:
+def matchings(clicks: Sequence[float], examine_next: bool) -> set[frozenset[Pair]]:
     """Every way to pair clicked with unclicked positions until one side is used up."""
-    clicked, unclicked = split(clicks, plus_one)
+    clicked, unclicked = split(clicks, examine_next)
     size = min(len(clicked), len(unclicked))
     return {
         frozenset(zip(left, right, strict=True))

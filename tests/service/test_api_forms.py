@@ -30,7 +30,7 @@ def ranked_by(service: Service, answer: Any) -> Any:
 
 
 def test_every_form_gets_the_same_list_with_the_same_scores(service: Service) -> None:
-    spec: Any = {"learner": "greedy", "features": names(3), "exposure": "full", "parameters": {"start": "base"}}
+    spec: Any = {"learner": "greedy", "features": names(3), "exposure": "full", "parameters": {"init": "base"}}
     service.put("forms", **spec)
     teach(service, "forms", 20)
     service.act("forms", "pause")

@@ -22,7 +22,7 @@ def test_a_new_ranker_is_created_with_every_default_spelled_out(service: Service
     assert status["name"] == "put-new"
     assert status["spec"] == {
         "learner": "pdgd",
-        "parameters": {"rate": 0.1, "decay": 0.9999977, "start": "base", "plus_one": True},
+        "parameters": {"rate": 0.1, "decay": 0.9999977, "init": "base", "examine_next": True},
         "features": ["a", "b"],
         "catalog": None,
         "unknown": "default",
@@ -103,7 +103,7 @@ def test_what_was_learned_protects_what_it_hangs_on(service: Service) -> None:
         ({"learner": "pdgd", "features": ["a"], "parameters": {"rate": -1}}, 422, ["rate", "-1"]),
         ({"learner": "pdgd", "features": ["a"], "parameters": {"rate": "fast"}}, 422, ["rate", "'fast'"]),
         ({"learner": "pdgd", "features": ["a"], "parameters": {"rate": 10**400}}, 422, []),
-        ({"learner": "pdgd", "features": ["a"], "parameters": {"plus_one": [[]]}}, 422, ["plus_one"]),
+        ({"learner": "pdgd", "features": ["a"], "parameters": {"examine_next": [[]]}}, 422, ["examine_next"]),
         ({"learner": "pdgd"}, 422, ["features", "'pdgd'"]),
         ({"features": ["a", "b", "a"]}, 422, ["'a'"]),
         ({"features": ["a", ""]}, 400, ["$.features[1]"]),

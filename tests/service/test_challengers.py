@@ -96,8 +96,8 @@ def test_the_logged_learner_itself_learns_the_same_bits(name: str, tmp_path: Pat
         teach(service, "shop", 25)
         state = codec.loads(service.state("shop"))[0]
     with open_store(str(tmp_path / "shop.db")) as database:
-        tries = try_out(planned(database, "shop", [f"{name}?start=base", "epsilon-greedy"]))  # as a ranker starts
-        part = try_out(planned(database, "shop", [f"{name}?start=base"], since=5, at=15))
+        tries = try_out(planned(database, "shop", [f"{name}?init=base", "epsilon-greedy"]))  # as a ranker starts
+        part = try_out(planned(database, "shop", [f"{name}?init=base"], since=5, at=15))
     found = tries.challengers[0].learner.state()
     assert {key: value.tobytes() for key, value in found.items()} == {k: v.tobytes() for k, v in state.items()}
     assert (tries.tally().lists, part.tally().lists, tries.tally().drawn) == (25, 10, 25)

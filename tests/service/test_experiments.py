@@ -112,7 +112,7 @@ def test_bounded_stays_bounded(service: Service) -> None:
 
 def test_the_learner_adopts_a_mixed_list(service: Service) -> None:
     """So that it learns from it as from a list of someone else: with what it believes now, not with how it draws."""
-    own = {"start": "zero"}  # so that it soon wants other lists than the base order
+    own = {"init": "zero"}  # so that it soon wants other lists than the base order
     service.put("adopting", learner="pairrank", parameters=own, features=names(3), exposure="full", k=4, guardrail=None)
     teach(service, "adopting", 40)
     start(service, "adopting", share=1.0)

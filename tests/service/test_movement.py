@@ -56,7 +56,7 @@ def test_nothing_is_told_before_the_first_list_and_nothing_has_moved_at_it(servi
     nothing = dict.fromkeys(("displacement", "agreement", "same_first", "brought_up", "memory", "drift"))
     assert found == {"ranker": "first", "version": "live@0", "lists": 0, **nothing}
     answer = service.rank("first", items(6))
-    assert shown(answer) == ["i0", "i1", "i2", "i3"]  # start="base", if nothing else is said
+    assert shown(answer) == ["i0", "i1", "i2", "i3"]  # init="base", if nothing else is said
     found = movement(service, "first")
     assert (found["lists"], found["displacement"], found["agreement"], found["same_first"]) == (1, 0.0, 1.0, 1.0)
     assert found["brought_up"] == 0.0
@@ -64,7 +64,7 @@ def test_nothing_is_told_before_the_first_list_and_nothing_has_moved_at_it(servi
 
 def test_figures_are_of_what_is_believed_now_against_the_order_of_the_same_items(service: Service) -> None:
     """Shown in shadow, so that what was shown is the caller's order and belief is all that has moved."""
-    start = {"start": FLIPPED, "trust": 1e6}
+    start = {"init": FLIPPED, "prior_strength": 1e6}
     service.put("shadow", **{**SPEC, "exposure": "shadow", "parameters": start})
     service.rank("shadow", candidates(0.2, 0.9, 0.5, 0.1))  # believed: i1 i2 i0 i3
     service.rank("shadow", candidates(0.9, 0.7, 0.5, 0.1))  # believed: as it came
@@ -87,7 +87,7 @@ def test_it_is_worked_out_once_in_a_while_however_many_look(service: Service, mo
 
 
 def test_items_from_below_the_end_of_the_list_are_told(service: Service) -> None:
-    service.put("lifts", **{**SPEC, "parameters": {"start": FLIPPED, "trust": 1e6}, "k": 2})
+    service.put("lifts", **{**SPEC, "parameters": {"init": FLIPPED, "prior_strength": 1e6}, "k": 2})
     answer = service.rank("lifts", candidates(0.1, 0.2, 0.8, 0.9))
     assert shown(answer) == ["i3", "i2"]
     found = movement(service, "lifts")
@@ -197,7 +197,7 @@ def test_a_learner_that_is_busy_or_fails_spoils_nothing(service: Service, monkey
 def test_inspect_prints_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "inspected.db"
     with Service(store) as running:
-        running.ready().put("memory", **{**SPEC, "learner": "hybrid", "parameters": {"start": FLIPPED}})
+        running.ready().put("memory", **{**SPEC, "learner": "hybrid", "parameters": {"init": FLIPPED}})
         running.put("follower", **{**SPEC, "learner": "adaptive"})
         for name in ("memory", "follower"):
             teach(running, name, 4)

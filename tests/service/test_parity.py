@@ -49,7 +49,7 @@ def raw() -> Dataset:
 
 
 def lab(name: str, dataset: Dataset, rounds: int = ROUNDS, seed: int = SEED) -> Run:
-    learner, user = registry.make(name, start="base"), open_user("navigational", dataset.highest_grade)
+    learner, user = registry.make(name, init="base"), open_user("navigational", dataset.highest_grade)
     if dataset.normalisation == "stream":
         learner = standardised(learner)
     return Run(dataset, list(simulate(learner, Stationary(dataset), user, rounds, seed)), learner)
@@ -163,7 +163,7 @@ def test_a_restart_in_the_middle_leaves_no_trace(name: str, data: Dataset, tmp_p
     numbers = [number for number, _, _ in outcomes]
     assert numbers == [*range(half), *range(BLOCK, BLOCK + ROUNDS - half)]
 
-    fold, streams = registry.make(name, start="base"), Streams(SEED)
+    fold, streams = registry.make(name, init="base"), Streams(SEED)
     for seq, (number, impression, feedback) in enumerate(outcomes):
         step = run.steps[seq]
         own = fold.rank(step.round.candidates, 10, streams.at("rank", number))
@@ -205,8 +205,8 @@ def test_feedback_that_comes_all_at_once_is_learned_in_the_order_it_came(data: D
         assert service.settle("lab") == 20
         learner = model_of(service.engine.rankers["lab"]).learner
     cold, fold, streams = (
-        registry.make("pairrank", start="base"),
-        registry.make("pairrank", start="base"),
+        registry.make("pairrank", init="base"),
+        registry.make("pairrank", init="base"),
         Streams(SEED),
     )
     for seq, t in enumerate(order.tolist()):

@@ -132,7 +132,7 @@ def test_a_model_leaves_by_the_service_and_by_the_command(
     """The same bytes, the version in the name, and our order in the engine; what cannot be said is refused."""
     path: Any = str(tmp_path / "shop.db")
     with Service(path) as service:
-        service.ready().put("shop", learner="pairrank", parameters={"start": "zero"}, **SPEC)
+        service.ready().put("shop", learner="pairrank", parameters={"init": "zero"}, **SPEC)
         refused(service.http.get("/v1/rankers/shop/export?to=json"), 422)
         teach(service, "shop", 30, 0)
         assert keep(service, "shop") == 1

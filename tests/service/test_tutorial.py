@@ -41,7 +41,7 @@ def test_every_command_works_and_says_what_the_page_says(start_service: Callable
         printed.append(done.stdout)
     made, shadow, look, proof, _, full, rolled, promoted = printed
     spec = json.loads(made)["spec"]
-    assert (spec["exposure"], spec["learner"], spec["parameters"]["start"]) == ("shadow", "hybrid", "base")
+    assert (spec["exposure"], spec["learner"], spec["parameters"]["init"]) == ("shadow", "hybrid", "base")
     assert quality(shadow) == pytest.approx(0.54, abs=0.03)
     assert '"learned_impressions": 300' in look
     weights = dict(re.findall(r'"feature": "(.+)",\s+"weight": (\S+),', look))

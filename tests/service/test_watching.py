@@ -32,7 +32,7 @@ __all__ = ["service"]  # fixture
 
 SPEC: dict[str, Any] = {
     "learner": "pairrank",
-    "parameters": {"start": "zero"},  # from the first list on there is something that it is not sure of
+    "parameters": {"init": "zero"},  # from the first list on there is something that it is not sure of
     "features": names(3),
     "exposure": "full",
     "k": 5,
@@ -113,7 +113,7 @@ def test_there_is_no_exploration_where_the_learner_decides_nothing(service: Serv
 
 
 def test_what_is_explored_and_uncertain_falls_as_the_ranker_learns(service: Service) -> None:
-    service.put("surer", **{**SPEC, "parameters": {"start": "zero", "alpha": 0.1}})
+    service.put("surer", **{**SPEC, "parameters": {"init": "zero", "alpha": 0.1}})
     teach(service, "surer", 3, seed=0)
     first = np.mean([one["uncertain"] / one["pairs"] for one in watch(service, "surer", "impressions", limit=3)])
     assert watch(service, "surer", "series", step=86400)["points"][-1]["uncertain"] == pytest.approx(first)

@@ -23,7 +23,7 @@ __all__ = ["service"]
 WIDTH = 100_000
 SPEC: Any = {
     "learner": "hybrid",
-    "parameters": {"confidence": "diagonal", "start": "zero"},
+    "parameters": {"confidence": "diagonal", "init": "zero"},
     "width": WIDTH,
     "normalisation": "none",
     "exposure": "full",

@@ -31,7 +31,7 @@ FEATURES: list[Any] = [
 WIDTH = 2 * BUCKETS + 2
 SPEC: dict[str, Any] = {
     "learner": "pairrank",
-    "parameters": {"confidence": "diagonal", "start": "zero"},
+    "parameters": {"confidence": "diagonal", "init": "zero"},
     "features": FEATURES,
     "catalog": "shop",
     "normalisation": "none",

@@ -46,7 +46,7 @@ def warm(
 
     Example: rankloop warm shop responses.jsonl --format ltrlog --clicks events.jsonl
 
-    Example: rankloop warm --learner "pairrank?start=base" --out warm.rankloop log.tsv
+    Example: rankloop warm --learner "pairrank?init=base" --out warm.rankloop log.tsv
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def warm(
     store
         As in `rankloop serve`.
     learner
-        Teach this learner instead of a ranker: `pairrank?start=base`.
+        Teach this learner instead of a ranker: `pairrank?init=base`.
     out
         With --learner: where to save it.
     features

@@ -199,15 +199,15 @@ def make(name: str, **parameters: Any) -> Learner:
     the name, as in every command: `name?parameter=value&parameter=value`.
 
     >>> make("pdgd", rate=0.05)
-    PDGD(rate=0.05, decay=0.9999977, start='zero', plus_one=True)
-    >>> make("pdgd?rate=0.05&start=base")
-    PDGD(rate=0.05, decay=0.9999977, start='base', plus_one=True)
+    PDGD(rate=0.05, decay=0.9999977, init='zero', examine_next=True)
+    >>> make("pdgd?rate=0.05&init=base")
+    PDGD(rate=0.05, decay=0.9999977, init='base', examine_next=True)
     >>> make("mgd@paper", candidates=19)
     MGD(rate=0.03, delta=1.0, mixing='team-draft', dsp=False, radius=0.0, candidates=19)
-    >>> make("pdgd", speed=1)
+    >>> make("pdgd", speed=1)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    rankloop.core.errors.InvalidParameter: learner 'pdgd' has no parameter 'speed'; it has rate, decay, start, plus_one
+    rankloop.core.errors.InvalidParameter: learner 'pdgd' has no parameter 'speed'; it has rate, decay, ...
     """
     name, own = parse_learner(name)
     twice = sorted(own.keys() & parameters.keys())
@@ -229,8 +229,8 @@ def make(name: str, **parameters: Any) -> Learner:
 def parse_parameters(name: str, texts: Iterable[str]) -> dict[str, Any]:
     """Parameters from `name=value` texts, as a command line gives them; values are JSON or plain words.
 
-    >>> parse_parameters("pairrank", ["alpha=.1", "explore=random", "plus_one=false"])
-    {'alpha': 0.1, 'explore': 'random', 'plus_one': False}
+    >>> parse_parameters("pairrank", ["alpha=.1", "explore=random", "examine_next=false"])
+    {'alpha': 0.1, 'explore': 'random', 'examine_next': False}
     """
     parameters: dict[str, Any] = {}
     for text in texts:

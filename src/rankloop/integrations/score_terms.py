@@ -90,7 +90,7 @@ def base_of(inner: Learner, weights: Array, names: Sequence[str]) -> float | Non
     """The weight of the caller's order, where the learner has one."""
     if weights.size == len(names):
         return None
-    assert params(inner).get("start") == "base"
+    assert params(inner).get("init") == "base"
     return float(weights[-1])
 
 
@@ -122,7 +122,7 @@ def in_engine(model: Linear, engine: str) -> Linear:
         notes.append(
             f"{engine} does not apply the baseline ranking, which has weight {model.base:.4g} here (the largest weight "
             f"of a feature is {np.abs(model.weights).max(initial=0.0):.4g}): make the engine's own score a feature, "
-            'or create the ranker with the parameter "start": "zero"'
+            'or create the ranker with the parameter "init": "zero"'
         )
     largest = float(np.abs(model.weights).max(initial=0.0))
     if not largest <= float(np.finfo(np.float32).max):

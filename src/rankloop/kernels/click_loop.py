@@ -57,7 +57,7 @@ def _user(rounds: Rounds, b: int, first: int, order: Array) -> Array:
 
 @jit
 def pdgd_rounds(
-    rounds: Rounds, numbers: Array, theta: Array, rate: float, decay: float, plus_one: bool
+    rounds: Rounds, numbers: Array, theta: Array, rate: float, decay: float, examine_next: bool
 ) -> tuple[Array, float]:
     """(d,) θ and the step size of `pdgd` after these rounds; `numbers` (B, longest list) are what it ranks with."""
     k = rounds.orders.shape[1]
@@ -65,7 +65,7 @@ def pdgd_rounds(
         first, end = rounds.offsets[rounds.queries[b]], rounds.offsets[rounds.queries[b] + 1]
         n = end - first
         order, rows, scores, rest, _ = draw(rounds.features[first:end], theta, numbers[b, :n], min(k, n))
-        gradient = pdgd_gradient(rows, scores, rest, _user(rounds, b, first, order), plus_one, -1)
+        gradient = pdgd_gradient(rows, scores, rest, _user(rounds, b, first, order), examine_next, -1)
         if gradient.size:
             theta = pdgd_step(theta, gradient, rate)
             rate *= decay

@@ -161,17 +161,17 @@ def pdgd_pulls(scores: Array, rest: float, clicks: Array, pairs: Array) -> Array
 
 
 @jit
-def pdgd_gradient(features: Array, scores: Array, rest: float, clicks: Array, plus_one: bool, seen: int) -> Array:
+def pdgd_gradient(features: Array, scores: Array, rest: float, clicks: Array, examine_next: bool, seen: int) -> Array:
     """(d,) Σ ρ σ'(s_a - s_b) (x_a - x_b) over clicked a, examined unclicked b; empty if there is no such pair."""
-    return pdgd_gradient_from_base(features, np.empty(0, np.int64), scores, rest, clicks, plus_one, seen)
+    return pdgd_gradient_from_base(features, np.empty(0, np.int64), scores, rest, clicks, examine_next, seen)
 
 
 @jit
 def pdgd_gradient_from_base(
-    features: Array, places: Array, scores: Array, rest: float, clicks: Array, plus_one: bool, seen: int
+    features: Array, places: Array, scores: Array, rest: float, clicks: Array, examine_next: bool, seen: int
 ) -> Array:
     """(d + 1,) the same of `with_places`, bit for bit, without a copy of the rows; (d,) if `places` is empty."""
-    pairs = click_pairs(clicks, plus_one, seen, ALL, clicks)
+    pairs = click_pairs(clicks, examine_next, seen, ALL, clicks)
     if pairs.shape[0] == 0:
         return np.empty(0)
     pull = pdgd_pulls(scores, rest, clicks, pairs)  # summed a document first, so that features are read once

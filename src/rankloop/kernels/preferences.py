@@ -11,15 +11,15 @@ ADJACENT, MATCHED, ALL = 0, 1, 2
 
 
 @jit
-def examined_count(clicks: Array, plus_one: bool, seen: int) -> int:
-    """Positions taken as looked at: down to the last click, and one more with `plus_one`; 0 without a click.
+def examined_count(clicks: Array, examine_next: bool, seen: int) -> int:
+    """Positions taken as looked at: down to the last click, and one more with `examine_next`; 0 without a click.
 
     Where it is known that the first `seen` came into view (-1: it is not), nothing is guessed: those and down to the
     last click.
     """
     for p in range(clicks.size - 1, -1, -1):
         if clicks[p] > 0:
-            return min(p + 1 + plus_one if seen < 0 else max(p + 1, seen), clicks.size)
+            return min(p + 1 + examine_next if seen < 0 else max(p + 1, seen), clicks.size)
     return 0
 
 
@@ -38,14 +38,14 @@ def ascending(values: Array, some: Array, sign: float) -> Array:
 
 
 @jit
-def click_pairs(clicks: Array, plus_one: bool, seen: int, rule: int, keys: Array) -> Array:
+def click_pairs(clicks: Array, examine_next: bool, seen: int, rule: int, keys: Array) -> Array:
     """(m, 2) positions (better, worse) among the examined ones: clicked and not, or of two clicked ones that with the
     higher value.
 
     ADJACENT: the disjoint neighbours (0, 1), (2, 3), …; MATCHED: the best with the worst, the next with the next, each
     used at most once, and equal ones in the order of the random `keys` (k,); ALL: every two.
     """
-    examined = examined_count(clicks, plus_one, seen)
+    examined = examined_count(clicks, examine_next, seen)
     count = 0
     if rule == ADJACENT:
         pairs = np.empty((examined // 2, 2), np.int64)

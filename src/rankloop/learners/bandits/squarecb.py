@@ -56,7 +56,7 @@ class SquareCB:
         rows.
     noise
         The variance of a reward about what is predicted; .25 is that of a coin.
-    plus_one
+    examine_next
         Of lists of several items: take the one below the last click as seen. The first one always is. Where it was
         reported what came into view, that counts.
 
@@ -92,7 +92,7 @@ class SquareCB:
     epsilon: float = 1.0
     prior: float = 1.0
     noise: float = 0.25
-    plus_one: bool = True
+    examine_next: bool = True
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
@@ -108,7 +108,7 @@ class SquareCB:
         for name in ("prior", "noise"):
             require_number(name, getattr(self, name), 0, above=True)
         require(self.epsilon <= 1, "epsilon", self.epsilon, "is a probability and must be at most 1")
-        require_flag("plus_one", self.plus_one)
+        require_flag("examine_next", self.examine_next)
         self.theta_: Array = np.zeros(0)
         self.variance_: Array = np.zeros(0)
         self.level_: Array = np.array([0.0, 1.0 / self.prior])  # the intercept, and its variance
@@ -159,7 +159,7 @@ class SquareCB:
             numbers = rows.values if isinstance(rows, SparseRows) else rows
             length = math.fsum((numbers * numbers).ravel()) / len(rows)  # exact, so zeros do not matter
             theta, variance = np.zeros(rows.shape[1]), np.full(rows.shape[1], 1.0 / (self.prior * (length or 1.0)))
-        seen = max(1 if reported < 0 else reported, examined_count(rewards, self.plus_one, reported))
+        seen = max(1 if reported < 0 else reported, examined_count(rewards, self.examine_next, reported))
         if isinstance(rows, SparseRows):
             parts = rows.indptr, rows.indices, rows.values
             inverse_gap_weighting.regress_sparse(theta, variance, level, *parts, rewards[:seen], self.noise)

@@ -34,36 +34,36 @@ class LinedRanker(AdamRanker):
     ----------
     line
         "pairrank": a line that learns as `PairRank` does, and a gate. "none": neither.
-    start, trust
+    init, prior_strength
         What the line knows at first, and how many clicks that is worth (`PairRank`).
     line_alpha
         Width of the line's part of the confidence interval.
     validate
         One query in so many never trains the network.
-    pairs, debias, plus_one
+    pairs, debias, examine_next
         What both learn from: which pairs, what each counts, and whether the document below the last click was seen.
     """
 
     line: Literal["pairrank", "none"] = "pairrank"
-    start: Start = "zero"
-    trust: float = 50.0
+    init: Start = "zero"
+    prior_strength: float = 50.0
     line_alpha: float = 0.2
     validate: int = 8
     pairs: Literal["all", "matched", "adjacent"] = "all"
     debias: Literal["propensity", "none"] = "propensity"
-    plus_one: bool = True
+    examine_next: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("line", self.line, ("pairrank", "none"))
-        require_start(self.start)
-        require(self.start == "zero" or self.line != "none", "start", self.start, 'needs line="pairrank"')
-        require_number("trust", self.trust, 0, above=True)
+        require_start(self.init)
+        require(self.init == "zero" or self.line != "none", "init", self.init, 'needs line="pairrank"')
+        require_number("prior_strength", self.prior_strength, 0, above=True)
         require_number("line_alpha", self.line_alpha, 0)
         require_whole("validate", self.validate, 2, MOST)
         require_choice("pairs", self.pairs, tuple(PAIR_RULES))
         require_choice("debias", self.debias, ("propensity", "none"))
-        require_flag("plus_one", self.plus_one)
+        require_flag("examine_next", self.examine_next)
         self._set_evidence(Evidence.none())
         self._line = self._fresh_line()
 
@@ -121,9 +121,9 @@ class LinedRanker(AdamRanker):
             pairs=self.pairs,
             debias=self.debias,
             alpha=self.line_alpha,
-            start=self.start,
-            trust=self.trust,
-            plus_one=self.plus_one,
+            init=self.init,
+            prior_strength=self.prior_strength,
+            examine_next=self.examine_next,
         )
 
     def _evidence(self) -> Evidence:
@@ -148,7 +148,7 @@ class LinedRanker(AdamRanker):
 
     def _check_loaded(self) -> None:
         super()._check_loaded()
-        d, base = int(self.features_[0]), self.start == "base"
+        d, base = int(self.features_[0]), self.init == "base"
         if self._line is not None and self.weights_.size and self._line.theta_.size != d + base:
             raise InvalidInput(
                 f"state 'line_theta_' has {self._line.theta_.size} weights, but the network has {d} features; "

@@ -37,7 +37,7 @@ class NeuralPDGD(NeuralRanker):
         this much.
     decay
         Factor on the step size after every round that had a pair.
-    plus_one
+    examine_next
         Take the document below the last click as seen.
     net, width, seed
         The network, its hidden units, and where it starts (`NeuralRanker`).
@@ -63,14 +63,14 @@ class NeuralPDGD(NeuralRanker):
 
     rate: float = 1.0
     decay: float = 0.9999977
-    plus_one: bool = True
+    examine_next: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_number("rate", self.rate, 0, above=True)
         require_number("decay", self.decay, 0, above=True)
         require(self.decay <= 1, "decay", self.decay, "must be at most 1")
-        require_flag("plus_one", self.plus_one)
+        require_flag("examine_next", self.examine_next)
         self.rate_: Array = np.array([float(self.rate)])
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
@@ -94,7 +94,9 @@ class NeuralPDGD(NeuralRanker):
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
         """One step along Σ ρ σ'(s_a - s_b)(∇s_a - ∇s_b) over clicked a, examined unclicked b."""
         clicks = checked_values(self, impression, feedback)
-        pairs = preferences.click_pairs(clicks, self.plus_one, seen_of(impression, feedback), preferences.ALL, clicks)
+        pairs = preferences.click_pairs(
+            clicks, self.examine_next, seen_of(impression, feedback), preferences.ALL, clicks
+        )
         if len(pairs) == 0:
             return
         rows = self._rows(impression)

@@ -23,9 +23,9 @@ class OLLambdaRank(OLRankNet):
     weights
         What |ΔNDCG| is told in: "raw", as it is; "batch", as a multiple of its mean over the pairs of a step; "list",
         over the pairs of the list, where the only pair of a list counts the same wherever its documents stand.
-    line, start, trust, line_alpha, validate, explore, covariance, update, pairs, debias, alpha, prior, rate, ridge
+    line, init, prior_strength, line_alpha, validate, explore, covariance, update, pairs, debias, alpha, prior, rate
         As in `OLRankNet`.
-    steps, batch, memory, reinit, nets, noise, net, width, seed, plus_one, units, optimiser
+    steps, batch, memory, reinit, nets, noise, net, width, seed, examine_next, units, optimiser
         As in `OLRankNet`.
 
     Examples

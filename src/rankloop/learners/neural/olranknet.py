@@ -56,7 +56,7 @@ class OLRankNet(LinedRanker):
     line
         "pairrank": a line beside the network, learned as `PairRank` learns, and a gate (`gate`) that says how much of
         the network counts. "none": the network alone, as in the paper.
-    start, trust
+    init, prior_strength
         What the line knows at first, as in `PairRank`: nothing ("zero"), the caller's order ("base") or given weights,
         and how many clicks that is worth. The network does not see the caller's order.
     line_alpha
@@ -96,7 +96,7 @@ class OLRankNet(LinedRanker):
         Let every "refit" begin at the start again, as the published code does.
     nets, noise
         Of "ensemble": how many networks, and the standard deviation of the noise on their labels.
-    plus_one
+    examine_next
         Take the document below the last click as seen.
     net, width, seed
         The network, its hidden units, and where it starts (`NeuralRanker`).
@@ -214,7 +214,7 @@ class OLRankNet(LinedRanker):
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; it was not drawn, so its pairs count as those in a fixed order."""
         order, scores = checked_order(candidates, order), self._scores(candidates).mean(0)
-        return told(candidates, scores, order, self.debias, self.plus_one)
+        return told(candidates, scores, order, self.debias, self.examine_next)
 
     def certain(self, candidates: Candidates, positions: Array) -> Array:
         """(k, k) which of the documents at these positions is certainly better than which."""
@@ -229,7 +229,9 @@ class OLRankNet(LinedRanker):
         line = copy.copy(self._line)  # nothing is kept of an event that goes wrong
         if line is not None:
             line.learn(impression, feedback, rng)
-        pairs = preferences.click_pairs(clicks, self.plus_one, seen, PAIR_RULES[self.pairs], rng.random(clicks.size))
+        pairs = preferences.click_pairs(
+            clicks, self.examine_next, seen, PAIR_RULES[self.pairs], rng.random(clicks.size)
+        )
         if len(pairs) == 0:
             return
         rows, counts = self._rows(impression), pair_weights(impression, clicks, pairs, self.debias)
@@ -246,7 +248,7 @@ class OLRankNet(LinedRanker):
         if self.explore == "tangent":
             model = self._forward(rows)[0]
             spread = _confidence.widened(self._spread(rows, training.unit), model, pairs, counts, self.covariance)
-        event, size = int(self.events_[0]), preferences.examined_count(clicks, self.plus_one, seen)
+        event, size = int(self.events_[0]), preferences.examined_count(clicks, self.examine_next, seen)
         slot, most = (event % self.memory, self.memory) if self.update == "replay" else (event, NO_LIMIT)
         lists = self._lists().with_room(slot, impression.k, rows.shape[1], most)
         before = lists.entry(slot)

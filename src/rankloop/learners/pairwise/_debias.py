@@ -26,14 +26,14 @@ def notes(
     return memo
 
 
-def told(candidates: Candidates, scores: Array, order: Array, debias: str, plus_one: bool) -> Impression:
+def told(candidates: Candidates, scores: Array, order: Array, debias: str, examine_next: bool) -> Impression:
     """The impression of a list that someone else ordered; it was not drawn, so its pairs count as in a fixed order.
 
     Without the doubtful ones: they pull against the order, which is good where it is the learner's own certainty that
-    must stay revisable, and harm where all lists come from one hand. Neighbours are not doubtful: with `plus_one` the
-    one below a last click counts as seen, so both ways to prefer one of two are noticed.
+    must stay revisable, and harm where all lists come from one hand. Neighbors are not doubtful: with `examine_next`
+    the one below a last click counts as seen, so both ways to prefer one of two are noticed.
     """
-    near = 0.5 * (np.eye(order.size, k=1) + np.eye(order.size, k=-1)) * plus_one
+    near = 0.5 * (np.eye(order.size, k=1) + np.eye(order.size, k=-1)) * examine_next
     return show(candidates, order, notes(scores, order, debias, lambda: near, doubt=0.0))
 
 

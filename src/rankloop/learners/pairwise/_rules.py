@@ -29,16 +29,16 @@ def require_parameters(learner: PairRank) -> None:
         require_lemma_1(learner)
     else:
         require_number("alpha", learner.alpha, 0)
-    require_start(learner.start)
-    require(learner.start == "zero" or onepass, "start", learner.start, 'needs update="onepass"')
-    for name in ("prior", "ridge", "forget", "trust", "delta", "bound"):
+    require_start(learner.init)
+    require(learner.init == "zero" or onepass, "init", learner.init, 'needs update="onepass"')
+    for name in ("prior", "ridge", "forget", "prior_strength", "delta", "bound"):
         require_number(name, getattr(learner, name), 0, above=True)
     require(learner.forget <= 1, "forget", learner.forget, "must be at most 1")
     require(learner.forget == 1 or onepass, "forget", learner.forget, 'needs update="onepass"')
     require(learner.delta < 1, "delta", learner.delta, "is a probability and must be below 1")
     require_choice("confidence", learner.confidence, ("full", "diagonal"))
     require(learner.confidence == "full" or onepass, "confidence", learner.confidence, 'needs update="onepass"')
-    for name in ("tempered", "plus_one"):
+    for name in ("tempered", "examine_next"):
         require_flag(name, getattr(learner, name))
     require_whole("batch", learner.batch, 1, LARGEST)
     if learner.batch > 1:

@@ -20,11 +20,11 @@ def require_start(start: object) -> None:
     """Refuse what is neither "zero", "base" nor a list of finite weights that are not all 0."""
     value = plain(start)
     if isinstance(value, str):
-        require(value in ("zero", "base"), "start", start, "must be zero, base or a list of weights")
+        require(value in ("zero", "base"), "init", start, "must be zero, base or a list of weights")
         return
     numbers = isinstance(value, list) and all(isinstance(w, int | float) and not isinstance(w, bool) for w in value)
-    require(numbers and bool(np.isfinite(value).all()), "start", start, "must be zero, base or a list of weights")
-    require(any(value), "start", start, "has no weight that is not 0: give start='zero'")
+    require(numbers and bool(np.isfinite(value).all()), "init", start, "must be zero, base or a list of weights")
+    require(any(value), "init", start, "has no weight that is not 0: give init='zero'")
 
 
 def first_weights(start: Start, rows: Rows, base: float = 1.0) -> Array:
@@ -32,7 +32,7 @@ def first_weights(start: Start, rows: Rows, base: float = 1.0) -> Array:
 
     With "base" all weight, `base` of it, lies on the caller's order. Given weights are brought to a size at which the
     scores of two documents of the list differ by 1 in the root mean square: what they order is theirs, but how sure a
-    linear model is of it depends on how it was trained, and is said by `trust`.
+    linear model is of it depends on how it was trained, and is said by `prior_strength`.
     """
     d = rows.shape[1]
     if start == "zero":
@@ -41,7 +41,7 @@ def first_weights(start: Start, rows: Rows, base: float = 1.0) -> Array:
         return base_weights(d - 1, base)
     weights = np.array(start, np.float64)
     if weights.size != d:
-        raise InvalidInput(f"start has {weights.size} weights, but the candidates have {d} features; give one each")
+        raise InvalidInput(f"init has {weights.size} weights, but the candidates have {d} features; give one each")
     scores = row_scores(rows, weights)
     return np.asarray(weights / np.sqrt(mean_squared_distance(scores.reshape(-1, 1))))
 

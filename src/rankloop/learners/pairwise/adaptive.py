@@ -63,8 +63,8 @@ class Adaptive(PairRank):
 
     Parameters
     ----------
-    explore, certainty, pairs, update, loss, debias, alpha, prior, ridge, scale, forget, start, trust, delta, bound
-    tempered, confidence, plus_one, batch
+    explore, certainty, pairs, update, loss, debias, alpha, prior, ridge, scale, forget, init, prior_strength, delta
+    tempered, confidence, examine_next, batch
         As in `PairRank`, of the model that ranks; `update` must be "onepass", `confidence` "full" and `batch` 1.
     short
         How much evidence who fades keeps an event, as `forget`; 1: he forgets nothing and never is better.

@@ -23,7 +23,7 @@ class EpsilonGreedy(Greedy):
     ----------
     epsilon
         Probability of a random document at a position.
-    update, rate, ridge, pairs, start, plus_one
+    update, rate, ridge, pairs, init, examine_next
         As in `Greedy`.
 
     Examples

@@ -61,9 +61,9 @@ class Greedy:
         Weight of ‖θ‖²/2 against the summed loss; only "refit" uses it.
     pairs
         Which clicked and examined unclicked documents become pairs: "all", "matched" or "adjacent", as in `PairRank`.
-    start
+    init
         "zero", "base" (the caller's order, a feature of its own) or a list of weights, as in `PairRank`.
-    plus_one
+    examine_next
         Take the document below the last click as seen.
 
     Examples
@@ -88,8 +88,8 @@ class Greedy:
     rate: float = 0.003
     ridge: float = 1.0
     pairs: Literal["all", "matched", "adjacent"] = "all"
-    start: Start = "zero"
-    plus_one: bool = True
+    init: Start = "zero"
+    examine_next: bool = True
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
@@ -100,9 +100,9 @@ class Greedy:
         require_number("rate", self.rate, 0, above=True)
         require_number("ridge", self.ridge, 0, above=True)
         require_choice("pairs", self.pairs, tuple(PAIR_RULES))
-        require_start(self.start)
-        require(self.start == "zero" or self.update == "sgd", "start", self.start, 'needs update="sgd"')
-        require_flag("plus_one", self.plus_one)
+        require_start(self.init)
+        require(self.init == "zero" or self.update == "sgd", "init", self.init, 'needs update="sgd"')
+        require_flag("examine_next", self.examine_next)
         self.theta_: Array = np.zeros(0)
         # of "refit" only: its pairs x_clicked - x_unclicked so far, their weights, the running Hessian inverse
         self.rows_: Array = np.zeros((0, 0))
@@ -127,28 +127,30 @@ class Greedy:
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told."""
-        return adopted(self.theta_, candidates, order, self.start)
+        return adopted(self.theta_, candidates, order, self.init)
 
     def score(self, candidates: Candidates) -> Array:
         """(n,) x·θ, with the base order's part where the learner starts from it."""
-        return scores_of(self.theta_, candidates, self.start)
+        return scores_of(self.theta_, candidates, self.init)
 
     def parts(self, impression: Impression) -> Parts:
         """Rows with the base order where the learner starts from it, and their weights."""
-        return parts_of(self.theta_, impression, self.start)
+        return parts_of(self.theta_, impression, self.init)
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores."""
-        return best_of(self.theta_, candidates, k, self.start)
+        return best_of(self.theta_, candidates, k, self.init)
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """One step on the round's pairs, or a refit on all of them."""
         clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)
-        pairs = preferences.click_pairs(clicks, self.plus_one, seen, PAIR_RULES[self.pairs], rng.random(clicks.size))
+        pairs = preferences.click_pairs(
+            clicks, self.examine_next, seen, PAIR_RULES[self.pairs], rng.random(clicks.size)
+        )
         if len(pairs) == 0:
             return
-        features = rows_of(impression, self.theta_.size, self.start == "base")
-        theta = self.theta_ if self.theta_.size else first_weights(self.start, features)
+        features = rows_of(impression, self.theta_.size, self.init == "base")
+        theta = self.theta_ if self.theta_.size else first_weights(self.init, features)
         new, better = features[pairs[:, 0]] - features[pairs[:, 1]], preferences.differences(clicks, pairs)
         if self.update == "sgd":
             gradient, _ = pairwise.logistic_gradient(theta, new, better, 0.0)

@@ -40,9 +40,9 @@ class Hybrid(PairRank):
         How many queries are remembered. A new one takes the place of the one learned from the longest ago.
     max_items
         How many items of a query are remembered, likewise.
-    explore, certainty, pairs, update, loss, debias, alpha, prior, ridge, scale, forget, start, trust, delta, bound
+    explore, certainty, pairs, update, loss, debias, alpha, prior, ridge, scale, forget, init, prior_strength, delta
         As in `PairRank`; `forget` fades what is remembered of a query each time that it comes.
-    tempered, confidence, plus_one, batch
+    tempered, confidence, examine_next, batch
         As in `PairRank`. What is remembered of a query is learned at once, whatever the batch.
 
     Examples

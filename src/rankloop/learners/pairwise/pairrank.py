@@ -88,12 +88,12 @@ class PairRank:
         Below 1, old evidence fades: H becomes forget·H before each event that teaches, and the prior is given back to
         one coordinate (or m) at a time, (1 - forget)·λ·d/m, in turn: forget·H + (1 - forget)·λI on average, for O(d²)
         an event instead of O(d³). m is such that no coordinate's prior leaves [λ/2, 1.7λ].
-    start
+    init
         "zero": nothing is known, the first lists are random. "base": the caller's order is, as a feature of its own
         (-log(1 + position), weight 1): the first lists are his, but for neighbours further down (from the twentieth
         place on, about), which are not certain; clicks may overturn it like anything else. A list of weights: a linear
         model that he has, brought to scale.
-    trust
+    prior_strength
         How sure to be of the start: worth so many clicks.
     tempered
         With pairs="all" each counts 2/m in a list of m documents that were looked at. Such pairs share documents: the
@@ -104,7 +104,7 @@ class PairRank:
         rows) where they are sparse (`SparseRows`), which only this takes. Needs update="onepass".
     delta, bound
         Of "theory": probability that the intervals fail, and the largest norm of the true θ.
-    plus_one
+    examine_next
         Take the document below the last click as seen.
     batch
         How many outcomes are learned in one step: what they teach is summed, and θ and its confidence, by which lists
@@ -162,13 +162,13 @@ class PairRank:
     ridge: float = 10.0
     scale: Literal["data", "one"] = "data"
     forget: float = 1.0
-    start: Start = "zero"
-    trust: float = 50.0
+    init: Start = "zero"
+    prior_strength: float = 50.0
     tempered: bool = True
     confidence: Literal["full", "diagonal"] = "full"
     delta: float = 0.1
     bound: float = 1.0
-    plus_one: bool = True
+    examine_next: bool = True
     batch: int = 1
 
     feedback: ClassVar[FeedbackKind] = "clicks"
@@ -219,7 +219,7 @@ class PairRank:
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; it was not drawn, so its pairs count as those in a fixed order."""
         order = checked_order(candidates, order)
-        return told(candidates, self.score(candidates), order, self.debias, self.plus_one)
+        return told(candidates, self.score(candidates), order, self.debias, self.examine_next)
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores; equal ones keep the base order."""
@@ -264,7 +264,9 @@ class PairRank:
         """Turn the clicks into pairs and take them in."""
         clicks = checked_values(self, impression, feedback)
         seen = -1 if feedback.seen is None else seen_of(impression, feedback)
-        pairs = preferences.click_pairs(clicks, self.plus_one, seen, PAIR_RULES[self.pairs], rng.random(clicks.size))
+        pairs = preferences.click_pairs(
+            clicks, self.examine_next, seen, PAIR_RULES[self.pairs], rng.random(clicks.size)
+        )
         if len(pairs) == 0:
             if self.batch > 1:
                 _batches.count(self)
@@ -273,7 +275,7 @@ class PairRank:
         weights = pair_weights(impression, clicks, pairs, self.debias)
         tempering = 1.0
         if self.tempered and self.pairs == "all":
-            tempering = min(1.0, 2.0 / preferences.examined_count(clicks, self.plus_one, seen))
+            tempering = min(1.0, 2.0 / preferences.examined_count(clicks, self.examine_next, seen))
         pairs, weights = preferences.that_count(pairs, weights, tempering)
         if len(pairs) == 0:
             if self.batch > 1:
@@ -292,7 +294,7 @@ class PairRank:
             self.turn_ = self.turn_ + (self.forget < 1.0)
             known = self.theta_, self.inverse_, self.touched_
             self.theta_, self.inverse_, self.touched_ = _diagonal.learned(
-                *known, features, pairs, shared, self.theta_.size - 1 if self.start == "base" else -1, self._fading()
+                *known, features, pairs, shared, self.theta_.size - 1 if self.init == "base" else -1, self._fading()
             )
         elif isinstance(features, SparseRows):
             raise AssertionError("only variances take sparse rows")
@@ -381,31 +383,31 @@ class PairRank:
     def _rows(self, source: Candidates | Impression) -> Rows:
         """What is ranked by: with the base order as last column where asked, sparse where the variances allow it."""
         take = wide_rows_of if self.confidence == "diagonal" else rows_of
-        return take(source, self.theta_.size, self.start == "base")
+        return take(source, self.theta_.size, self.init == "base")
 
     def _fresh(self, rows: Rows) -> tuple[Array, Array, Array]:
         """θ, the inverse confidence matrix and the unit of prior and ridge, sized and scaled by the first list."""
-        d, base = rows.shape[1], self.start == "base"
+        d, base = rows.shape[1], self.init == "base"
         unit = mean_squared_distance(rows, base) if self.scale == "data" else 1.0
         prior = self._prior(d, unit)
         # the large one first: it may not fit into memory
         inverse = np.eye(d) / prior if self.confidence == "full" else np.full(d, 1.0 / prior)
         if base:
-            inverse[(-1,) * inverse.ndim] = 1.0 / (CLICK * self.trust)
-        return first_weights(self.start, rows), inverse, np.array([unit])
+            inverse[(-1,) * inverse.ndim] = 1.0 / (CLICK * self.prior_strength)
+        return first_weights(self.init, rows), inverse, np.array([unit])
 
     def _prior(self, features: int, unit: float | None = None) -> float:
         """The precision of a weight before anything is learned about it."""
         unit = float(self.unit_[0]) if unit is None else unit
         prior = self.prior * unit
-        if not isinstance(self.start, str):  # so many clicks tell of every direction alike, we suppose
-            prior += CLICK * self.trust / features * unit
+        if not isinstance(self.init, str):  # so many clicks tell of every direction alike, we suppose
+            prior += CLICK * self.prior_strength / features * unit
         return prior
 
     def _doubt(self, source: Candidates | Impression) -> Doubt:
         """What is known now of the order of candidates, or of what was shown."""
         rows, theta, inverse = self._rows(source), self.theta_, self.inverse_
-        if theta.size == 0 and self.start != "zero":
+        if theta.size == 0 and self.init != "zero":
             theta, inverse, _ = self._fresh(rows)
         alpha = width_of_lemma_1(self) if isinstance(self.alpha, str) else self.alpha
         logit = self.certainty == "logit"

@@ -53,9 +53,9 @@ class PDGD:
         Step size of the first update.
     decay
         Factor on the step size after every round that had a pair.
-    start
+    init
         "zero", "base" (the caller's order, a feature of its own with weight 3) or a list of weights, as in `PairRank`.
-    plus_one
+    examine_next
         Take the document below the last click as seen.
 
     Examples
@@ -79,8 +79,8 @@ class PDGD:
 
     rate: float = 0.1
     decay: float = 0.9999977
-    start: Start = "zero"
-    plus_one: bool = True
+    init: Start = "zero"
+    examine_next: bool = True
 
     feedback: ClassVar[FeedbackKind] = "clicks"
     contextual: ClassVar[bool] = True
@@ -90,8 +90,8 @@ class PDGD:
         require_number("rate", self.rate, 0, above=True)
         require_number("decay", self.decay, 0, above=True)
         require(self.decay <= 1, "decay", self.decay, "must be at most 1")
-        require_start(self.start)
-        require_flag("plus_one", self.plus_one)
+        require_start(self.init)
+        require_flag("examine_next", self.examine_next)
         self.theta_: Array = np.zeros(0)
         self.rate_: Array = np.array([self.rate])
 
@@ -99,11 +99,11 @@ class PDGD:
         """The first k of a Plackett-Luce ranking."""
         k = cut(candidates, k, rng)
         features, theta = self._rows(candidates), self.theta_
-        if self.start == "base":
+        if self.init == "base":
             theta = theta if theta.size else base_weights(features.shape[1], BASE)
             listed = plackett_luce.draw_from_base(features, theta, rng.random(len(features)), k)
         else:
-            theta = weights_now(theta, self.start, features)
+            theta = weights_now(theta, self.init, features)
             listed = plackett_luce.draw(features, theta, rng.random(len(features)), k)
         order, rows, scores, rest, chance = listed
         return drawn(candidates, order, chance, {"scores": scores, "rest": np.array([rest])}, rows)
@@ -120,49 +120,49 @@ class PDGD:
 
     def parts(self, impression: Impression) -> Parts:
         """Rows with the base order where the learner starts from it, and their weights."""
-        return parts_of(self.theta_, impression, self.start, BASE)
+        return parts_of(self.theta_, impression, self.init, BASE)
 
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest scores."""
-        return best_of(self.theta_, candidates, k, self.start)
+        return best_of(self.theta_, candidates, k, self.init)
 
     def score(self, candidates: Candidates) -> Array:
         """(n,) x·θ, with the base order's part where the learner starts from it."""
-        return scores_of(self.theta_, candidates, self.start, BASE)
+        return scores_of(self.theta_, candidates, self.init, BASE)
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """One step along Σ ρ σ'(s_a - s_b)(x_a - x_b) over clicked a, examined unclicked b."""
         gradient = self.step(impression, feedback, rng)
         if gradient is not None:
             theta = self.theta_
-            if theta.size == 0 and self.start != "zero":
-                theta = first_weights(self.start, rows_of(impression, 0, self.start == "base"), BASE)
+            if theta.size == 0 and self.init != "zero":
+                theta = first_weights(self.init, rows_of(impression, 0, self.init == "base"), BASE)
             self.theta_ = plackett_luce.pdgd_step(theta, gradient, self.rate_[0])
             self.rate_ = self.rate_ * self.decay
 
     def step(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> Array | None:  # noqa: ARG002
         """(d,) the gradient, None if there is no pair. θ is left to the caller."""
         clicks = checked_values(self, impression, feedback)
-        features, places = self._rows(impression), impression.order if self.start == "base" else NOWHERE
+        features, places = self._rows(impression), impression.order if self.init == "base" else NOWHERE
         shown = memo_of(impression, "scores", clicks.size), memo_of(impression, "rest", 1)[0]
         seen = seen_of(impression, feedback)
-        gradient = plackett_luce.pdgd_gradient_from_base(features, places, *shown, clicks, self.plus_one, seen)
+        gradient = plackett_luce.pdgd_gradient_from_base(features, places, *shown, clicks, self.examine_next, seen)
         return gradient if gradient.size else None
 
     def _rows(self, source: Candidates | Impression) -> Array:
         """The features alone: kernels know what the base order is, so no row is copied to have it as a column."""
         width = self.theta_.size
-        return rows_of(source, width - 1 if width and self.start == "base" else width)
+        return rows_of(source, width - 1 if width and self.init == "base" else width)
 
     def compiled_rounds(self) -> Callable[[Rounds, int, Streams], None] | None:
         """What takes this learner through many rounds of a simulation at once: `rank` and `learn`, bit for bit."""
-        if self.start != "zero":
+        if self.init != "zero":
             return None
 
         def loop(rounds: Rounds, first: int, streams: Streams) -> None:
             numbers = np.empty((rounds.queries.size, int(np.diff(rounds.offsets).max())))
             uniforms(streams.key("rank"), first, numbers)
-            self.theta_, rate = pdgd_rounds(rounds, numbers, self.theta_, self.rate_[0], self.decay, self.plus_one)
+            self.theta_, rate = pdgd_rounds(rounds, numbers, self.theta_, self.rate_[0], self.decay, self.examine_next)
             self.rate_ = np.array([rate])
 
         return loop

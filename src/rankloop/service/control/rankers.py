@@ -146,9 +146,9 @@ def _wanted(
         raise OverLimit(f"{width} columns; the limit max_width is {engine.settings.max_width}")
     spec = complete(spec)
     _check_reward(spec)
-    start = spec.parameters.get("start")
+    start = spec.parameters.get("init")
     if isinstance(start, list) and len(start) != width:
-        raise InvalidParameter(f"start has {len(start)} weights, but the ranker has {width} features; give one each")
+        raise InvalidParameter(f"init has {len(start)} weights, but the ranker has {width} features; give one each")
     state = models.fresh_state(spec)
     _check_fields(engine, row, spec)
     if row is None:
@@ -333,9 +333,9 @@ def complete(spec: Spec) -> Spec:
     """The spec with every parameter of its learner and its features spelled out, and a published configuration by its
     plain learner: a later release may have other defaults. A learner that can start as the caller's ranker does, unless
     it is told otherwise: the order that candidates come in is that of someone who knows."""
-    if "start" not in spec.parameters and "@" not in spec.learner:
+    if "init" not in spec.parameters and "@" not in spec.learner:
         with contextlib.suppress(InvalidParameter):  # it has no such parameter, or not with these others
-            started = msgspec.structs.replace(spec, parameters={**spec.parameters, "start": "base"})
+            started = msgspec.structs.replace(spec, parameters={**spec.parameters, "init": "base"})
             models.make_learner(started)
             spec = started
     learner: Any = models.plain_learner(spec)

@@ -110,7 +110,7 @@ def look_inside(learner: Learner, names: Sequence[str] = ()) -> Learned:
         largest = np.sort(np.argsort(-np.abs(theta), kind="stable")[:MOST_WEIGHTS])  # of wide features most are 0
         for j, weight in zip(largest.tolist(), theta[largest].tolist(), strict=True):
             known = None if sure is None or sure.size != theta.size else float(sure[j])
-            base = j == theta.size - 1 and params(plain_of(learner)).get("start") == "base"
+            base = j == theta.size - 1 and params(plain_of(learner)).get("init") == "base"
             name = models.BASE_ORDER if base else names[j] if j < len(names) else f"feature {j + 1}"
             weights.append(Weight(name, weight, known))
     inner = plain_of(learner)

@@ -32,8 +32,8 @@ def refusal(before: Fixed, after: Fixed) -> str:
     """Which parts differ that nothing carries over; empty if features and scaling are all that differ."""
     parts = [name for name in ("learner", "seed", "width") if before.get(name) != after.get(name)]
     old, new = ({**one.get("parameters", {})} for one in (before, after))
-    if isinstance(old.get("start"), list) and isinstance(new.get("start"), list):  # as wide as the features
-        old["start"] = new["start"]
+    if isinstance(old.get("init"), list) and isinstance(new.get("init"), list):  # as wide as the features
+        old["init"] = new["init"]
     return ", ".join(parts + ["parameters"] * (old != new))
 
 
