@@ -63,16 +63,16 @@ def test_elsewhere_nothing_is_said(tmp_path: Path) -> None:
 def test_bars_have_one_for_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Console(force_terminal=True, record=True, width=100, file=io.StringIO())
     monkeypatch.setattr(_out, "people", screen)
-    before = compilation.tell
+    before = compilation.report
     with _out.progress_bars() as bars:
         bars.add_task("rounds", total=10)
-        compilation.tell("gather", 3, 40)
+        compilation.report("gather", 3, 40)
         bars.refresh()
         assert [task.description for task in bars.tasks] == ["rounds", "compiling gather, once on this machine"]
         assert (bars.tasks[1].completed, bars.tasks[1].total) == (3, 40)
-        compilation.tell("", 3, 40)
+        compilation.report("", 3, 40)
         assert not bars.tasks[1].visible
-    assert compilation.tell is before
+    assert compilation.report is before
 
 
 def test_bash_completes_a_command(tmp_path: Path) -> None:

@@ -105,17 +105,17 @@ def _kernels_among(bars: Progress) -> Iterator[None]:
 
     bar: list[TaskID] = []
 
-    def tell(name: str, number: int, most: int) -> None:
+    def report(name: str, number: int, most: int) -> None:
         if not bar:
             bar.append(bars.add_task("", total=most))
         said = f"compiling {name}, once on this machine"
         bars.update(bar[0], description=said, completed=number, total=most, visible=bool(name))
 
-    before, compilation.tell = compilation.tell, tell
+    before, compilation.report = compilation.report, report
     try:
         yield
     finally:
-        compilation.tell = before
+        compilation.report = before
 
 
 def say_when_compiling() -> None:
@@ -125,10 +125,11 @@ def say_when_compiling() -> None:
     speak will
     compile, it is told once.
     """
-    from rankloop.kernels import _cache, compilation
+    from rankloop.kernels import compilation
+    from rankloop.kernels._jit import cache_is_empty
 
     note = "[dim]compiling kernels for this machine; the next run finds them in the cache[/dim]"
-    if _cache.is_empty():
+    if cache_is_empty():
         people.print(note)
     elif not people.is_terminal:
         told: list[str] = []
@@ -138,7 +139,7 @@ def say_when_compiling() -> None:
                 people.print(note)
                 told.append(name)
 
-        compilation.tell = once
+        compilation.report = once
 
 
 def _plain(value: Any) -> Any:

@@ -43,7 +43,7 @@ def compile_kernels(*learners: str, json: bool = False) -> None:
         raise InvalidParameter(f"the service needs {error.name}; pip install 'rankloop[service]'") from None
     from rankloop.cli.lab import parsed_learners
     from rankloop.core.registry import LEARNERS, learner_class
-    from rankloop.kernels import _cache
+    from rankloop.kernels._jit import cache_folder
 
     wanted = parsed_learners(learners or list(LEARNERS), None)
     seconds: dict[str, float] = {}
@@ -61,7 +61,7 @@ def compile_kernels(*learners: str, json: bool = False) -> None:
             except Exception as error:  # one that needs what is not installed does not keep the others from it
                 failed[text] = f"{type(error).__name__}: {error}"
             bars.advance(bar)
-    folder = _cache.folder()
+    folder = cache_folder()
     if json:
         _out.print_json({"folder": folder and str(folder), "seconds": seconds, "failed": failed})
     else:

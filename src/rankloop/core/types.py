@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rankloop.core.errors import InvalidInput
 from rankloop.core.sparse import LARGEST as LARGEST
 from rankloop.core.sparse import SparseRows as SparseRows
-from rankloop.kernels.arrays import Array as Array
 
+Array = NDArray[Any]
 Rows = Any  # (n, d) an Array, or SparseRows: who takes the second asks; `learner.rows_of` refuses it for all others
 FeedbackKind = Literal["clicks", "grades"]
 UNSCALED = 100.0  # one beyond it has been neither scaled to [0, 1] nor standardised: a hundred standard deviations

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.click_models import BROWSING, ClickChances, after_click_at, examination_at
 
 REGRET, UNSAFE, HARMFUL = 0, 1, 2  # places in an account

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.pairwise import add_scaled, dot, named, sigmoid
 
 PANEL = 4  # rows that the inverse takes at a time

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.bandits import HARMFUL, cascade_clicks, charge, misordered_above, position_clicks
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
 from rankloop.kernels.elementary import exp, log, log1p

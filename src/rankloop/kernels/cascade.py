@@ -9,8 +9,7 @@ import math
 
 import numpy as np
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.bandits import cascade_clicks, charge, position_clicks
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
 from rankloop.kernels.confidence import kl_upper

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.click_models import ClickChances, chances, conditional, react
 
 SATISFIED, UNSATISFIED, SKIPPED = 0, 1, 2  # the rows of `flow`

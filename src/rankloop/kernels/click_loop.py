@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.dueling import duel, stepped, unit_rows, winning_direction
 from rankloop.kernels.metrics import dcg
 from rankloop.kernels.plackett_luce import draw, pdgd_gradient, pdgd_step

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 
 CASCADE, CHAIN, POSITION, BROWSING = 0, 1, 2, 3
 

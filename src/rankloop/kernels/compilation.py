@@ -1,8 +1,4 @@
-"""For who waits: which kernel is being compiled. Each is once, on its first call on a machine, which takes seconds.
-
-On a terminal it is a line on standard error that is gone when the work goes on; elsewhere nothing is said. The command
-line shows it among its own bars (`cli/_out.py`), by another `tell`.
-"""
+"""Progress reports while kernels compile: a line on a terminal, nothing elsewhere. `cli/_out.py` replaces `report`."""
 
 from __future__ import annotations
 
@@ -16,28 +12,28 @@ from typing import Any
 from numba.core import event
 from numba.core.dispatcher import Dispatcher
 
-Tell = Callable[[str, int, int], None]  # the kernel's name, its number among those compiled, how many there may be
+Report = Callable[[str, int, int], None]  # the kernel's name, its number among those compiled, how many are loaded
 CLEAR = "\r\x1b[2K"
+_MAIN = os.getpid()
 
 
-def line(name: str, number: int, most: int) -> None:
-    """Say it on a terminal; without a name it is over. Helpers, of whom there may be many at once, say nothing."""
+def print_progress(name: str, number: int, most: int) -> None:
+    """Show which kernel is being compiled, in the main process on a terminal; an empty name clears the line."""
     stream = sys.stderr
     if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
         return
     if multiprocessing.parent_process() is not None or os.getpid() != _MAIN:
         return
-    said = f"rankloop: compiling kernels for this machine, once: {name} ({number} of {most} at most)" if name else ""
-    stream.write(CLEAR + said)
+    line = f"rankloop: compiling kernels for this machine, once: {name} ({number} of {most} at most)" if name else ""
+    stream.write(CLEAR + line)
     stream.flush()
 
 
-_MAIN = os.getpid()
-tell: Tell = line
+report: Report = print_progress
 
 
 class _Listener(event.Listener):
-    """Kernels call kernels, and compile those first: the line stays until the outermost is done."""
+    """Counts open compilations: kernels compile the kernels that they call first."""
 
     def __init__(self) -> None:
         self._lock, self._open, self._count = threading.Lock(), 0, 0
@@ -47,28 +43,26 @@ class _Listener(event.Listener):
         if name:
             with self._lock:
                 self._open, self._count = self._open + 1, self._count + 1
-            tell(name, self._count, _known())
+            report(name, self._count, _loaded())
 
     def on_end(self, event: Any) -> None:
         if _kernel(event):
             with self._lock:
                 self._open -= 1
             if self._open == 0:
-                tell("", self._count, _known())
+                report("", self._count, _loaded())
 
 
 def _kernel(event: Any) -> str:
-    """The name of one of ours; other people's functions are their affair."""
+    """The name of the kernel; empty for functions of other packages."""
     function: Any = getattr(event.data.get("dispatcher"), "py_func", None)
     ours = getattr(function, "__module__", "").startswith("rankloop.kernels")
     return str(function.__name__) if ours else ""
 
 
-def _known() -> int:
-    """How many kernels are loaded; not all of them will be called."""
+def _loaded() -> int:
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("rankloop.kernels.")]
-    kernels = {id(found) for module in modules for found in vars(module).values() if isinstance(found, Dispatcher)}
-    return len(kernels)
+    return len({id(found) for module in modules for found in vars(module).values() if isinstance(found, Dispatcher)})
 
 
 event.register("numba:compile", _Listener())  # type: ignore[no-untyped-call]

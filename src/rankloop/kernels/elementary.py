@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 
 LN2_UPPER, LN2_LOWER = 0.6931467056274414, 4.7493250390316726e-07  # ln 2 in two parts: k times the upper one is exact
 PER_LN2 = 1.4426950408889634

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.elementary import power
 from rankloop.kernels.ranking import top_k
 

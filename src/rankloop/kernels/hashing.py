@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 
 # Fowler, Noll and Vo's hash, the variant 1a for 64 bits: offset and prime
 _FNV_OFFSET, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.elementary import log
 
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.elementary import exp, log1p, power
 
 GUESSED = 0.6931471805599453  # log 2: what is lost on a pair by who does not know

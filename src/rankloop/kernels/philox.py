@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 
 # Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (2011): multipliers and Weyl constants of Philox4x64
 _M0, _M1 = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)

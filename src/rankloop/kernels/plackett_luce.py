@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.elementary import exp, exps, log, log1p
 from rankloop.kernels.preferences import ALL, click_pairs, propensity_weights
 from rankloop.kernels.ranking import linear_scores, scores_with_places, top_k

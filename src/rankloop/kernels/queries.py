@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 
 PRIME = 2**31 - 1  # products of two numbers below it, and a code point, fit into 63 bits
 BASES = 1_193_910_307, 748_239_553  # any two numbers below PRIME; drawn at random once

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.elementary import exp, power
 from rankloop.kernels.products import product
 from rankloop.kernels.ranking import linear_scores, top_k

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels import ftpl, topk
-from rankloop.kernels._jit import jit
-from rankloop.kernels.arrays import Array
+from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.metrics import dcg
 from rankloop.kernels.philox import uniforms
 from rankloop.kernels.ranking import linear_scores, top_k

@@ -39,7 +39,7 @@ from rankloop.lab.worlds.world import WORLDS
 
 _PACKAGE = Path(__file__).parents[2]
 _NOT_FOLLOWED = (
-    *("cli", "papers", "lab/plots", "kernels/_cache.py"),  # compute nothing of a run
+    *("cli", "papers", "lab/plots", "kernels/_jit.py"),  # compute nothing of a run
     *(
         "core/registry.py",
         "__init__.py",

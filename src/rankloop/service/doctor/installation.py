@@ -88,11 +88,11 @@ def install(extra: str, origin: str | None = None) -> str:
 
 def kernels(environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
     """Whether machine code is compiled, and kept."""
-    from rankloop.kernels import _cache
+    from rankloop.kernels._jit import cache_folder
 
     if environment.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         yield Finding("jit", "trouble", "NUMBA_DISABLE_JIT is set: everything is some hundred times slower", "unset it")
-    folder = _cache.folder()
+    folder = cache_folder()
     if folder is None:
         remedy = "set RANKLOOP_KERNELS to a folder that can be written; until then every process compiles anew"
         yield Finding("kernels", "trouble", "machine code cannot be kept", remedy)

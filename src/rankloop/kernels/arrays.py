@@ -1,9 +1,0 @@
-"""The array type of kernels."""
-
-from __future__ import annotations
-
-from typing import Any
-
-from numpy.typing import NDArray
-
-Array = NDArray[Any]
