@@ -74,7 +74,8 @@ class Notifier:
         on_notification: Callable[[Notification], None],
         missed: Callable[[], None],
     ) -> None:
-        """Begin to listen. `on_notification` gets what others than `me` publish; `missed` is called when some may be lost.
+        """Begin to listen. `on_notification` gets what others publish; `missed` is called when some may be lost.
+
         Both are called in the thread that receives all notifications."""
         self._me, self._channels, self._receive, self._missed = me, channels, on_notification, missed
         self._thread.start()
