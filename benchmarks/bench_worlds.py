@@ -9,7 +9,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any
 
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.lab.datasets.dataset import Split
 from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.worlds.world import WORLDS, open_world
@@ -23,13 +23,13 @@ def run(split: Split | None = None) -> list[dict[str, Any]]:
     split = split or open_split(DATA)
     rows = []
     for name in WORLDS:
-        world, streams = open_world(name, split.train), Streams(0)
+        world, streams = open_world(name, split.train), Rng(0)
         world.grades(split.test, 0)
         goes = []
         for _ in range(3):
             start = perf_counter()
             for t in range(ROUNDS):
-                world.at(t, streams.at("world", t))
+                world.at(t, streams.for_event("world", t))
             goes.append(perf_counter() - start)
         start = perf_counter()
         world.grades(split.test, 1)

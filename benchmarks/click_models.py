@@ -20,10 +20,10 @@ import numpy as np
 from scipy.stats import kendalltau, spearmanr
 
 from rankloop.clicks import MODELS, Pairs, SessionLog
-from rankloop.clicks.bias import position_bias
 from rankloop.clicks.published import read_published
 from rankloop.clicks.readers import read_log
 from rankloop.core.types import Array
+from rankloop.evaluation.position_bias import position_bias
 from rankloop.kernels.click_fits import react_pages
 
 SHARED = Path(os.environ.get("RANKLOOP_SHARED", Path(__file__).parents[2] / "shared" / "data"))

@@ -20,7 +20,7 @@ from benchmarks.__main__ import machine, print_rows
 from rankloop.clicks.user_registry import open_user
 from rankloop.core.learner import Learner
 from rankloop.core.registry import make, parse_learner
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates
 from rankloop.lab.datasets.sources import open_split
 
@@ -40,7 +40,7 @@ QUERIES, TURN, K = 50, 100, 10
 def measured(shape: str, turns: int, ids: str, seed: int) -> dict[str, Array]:
     """(turns, 2) microseconds of a rank and of a learn, by learner; a first turn, which warms up, is left out."""
     data = open_split(f"synthetic:mslr?queries={QUERIES}&sizes=fixed&vali=1&test=1&{SHAPES[shape]}").train
-    user, streams = open_user("navigational", data.highest_grade), Streams(seed)
+    user, streams = open_user("navigational", data.highest_grade), Rng(seed)
     known = [data.candidates(q) for q in range(len(data))]
     if ids == "text":
         known = [
@@ -51,12 +51,13 @@ def measured(shape: str, turns: int, ids: str, seed: int) -> dict[str, Array]:
     for turn in range(turns + 1):
         for spec, learner in learners.items():
             for t in range(turn * TURN, (turn + 1) * TURN):
-                q = int(streams.at("world", t).integers(len(known)))
-                chance = streams.at("rank", t)
+                q = int(streams.for_event("world", t).integers(len(known)))
+                chance = streams.for_event("rank", t)
                 begun = thread_time()
                 shown = learner.rank(known[q], K, chance)
                 spent[spec][turn, 0] += thread_time() - begun
-                told, chance = user.react(data.grades_of(q)[shown.order], streams.at("user", t)), streams.at("learn", t)
+                told = user.react(data.grades_of(q)[shown.order], streams.for_event("user", t))
+                chance = streams.for_event("learn", t)
                 begun = thread_time()
                 learner.learn(shown, told, chance)
                 spent[spec][turn, 1] += thread_time() - begun

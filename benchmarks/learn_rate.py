@@ -27,7 +27,7 @@ from rankloop.clicks.user_registry import open_user
 from rankloop.core import codec
 from rankloop.core.learner import clone
 from rankloop.core.registry import make, parse_learner
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Feedback, Impression
 from rankloop.lab.datasets.sources import open_split
 from rankloop.service.control.rankers import complete
@@ -68,14 +68,14 @@ def logged(features: int, user: str, lists: int, seed: int = 0) -> list[Logged]:
     data = open_split(
         f"synthetic:mslr?queries={QUERIES}&sizes=fixed&docs={DOCUMENTS}&features={features}&vali=1&test=1"
     ).train
-    visitor, streams = open_user(user, data.highest_grade), Streams(seed)
+    visitor, streams = open_user(user, data.highest_grade), Rng(seed)
     learner, found = _made("pairrank?confidence=diagonal"), []
     known = [data.candidates(q) for q in range(len(data))]
     for t in range(lists):
-        q = int(streams.at("world", t).integers(len(known)))
-        shown = learner.rank(known[q], SHOWN, streams.at("rank", t))
-        told = visitor.react(data.grades_of(q)[shown.order], streams.at("user", t))
-        learner.learn(shown, told, streams.at("learn", t))
+        q = int(streams.for_event("world", t).integers(len(known)))
+        shown = learner.rank(known[q], SHOWN, streams.for_event("rank", t))
+        told = visitor.react(data.grades_of(q)[shown.order], streams.for_event("user", t))
+        learner.learn(shown, told, streams.for_event("learn", t))
         found.append(Logged(shown, told))
     return found
 
@@ -87,9 +87,9 @@ def _made(spec: str) -> Any:
 
 def in_library(spec: str, lists: list[Logged]) -> float:
     """Microseconds an outcome of `learn`."""
-    first, streams = _made(spec), Streams(0)
+    first, streams = _made(spec), Rng(0)
     for t, (shown, told) in enumerate(lists[:BEFORE]):
-        first.learn(shown, told, streams.at("learn", t))
+        first.learn(shown, told, streams.for_event("learn", t))
     best = float("inf")
     for _ in range(PASSES):
         learner = clone(first)
@@ -97,7 +97,7 @@ def in_library(spec: str, lists: list[Logged]) -> float:
         spent = 0.0
         for t in range(BEFORE, len(lists)):
             shown, told = lists[t]
-            chance = streams.at("learn", t)
+            chance = streams.for_event("learn", t)
             began = time.thread_time()
             learner.learn(shown, told, chance)
             spent += time.thread_time() - began

@@ -14,7 +14,7 @@ import numpy as np
 
 from rankloop.clicks.user_registry import open_user
 from rankloop.core.registry import make
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.worlds.world import Stationary
 
@@ -51,16 +51,16 @@ def _torch() -> list[tuple[str, dict[str, Any], int]]:
 
 
 def _measured(name: str, params: dict[str, Any], rounds: int, world: Any, user: Any) -> dict[str, Any]:
-    learner, streams = make(name, **params), Streams(0)
+    learner, streams = make(name, **params), Rng(0)
     ranking, learning, taught = np.zeros(rounds), np.zeros(rounds), np.zeros(rounds, bool)
     for t in range(rounds):
-        query = world.at(t, streams.at("world", t))
+        query = world.at(t, streams.for_event("world", t))
         begin = perf_counter()
-        shown = learner.rank(query.candidates, world.k, streams.at("rank", t))
+        shown = learner.rank(query.candidates, world.k, streams.for_event("rank", t))
         ranked = perf_counter()
-        feedback = user.react(query.grades[shown.order], streams.at("user", t))
+        feedback = user.react(query.grades[shown.order], streams.for_event("user", t))
         reacted = perf_counter()
-        learner.learn(shown, feedback, streams.at("learn", t))
+        learner.learn(shown, feedback, streams.for_event("learn", t))
         ranking[t], learning[t] = ranked - begin, perf_counter() - reacted
         taught[t] = 0 < feedback.values.sum() < shown.k
     parts = np.array_split(np.arange(rounds), STRETCH)

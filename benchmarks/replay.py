@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks.__main__ import machine, print_rows
 from rankloop.core import codec, registry
 from rankloop.core.learner import DRAWN
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.evaluation import statistics
 from rankloop.evaluation.off_policy import intervals
@@ -206,7 +206,7 @@ class Simulated(NamedTuple):
 
 def simulated(setting: Setting, seed: int) -> Simulated:
     """Let the logged learner serve users, and the challengers walk along."""
-    rng, streams = np.random.default_rng([8, seed]), Streams(seed)
+    rng, streams = np.random.default_rng([8, seed]), Rng(seed)
     shop, theta = Shop.of(rng, 30, setting.n, 6), examination(setting.k)
     name, parameters = registry.parse_learner(setting.logged)
     learner = registry.make(name, **parameters)
@@ -215,11 +215,11 @@ def simulated(setting: Setting, seed: int) -> Simulated:
     chain = setting.leaves
     for t in range(setting.lists):
         q = int(rng.integers(30))
-        shown = learner.rank(shop.ask(q), setting.k, streams.at("rank", t))
+        shown = learner.rank(shop.ask(q), setting.k, streams.for_event("rank", t))
         liked.append(shop.attraction[q][shown.order])
         clicks = _chain(liked[-1], rng) if chain else (rng.random(setting.k) < theta * liked[-1]).astype(np.float64)
         tries.add(t, shown, clicks)
-        learner.learn(shown, Feedback.clicks(clicks), streams.at("learn", t))
+        learner.learn(shown, Feedback.clicks(clicks), streams.for_event("learn", t))
     attraction, truth = np.array(liked), {}
     for label, ranks in tries.lists().ranks.items():
         put = np.empty_like(attraction)  # attraction by rank of the policy's list

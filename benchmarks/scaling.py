@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.__main__ import machine, print_rows
 from rankloop.clicks.user_registry import open_user
 from rankloop.core.registry import make, parse_learner
-from rankloop.core.standardize import standardised
+from rankloop.core.scaling import standardized
 from rankloop.core.types import Array, Candidates
 from rankloop.evaluation import statistics
 from rankloop.integrations.score_terms import Linear, linear_of
@@ -99,7 +99,7 @@ def exported(asked: Namespace) -> list[dict[str, str]]:
             for seed in range(asked.seeds):
                 world = open_world(WORLD, split.train, 10, seed)
                 assert isinstance(world, DataWorld)
-                learner = standardised(make(asked.learner))
+                learner = standardized(make(asked.learner))
                 for _ in simulate(learner, world, user, asked.rounds, seed):
                     pass
                 test = world.in_base_order(split.test)

@@ -24,7 +24,7 @@ from rankloop.clicks.user import User
 from rankloop.clicks.user_registry import open_user
 from rankloop.core.learner import Learner
 from rankloop.core.registry import make, parse_learner
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.evaluation import statistics
 from rankloop.evaluation.metrics import mean_ndcg
@@ -41,7 +41,7 @@ USERS = ["perfect", "navigational", "informational"]
 
 def in_production_order(split: Split, noise: float) -> Split:
     """The same data with each query's documents sorted as the production ranker would."""
-    train, streams = split.train, Streams(0)
+    train, streams = split.train, Rng(0)
     signals = [(feature, sign) for feature in range(train.width) for sign in (1.0, -1.0)]
     worth = [mean_ndcg(sign * train.features[:, j], train.grades, train.offsets) for j, sign in signals]
     feature, sign = signals[int(np.argmax(worth))]
@@ -49,7 +49,7 @@ def in_production_order(split: Split, noise: float) -> Split:
 
     def sorted_part(part: Dataset, number: int) -> Dataset:
         scores = sign * part.features[:, feature]
-        scores = scores + spread * streams.at("production", number).normal(size=scores.size)
+        scores = scores + spread * streams.for_event("production", number).normal(size=scores.size)
         order = np.lexsort((-scores, np.repeat(np.arange(len(part)), np.diff(part.offsets))))
         features, grades = part.features[order], part.grades[order]
         return Dataset(part.name, features, grades, part.offsets, part.queries, part.normalisation, part.scale)
@@ -59,14 +59,16 @@ def in_production_order(split: Split, noise: float) -> Split:
 
 def teach(learner: Learner, world: World, user: User, rounds: int, seed: int, shadow: bool) -> None:
     """`rounds` rounds of `rankloop.lab.runs.simulate`; in shadow the list is not the learner's but the first k."""
-    streams = Streams(seed)
+    streams = Rng(seed)
     for t in range(rounds):
-        query = world.at(t, streams.at("world", t))
+        query = world.at(t, streams.for_event("world", t))
         if shadow:
             shown = learner.adopt(query.candidates, np.arange(min(world.k, query.candidates.n)))
         else:
-            shown = learner.rank(query.candidates, world.k, streams.at("rank", t))
-        learner.learn(shown, user.react(query.grades[shown.order], streams.at("user", t)), streams.at("learn", t))
+            shown = learner.rank(query.candidates, world.k, streams.for_event("rank", t))
+        learner.learn(
+            shown, user.react(query.grades[shown.order], streams.for_event("user", t)), streams.for_event("learn", t)
+        )
 
 
 def main() -> None:

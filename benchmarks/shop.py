@@ -18,7 +18,7 @@ import numpy as np
 
 from rankloop.clicks.user_registry import open_user
 from rankloop.core.learner import Learner, cut, show
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates, Impression
 from rankloop.evaluation.metrics import mean_ndcg
 from rankloop.lab.datasets.dataset import Dataset
@@ -124,7 +124,7 @@ class Deployment:
         self.live = LiveRanker(self.row, self.model)
         highest = _data()[0].highest_grade
         self.users = [open_user(f"{user}?stop_requires_click=false", highest) for user in USERS]
-        self.streams, self.chances = Streams(seed), Streams(spec.seed)  # of the shop, and of the service
+        self.streams, self.chances = Rng(seed), Rng(spec.seed)  # of the shop, and of the service
         self.requests, self.tally = 0, Tally()
         self.rankers, self.metrics, self.learns = {"shop": self.live}, Metrics(), learns
         self.trials: Trials | None = None
@@ -142,13 +142,13 @@ class Deployment:
         drawn = None if self.trials is None else self.trials.draw(t, K, self.row)
         if drawn is None and not self.learns:
             return False  # nothing hangs on this one
-        found = visit(self.streams.at("visit", t))
+        found = visit(self.streams.for_event("visit", t))
         mix = None if drawn is None else prepared(drawn, self._asked(found.candidates, t), self.rankers, self.metrics)
-        choice = choose(self.model.learner, found.candidates, K, self.chances.at("rank", t), self.spec, mix)
-        chance = self.streams.at("user", t)
+        choice = choose(self.model.learner, found.candidates, K, self.chances.for_event("rank", t), self.spec, mix)
+        chance = self.streams.for_event("user", t)
         clicks = self.users[int(chance.integers(len(USERS)))].react(found.grades[choice.impression.order], chance)
         if self.learns:
-            self.model.learner.learn(choice.impression, clicks, self.chances.at("learn", t))
+            self.model.learner.learn(choice.impression, clicks, self.chances.for_event("learn", t))
         if choice.credit is None:
             return False
         seen = Seen(t, choice.credit.tolist(), clicks.values.tolist(), 0.0)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from rankloop.clicks.user_registry import open_user
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates
 from rankloop.evaluation.metrics import ndcg
 from rankloop.kernels.ragged import minmax_queries
@@ -85,9 +85,9 @@ class Stream:
             minmax_queries(rows, np.array([0, len(rows)]))
         grades: Array = self._part.grades[own][order]
         candidates = Candidates(str(self._part.queries[q]), [str(i) for i in order], rows)
-        shown = learner.rank(candidates, min(K, len(rows)), Streams(self._seed).at("rank", t))
-        feedback: Any = self._user.react(grades[shown.order], Streams(self._seed).at("user", t))
-        learner.learn(shown, feedback, Streams(self._seed).at("learn", t))
+        shown = learner.rank(candidates, min(K, len(rows)), Rng(self._seed).for_event("rank", t))
+        feedback: Any = self._user.react(grades[shown.order], Rng(self._seed).for_event("user", t))
+        learner.learn(shown, feedback, Rng(self._seed).for_event("learn", t))
         return float(ndcg(grades[shown.order], K, candidates=grades, empty="skip"))
 
 

@@ -30,7 +30,7 @@ from rankloop.clicks.user import User
 from rankloop.clicks.user_registry import open_user
 from rankloop.core.learner import Learner
 from rankloop.core.registry import make, parse_learner
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.evaluation import statistics
 from rankloop.kernels.metrics import dcg
 from rankloop.lab.datasets.dataset import Dataset
@@ -49,14 +49,14 @@ LATER = 10**9  # rounds of the log have other random numbers than those of servi
 
 def write_log(path: Path, world: World, user: User, lists: int, seed: int) -> float:
     """Lists of the production order with what users did; the mean NDCG of them."""
-    streams, k, found = Streams(seed), world.k, []
+    streams, k, found = Rng(seed), world.k, []
     with path.open("w") as file:
         for t in range(LATER, LATER + lists):
-            query = world.at(t, streams.at("world", t))
+            query = world.at(t, streams.for_event("world", t))
             n = min(k, query.candidates.n)
             rows = query.candidates.features
             assert rows is not None
-            clicks = user.react(query.grades[:n], streams.at("user", t)).values
+            clicks = user.react(query.grades[:n], streams.for_event("user", t)).values
             one = {
                 "query": query.candidates.query,
                 "items": query.candidates.items[:n].tolist(),

@@ -19,7 +19,6 @@ from typing import Any, ClassVar, NamedTuple
 import lightgbm
 import numpy as np
 
-from rankloop.clicks.bias import position_bias
 from rankloop.clicks.log import Page, SessionLog
 from rankloop.core.errors import InvalidInput
 from rankloop.core.learner import (
@@ -35,6 +34,7 @@ from rankloop.core.learner import (
 )
 from rankloop.core.registry import make, parse_learner
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
+from rankloop.evaluation.position_bias import position_bias
 
 LABELS = ("raw", "examined", "debiased")
 LEAST_PROPENSITY = 0.05  # no click counts for more than twenty, or a single one low down would decide a model
@@ -65,7 +65,7 @@ class Weekly:
         Train on so many lists, the last ones; 0: on all.
     eta
         For "debiased": rank i is looked at with chance i^-eta. 0: estimated from the log each time, by the documents
-        that stood at several ranks (`rankloop.clicks.bias`).
+        that stood at several ranks (`rankloop.evaluation.position_bias`).
     trees, leaves, rate, least
         LightGBM's num_iterations, num_leaves, learning_rate and min_data_in_leaf. The defaults are the best of six
         settings on validation queries (websearch300 and mq2007, navigational users, 3,000 lists, seeds 0 and 1), lists

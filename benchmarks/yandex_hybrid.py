@@ -36,7 +36,7 @@ from benchmarks.__main__ import machine, print_rows
 from benchmarks.headtail import Kept, Spread, parser, rows_of, spread
 from rankloop.clicks.bandit_models import open_models
 from rankloop.core.registry import make, parse_learner
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels.click_models import ClickChances, react
 from rankloop.lab.datasets.dataset import Dataset
@@ -62,7 +62,7 @@ class Copies:
     _made: dict[int, Round] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        rng = Streams(self.seed).at("copies", 0)
+        rng = Rng(self.seed).for_event("copies", 0)
         self.names = list(self.users)
         self.copied = rng.integers(len(self.names), size=COPIES)
         odds = [np.log(user.attraction / (1.0 - user.attraction)) for user in self.users.values()]
@@ -87,7 +87,7 @@ class Copies:
     def _round(self, q: int) -> Round:
         """Documents in the production order; what attracts stands where grades do."""
         z = self.latent[self.copied[q]]
-        rows = self.features(z, Streams(self.seed).at("features", q))
+        rows = self.features(z, Rng(self.seed).for_event("features", q))
         order = np.argsort(-(rows @ self.production), kind="stable")
         attraction = self.users[self.names[self.copied[q]]].attraction
         ideal = _gain(np.sort(attraction)[::-1])

@@ -247,7 +247,7 @@ def test_unscaled_features_are_warned_of_once(monkeypatch: pytest.MonkeyPatch) -
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         made.rank(rankloop.scaled(Candidates(features=rows)), 3, rng)
-        made.rank(Candidates(features=8 * rng.normal(size=(20, 4))), 3, rng)  # standardised ones, and those with tails
+        made.rank(Candidates(features=8 * rng.normal(size=(20, 4))), 3, rng)  # standardized ones, and those with tails
         registry.make("bubblerank").rank(Candidates(features=rows), 3, rng)  # looks at no features
     with pytest.warns(RankloopWarning, match=r"features\[\d+, 1\] is .* give rankloop.scaled\(candidates\)") as seen:
         made.rank(Candidates(features=rows), 3, rng)

@@ -16,7 +16,7 @@ from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.types import Array
 from rankloop.evaluation import off_policy
 from rankloop.evaluation.off_policy import Moves, by_list, by_position, gains, intervals
-from rankloop.evaluation.position_bias import Examination, harvest, known, swap_wins
+from rankloop.evaluation.position_bias import Examination, examination_from_swaps, swap_wins
 from rankloop.kernels import certainty, plackett_luce
 from tests.kernels.inputs import SEEDS, frozen, pair_rows, positions, some_lists
 from tests.kernels.test_propensity import random_relation
@@ -45,7 +45,7 @@ def test_by_position_is_unbiased(order: tuple[int, ...], gain: off_policy.Gain) 
     truth = float((THETA[list(order)] * LIKED * worth[list(order)]).sum())
     mean = 0.0
     for clicks, chance in click_patterns(THETA * LIKED):
-        mean += chance * by_position(Moves.of(clicks[None], ranks), known(3 * THETA), gain)["ips"].value
+        mean += chance * by_position(Moves.of(clicks[None], ranks), Examination.known(3 * THETA), gain)["ips"].value
     assert mean == pytest.approx(truth, rel=1e-12)
 
 
@@ -53,7 +53,7 @@ def test_by_position_is_unbiased(order: tuple[int, ...], gain: off_policy.Gain) 
 def test_by_position_is_its_definition(seed: int, N: int, K: int, clip: float) -> None:
     clicks, ranks, attraction = some_lists(seed, N, K)
     clicks[0, 0] = 1  # without any click the model's scale is 0/0 in the plain version
-    found = by_position(Moves.of(clicks, ranks, attraction), known(THETA), "dcg", clip)
+    found = by_position(Moves.of(clicks, ranks, attraction), Examination.known(THETA), "dcg", clip)
     plain: tuple[Any, ...] = (clicks.tolist(), ranks.tolist(), THETA.tolist(), gains("dcg", 4).tolist(), clip)
     assert found["ips"].value == pytest.approx(naive.ips(*plain), rel=1e-12)
     assert found["snips"].value == pytest.approx(naive.snips(*plain), rel=1e-12)
@@ -68,7 +68,7 @@ def test_by_position_is_its_definition(seed: int, N: int, K: int, clip: float) -
 def test_left_out_is_the_estimate_without_a_group(seed: int, N: int, groups: int) -> None:
     clicks, ranks, attraction = some_lists(seed, N, 4)
     clicks[:, 0] = 1
-    found = by_position(Moves.of(clicks, ranks, attraction, groups), known(THETA), clip=1.2)
+    found = by_position(Moves.of(clicks, ranks, attraction, groups), Examination.known(THETA), clip=1.2)
     G = min(N, groups)
     for g in range(G):
         rest = [naive.without(rows.tolist(), g, G) for rows in (clicks, ranks, attraction)]
@@ -97,14 +97,14 @@ def test_clipping_loses_clicks_and_the_others_make_up_for_it() -> None:
     alike, liked = np.full((50, 4), 0.4), rng.random((50, 4))
     for attraction, exact in ((alike, ("snips", "dr")), (liked, ("dr",))):
         truth = float((THETA[ranks] * attraction).sum() / 50)
-        found = by_position(Moves.of(THETA * attraction, ranks, attraction), known(THETA), clip=1.0)
+        found = by_position(Moves.of(THETA * attraction, ranks, attraction), Examination.known(THETA), clip=1.0)
         assert found["ips"].value < 0.8 * truth
         cut = 1 - found["ips"].value / truth
         assert all(found[name].warning.startswith(f"clipping took {cut:.1%}") for name in ("ips", "snips", "dr"))
         assert found["model"].value == pytest.approx(truth)
         for name in exact:
             assert found[name].value == pytest.approx(truth), name
-    wrong = by_position(Moves.of(THETA * liked, ranks, alike), known(THETA), clip=1.0)
+    wrong = by_position(Moves.of(THETA * liked, ranks, alike), Examination.known(THETA), clip=1.0)
     assert abs(wrong["dr"].value - truth) < abs(wrong["ips"].value - truth)
 
 
@@ -141,7 +141,7 @@ def test_swaps_tell_examination_whatever_the_items(law: str) -> None:
     for p, q in permutations(range(k), 2):
         if wins[p, q]:
             assert wins[p, q] / wins[q, p] == pytest.approx(THETA[p] / THETA[q], rel=1e-9)
-    assert harvest(wins[None]).values == pytest.approx(THETA[:k], rel=1e-9)
+    assert examination_from_swaps(wins[None]).values == pytest.approx(THETA[:k], rel=1e-9)
 
 
 @given(seed=SEEDS, K=st.integers(2, 6))
@@ -152,25 +152,27 @@ def test_harvest_finds_strengths_of_any_size(seed: int, K: int) -> None:
     games = rng.random((3, K, K)) + 0.05
     games = games + np.swapaxes(games, 1, 2)
     wins = games * theta[:, None] / (theta[:, None] + theta)
-    assert harvest(wins).values == pytest.approx(theta, rel=1e-6)
+    assert examination_from_swaps(wins).values == pytest.approx(theta, rel=1e-6)
     noisy = wins * np.exp(0.1 * rng.normal(size=wins.shape))
-    found = harvest(noisy)
+    found = examination_from_swaps(noisy)
     assert found.left_out is not None
     for g in range(3):
-        assert found.left_out[g] == pytest.approx(harvest(np.delete(noisy, g, 0).sum(0)[None]).values, rel=1e-6)
+        assert found.left_out[g] == pytest.approx(
+            examination_from_swaps(np.delete(noisy, g, 0).sum(0)[None]).values, rel=1e-6
+        )
 
 
 def test_ranks_that_no_swap_connects_are_not_known() -> None:
     wins = np.zeros((1, 4, 4))
     wins[0, 0, 1], wins[0, 1, 0] = 4.0, 2.0
     wins[0, 2, 3], wins[0, 3, 2] = 3.0, 3.0  # known against each other, not against the first
-    found = harvest(wins).values
+    found = examination_from_swaps(wins).values
     assert found[:2].tolist() == pytest.approx([1.0, 0.5])
     assert np.isnan(found[2:]).all()
     wins[0, 1, 2] = 1.0  # one way only: rank 2 was never clicked where rank 1 could have been
-    assert np.isnan(harvest(wins).values[2:]).all()
+    assert np.isnan(examination_from_swaps(wins).values[2:]).all()
     wins[0, 2, 1] = 1.0
-    assert np.isfinite(harvest(wins).values).all()
+    assert np.isfinite(examination_from_swaps(wins).values).all()
 
 
 # -- by list -------------------------------------------------------------------------------------------------------
@@ -240,18 +242,18 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(InvalidInput, match=r"shape \(3, 2\) and ranks \(2, 2\)"):
         Moves.of(np.ones((3, 2)), np.ones((2, 2), int))
     with pytest.raises(InvalidInput, match="examination knows 1 ranks, but lists have 2"):
-        by_position(moves, known([1.0]))
+        by_position(moves, Examination.known([1.0]))
     with pytest.raises(InvalidInput, match="without 5 groups, lists have 3"):
         by_position(moves, Examination(np.ones(2), np.ones((5, 2))))
     with pytest.raises(InvalidParameter, match="clip is 0"):
-        by_position(moves, known([1.0, 1.0]), clip=0)
+        by_position(moves, Examination.known([1.0, 1.0]), clip=0)
     with pytest.raises(InvalidParameter, match="gain is 'likes'"):
         gains("likes", 3)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="rewards have shape"):
         by_list(np.ones(3), np.ones(2))
     for values in ([], [[1.0]], [1.0, -1.0], [1.0, inf]):
         with pytest.raises(InvalidParameter, match="examination"):
-            known(values)
+            Examination.known(values)
 
 
 def test_very_long_lists_take_fewer_groups() -> None:
@@ -261,4 +263,6 @@ def test_very_long_lists_take_fewer_groups() -> None:
     assert moves.lists.size * moves.old.size <= intervals.SUMS
     assert moves.shown.sum() == 250 * 400
     theta = np.exp(-np.arange(400) / 100)
-    assert by_position(moves, known(theta))["ips"].value == pytest.approx((theta[ranks] / theta).sum() / 250)
+    assert by_position(moves, Examination.known(theta))["ips"].value == pytest.approx(
+        (theta[ranks] / theta).sum() / 250
+    )

@@ -13,7 +13,7 @@ from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.types import Array
 from rankloop.evaluation.off_policy import Moves, by_list, by_position, intervals
 from rankloop.evaluation.off_policy.intervals import Statistic
-from rankloop.evaluation.position_bias import harvest, known, swap_wins
+from rankloop.evaluation.position_bias import Examination, examination_from_swaps, swap_wins
 from tests.kernels.inputs import some_lists
 
 THETA = np.array([1.0, 0.6, 0.25, 0.1])
@@ -27,8 +27,8 @@ def test_the_error_of_a_mean_is_the_textbooks() -> None:
     ranks = np.array([rng.permutation(3) for _ in range(150)])
     weights = THETA[ranks] / THETA[:3]
     values, logged = (clicks * weights).sum(axis=1), clicks.sum(axis=1)
-    new = by_position(Moves.of(clicks, ranks), known(THETA))["ips"]
-    old = by_position(Moves.of(clicks, np.tile(np.arange(3), (150, 1))), known(THETA))["ips"]
+    new = by_position(Moves.of(clicks, ranks), Examination.known(THETA))["ips"]
+    old = by_position(Moves.of(clicks, np.tile(np.arange(3), (150, 1))), Examination.known(THETA))["ips"]
     for statistic, sample in ((new, values), (old, logged), (new.minus(old), values - logged)):
         found = statistic.estimate(0.9)
         error = sample.std(ddof=1) / sqrt(150)
@@ -42,7 +42,7 @@ def test_the_error_of_a_mean_is_the_textbooks() -> None:
 def test_few_clicks_get_a_wider_interval_and_a_warning() -> None:
     clicks = np.zeros((40, 2))
     clicks[:5, 1] = 1
-    statistic = by_position(Moves.of(clicks, np.tile([1, 0], (40, 1))), known([1.0, 0.5]))["ips"]
+    statistic = by_position(Moves.of(clicks, np.tile([1, 0], (40, 1))), Examination.known([1.0, 0.5]))["ips"]
     found = statistic.estimate()
     assert "5.0 effective" in found.warning
     assert statistic.means is not None
@@ -55,7 +55,9 @@ def test_few_clicks_get_a_wider_interval_and_a_warning() -> None:
 
 
 def test_one_list_says_nothing() -> None:
-    found = by_position(Moves.of(np.array([[1, 0]]), np.array([[1, 0]])), known([1.0, 0.5]))["ips"].estimate()
+    found = by_position(Moves.of(np.array([[1, 0]]), np.array([[1, 0]])), Examination.known([1.0, 0.5]))[
+        "ips"
+    ].estimate()
     assert (found.value, found.low, found.high) == (0.5, -inf, inf)
 
 
@@ -84,8 +86,11 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         shares = 0.5 * (1 - np.eye(K))
         wins = np.array([swap_wins(clicks[g::200].sum(axis=0), shares) for g in range(200)])
         new, old = Moves.of(clicks, ranks), Moves.of(clicks, np.tile(np.arange(K), (N, 1)))
-        sure, found = by_position(new, known(THETA))["ips"], by_position(new, harvest(wins))["ips"]
-        logged = by_position(old, known(THETA))["ips"]
+        sure, found = (
+            by_position(new, Examination.known(THETA))["ips"],
+            by_position(new, examination_from_swaps(wins))["ips"],
+        )
+        logged = by_position(old, Examination.known(THETA))["ips"]
         expected = float((THETA * LIKED[items]).sum() / N)
         same = (ranks == np.arange(K)).all(axis=1)
         model = 0.8 * THETA @ LIKED[wanted[0]], 0.8 * (THETA * LIKED[items]).sum(axis=1)
@@ -183,9 +188,9 @@ def test_a_user_with_many_lists_is_one_witness() -> None:
         (once.value, once.error, once.low, once.effective)
     )
     clicks, ranks, _ = some_lists(5, 60, 4)
-    single = by_position(Moves.of(clicks, ranks), known(THETA))["ips"].estimate()
+    single = by_position(Moves.of(clicks, ranks), Examination.known(THETA))["ips"].estimate()
     tenfold = Moves.of(clicks.repeat(10, axis=0), ranks.repeat(10, axis=0), users=np.repeat(np.arange(60), 10))
-    many = by_position(tenfold, known(THETA))["ips"].estimate()
+    many = by_position(tenfold, Examination.known(THETA))["ips"].estimate()
     assert (many.value, many.error) == pytest.approx((single.value, single.error))
     assert many.effective <= 60
 

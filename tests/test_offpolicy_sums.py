@@ -26,7 +26,7 @@ from rankloop.evaluation.off_policy.sums import (
     user_codes,
     weights_of,
 )
-from rankloop.evaluation.position_bias import known
+from rankloop.evaluation.position_bias import Examination
 from rankloop.kernels import plackett_luce
 from tests.kernels.inputs import SEEDS, some_lists
 
@@ -94,7 +94,7 @@ def test_parts_of_a_log_add_up_to_the_whole_bit_for_bit(seed: int, N: int, K: in
     log = (seq, users, clicks, ranks, rewards, weights)
     cuts = sorted({0, N, *rng.integers(1, N, 3).tolist()})
     parts = [slice(a, b) for a, b in pairwise(cuts)]
-    looked = known(np.arange(4.0, 0.0, -1.0))
+    looked = Examination.known(np.arange(4.0, 0.0, -1.0))
 
     def told(parts: list[slice]) -> list[object]:
         sums, units, whole = gathered(parts, log, 2.0)

@@ -13,8 +13,7 @@ from rankloop import checks
 from rankloop.core import capabilities, codec, registry
 from rankloop.core.capabilities import Rescales, ScoresByParts
 from rankloop.core.errors import InvalidInput, InvalidParameter
-from rankloop.core.scaling import WIDTH, StreamScaler
-from rankloop.core.standardize import Standardised, plain_of, standardised
+from rankloop.core.scaling import WIDTH, StandardizedLearner, StreamScaler, standardized, unwrapped
 from rankloop.core.types import Array, Candidates, Feedback, SparseRows
 from rankloop.kernels.scaling import list_moments
 from tests.kernels.inputs import SEEDS
@@ -46,14 +45,14 @@ def some_lists(seed: int, count: int, d: int = 4) -> list[Array]:
 def test_a_standardised_learner_keeps_the_contract(name: str, parameters: dict[str, Any]) -> None:
     for check in checks.CHECKS:
         if check.__name__ not in NOT_OURS:
-            check(lambda: standardised(registry.make(name, **parameters)))
+            check(lambda: standardized(registry.make(name, **parameters)))
 
 
 @given(count=st.integers(1, 20), seed=SEEDS)
 def test_the_scale_in_use_is_that_of_the_last_power_of_two(count: int, seed: int) -> None:
     lists, scaler, steps = some_lists(seed, count), StreamScaler(), 0
     for rows in lists:
-        before, scaler = scaler, scaler.after(*list_moments(rows))
+        before, scaler = scaler, scaler.updated(*list_moments(rows))
         steps += scaler.middle is not before.middle
     middle, spread = naive.Stream([rows.tolist() for rows in lists]).scale()
     np.testing.assert_allclose(scaler.middle, middle, rtol=1e-12)
@@ -62,9 +61,9 @@ def test_the_scale_in_use_is_that_of_the_last_power_of_two(count: int, seed: int
 
 
 def test_a_feature_that_never_differed_is_0_and_gets_a_size_later() -> None:
-    first = StreamScaler().after(*list_moments(np.array([[1.0, 7.0], [3.0, 7.0]])))
+    first = StreamScaler().updated(*list_moments(np.array([[1.0, 7.0], [3.0, 7.0]])))
     np.testing.assert_allclose(first.scaled(np.array([[5.0, 9.0]])), [[3.0 / WIDTH, 0.0]])
-    second = first.after(*list_moments(np.array([[1.0, 6.0], [3.0, 8.0]])))
+    second = first.updated(*list_moments(np.array([[1.0, 6.0], [3.0, 8.0]])))
     assert second.spread.tolist() == [WIDTH, WIDTH]  # the mean over lists in which it differed
     growth = second.growth(first)
     assert growth is not None
@@ -76,17 +75,17 @@ def test_values_are_cut_while_little_is_known() -> None:
     for lists in range(70):
         expected = 1.0 if lists == 0 else 3.0 if lists < 64 else 1999999.0  # standard deviations
         assert scaler.scaled(np.array([[1e6], [0.0]])).max() == pytest.approx(expected / WIDTH)
-        scaler = scaler.after(*list_moments(rows))
+        scaler = scaler.updated(*list_moments(rows))
 
 
 def test_rounding_is_not_a_size() -> None:
     rows = np.array([[0.1 + 0.2, 1.0], [0.3, 2.0]])
     assert rows[0, 0] != rows[1, 0]
-    assert StreamScaler().after(*list_moments(rows)).spread[0] == 0.0
+    assert StreamScaler().updated(*list_moments(rows)).spread[0] == 0.0
 
 
 def test_other_widths_and_broken_states_are_named() -> None:
-    scaler = StreamScaler().after(*list_moments(np.eye(2)))
+    scaler = StreamScaler().updated(*list_moments(np.eye(2)))
     with pytest.raises(InvalidInput, match="sizes were learned with 2"):
         scaler.scaled(np.eye(3))
     state = scaler.state()
@@ -96,7 +95,7 @@ def test_other_widths_and_broken_states_are_named() -> None:
         {**state, "spreads": np.zeros(3)},
     ):
         with pytest.raises(InvalidInput, match="scaler"):
-            StreamScaler.of_state(broken)
+            StreamScaler.from_state(broken)
 
 
 def taught(learner: Any, rounds: int, seed: int = 3, d: int = 4) -> Any:
@@ -114,7 +113,7 @@ def taught(learner: Any, rounds: int, seed: int = 3, d: int = 4) -> Any:
 @pytest.mark.parametrize("name", ["pairrank", "hybrid", "adaptive", "pdgd", "greedy"])
 def test_the_size_of_features_does_not_matter(name: str) -> None:
     """Features multiplied and moved by powers of two and small whole numbers give the same lists, bit for bit."""
-    plain, other = (standardised(registry.make(name)) for _ in range(2))
+    plain, other = (standardized(registry.make(name)) for _ in range(2))
     for t in range(40):
         rng = np.random.default_rng(t)
         rows = rng.integers(0, 64, (8, 3)) / 64.0
@@ -133,13 +132,13 @@ def test_the_size_of_features_does_not_matter(name: str) -> None:
 def test_a_step_of_the_scale_leaves_the_order_as_it_was(name: str) -> None:
     """Weights are carried over, so that scores differ by what is the same for all documents of a list."""
     kind, parameters = registry.parse_learner(name)
-    learner = taught(standardised(registry.make(kind, **parameters)), 70)
+    learner = taught(standardized(registry.make(kind, **parameters)), 70)
     rng = np.random.default_rng(9)
     candidates = Candidates("unseen", features=(rng.random((10, 4)) + 3) * sized(3))
     before, scaler = learner.score(candidates), learner.scaler
     after = scaler
     while after.middle is scaler.middle:
-        after = after.after(*list_moments(np.asarray(candidates.features) * rng.uniform(0.5, 2.0, 4)))
+        after = after.updated(*list_moments(np.asarray(candidates.features) * rng.uniform(0.5, 2.0, 4)))
     growth = after.growth(scaler)
     assert growth is not None
     assert np.abs(growth - 1).max() > 0.01
@@ -150,7 +149,7 @@ def test_a_step_of_the_scale_leaves_the_order_as_it_was(name: str) -> None:
 
 
 def test_an_error_changes_nothing() -> None:
-    learner = taught(standardised(registry.make("pairrank")), 7)
+    learner = taught(standardized(registry.make("pairrank")), 7)
     before = codec.dumps(learner.state())
     shown = learner.rank(Candidates("q", features=np.ones((3, 4))), 3, np.random.default_rng(0))
     for feedback in (Feedback.clicks([1, 2, 3, 4]), Feedback.grades([1])):
@@ -163,10 +162,10 @@ def test_an_error_changes_nothing() -> None:
 
 
 def test_it_is_saved_and_goes_on_bit_for_bit() -> None:
-    learner = taught(standardised(registry.make("hybrid", init="base")), 9)
+    learner = taught(standardized(registry.make("hybrid", init="base")), 9)
     again = registry.loads(registry.dumps(learner))
-    assert isinstance(again, Standardised)
-    assert plain_of(again) == plain_of(learner)
+    assert isinstance(again, StandardizedLearner)
+    assert unwrapped(again) == unwrapped(learner)
     assert codec.dumps(taught(again, 9).state()) == codec.dumps(taught(learner, 9).state())
 
 
@@ -179,7 +178,7 @@ def test_it_tells_what_its_learner_tells() -> None:
     ]
     assert len(every) >= 10
     for name in ("pairrank", "hybrid", "adaptive", "pdgd", "dbgd", "rtopk"):
-        plain, learner = registry.make(name), standardised(registry.make(name))
+        plain, learner = registry.make(name), standardized(registry.make(name))
         assert [isinstance(learner, one) for one in every] == [isinstance(plain, one) for one in every], name
         assert not isinstance(learner, Rescales)
         assert issubclass(type(learner), ScoresByParts) == issubclass(type(plain), ScoresByParts), name
@@ -188,7 +187,7 @@ def test_it_tells_what_its_learner_tells() -> None:
 
 def test_a_copy_follows_by_parts() -> None:
     """A published copy ranks as the one that learns, also past a step of the scale."""
-    learner, copy = (standardised(registry.make("hybrid")) for _ in range(2))
+    learner, copy = (standardized(registry.make("hybrid")) for _ in range(2))
     candidates = Candidates("q1", features=(np.random.default_rng(1).random((6, 4)) + 3) * sized(3))
     for rounds in (1, 2, 5):
         taught(learner, rounds)
@@ -198,10 +197,16 @@ def test_a_copy_follows_by_parts() -> None:
 
 
 def test_what_cannot_be_standardised_is_refused() -> None:
-    learner, sparse = standardised(registry.make("pairrank")), SparseRows.of([([0], [1.0]), ([1], [1.0])], 2)
+    learner, sparse = standardized(registry.make("pairrank")), SparseRows.of([([0], [1.0]), ([1], [1.0])], 2)
     with pytest.raises(InvalidInput, match="sparse"):
         learner.rank(Candidates("q", features=sparse), 2, np.random.default_rng(0))
     with pytest.raises(InvalidParameter, match="BubbleRank"):
-        standardised(registry.make("bubblerank"))
+        standardized(registry.make("bubblerank"))
     with pytest.raises(InvalidParameter, match="LambdaRankLabels"):
-        standardised(registry.make("lambdarank-labels"))
+        standardized(registry.make("lambdarank-labels"))
+
+
+def test_a_trained_learner_is_not_standardized() -> None:
+    learner = taught(registry.make("pairrank"), 2)
+    with pytest.raises(InvalidParameter, match="already learned"):
+        standardized(learner)

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from rankloop.core.errors import RankloopError, RankloopWarning
     from rankloop.core.learner import Learner, clone, params
     from rankloop.core.registry import LEARNERS, dumps, load, loads, make, save
-    from rankloop.core.rng import Streams
-    from rankloop.core.scaling import scaled
-    from rankloop.core.standardize import standardised
+    from rankloop.core.rng import Rng
+    from rankloop.core.scaling import scaled, standardized
     from rankloop.core.types import Candidates, Feedback, Impression
     from rankloop.logs.warm_start import warm
 
@@ -35,7 +34,7 @@ _HOMES = {
     "RankloopError": "core.errors",
     "RankloopWarning": "core.errors",
     "SparseRows": "core.types",
-    "Streams": "core.rng",
+    "Rng": "core.rng",
     "clone": "core.learner",
     "dumps": "core.registry",
     "learn_many": "core.batch",
@@ -47,7 +46,7 @@ _HOMES = {
     "save": "core.registry",
     "scaled": "core.scaling",
     "score": "core.batch",
-    "standardised": "core.standardize",
+    "standardized": "core.scaling",
     "warm": "logs.warm_start",
 }
 __all__ = [
@@ -58,8 +57,8 @@ __all__ = [
     "Learner",
     "RankloopError",
     "RankloopWarning",
+    "Rng",
     "SparseRows",
-    "Streams",
     "clone",
     "dumps",
     "learn_many",
@@ -71,7 +70,7 @@ __all__ = [
     "save",
     "scaled",
     "score",
-    "standardised",
+    "standardized",
     "warm",
 ]
 

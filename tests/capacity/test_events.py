@@ -8,13 +8,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.service.capacity.events import Clock, Lock, Station
 
 
 def mean_wait(servers: int, rate: float, service: Callable[[float], float], jobs: int, seed: int) -> float:
     """Seconds in line, of jobs that come at random; the first tenth, which finds an empty station, is left out."""
-    clock, numbers = Clock(), Streams(seed).at("test", 0).random((jobs, 2))
+    clock, numbers = Clock(), Rng(seed).for_event("test", 0).random((jobs, 2))
     station = Station(clock, servers)
     came = np.cumsum(-np.log(1 - numbers[:, 0]) / rate)
     waits = np.empty(jobs)

@@ -7,9 +7,9 @@ import pytest
 from scipy.optimize import minimize
 
 from rankloop.clicks import Page, PositionBased, SessionLog
-from rankloop.clicks.bias import position_bias
 from rankloop.core.errors import DataError
 from rankloop.core.types import Array
+from rankloop.evaluation.position_bias import position_bias
 from tests.clicks.truths import pages, truth
 
 

@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import kendalltau
 
 from rankloop.clicks import MODELS, SessionLog
-from rankloop.clicks.bias import position_bias
 from rankloop.clicks.readers import REPEATED, read_log
+from rankloop.evaluation.position_bias import position_bias
 
 SHARED = Path(os.environ.get("RANKLOOP_SHARED", Path(__file__).parents[3] / "shared" / "data"))
 CLARA2 = SHARED / "clara2"

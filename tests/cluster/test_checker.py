@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rankloop.core import codec
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Feedback
 from rankloop.service.ranking.model import make_learner, state_bytes
 from rankloop.wire.rankers import Spec
@@ -150,14 +150,14 @@ def test_a_state_that_learned_an_outcome_twice(run: Run) -> None:
     connection = sqlite3.connect(run.store)
     ((text,),) = connection.execute("SELECT spec FROM rankers").fetchall()
     spec = json.loads(text)
-    learner, streams = make_learner(Spec(**spec)), Streams(spec["seed"])
+    learner, streams = make_learner(Spec(**spec)), Rng(spec["seed"])
     rows = connection.execute(
         "SELECT o.seq, i.body, o.feedback FROM outcomes o JOIN impressions i ON i.id = o.impression_id ORDER BY o.seq"
     ).fetchall()
     clicked = next(row for row in rows if any(json.loads(row[2])))
     for seq, body, feedback in [*rows, clicked]:
         values = Feedback(learner.feedback, json.loads(feedback))
-        learner.learn(codec.load_impression(body), values, streams.at("learn", seq))
+        learner.learn(codec.load_impression(body), values, streams.for_event("learn", seq))
     twice = state_bytes(Spec(**spec), learner.state())
     with connection:
         connection.execute("UPDATE snapshots SET state = ?", (twice,))

@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Candidates, Feedback
 from rankloop.demo.run import TRIED, specs
 from rankloop.demo.shop import FEATURES, SEASONS, SHELVES, SHOWN, TASTES, Shop, Visit
@@ -72,16 +72,16 @@ def test_the_shops_own_order_can_be_bettered_and_tastes_do_change(shop: Shop) ->
 
 def test_the_demos_ranker_begins_as_the_shop_betters_it_and_follows_the_change(shop: Shop) -> None:
     """What `rankloop demo` shows, without the service: the same learner, the same shoppers."""
-    learner, streams, worth, own = make_learner(complete(specs()[TRIED])), Streams(0), [], []
+    learner, streams, worth, own = make_learner(complete(specs()[TRIED])), Rng(0), [], []
     for n in range(1200):
         visit = shop.visit(n, int(n >= 600))
         rows, products = shop.rows[visit.shelf], shop.products[visit.shelf]
-        shown = learner.rank(Candidates(SHELVES[visit.shelf], products, rows), SHOWN, streams.at("rank", n))
+        shown = learner.rank(Candidates(SHELVES[visit.shelf], products, rows), SHOWN, streams.for_event("rank", n))
         items = shown.items.tolist()
         assert n > 0 or items == products[:SHOWN]
         worth.append(shop.quality(visit, items))
         own.append(shop.quality(visit, products[:SHOWN]))
-        learner.learn(shown, Feedback.clicked(shown, shop.clicks(visit, items, n)), streams.at("learn", n))
+        learner.learn(shown, Feedback.clicked(shown, shop.clicks(visit, items, n)), streams.for_event("learn", n))
     parts, shops = (np.array(values).reshape(-1, 100).mean(1) for values in (worth, own))
     assert parts[0] > shops[0] - 0.01  # never worse than what the shop has
     assert parts[2] > shops[2] + 0.15  # half a minute: the curves have parted

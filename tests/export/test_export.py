@@ -15,8 +15,7 @@ import pytest
 from rankloop.core import registry
 from rankloop.core.errors import InvalidParameter, MissingExtra
 from rankloop.core.learner import Learner
-from rankloop.core.scaling import scaled
-from rankloop.core.standardize import standardised
+from rankloop.core.scaling import scaled, standardized
 from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.integrations.export import Engine, Exported, export
 from tests.export.engines import elasticsearch_scores, solr_scores
@@ -75,7 +74,7 @@ def scored(engine: Engine, found: Exported, rows: Array) -> Array:
 @pytest.mark.parametrize("spec", ["pairrank", "pdgd?rate=0.5", "adaptive", "hybrid"])
 def test_engines_order_as_we_do(engine: Engine, spec: str) -> None:
     """Scores to float32's precision, and the same order but where two scores are equal to it."""
-    learner = taught(standardised(made(spec)))
+    learner = taught(standardized(made(spec)))
     found = export(learner, NAMES, engine, name="shop-v3")
     for seed in range(100, 130):
         rows = some_rows(seed, 30)
@@ -100,7 +99,7 @@ def test_without_normalisation_weights_go_as_they_are(engine: Engine) -> None:
 
 
 def test_a_feature_that_never_differed_has_weight_0_and_no_normalizer() -> None:
-    found = export(taught(standardised(made("pairrank"))), NAMES, "solr", name="shop-v3")
+    found = export(taught(standardized(made("pairrank"))), NAMES, "solr", name="shop-v3")
     model = json.loads(found.body)
     assert model["params"]["weights"]["always 1"] == 0.0
     assert model["features"][-1] == {"name": "always 1"}
@@ -108,7 +107,7 @@ def test_a_feature_that_never_differed_has_weight_0_and_no_normalizer() -> None:
 
 
 def test_an_engine_does_not_apply_the_baseline_and_a_note_has_its_weight() -> None:
-    learner = taught(standardised(made("pairrank?init=base")))
+    learner = taught(standardized(made("pairrank?init=base")))
     found = export(learner, NAMES, "elasticsearch", name="shop-v3")
     assert any(f"{learner.theta_[-1]:.4g}" in note for note in found.notes)
     rows = some_rows(7, 20)
@@ -137,12 +136,12 @@ def test_what_cannot_be_said_is_refused_with_the_remedy() -> None:
 
 def test_a_model_of_a_few_lists_says_so() -> None:
     for engine in ("json", "onnx", "solr"):
-        notes = export(taught(standardised(made("pairrank")), 9), NAMES, engine, name="shop-v1").notes
+        notes = export(taught(standardized(made("pairrank")), 9), NAMES, engine, name="shop-v1").notes
         assert any("sizes are known of 9 lists only" in note for note in notes)
 
 
 def test_a_memory_of_queries_stays_here_and_that_is_told() -> None:
-    learner = taught(standardised(made("hybrid")))
+    learner = taught(standardized(made("hybrid")))
     found = export(learner, NAMES, "json", name="shop-v3")
     assert any("single queries stays here" in note for note in found.notes)
     assert json.loads(found.body)["notes"] == found.notes
@@ -178,7 +177,7 @@ LINEAR = ["pairrank", "pairrank?init=base", "hybrid", "adaptive", "pdgd?rate=0.5
 @pytest.mark.parametrize("spec", LINEAR)
 def test_weighted_sums_as_json_and_onnx(spec: str, how: str) -> None:
     """To 1e-6, which is what is asked; it is rounding of float64."""
-    learner = taught(standardised(made(spec)) if how == "stream" else made(spec), scale=how == "query-minmax")
+    learner = taught(standardized(made(spec)) if how == "stream" else made(spec), scale=how == "query-minmax")
     plain, graph = (export(learner, NAMES, to, name="shop-v3") for to in ("json", "onnx"))
     for seed, n in ((100, 1), (101, 2), (102, 17), (103, 60)):
         rows = some_rows(seed, n)
@@ -211,7 +210,7 @@ def test_networks_as_onnx(spec: str) -> None:
     """To 1e-6 of the scores' size, over random inputs and what was learned."""
     if "three-layer" in spec:
         pytest.importorskip("torch")
-    learner = taught(standardised(made(spec)), 30)
+    learner = taught(standardized(made(spec)), 30)
     found = export(learner, NAMES, "onnx", name="shop-v3")
     for seed, n in ((100, 1), (101, 2), (102, 25)):
         rows = some_rows(seed, n)
@@ -232,11 +231,11 @@ def test_a_network_that_counts_is_in_the_graph() -> None:
 
 
 def test_what_an_onnx_file_says_of_itself() -> None:
-    found = export(taught(standardised(made("pairrank"))), NAMES, "onnx", name="shop-v3")
+    found = export(taught(standardized(made("pairrank"))), NAMES, "onnx", name="shop-v3")
     model = onnx.load_from_string(found.body)
     about = {one.key: one.value for one in model.metadata_props}
     assert (about["name"], json.loads(about["features"]), about["normalisation"]) == ("shop-v3", NAMES, "stream")
-    again = export(taught(standardised(made("pairrank"))), NAMES, "onnx", name="shop-v3")
+    again = export(taught(standardized(made("pairrank"))), NAMES, "onnx", name="shop-v3")
     assert again.body == found.body
 
 
@@ -255,7 +254,7 @@ def test_networks_of_your_own_and_a_missing_library_are_told(monkeypatch: pytest
 
 def documented() -> Any:
     """The learner of docs/export.md."""
-    learner = standardised(registry.make("pairrank"))
+    learner = standardized(registry.make("pairrank"))
     for t in range(64):
         rng = np.random.default_rng(t)
         rows = np.round(rng.random((6, 2)) * [20.0, 90.0], 1)

@@ -7,9 +7,9 @@ import pytest
 
 from rankloop.core.errors import CodecError
 from rankloop.core.types import Array
+from rankloop.evaluation.position_bias import EVERY, ExaminationModel
 from rankloop.features.counters import CLICKS, IMPRESSIONS, LOOKS, Counters, Outcome
 from rankloop.features.declarations import declaration
-from rankloop.features.examination_model import EVERY, Attention
 from rankloop.features.hashing import text_codes
 from rankloop.features.keyed import LEAST, KeyedRows
 from rankloop.kernels.certainty import block_swap_shares
@@ -61,7 +61,7 @@ def test_a_rebuilt_and_a_restored_fold_have_the_same_bits() -> None:
     for one in lists[100:]:
         restored.fold(one)
     assert restored.dumps() == live.dumps()
-    assert live.attention.lists > EVERY  # so that an estimate was made on the way
+    assert live.examination.lists > EVERY  # so that an estimate was made on the way
 
 
 def test_bytes_of_other_declarations_are_refused() -> None:
@@ -136,7 +136,7 @@ def test_a_rate_does_not_depend_on_where_an_item_stood() -> None:
         notes = noted(codes[order])
         notes["shares"] = (np.zeros_like(shares) if n % 4 else shares).astype(np.float32)
         counters.fold(Outcome(1e9 + n, clicks, notes))
-    assert counters.attention.looks(k) == pytest.approx(seen, rel=0.1)
+    assert counters.examination.examination(k) == pytest.approx(seen, rel=0.1)
     sums = counters.sums("all", "item", codes, 1e9)
     raw, ours = sums[:, CLICKS] / sums[:, IMPRESSIONS], sums[:, CLICKS] / sums[:, LOOKS]
     noise = 4 * np.sqrt(1 / sums[0, CLICKS] + 1 / sums[1, CLICKS])
@@ -146,8 +146,8 @@ def test_a_rate_does_not_depend_on_where_an_item_stood() -> None:
 
 
 def test_lists_without_swaps_or_clicks_teach_nothing_of_ranks() -> None:
-    attention = Attention()
+    model = ExaminationModel()
     for _ in range(2 * EVERY):
-        attention.learn(np.ones(3), np.zeros((3, 3)))
-        attention.learn(np.zeros(3), np.full((3, 3), 0.5))
-    assert attention.looks(40) == pytest.approx(1 / np.log2(2 + np.minimum(np.arange(40), 31)))
+        model.learn(np.ones(3), np.zeros((3, 3)))
+        model.learn(np.zeros(3), np.full((3, 3), 0.5))
+    assert model.examination(40) == pytest.approx(1 / np.log2(2 + np.minimum(np.arange(40), 31)))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.evaluation.position_bias import harvest
+from rankloop.evaluation.position_bias import examination_from_swaps
 from rankloop.kernels import counting
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import counting as naive
@@ -79,4 +79,4 @@ def test_strengths_climb_as_told_and_to_where_newton_gets(seed: int, ranks: int)
     wins = frozen(np.where(np.eye(ranks), 0.0, rng.integers(1, 9, (ranks, ranks))))
     start = frozen(np.ones(ranks))
     assert counting.strengths(wins, start, 3) == pytest.approx(naive.strengths(wins, start, 3), rel=1e-12)
-    assert counting.strengths(wins, start, 3000) == pytest.approx(harvest(wins[None]).values, rel=1e-6)
+    assert counting.strengths(wins, start, 3000) == pytest.approx(examination_from_swaps(wins[None]).values, rel=1e-6)

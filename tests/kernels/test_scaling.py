@@ -28,6 +28,6 @@ def test_standardise(n: int, d: int, seed: int) -> None:
     rows = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-3, 99, d)
     middle, spread = frozen(rng.normal(size=d)), frozen(rng.choice([0.0, 1e-30, 0.5, 1e6], d))
     for bound in (3.0, LARGEST):
-        found = scaling.standardise(frozen(rows), middle, spread, bound)
-        assert found.tolist() == naive.standardise(rows.tolist(), middle.tolist(), spread.tolist(), bound)
+        found = scaling.standardize(frozen(rows), middle, spread, bound)
+        assert found.tolist() == naive.standardize(rows.tolist(), middle.tolist(), spread.tolist(), bound)
         assert np.abs(found).max() <= bound

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rankloop.core.errors import InvalidParameter
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.datasets.sources import open_split
@@ -55,8 +55,8 @@ def test_nothing_in_the_ball_is_better(data: Dataset, surrogate: str, radius: fl
 
 
 def test_queries_are_counted_as_they_came(data: Dataset) -> None:
-    world, streams = Stationary(data), Streams(3)
-    came = [world.at(t, streams.at("world", t)).candidates.query for t in range(200)]
+    world, streams = Stationary(data), Rng(3)
+    came = [world.at(t, streams.for_event("world", t)).candidates.query for t in range(200)]
     assert queries_drawn(data, 200, 3).tolist() == [came.count(str(q)) for q in data.queries]
 
 

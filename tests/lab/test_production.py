@@ -11,7 +11,7 @@ import pytest
 from rankloop.clicks.user_registry import open_user
 from rankloop.core import registry
 from rankloop.core.errors import InvalidParameter
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.evaluation.metrics import mean_ndcg
 from rankloop.kernels.metrics import dcg
@@ -48,8 +48,8 @@ def base(name: str) -> str:
 
 
 def queries_of(world: DataWorld, rounds: int, seed: int = 0) -> list[str]:
-    streams = Streams(seed)
-    return [world.at(t, streams.at("world", t)).candidates.query for t in range(rounds)]
+    streams = Rng(seed)
+    return [world.at(t, streams.for_event("world", t)).candidates.query for t in range(rounds)]
 
 
 def each_query(dataset: Dataset, values: Array) -> list[Array]:
@@ -161,9 +161,9 @@ def test_every_world_has_a_production_order_by_the_grades_of_its_first_round(spl
     worst = opened(f"{world}{joint}base=reversed", split.train)
     for part in (worst.dataset, worst.in_base_order(split.test)):
         assert all((np.diff(grades) >= 0).all() for grades in each_query(part, worst.grades(part, 0)))
-    streams = Streams(0)
+    streams = Rng(0)
     for t in range(20):  # what users are shown first is what the data world says
-        came = worst.at(t, streams.at("world", t))
+        came = worst.at(t, streams.for_event("world", t))
         assert (
             came.candidates.items.tolist()
             == worst.dataset.candidates(_number(split, came.candidates.query)).items.tolist()
@@ -183,9 +183,9 @@ def test_the_base_learner_serves_the_production_order_online_and_held_out(split:
     part = world.in_base_order(split.test)
     expected = mean_ndcg(-np.arange(len(part.grades), dtype=np.float64), part.grades, part.offsets)
     assert record.last("offline.ndcg@10") == pytest.approx(expected)
-    streams, shown = Streams(3), []
+    streams, shown = Rng(3), []
     for t in range(50):
-        came = world.at(t, streams.at("world", t))
+        came = world.at(t, streams.for_event("world", t))
         shown.append(dcg(came.grades[:10], 10) / came.ideal if came.ideal else 0.0)
     assert record.last("online.ndcg") == pytest.approx(np.mean(shown))
 
@@ -261,7 +261,7 @@ def test_zipf_frequencies_fall_as_they_should(exponent: float) -> None:
     counts = np.bincount(Arrivals(50, frequency=f"zipf:{exponent}", seed=3).many(0, drawn), minlength=50)
     share = np.arange(1, 51) ** -exponent / (np.arange(1, 51) ** -exponent).sum()
     expected = np.zeros(50)
-    expected[Streams(3).at("arrivals", 0).permutation(50)] = rounds * share
+    expected[Rng(3).for_event("arrivals", 0).permutation(50)] = rounds * share
     assert ((counts - expected) ** 2 / expected).sum() < 85.4  # χ² with 49 degrees of freedom, once in 1,000
 
 
@@ -339,6 +339,6 @@ def test_options_that_do_not_fit_the_data_are_named(split: Split, options: str, 
 def test_a_world_as_before_has_all_queries_as_the_data_has_them(split: Split) -> None:
     world = opened("stationary", split.train)
     assert type(world) is Stationary
-    streams = Streams(6)
-    expected = [str(split.train.queries[int(streams.at("world", t).random() * 60)]) for t in range(100)]
+    streams = Rng(6)
+    expected = [str(split.train.queries[int(streams.for_event("world", t).random() * 60)]) for t in range(100)]
     assert queries_of(world, 100, seed=6) == expected

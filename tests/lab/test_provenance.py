@@ -150,7 +150,7 @@ def test_a_module_of_another_package_counts_with_what_it_imports(
     (folder / "deep" / "__init__.py").write_text("")
     (folder / "learner.py").write_text(
         "from . import helper\nfrom .deep.inner import (\n    one,  # the first\n    two,\n)\nimport numpy\n"
-        "from rankloop.core.rng import Streams\n"
+        "from rankloop.core.rng import Rng\n"
     )
     (folder / "helper.py").write_text("import beside\n")
     (folder / "deep" / "inner.py").write_text("from ..third import x as one\ntwo = 2\n")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rankloop.clicks.graders import Grader
 from rankloop.clicks.user_registry import open_user
 from rankloop.core.errors import InvalidInput, InvalidParameter, UnknownName
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.lab.runs.regret import LOSSES, MEASURES, Regret
 from rankloop.lab.runs.sweep import check_trials
@@ -115,16 +115,16 @@ def test_learners_of_grades_and_of_clicks_run_on_the_same_graders() -> None:
 
 @pytest.mark.parametrize("world", [Corrupted(highest=3), Switching(every=7), Alternating(items=5, flip=0.3)])
 def test_vectors_are_those_of_the_rounds(world: Corrupted | Switching | Alternating) -> None:
-    streams = Streams(4)
+    streams = Rng(4)
     many = world.vectors(streams, 11, 30)
-    one_by_one = np.array([world.at(t, streams.at("world", t)).grades for t in range(11, 41)])
+    one_by_one = np.array([world.at(t, streams.for_event("world", t)).grades for t in range(11, 41)])
     assert many.tobytes() == one_by_one.tobytes()
     assert set(np.unique(many)) <= set(range(world.highest + 1))
 
 
 def test_a_corrupted_vector_is_flipped_as_often_as_told() -> None:
     world = Corrupted(items=20, relevant=5, flip=0.1)
-    vectors = world.vectors(Streams(0), 0, 5000)
+    vectors = world.vectors(Rng(0), 0, 5000)
     truth = world.truths(np.array([0]))[0]
     assert truth.sum() == 5
     assert (vectors != truth).mean(0) == pytest.approx(np.full(20, 0.1), abs=4 * np.sqrt(0.09 / 5000))

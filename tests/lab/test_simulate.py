@@ -8,7 +8,7 @@ import pytest
 from rankloop.clicks.users import DependentClickUser
 from rankloop.core import registry
 from rankloop.core.errors import InvalidParameter
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Candidates, Feedback, Impression
 from rankloop.evaluation.metrics import ndcg
 from rankloop.lab.datasets.dataset import Dataset
@@ -63,13 +63,15 @@ def test_save_load_and_go_on_gives_the_same_bits(world: Stationary, name: str) -
     whole = registry.make(name)
     for _ in simulate(whole, world, USER, 120, seed=7):
         pass
-    streams, halves = Streams(7), registry.make(name)
+    streams, halves = Rng(7), registry.make(name)
     for t in range(120):
         if t % 40 == 20:
             halves = registry.loads(registry.dumps(halves))
-        query = world.at(t, streams.at("world", t))
-        shown = halves.rank(query.candidates, world.k, streams.at("rank", t))
-        halves.learn(shown, USER.react(query.grades[shown.order], streams.at("user", t)), streams.at("learn", t))
+        query = world.at(t, streams.for_event("world", t))
+        shown = halves.rank(query.candidates, world.k, streams.for_event("rank", t))
+        halves.learn(
+            shown, USER.react(query.grades[shown.order], streams.for_event("user", t)), streams.for_event("learn", t)
+        )
     assert registry.dumps(whole) == registry.dumps(halves)
 
 
@@ -109,10 +111,10 @@ def test_checkpoints_are_log_spaced_and_end_with_the_run() -> None:
 
 
 def _exchange(delays: Delays, rounds: int) -> list[tuple[int, str]]:
-    streams, arrived = Streams(0), []
+    streams, arrived = Rng(0), []
     for t in range(rounds):
         letter = Impression(str(t), np.array([0]), np.array([0]), None, {})
-        for impression, _ in delays.exchange(t, letter, Feedback.clicks([1]), streams.at("delay", t)):
+        for impression, _ in delays.exchange(t, letter, Feedback.clicks([1]), streams.for_event("delay", t)):
             arrived.append((t, impression.query))
     return arrived
 

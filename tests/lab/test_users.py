@@ -14,7 +14,7 @@ from rankloop.clicks.user_registry import open_user
 from rankloop.clicks.users import TABLES, DependentClickUser
 from rankloop.core.errors import CodecError, InvalidInput, InvalidParameter, UnknownName
 from rankloop.core.registry import make
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.lab.datasets.dataset import Split
 from rankloop.lab.datasets.sources import open_split
@@ -27,8 +27,8 @@ ROUNDS = 20_000
 
 
 def click_rates(user: DependentClickUser, grades: Array) -> Array:
-    streams = Streams(1)
-    clicks = [user.react(grades, streams.at("user", t)).values for t in range(ROUNDS)]
+    streams = Rng(1)
+    clicks = [user.react(grades, streams.for_event("user", t)).values for t in range(ROUNDS)]
     return np.asarray(np.mean(clicks, axis=0))
 
 
@@ -89,8 +89,8 @@ def test_users_of_click_models_follow_the_closed_forms(table: str) -> None:
         user = open_user(spec, 4)
         assert isinstance(user, GradedUser)
         assert user.stop_requires_click is None
-        streams = Streams(1)
-        found = np.mean([user.react(grades, streams.at("user", t)).values for t in range(5000)], axis=0)
+        streams = Rng(1)
+        found = np.mean([user.react(grades, streams.for_event("user", t)).values for t in range(5000)], axis=0)
         assert (np.abs(found - rates) <= 4 * np.sqrt(rates * (1 - rates) / 5000) + 1e-12).all(), spec
 
 

@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 from rankloop.clicks.users import DependentClickUser
 from rankloop.core import registry
 from rankloop.core.errors import InvalidInput, InvalidParameter, RankloopError, UnknownName
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.evaluation.metrics import dcg
 from rankloop.kernels.grading import utilities
@@ -49,8 +49,8 @@ def one_query(grades: list[int], highest: int = 0) -> Dataset:
 
 
 def rounds_of(world: World, rounds: int, seed: int = 0) -> list[Round]:
-    streams = Streams(seed)
-    return [world.at(t, streams.at("world", t)) for t in range(rounds)]
+    streams = Rng(seed)
+    return [world.at(t, streams.for_event("world", t)) for t in range(rounds)]
 
 
 def histograms(grades: Array, offsets: Array) -> list[list[int]]:
@@ -280,9 +280,9 @@ def _agreement(one: Array, other: Array, data: Dataset) -> float:
 @pytest.mark.parametrize("spec", EVERY)
 def test_same_seed_same_rounds_in_any_order(split: Split, spec: str) -> None:
     forwards = rounds_of(open_world(spec, split.train, seed=3), 200, seed=5)
-    world, streams = open_world(spec, split.train, seed=3), Streams(5)
+    world, streams = open_world(spec, split.train, seed=3), Rng(5)
     for t in reversed(range(200)):
-        again = world.at(t, streams.at("world", t))
+        again = world.at(t, streams.for_event("world", t))
         assert again.candidates is forwards[t].candidates
         assert again.grades.tobytes() == forwards[t].grades.tobytes()
         assert again.ideal == forwards[t].ideal

@@ -12,7 +12,7 @@ from rankloop.core import codec
 from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.learner import Learner, clone
 from rankloop.core.registry import make
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import batches
 from rankloop.learners import Hybrid, PairRank
@@ -24,20 +24,20 @@ LIKED = np.array([1.0, -0.5, 0.25, 0.0, -1.0])
 
 def lists(count: int, seed: int = 3) -> list[tuple[Impression, Feedback]]:
     """Of four, as a fresh learner shows them; one in six has no click, and teaches nothing."""
-    streams, found = Streams(seed), []
+    streams, found = Rng(seed), []
     for t in range(count):
-        world = streams.at("world", t)
+        world = streams.for_event("world", t)
         candidates = Candidates(f"q{t % 7}", None, world.integers(-8, 9, (6, LIKED.size)) / 8.0)
-        shown = PairRank().rank(candidates, 4, streams.at("rank", t))
+        shown = PairRank().rank(candidates, 4, streams.for_event("rank", t))
         clicks = (shown.features @ LIKED > 0.2).astype(np.float64) * (t % 6 != 2)
         found.append((shown, Feedback.clicks(clicks)))
     return found
 
 
 def taught(learner: Any, seen: list[tuple[Impression, Feedback]], first: int = 0) -> Any:
-    streams = Streams(5)
+    streams = Rng(5)
     for t, (shown, told) in enumerate(seen, first):
-        learner.learn(shown, told, streams.at("learn", t))
+        learner.learn(shown, told, streams.for_event("learn", t))
     return learner
 
 
@@ -158,14 +158,14 @@ def test_an_end_that_fails_is_as_if_nothing_had_come(monkeypatch: pytest.MonkeyP
                 patch.setattr(batches, "half_inverse", full)
                 before = learner.state()
                 try:
-                    learner.learn(shown, told, Streams(5).at("learn", t))
+                    learner.learn(shown, told, Rng(5).for_event("learn", t))
                 except MemoryError:
                     assert {name: array.tobytes() for name, array in learner.state().items()} == {
                         name: array.tobytes() for name, array in before.items()
                     }
                 else:  # nothing had been gathered: no step was needed
                     continue
-        learner.learn(shown, told, Streams(5).at("learn", t))
+        learner.learn(shown, told, Rng(5).for_event("learn", t))
     assert same(learner, whole)
 
 

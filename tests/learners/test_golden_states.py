@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rankloop.core.registry import make, parse_learner
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Candidates, Feedback
 
 DIGESTS = {
@@ -31,14 +31,14 @@ DIGESTS = {
 def digest(spec: str) -> str:
     """Of the state after 120 lists."""
     name, parameters = parse_learner(spec)
-    learner, streams, found = make(name, **parameters), Streams(17), blake2b(digest_size=8)
+    learner, streams, found = make(name, **parameters), Rng(17), blake2b(digest_size=8)
     for t in range(120):
-        world = streams.at("world", t)
+        world = streams.for_event("world", t)
         q = int(world.integers(6))
         table = np.random.Generator(np.random.Philox(q)).integers(-8, 9, (12, 9)) / 8.0
-        shown = learner.rank(Candidates(f"q{q}", None, table), 7, streams.at("rank", t))
+        shown = learner.rank(Candidates(f"q{q}", None, table), 7, streams.for_event("rank", t))
         clicks = (world.integers(0, 4, 7) == 0).astype(np.float64)
-        learner.learn(shown, Feedback.clicks(clicks), streams.at("learn", t))
+        learner.learn(shown, Feedback.clicks(clicks), streams.for_event("learn", t))
     for name, array in sorted(learner.state().items()):
         found.update(f"{name}{array.dtype}{array.shape}".encode() + array.tobytes())
     return found.hexdigest()

@@ -12,7 +12,7 @@ from rankloop.core import codec, registry
 from rankloop.core.capabilities import Remaps
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.standardize import standardised
+from rankloop.core.scaling import standardized
 from rankloop.core.types import Candidates, Feedback, SparseRows
 from rankloop.learners.neural.olranknet import OLRankNet
 from rankloop.learners.pairwise.adaptive import Adaptive
@@ -32,7 +32,7 @@ LINEAR: dict[str, Any] = {
     "batches": PairRank(batch=8),
     "hybrid": Hybrid(init="base"),
     "adaptive": Adaptive(prior=1.0),
-    "stream": standardised(PairRank()),
+    "stream": standardized(PairRank()),
 }
 
 
@@ -236,7 +236,7 @@ def test_a_network_of_another_kind_is_refused_and_stays_as_it_was() -> None:
 
 
 def test_a_new_column_has_a_scale_after_its_first_list() -> None:
-    learner = _taught(standardised(PairRank()), 100)
+    learner = _taught(standardized(PairRank()), 100)
     learner.remap(FeatureMap.of([0, 1, 2, 3, -1], WIDTH))
     known = learner.scaler.spread.copy()
     assert known[4] == 0.0
@@ -248,17 +248,17 @@ def test_a_new_column_has_a_scale_after_its_first_list() -> None:
 
 
 def test_lists_that_lack_a_column_do_not_count_for_it() -> None:
-    learner = _taught(standardised(PairRank()), 100)
+    learner = _taught(standardized(PairRank()), 100)
     learner.remap(FeatureMap.of([0, 1, 2, 3, -1], WIDTH))
     sizes = np.full((2, 5), 0.5)
     sizes[:, 4] = np.nan
-    after = learner.scaler.after(*sizes).after(*sizes)
+    after = learner.scaler.updated(*sizes).after(*sizes)
     assert after.lists - after.since[4] == 0
     assert after.lists - after.since[0] == 102
 
 
 def test_a_scaler_without_new_columns_has_the_same_state_as_ever() -> None:
-    learner = _taught(standardised(PairRank()), 30)
+    learner = _taught(standardized(PairRank()), 30)
     names = set(learner.scaler.state())
     learner.remap(FeatureMap.of([1, 0], WIDTH))
     assert set(learner.scaler.state()) == names

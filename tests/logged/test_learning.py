@@ -33,10 +33,10 @@ def test_it_is_what_adopt_and_learn_do(log: Path) -> None:
     taught, by_hand = rankloop.make("pairrank", **SPEC), rankloop.make("pairrank", **SPEC)
     found = [parse_line(line) for line in log.read_bytes().splitlines()]
     report = rankloop.warm(taught, found, seed=3)
-    streams, features = rankloop.Streams(3), Features()
+    streams, features = rankloop.Rng(3), Features()
     for n, one in enumerate(found):
         shown = by_hand.adopt(features.candidates(one), np.arange(len(one.clicks)))
-        by_hand.learn(shown, rankloop.Feedback.clicks(one.clicks), streams.at("learn", n))
+        by_hand.learn(shown, rankloop.Feedback.clicks(one.clicks), streams.for_event("learn", n))
     assert bits(taught) == bits(by_hand)
     assert (report.lists, report.clicks) == (120, 120)
     fresh = lists(1, n=30, seed=9)[0]
@@ -63,7 +63,7 @@ def test_sizes_are_learned_with_the_lists(tmp_path: Path, log: Path) -> None:
     taught = ["--learner", "pairrank?pairs=matched", "--normalisation", "stream"]
     with pytest.raises(SystemExit, match="0"):
         main(["warm", *taught, "--out", str(out), str(log)])
-    by_hand = rankloop.standardised(rankloop.make("pairrank", **SPEC))
+    by_hand = rankloop.standardized(rankloop.make("pairrank", **SPEC))
     rankloop.warm(by_hand, map(parse_line, log.read_bytes().splitlines()), features=Features(scale=False))
     assert bits(rankloop.load(out)) == bits(by_hand)
     assert by_hand.scaler.lists == 120

@@ -22,7 +22,7 @@ def list_moments(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[flo
     return middle, spread
 
 
-def standardise(
+def standardize(
     rows: Sequence[Sequence[float]], middle: Sequence[float], spread: Sequence[float], largest: float
 ) -> list[list[float]]:
     """(x - middle) / spread within ±largest, 0 where there is no spread."""

@@ -10,7 +10,7 @@ import pytest
 
 from rankloop.core import codec, registry
 from rankloop.core.errors import InvalidInput, InvalidParameter
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.evaluation.off_policy.intervals import GROUPS
 from rankloop.kernels import plackett_luce
@@ -28,16 +28,16 @@ LIKED = np.array([0.9, 0.2, 0.6, 0.4, 0.75, 0.1, 0.5, 0.3])
 
 def a_log(learner: str, lists: int, n: int, k: int, seed: int, tries: Tries) -> Array:
     """Let a learner serve position-based users of three queries, the tries walk along; (lists, k) attractions."""
-    rng, streams = np.random.default_rng(seed), Streams(seed)
+    rng, streams = np.random.default_rng(seed), Rng(seed)
     features = rng.random((3, n, 4))
     served, liked = registry.make(learner), []
     for t in range(lists):
         q = int(rng.integers(3))
-        shown = served.rank(Candidates(f"q{q}", np.arange(n), features[q]), k, streams.at("rank", t))
+        shown = served.rank(Candidates(f"q{q}", np.arange(n), features[q]), k, streams.for_event("rank", t))
         liked.append(np.roll(LIKED, q)[:n][shown.order])
         clicks = (rng.random(k) < THETA[:k] * liked[-1]).astype(np.float64)
         tries.add(t, shown, clicks)
-        served.learn(shown, Feedback.clicks(clicks), streams.at("learn", t))
+        served.learn(shown, Feedback.clicks(clicks), streams.for_event("learn", t))
     return np.array(liked)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from rankloop.core import codec
-from rankloop.core.rng import Streams
-from rankloop.core.standardize import SIZES
+from rankloop.core.rng import Rng
+from rankloop.core.scaling import SIZES
 from rankloop.core.types import Feedback, Impression
 from rankloop.service.maintenance.archive.exporting import export_log
 from rankloop.service.offline.replay import open_store, rebuild
@@ -133,7 +133,9 @@ def test_impressions_from_before_are_learned_with_their_columns_mapped(service: 
         memo[SIZES][:, [0, 2]] = then[:, [2, 0]]
     clicked = shown(answer)[2]
     values = np.array([float(item == clicked) for item in impression.items])
-    learner.learn(impression._replace(features=rows, memo=memo), Feedback("clicks", values), Streams(0).at("learn", 5))
+    learner.learn(
+        impression._replace(features=rows, memo=memo), Feedback("clicks", values), Rng(0).for_event("learn", 5)
+    )
 
     assert service.report(answer, [clicked]) == "accepted"
     assert service.settle(name) == 6

@@ -14,8 +14,8 @@ import pytest
 from rankloop.clicks.user_registry import open_user
 from rankloop.core import codec, registry
 from rankloop.core.learner import Learner
-from rankloop.core.rng import Streams
-from rankloop.core.standardize import standardised
+from rankloop.core.rng import Rng
+from rankloop.core.scaling import standardized
 from rankloop.core.types import Array, Feedback, Impression
 from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.datasets.sources import open_split
@@ -51,7 +51,7 @@ def raw() -> Dataset:
 def lab(name: str, dataset: Dataset, rounds: int = ROUNDS, seed: int = SEED) -> Run:
     learner, user = registry.make(name, init="base"), open_user("navigational", dataset.highest_grade)
     if dataset.normalisation == "stream":
-        learner = standardised(learner)
+        learner = standardized(learner)
     return Run(dataset, list(simulate(learner, Stationary(dataset), user, rounds, seed)), learner)
 
 
@@ -163,12 +163,12 @@ def test_a_restart_in_the_middle_leaves_no_trace(name: str, data: Dataset, tmp_p
     numbers = [number for number, _, _ in outcomes]
     assert numbers == [*range(half), *range(BLOCK, BLOCK + ROUNDS - half)]
 
-    fold, streams = registry.make(name, init="base"), Streams(SEED)
+    fold, streams = registry.make(name, init="base"), Rng(SEED)
     for seq, (number, impression, feedback) in enumerate(outcomes):
         step = run.steps[seq]
-        own = fold.rank(step.round.candidates, 10, streams.at("rank", number))
+        own = fold.rank(step.round.candidates, 10, streams.for_event("rank", number))
         assert own.items.tolist() == impression.items.tolist()
-        fold.learn(impression, feedback, streams.at("learn", seq))
+        fold.learn(impression, feedback, streams.for_event("learn", seq))
     assert same_state(learner, fold)
 
 
@@ -207,11 +207,11 @@ def test_feedback_that_comes_all_at_once_is_learned_in_the_order_it_came(data: D
     cold, fold, streams = (
         registry.make("pairrank", init="base"),
         registry.make("pairrank", init="base"),
-        Streams(SEED),
+        Rng(SEED),
     )
     for seq, t in enumerate(order.tolist()):
-        impression = cold.rank(run.steps[t].round.candidates, 10, streams.at("rank", t))
+        impression = cold.rank(run.steps[t].round.candidates, 10, streams.for_event("rank", t))
         assert impression.items.tolist() == shown(answers[t])
         clicks = Feedback.clicks(np.arange(impression.k) == 0)
-        fold.learn(impression, clicks, streams.at("learn", seq))
+        fold.learn(impression, clicks, streams.for_event("learn", seq))
     assert same_state(learner, fold)

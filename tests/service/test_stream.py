@@ -13,7 +13,7 @@ import pytest
 from rankloop.cli import main
 from rankloop.core import codec, registry
 from rankloop.core.learner import Learner
-from rankloop.core.standardize import Standardised
+from rankloop.core.scaling import StandardizedLearner
 from rankloop.core.types import Candidates, Feedback
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.ranking.model import load_learner
@@ -115,7 +115,7 @@ def test_replay_saves_what_can_be_loaded_and_tries_others(tmp_path: Path, capsys
     out = tmp_path / "shop.rankloop"
     assert command("replay", "shop", "--store", path, "--out", str(out)) == 0
     learner = registry.load(out)
-    assert isinstance(learner, Standardised)
+    assert isinstance(learner, StandardizedLearner)
     assert codec.dumps(learner.state()) == codec.dumps(codec.loads(state)[0])
     capsys.readouterr()
     assert command("replay", "shop", "--store", path, "--try", "pdgd", "--json") == 0

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from rankloop.core import codec, registry
-from rankloop.core.rng import Streams
-from rankloop.core.standardize import standardised
+from rankloop.core.rng import Rng
+from rankloop.core.scaling import standardized
 from rankloop.core.types import Array, Feedback
 from rankloop.service.ranking import model as models
 from rankloop.service.storage import admin, log, open_database, states
@@ -119,8 +119,8 @@ def folded(url: str, ranker: str, since: int, until: int) -> dict[str, Array]:
     spec = json.loads(text)
     learner = registry.make(spec["learner"], **spec["parameters"])
     if spec["normalisation"] == "stream" and learner.contextual:
-        learner = standardised(learner)
-    streams = Streams(spec["seed"])
+        learner = standardized(learner)
+    streams = Rng(spec["seed"])
     for seq, body, feedback in read(
         url,
         "SELECT o.seq, i.body, o.feedback FROM outcomes o JOIN impressions i ON i.id = o.impression_id "
@@ -130,7 +130,7 @@ def folded(url: str, ranker: str, since: int, until: int) -> dict[str, Array]:
         until,
     ):
         values = np.array(json.loads(feedback), dtype=np.float64)
-        learner.learn(codec.load_impression(body), Feedback(learner.feedback, values), streams.at("learn", seq))
+        learner.learn(codec.load_impression(body), Feedback(learner.feedback, values), streams.for_event("learn", seq))
     return learner.state()
 
 

@@ -184,10 +184,10 @@ def show(
     json
         Print JSON.
     """
-    from rankloop.clicks.bias import position_bias
     from rankloop.clicks.files import load
     from rankloop.core import codec
     from rankloop.core.errors import InvalidParameter
+    from rankloop.evaluation.position_bias import position_bias
 
     if not files:
         raise InvalidParameter("no file is named; give a log or a fitted model")

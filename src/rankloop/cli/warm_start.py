@@ -133,13 +133,13 @@ def warm(
 
 def _teach(spec: str, out: Path, reading: Any, names: list[str] | None, how: str, seed: int, show: Any) -> Any:
     from rankloop.core import registry
-    from rankloop.core.standardize import standardised
+    from rankloop.core.scaling import standardized
     from rankloop.logs import Features, warm_file
 
     name, parameters = registry.parse_learner(spec)
     made = registry.make(name, **parameters)
     if how == "stream":
-        made = standardised(made)
+        made = standardized(made)
     features = Features(names, scale=how == "query-minmax")
     return warm_file(made, out, reading, features=features, seed=seed, on_progress=show)
 

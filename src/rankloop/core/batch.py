@@ -10,24 +10,9 @@ import numpy as np
 from rankloop.core.capabilities import Scores
 from rankloop.core.errors import InvalidInput
 from rankloop.core.learner import Learner, rows_of
+from rankloop.core.rng import as_rng
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels.ranking import linear_scores
-
-
-def as_rng(rng: np.random.Generator | int) -> np.random.Generator:
-    """The generator, or that of a seed.
-
-    >>> as_rng("now")
-    Traceback (most recent call last):
-    ...
-    rankloop.core.errors.InvalidInput: rng is 'now'; give a numpy.random.Generator, or a whole number of at least 0
-    as seed
-    """
-    if isinstance(rng, np.random.Generator):
-        return rng
-    if isinstance(rng, int | np.integer) and not isinstance(rng, bool) and rng >= 0:
-        return np.random.default_rng(int(rng))
-    raise InvalidInput(f"rng is {rng!r}; give a numpy.random.Generator, or a whole number of at least 0 as seed")
 
 
 def rank_many(

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.kernels.click_loop import Rounds
 from rankloop.kernels.click_models import ClickChances
 
-Loop = Callable[[Rounds, int, Streams], None]  # takes a learner through rounds, the first of which has this number
+Loop = Callable[[Rounds, int, Rng], None]  # takes a learner through rounds, the first of which has this number
 
 
 @runtime_checkable

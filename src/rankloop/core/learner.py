@@ -198,7 +198,7 @@ def _warn_of_unscaled(rows: Array | SparseRows) -> None:
             i, j = divmod(at, rows.shape[1])
         warnings.warn(
             f"features[{i}, {j}] is {values.flat[at]:g}: features of very different size teach badly, as the largest "
-            "outweighs the rest; give rankloop.scaled(candidates), or standardise them yourself",
+            "outweighs the rest; give rankloop.scaled(candidates), or standardize them yourself",
             RankloopWarning,
             stacklevel=_outside(),
         )

@@ -13,7 +13,7 @@ from rankloop.core import codec, plugins
 from rankloop.core.errors import CodecError, InvalidParameter, UnknownName
 from rankloop.core.learner import Learner, params, plain
 from rankloop.core.presets import PUBLISHED
-from rankloop.core.standardize import plain_of, standardised
+from rankloop.core.scaling import standardized, unwrapped
 
 
 class Entry(NamedTuple):
@@ -272,7 +272,7 @@ def name_of(learner: Learner) -> str:
 
 def dumps(learner: Learner) -> bytes:
     """Everything a learner is, as bytes: name, parameters, state."""
-    inner = plain_of(learner)
+    inner = unwrapped(learner)
     given = params(inner)
     for name, value in given.items():
         try:
@@ -306,7 +306,7 @@ def loads(data: bytes, name: str = "these bytes", allow: Iterable[str] = ()) -> 
     require_allowed(meta["learner"], allow)
     learner = make(meta["learner"], **meta["params"])
     if meta.get("normalisation") == "stream":
-        learner = standardised(learner)
+        learner = standardized(learner)
     learner.load(arrays)
     return learner
 

@@ -1,9 +1,4 @@
-"""Randomness as a function: `Streams(seed).at(purpose, n)` is the generator of event n, whatever happened before.
-
-A run is then a function of seed, data and feedback, bit for bit: events can be replayed, skipped or computed in
-another process and still see the same numbers. The generator is counter-based (Philox): purpose and seed make its
-key, the event number its counter, so going to event n costs a microsecond and no two events share numbers.
-"""
+"""Random numbers as a function of seed, purpose and event number."""
 
 from __future__ import annotations
 
@@ -12,20 +7,38 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.core.errors import InvalidParameter
+from rankloop.core.errors import InvalidInput, InvalidParameter
 
 
-class Streams:
-    """The random streams of one seed, one for each purpose.
+def as_rng(rng: np.random.Generator | int) -> np.random.Generator:
+    """Return a generator: the given one, or that of a seed.
 
-    The generator that `at` returns is reused: it is good until the next `at` with the same purpose.
+    >>> as_rng("now")
+    Traceback (most recent call last):
+    ...
+    rankloop.core.errors.InvalidInput: rng is 'now'; give a numpy.random.Generator, or a whole number of at least 0
+    as seed
+    """
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if isinstance(rng, int | np.integer) and not isinstance(rng, bool) and rng >= 0:
+        return np.random.default_rng(int(rng))
+    raise InvalidInput(f"rng is {rng!r}; give a numpy.random.Generator, or a whole number of at least 0 as seed")
+
+
+class Rng:
+    """Random generators of one seed, one for each purpose and event.
+
+    `Rng(seed).for_event(purpose, n)` is a function of its arguments: events can be replayed, skipped or computed in
+    another process. It is counter-based (Philox), so going to event n takes about a microsecond. The returned generator
+    is reused: it is valid until the next `for_event` with the same purpose.
 
     Examples
     --------
-    >>> streams = Streams(7)
-    >>> first = streams.at("rank", 3).random()
-    >>> _ = streams.at("rank", 4).random()
-    >>> streams.at("rank", 3).random() == first, streams.at("learn", 3).random() == first
+    >>> rng = Rng(7)
+    >>> first = rng.for_event("rank", 3).random()
+    >>> _ = rng.for_event("rank", 4).random()
+    >>> rng.for_event("rank", 3).random() == first, rng.for_event("learn", 3).random() == first
     (True, False)
     """
 
@@ -35,18 +48,18 @@ class Streams:
         self.seed = int(seed)
         self._open: dict[str, tuple[np.random.Generator, np.random.Philox, Any, Any]] = {}
 
-    def at(self, purpose: str, n: int) -> np.random.Generator:
-        """The generator of event `n` >= 0 for `purpose`, at its start."""
+    def for_event(self, purpose: str, n: int) -> np.random.Generator:
+        """Return the generator of event `n` >= 0 for `purpose`, at its start."""
         try:
             generator, philox, state, counter = self._open[purpose]
         except KeyError:
             generator, philox, state, counter = self._open[purpose] = self._new(purpose)
-        counter[2] = n  # the two words below count the numbers drawn: 2**130 an event
+        counter[2] = n  # the two words below count the numbers drawn: 2**130 per event
         philox.state = state  # also empties the buffer of the event before
         return generator
 
     def key(self, purpose: str) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        """(2,) the key of the Philox generator of `purpose`; with an event's number it says all its numbers."""
+        """Return the (2,) key of the Philox generator of `purpose`."""
         digest = blake2b(f"{self.seed}/{purpose}".encode(), digest_size=16).digest()
         return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
 

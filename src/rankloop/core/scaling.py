@@ -1,35 +1,37 @@
-"""Features of like size: list by list, as the lab does it to its data sets and the service to its requests by default,
-or by sizes that are learned over the stream, which a search engine can apply, too.
-
-Raw features (a BM25 of 17, a price of 4,000, a flag) teach badly: weights start alike and move in like steps, so the
-largest feature outweighs the rest for thousands of clicks.
-"""
+"""Scale features: within each list, or to sizes learned over the stream."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
 
 import numpy as np
 
-from rankloop.core.errors import InvalidInput
+from rankloop.core.capabilities import Rescales
+from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.types import LARGEST, Array, Candidates
+from rankloop.core.learner import Learner, clone, memo_of
+from rankloop.core.types import LARGEST, Array, Candidates, Feedback, FeedbackKind, Impression, SparseRows
+from rankloop.kernels.feedback import all_finite
 from rankloop.kernels.ragged import minmax_queries
-from rankloop.kernels.scaling import list_moments, standardise
+from rankloop.kernels.scaling import list_moments, standardize
 
-# Standard deviations that are scaled to 1: as many as values that are spread evenly from 0 to 1 have between them. So a
-# feature has about the same size as under min-max scaling, and learners need no other settings.
+# Standard deviations that are scaled to 1: the width of a uniform distribution from 0 to 1, so that features have about
+# the same size as under min-max scaling and learners need no other settings.
 WIDTH = 12.0**0.5
-YOUNG, BOUND = 64, 3.0 / WIDTH  # until the sizes of so many lists are known, values are cut at 3 standard deviations
-NOISE = 1e-9  # of a feature's mean: a spread below it is what rounding leaves of a constant, not a size
+YOUNG, BOUND = 64, 3.0 / WIDTH  # before so many lists, values are clipped at 3 standard deviations
+NOISE = 1e-9  # times the mean: a smaller spread is the rounding error of a constant
+SIZES = "sizes"  # in a memo: (2, d) means and standard deviations of the list's features
+PREFIX = "scaler_"  # of the scaler's arrays in a learner's state
 
 
 def scaled(candidates: Candidates) -> Candidates:
-    """The same candidates with each feature scaled to [0, 1] among them; one that is the same in all becomes 0.
+    """Scale each feature to [0, 1] among these candidates; a feature that is the same in all becomes 0.
 
-    It depends on the list and on nothing else, so there is nothing to fit, to store or to keep in step: what is learned
-    is about the best and the worst of a list. Where sizes mean something across lists (a price that is high for every
-    query), or where a search engine is to rank with what was learned, see `rankloop.standardised`.
+    It depends on this list alone. Use `rankloop.standardized` if sizes mean something across lists, or if a search
+    engine is to rank with the learned weights.
 
     >>> scaled(Candidates("shoes", ["a", "b", "c"], [[17.0, 4000.0], [7.0, 1000.0], [12.0, 1000.0]])).features
     array([[1. , 1. ],
@@ -44,24 +46,16 @@ def scaled(candidates: Candidates) -> Candidates:
 
 
 class StreamScaler:
-    """What sizes features have, learned list by list and used in steps.
+    """Mean and spread of each feature, estimated list by list. Immutable: `updated` returns another one.
 
-    A feature's middle is the mean of its means in the lists so far. Its spread is √12 times the mean of its standard
-    deviations in those lists in which it is not the same for all: the range of values that are spread evenly. What
-    differs within a list is what ranking is about. A feature that never differed is 0 until it does.
-
-    The scale that rows are brought to changes after the first list, the second, the fourth, the eighth …: some thirty
-    times in a lifetime, ever less each time. Between two of these steps it is fixed, so that a version of a model has
-    one scale, and whoever applies it needs two numbers a feature.
-
-    Of the first few short lists a size may come out a hundred times too small, and one value that looks huge would
-    teach for good what is not so. So values are cut at 3 standard deviations until 64 lists are known.
-
-    It is a value: `after` gives another one, so that whoever learns can take a list in as a whole or not at all.
+    The mean is that of the list means. The spread is √12 times the mean standard deviation over the lists in which the
+    feature varies; a feature that has never varied is scaled to 0. The scale in use changes after lists 1, 2, 4, 8, …
+    only, so that a model version has one scale. Until 64 lists are known, values are clipped at 3 standard deviations,
+    because the first estimates may be far too small.
 
     Examples
     --------
-    >>> first = StreamScaler().after(*list_moments(np.array([[17.0, 4000.0], [7.0, 1000.0]])))
+    >>> first = StreamScaler().updated(*list_moments(np.array([[17.0, 4000.0], [7.0, 1000.0]])))
     >>> first.middle, first.spread.round(1)
     (array([  12., 2500.]), array([  17.3, 5196.2]))
     >>> first.scaled(np.array([[12.0, 4000.0]])).round(2)
@@ -77,18 +71,15 @@ class StreamScaler:
         self.spread: Array = np.zeros(0)
         self.since: Array = np.zeros(0)  # (d,) lists that do not count for a column; empty: all count for all
 
-    def after(self, middle: Array, spread: Array) -> StreamScaler:
-        """What is known with one list more, of which `list_moments` says this.
-
-        NaN stands for a column that the list did not have, since it was added later: it does not count there.
-        """
+    def updated(self, middle: Array, spread: Array) -> StreamScaler:
+        """Return the scaler after one more list with these `list_moments`; NaN for columns the list does not have."""
         self._require_width(spread.size)
         made = StreamScaler()
         made.lists = self.lists + 1
-        before = self if self.lists else _nothing(spread.size)
+        before = self if self.lists else _zeros(spread.size)
         unknown = np.isnan(spread)
         if before.since.size or unknown.any():
-            return _after_by_column(made, before, middle, spread, unknown)
+            return _updated_by_column(made, before, middle, spread, unknown)
         made.middles, made.spreads = before.middles + middle, before.spreads + spread
         made.differed = before.differed + (spread > 0.0)
         made.middle, made.spread = before.middle, before.spread
@@ -99,22 +90,22 @@ class StreamScaler:
         return made
 
     def scaled(self, rows: Array) -> Array:
-        """(n, d) rows on the scale in use; before the first list, on their own."""
+        """Return (n, d) rows on the scale in use; before the first list, on their own scale."""
         self._require_width(rows.shape[1])
         if not self.lists:
-            return standardise(rows, *_own_sizes(rows), BOUND)
+            return standardize(rows, *_own_sizes(rows), BOUND)
         middle, spread = self.middle, self.spread
         if self.since.size == 0:
-            return standardise(rows, middle, spread, BOUND if self.young else LARGEST)
+            return standardize(rows, middle, spread, BOUND if self.young else LARGEST)
         counted = self.lists - self.since
         own = _own_sizes(rows)
         middle, spread = (np.where(counted > 0, known, here) for known, here in zip((middle, spread), own, strict=True))
-        made: Array = standardise(rows, middle, spread, LARGEST)
+        made: Array = standardize(rows, middle, spread, LARGEST)
         bound = np.where(counted < YOUNG, BOUND, LARGEST)
         return np.clip(made, -bound, bound)
 
     def remapped(self, columns: FeatureMap) -> StreamScaler:
-        """The same for features in other columns; new ones have been in no list so far."""
+        """Return the scaler for changed feature columns; new ones have been in no list so far."""
         if self.lists == 0 or columns.identity:
             return self
         made = StreamScaler()
@@ -128,29 +119,26 @@ class StreamScaler:
 
     @property
     def young(self) -> bool:
-        """Whether it has seen so few lists that a size may be far from what it will be."""
+        """Whether so few lists are known that sizes may still change a lot."""
         return self.lists < YOUNG
 
     def growth(self, before: StreamScaler) -> Array | None:
-        """(d,) by what weights must be multiplied to order rows on this scale as they did on that of `before`.
-
-        None if the scale is the same. A feature that had no size yet has taught nothing: 1.
-        """
+        """Return (d,) factors that carry weights over from the scale of `before`; None if it is the same scale."""
         if before.lists == 0 or before.spread is self.spread:
             return None
         known = (before.spread > 0.0) & (self.spread > 0.0)
         return np.where(known, self.spread / np.where(known, before.spread, 1.0), 1.0)
 
     def state(self) -> dict[str, Array]:
-        """Copies of all that it knows."""
+        """Return copies of the estimates."""
         arrays = {name: value.copy() for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        if not self.since.any():  # as in states from before features could change
+        if not self.since.any():  # not in states that older versions wrote
             del arrays["since"]
         return {"lists": np.array([self.lists], np.int64), **arrays}
 
     @classmethod
-    def of_state(cls, state: Mapping[str, Array]) -> StreamScaler:
-        """The one that `state` was taken of."""
+    def from_state(cls, state: Mapping[str, Array]) -> StreamScaler:
+        """Restore what `state` returned."""
         made = cls()
         wanted = sorted(vars(made)) if "since" in state else sorted(set(vars(made)) - {"since"})
         if sorted(state) != wanted:
@@ -172,22 +160,22 @@ class StreamScaler:
 
 
 def _own_sizes(rows: Array) -> tuple[Array, Array]:
-    """Middle and spread of one list."""
+    """Return mean and spread of one list."""
     middle, spread = list_moments(rows)
     return middle, WIDTH * spread
 
 
-def _nothing(width: int) -> StreamScaler:
-    """A scaler that knows nothing but how many features there are."""
+def _zeros(width: int) -> StreamScaler:
+    """Return a scaler of so many features that has seen no list."""
     made = StreamScaler()
     made.middles, made.spreads, made.differed, made.middle, made.spread = (np.zeros(width) for _ in range(5))
     return made
 
 
-def _after_by_column(
+def _updated_by_column(
     made: StreamScaler, before: StreamScaler, middle: Array, spread: Array, unknown: Array
 ) -> StreamScaler:
-    """`StreamScaler.after` where columns have counted different numbers of lists: each has steps of its own."""
+    """Update where columns have counted different numbers of lists: each has its own steps."""
     made.since = (before.since if before.since.size else np.zeros(spread.size)) + unknown
     made.middles = before.middles + np.where(unknown, 0.0, middle)
     made.spreads = before.spreads + np.where(unknown, 0.0, spread)
@@ -201,3 +189,191 @@ def _after_by_column(
         made.middle = np.where(steps, centers, before.middle)
         made.spread = np.where(steps, np.where(sizes > NOISE * np.abs(centers), sizes, 0.0), before.spread)
     return made
+
+
+@dataclass
+class StandardizedLearner:
+    """A learner behind a `StreamScaler`, made by `standardized`: it takes raw features and learns from scaled ones.
+
+    Impressions hold the raw rows, and in the memo the moments over all candidates: the shown ones were selected, so
+    they vary less. When the scale changes, a learner that implements `Rescales` carries its weights over.
+
+    Parameters
+    ----------
+    inner
+        The learner; a fresh one with its parameters is what learns.
+
+    Examples
+    --------
+    >>> from rankloop.learners.pairwise.pairrank import PairRank
+    >>> rng = np.random.default_rng(1)
+    >>> learner = standardized(PairRank())
+    >>> shoes = Candidates("shoes", ["plain", "liked"], [[0.001, 4000.0], [0.003, 3900.0]])
+    >>> for _ in range(30):
+    ...     shown = learner.rank(shoes, 2, rng)
+    ...     learner.learn(shown, Feedback.clicked(shown, ["liked"]), rng)
+    >>> shoes.items[learner.best(shoes, 1)], learner.inner.theta_.round(2)
+    (array(['liked'], dtype='<U5'), array([ 0.2, -0.2]))
+    """
+
+    inner: Learner
+
+    feedback: ClassVar[FeedbackKind]
+    contextual: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not self.inner.contextual:
+            raise InvalidParameter(f"{type(self.inner).__name__} ranks by ids alone: there are no features to scale")
+        self.inner = clone(self.inner)
+        self.scaler = StreamScaler()
+
+    def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
+        """Return the ranking that the inner learner shows."""
+        return _with_raw_rows(self.inner.rank(self._scaled(candidates), k, rng), candidates)
+
+    def adopt(self, candidates: Candidates, order: Array) -> Impression:
+        """Return the impression of a ranking that someone else made."""
+        return _with_raw_rows(self.inner.adopt(self._scaled(candidates), order), candidates)
+
+    def best(self, candidates: Candidates, k: int) -> Array:
+        """Return the positions that the inner learner believes best."""
+        return self.inner.best(self._scaled(candidates), k)
+
+    def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
+        """Let the inner learner learn, then update the scale; the first list is learned on its own scale."""
+        rows = impression.features
+        if rows is None or type(rows) is SparseRows or rows.ndim != 2 or not all_finite(rows):
+            raise InvalidInput(
+                "the impression has no features, or features that are not finite; pass on what rank returned"
+            )
+        sizes = memo_of(impression, SIZES, 2, rows.shape[1])
+        after = self.scaler.updated(*sizes)
+        now = self.scaler if self.scaler.lists else after
+        scaled = now.scaled(rows)
+        unknown = np.isnan(sizes[0])
+        if unknown.any():  # columns that the list did not have: their values are scaled already
+            scaled[:, unknown] = rows[:, unknown]
+        self.inner.learn(impression._replace(features=scaled), feedback, rng)
+        growth = after.growth(self.scaler)
+        if growth is not None and isinstance(self.inner, Rescales):
+            self.inner.rescale(growth)
+        self.scaler = after
+
+    def state(self) -> dict[str, Array]:
+        """Return the state of the inner learner and of the scaler."""
+        return {**self.inner.state(), **self._sizes()}
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Restore `state`."""
+        scaler, rest = _split(state)
+        self.inner.load(rest)
+        self.scaler = scaler
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a learned attribute of the inner learner."""
+        if name.endswith("_") and not name.startswith("_"):
+            return getattr(self.inner, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _scaled(self, source: Any) -> Any:
+        """Return candidates or an impression on the scale in use."""
+        if source.features is None:
+            return source  # the inner learner raises the error
+        if type(source.features) is SparseRows:
+            raise InvalidInput(
+                "sparse rows cannot be standardized, because zeros would become other values; give full rows, or use "
+                "no normalization"
+            )
+        rows = self.scaler.scaled(source.features)
+        return source.with_rows(rows) if isinstance(source, Candidates) else source._replace(features=rows)
+
+    def _sizes(self) -> dict[str, Array]:
+        return {f"{PREFIX}{name}_": array for name, array in self.scaler.state().items()}
+
+
+def standardized(learner: Learner) -> Any:
+    """Return an untrained learner with the same parameters that standardizes its features over the stream."""
+    if hasattr(learner, "fit") or hasattr(learner, "label"):
+        raise InvalidParameter(
+            f"{type(learner).__name__} is trained with the grades of whole data sets, so it cannot learn scales from a "
+            "stream; choose the normalization query-minmax"
+        )
+    before, fresh = learner.state(), clone(learner).state()
+    if any(not np.array_equal(before[name], fresh.get(name)) for name in before):  # type: ignore[arg-type]
+        raise InvalidParameter(
+            f"this {type(learner).__name__} has already learned, and its weights would be lost; call "
+            "standardized(clone(learner)) to start again with the same parameters"
+        )
+    return _class_of(type(learner))(learner)
+
+
+def unwrapped(learner: Learner) -> Learner:
+    """Return the learner without its scaler, if it has one."""
+    return learner.inner if isinstance(learner, StandardizedLearner) else learner
+
+
+def _with_raw_rows(made: Impression, candidates: Candidates) -> Impression:
+    """Return the impression with the raw rows and the moments of the candidates' features."""
+    rows = candidates.features
+    assert isinstance(rows, np.ndarray)  # others are refused earlier
+    memo = {**made.memo, SIZES: np.stack(list_moments(rows))}
+    return made._replace(features=rows.take(made.order, axis=0), memo=memo)
+
+
+def _split(state: Mapping[str, Array]) -> tuple[StreamScaler, dict[str, Array]]:
+    """Split a state into the scaler and the inner learner's state."""
+    sizes = {n.removeprefix(PREFIX).removesuffix("_"): a for n, a in state.items() if n.startswith(PREFIX)}
+    return StreamScaler.from_state(sizes), {n: a for n, a in state.items() if not n.startswith(PREFIX)}
+
+
+@cache
+def _class_of(kind: type[Learner]) -> type[StandardizedLearner]:
+    """Return the subclass that has the optional capabilities of this kind of learner."""
+    told: dict[str, Any] = {"feedback": kind.feedback, "__doc__": StandardizedLearner.__doc__, "__module__": __name__}
+    for names, made in ((_OF_LISTS, _of_a_list), (_OF_ITSELF, _of_itself), (_HELD, _held)):
+        told |= {name: made(name) for name in names if hasattr(kind, name)}
+    if hasattr(kind, "remap"):
+        told |= {"remap": _remap, "carries": getattr(kind, "carries", "")}
+    if hasattr(kind, "part"):
+        told |= {"part": _part, "take": _take}
+    return type(f"StandardizedLearner{kind.__name__}", (StandardizedLearner,), told)
+
+
+_OF_LISTS = ("score", "log_propensity", "chances", "parts", "explain", "blocks", "certain")
+_OF_ITSELF = ("half_widths", "drift")
+_HELD = ("grows", "remembered")
+
+
+def _of_a_list(name: str) -> Callable[..., Any]:
+    def method(self: StandardizedLearner, source: Candidates | Impression, *more: Any) -> Any:
+        return getattr(self.inner, name)(self._scaled(source), *more)
+
+    return method
+
+
+def _of_itself(name: str) -> Callable[..., Any]:
+    def method(self: StandardizedLearner) -> Any:
+        return getattr(self.inner, name)()
+
+    return method
+
+
+def _held(name: str) -> property:
+    return property(lambda self: getattr(self.inner, name))
+
+
+def _remap(self: Any, columns: FeatureMap) -> None:
+    """As `telling.Remaps`."""
+    self.inner.remap(columns)
+    self.scaler = self.scaler.remapped(columns)
+
+
+def _part(self: Any, queries: int) -> dict[str, Array]:
+    """As `telling.InParts`: sizes are few enough to come along each time."""
+    return {**self.inner.part(queries), **self._sizes()}
+
+
+def _take(self: Any, part: Mapping[str, Array]) -> None:
+    scaler, rest = _split(part)
+    self.inner.take(rest)
+    self.scaler = scaler

@@ -20,7 +20,7 @@ from rankloop.core.sparse import SparseRows as SparseRows
 Array = NDArray[Any]
 Rows = Any  # (n, d) an Array, or SparseRows: who takes the second asks; `learner.rows_of` refuses it for all others
 FeedbackKind = Literal["clicks", "grades"]
-UNSCALED = 100.0  # one beyond it has been neither scaled to [0, 1] nor standardised: a hundred standard deviations
+UNSCALED = 100.0  # one beyond it has been neither scaled to [0, 1] nor standardized: a hundred standard deviations
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.clicks.users import DependentClickUser
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.evaluation.metrics import ndcg
 
@@ -68,11 +68,11 @@ class Shop:
     rows: list[Array] = field(init=False)  # (12, 7) their features
 
     def __post_init__(self) -> None:
-        self._streams = Streams(self.seed)
+        self._streams = Rng(self.seed)
         self._users = list(HABITS.values())
         self.products, self.rows, self._grades = [], [], []
         for shelf in range(len(SHELVES)):
-            rng = self._streams.at("demo/shelf", shelf)
+            rng = self._streams.for_event("demo/shelf", shelf)
             rows = _products(rng)
             own_order = np.argsort(-(rows[:, 1] / 1000 + 2.0 * rows[:, 0]))
             rows = rows[own_order]
@@ -86,14 +86,14 @@ class Shop:
 
     def visit(self, n: int, season: int) -> Visit:
         """Who comes as number `n`, and looks for what."""
-        rng = self._streams.at("demo/visit", n)
+        rng = self._streams.for_event("demo/visit", n)
         taste = int(rng.choice(len(TASTES), p=SEASONS[season]))
         return Visit(int(rng.integers(len(SHELVES))), taste, int(rng.integers(len(HABITS))), season)
 
     def clicks(self, visit: Visit, shown: list[str], n: int) -> list[str]:
         """What the shopper of visit `n` clicks on; the same in front of every ranker that shows the same list."""
         grades = self._grades[visit.shelf][visit.taste, self._places(visit, shown)]
-        clicked = self._users[visit.habit].react(grades, self._streams.at("demo/clicks", n)).values
+        clicked = self._users[visit.habit].react(grades, self._streams.for_event("demo/clicks", n)).values
         return [item for item, click in zip(shown, clicked, strict=True) if click]
 
     def quality(self, visit: Visit, shown: list[str]) -> float:

@@ -17,9 +17,9 @@ import numpy as np
 from rankloop.core import codec
 from rankloop.core.errors import CodecError
 from rankloop.core.types import Array
+from rankloop.evaluation.position_bias import ExaminationModel
 from rankloop.features._declaration import Declaration, span
 from rankloop.features.declarations import Clicked, Counted
-from rankloop.features.examination_model import Attention
 from rankloop.features.hashing import text_codes
 from rankloop.features.keyed import KeyedRows
 from rankloop.kernels import counting
@@ -73,7 +73,7 @@ class Counters:
                 families.setdefault(one.window, set()).add(family(one.by))
             elif isinstance(one, Clicked):
                 rings[one.of] = max(rings.get(one.of, 0), one.last)
-        self.attention = Attention()
+        self.examination = ExaminationModel()
         self.folded = 0  # outcomes
         self.late = 0  # amounts that came after their bucket's place in the ring was taken
         self._families = {window: sorted(names) for window, names in sorted(families.items())}
@@ -119,7 +119,7 @@ class Counters:
             m = k if outcome.seen is None else min(k, max([outcome.seen, *(clicked[-1:] + 1)]))
             amounts = np.zeros((k, 4))
             amounts[:m, IMPRESSIONS] = 1.0
-            amounts[:m, LOOKS] = self.attention.looks(m)
+            amounts[:m, LOOKS] = self.examination.examination(m)
             amounts[clicked, CLICKS], amounts[clicked, REWARDS] = 1.0, values[clicked]
             owner = int(notes["user"][0]) if "user" in notes else 0
             for window, names in self._families.items():
@@ -132,7 +132,7 @@ class Counters:
                 for of, rows in self._rings.items():
                     self._remember(rows, of, notes, clicked, owner, outcome.time)
             if "shares" in notes:  # last: how often ranks are looked at, as far as was known before this list
-                self.attention.learn(amounts[:m, CLICKS], np.asarray(notes["shares"], np.float64))
+                self.examination.learn(amounts[:m, CLICKS], np.asarray(notes["shares"], np.float64))
 
     def _count(
         self, rows: KeyedRows, name: str, notes: Mapping[str, Array], amounts: Array, owner: int, bucket: int
@@ -199,7 +199,7 @@ class Counters:
     def dumps(self) -> bytes:
         """All of it as bytes, from which `loads` goes on bit for bit."""
         with self._lock:
-            parts: dict[str, KeyedRows | Attention] = {**self._all(), "attention": self.attention}
+            parts: dict[str, KeyedRows | ExaminationModel] = {**self._all(), "attention": self.examination}
             arrays = {f"{part}/{name}": value for part, one in parts.items() for name, value in one.state().items()}
             meta = {"folded": self.folded, "late": self.late, "counted": self.counted}
         return codec.dumps(arrays, meta)
@@ -210,7 +210,7 @@ class Counters:
         if meta.get("counted") != self.counted:
             raise CodecError("these counters are of other declarations; count the log anew")
         with self._lock:
-            parts: dict[str, KeyedRows | Attention] = {**self._all(), "attention": self.attention}
+            parts: dict[str, KeyedRows | ExaminationModel] = {**self._all(), "attention": self.examination}
             for part, one in parts.items():
                 prefix = f"{part}/"
                 own = {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.learner import Learner
-from rankloop.core.standardize import Standardised
+from rankloop.core.scaling import StandardizedLearner
 from rankloop.integrations.elasticsearch import elasticsearch
 from rankloop.integrations.onnx import onnx_graph
 from rankloop.integrations.plain import plain
@@ -36,7 +36,7 @@ def export(
     Parameters
     ----------
     learner
-        What has learned something; `rankloop.standardised` ones take the sizes of features with them.
+        What has learned something; `rankloop.standardized` ones take the sizes of features with them.
     features
         Their names in the learner's order, as the engine calls them.
     to
@@ -44,12 +44,12 @@ def export(
     name
         What the model is called there. Engines do not let a model be changed: put a version into it.
     normalisation
-        What you do to features before the learner sees them; of a standardised one it is known.
+        What you do to features before the learner sees them; of a standardized one it is known.
 
     Examples
     --------
     >>> import numpy as np, rankloop
-    >>> learner, rng = rankloop.standardised(rankloop.make("pairrank")), np.random.default_rng(0)
+    >>> learner, rng = rankloop.standardized(rankloop.make("pairrank")), np.random.default_rng(0)
     >>> shoes = rankloop.Candidates("shoes", ["a", "b"], [[17.0, 4000.0], [7.0, 1000.0]])
     >>> for _ in range(20):
     ...     shown = learner.rank(shoes, 2, rng)
@@ -62,7 +62,7 @@ def export(
         raise InvalidParameter(f"to is {to!r}; it must be one of {', '.join(ENGINES)}")
     if len(set(features)) < len(features):
         raise InvalidParameter(f"a name stands twice in {', '.join(features)}; engines take each once")
-    how: Normalisation = "stream" if isinstance(learner, Standardised) else normalisation
+    how: Normalisation = "stream" if isinstance(learner, StandardizedLearner) else normalisation
     if to == "onnx":
         return onnx_graph(learner, features, how, name)
     model = linear_of(learner, features, how, name)

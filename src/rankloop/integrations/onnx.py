@@ -14,7 +14,7 @@ import numpy as np
 
 from rankloop.core.errors import InvalidParameter, MissingExtra
 from rankloop.core.learner import Learner, params
-from rankloop.core.standardize import plain_of
+from rankloop.core.scaling import unwrapped
 from rankloop.core.types import Array
 from rankloop.integrations.score_terms import Exported, Normalisation, base_of, linear_of, sizes_of, young_note
 from rankloop.learners.neural._lined import LinedRanker
@@ -28,7 +28,7 @@ def onnx_graph(learner: Learner, names: Sequence[str], normalisation: Normalisat
 
     Networks of `rankloop.learners.neural` are written as they are; one of your own leaves as PyTorch exports it.
     """
-    graph, inner = _Graph(len(names)), plain_of(learner)
+    graph, inner = _Graph(len(names)), unwrapped(learner)
     graph.scale(normalisation, *sizes_of(learner, len(names)))
     notes = ["numbers are float64; give one list at a time"]
     if isinstance(inner, NeuralRanker):

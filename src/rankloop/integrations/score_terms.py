@@ -11,7 +11,7 @@ from rankloop.core import scaling
 from rankloop.core.capabilities import Remembers
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.learner import Learner, params
-from rankloop.core.standardize import Standardised, plain_of
+from rankloop.core.scaling import StandardizedLearner, unwrapped
 from rankloop.core.types import Array
 
 Normalisation = Literal["query-minmax", "stream", "none"]
@@ -51,7 +51,7 @@ def linear_of(learner: Learner, names: Sequence[str], normalisation: Normalisati
     >>> found.features, found.weights[1] > 0, found.base
     (['bm25', 'fresh'], np.True_, None)
     """
-    inner = plain_of(learner)
+    inner = unwrapped(learner)
     weights = weights_of(inner, names)
     base, notes = base_of(inner, weights, names), []
     if isinstance(inner, Remembers):
@@ -96,14 +96,14 @@ def base_of(inner: Learner, weights: Array, names: Sequence[str]) -> float | Non
 
 def sizes_of(learner: Learner, width: int) -> tuple[Array, Array]:
     """(d,) middle and (d,) spread of what stands before a learner; 0 and 1 if nothing does."""
-    if isinstance(learner, Standardised):
+    if isinstance(learner, StandardizedLearner):
         return learner.scaler.middle, learner.scaler.spread
     return np.zeros(width), np.ones(width)
 
 
 def young_note(learner: Learner) -> list[str]:
     """What to know of a model whose sizes are of a few lists only."""
-    if not isinstance(learner, Standardised) or not learner.scaler.young:
+    if not isinstance(learner, StandardizedLearner) or not learner.scaler.young:
         return []
     few, bound = learner.scaler.lists, scaling.BOUND
     return [f"sizes are known of {few} lists only: here values are cut to ±{bound:.2g} until there are more"]

@@ -1,6 +1,6 @@
-"""The numbers of `Streams(seed).at(purpose, n).random(width)` for many events at once, bit for bit.
+"""The numbers of `Rng(seed).for_event(purpose, n).random(width)` for many events at once, bit for bit.
 
-`Streams` sets up numpy's generator for each event, which takes a microsecond or two: as long as a whole round of a
+`Rng` sets up numpy's generator for each event, which takes a microsecond or two: as long as a whole round of a
 compiled loop. The generator is a function of key and counter, so the same numbers can be had without it.
 """
 

@@ -31,7 +31,7 @@ def list_moments(rows: Array) -> tuple[Array, Array]:
 
 
 @jit
-def standardise(rows: Array, middle: Array, spread: Array, bound: float) -> Array:
+def standardize(rows: Array, middle: Array, spread: Array, bound: float) -> Array:
     """(n, d) each feature less its middle, in units of its spread, within ±bound; 0 where the spread is 0."""
     n, d = rows.shape
     made = np.zeros((n, d))

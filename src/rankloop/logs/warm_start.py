@@ -12,8 +12,8 @@ import numpy as np
 from rankloop.core import codec, registry
 from rankloop.core.errors import CodecError, DataError, InvalidParameter
 from rankloop.core.learner import Learner, params
-from rankloop.core.rng import Streams
-from rankloop.core.standardize import plain_of
+from rankloop.core.rng import Rng
+from rankloop.core.scaling import unwrapped
 from rankloop.core.types import Candidates, Feedback
 from rankloop.logs.files import Reading
 from rankloop.logs.impressions import Features, LoggedList
@@ -62,7 +62,7 @@ def warm(
     >>> learner.best(shoes, 1)
     array([1])
     """
-    began, streams, features = time.perf_counter(), Streams(seed), features or Features()
+    began, streams, features = time.perf_counter(), Rng(seed), features or Features()
     count = clicks = 0
     for one in lists:
         made, flags = (features.candidates(one), one.clicks) if isinstance(one, LoggedList) else one
@@ -71,11 +71,11 @@ def warm(
     return Report(count, clicks, seconds=time.perf_counter() - began)
 
 
-def _learn(learner: Learner, candidates: Candidates, flags: Any, streams: Streams, number: int) -> int:
+def _learn(learner: Learner, candidates: Candidates, flags: Any, streams: Rng, number: int) -> int:
     """Learn one list; how many clicks it has."""
     values = np.asarray(flags, np.float64)
     shown = learner.adopt(candidates, np.arange(values.size))
-    learner.learn(shown, Feedback.clicks(values), streams.at("learn", number))
+    learner.learn(shown, Feedback.clicks(values), streams.for_event("learn", number))
     return int(np.count_nonzero(values))
 
 
@@ -97,8 +97,8 @@ def warm_file(
         raise InvalidParameter(f"{type(learner).__name__} learns from {learner.feedback}; logged lists have clicks")
     part, features = Path(f"{out}.part"), features or Features()
     began = told = time.perf_counter()
-    streams = Streams(seed)
-    inner = plain_of(learner)
+    streams = Rng(seed)
+    inner = unwrapped(learner)
     about = {"learner": registry.name_of(inner), "params": params(inner), "seed": seed, "scale": features.scale}
     if inner is not learner:
         about["normalisation"] = "stream"

@@ -13,7 +13,7 @@ import numpy as np
 
 from rankloop.clicks.users import DependentClickUser
 from rankloop.core.errors import InvalidInput
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.evaluation.metrics import ndcg
 from rankloop.search.app import CANDIDATES, SHOWN, Search
@@ -36,9 +36,9 @@ class People:
 
     def __init__(self, search: Search, seed: int) -> None:
         self.search, self.visits = search, 0
-        self._streams = Streams(seed)
+        self._streams = Rng(seed)
         self._judged: dict[str, dict[str, int]] = {}
-        rng = self._streams.at("search/people", 0)
+        rng = self._streams.for_event("search/people", 0)
         self._weights = {name: weight * rng.uniform(0.5, 1.5) for name, weight in TASTE.items()}
         queries = self._queries(rng)
         self.asked, self.held_out = queries[:ASKED], queries[ASKED:]
@@ -47,7 +47,7 @@ class People:
 
     def visit(self) -> float:
         """Someone searches, looks, clicks; how good the list was for these people (NDCG)."""
-        rng = self._streams.at("search/visit", self.visits)
+        rng = self._streams.for_event("search/visit", self.visits)
         self.visits += 1
         query = self.asked[int(rng.choice(len(self.asked), p=self._often))]
         found = self.search.find(query)

@@ -18,10 +18,10 @@ parts if need be, with the same
 bits. Where few clicks or lists carry all the weight, spread says nothing: intervals are then
 Bernstein's (by position) or Hoeffding's (by list), which hold for any number, and a warning says so.
 
->>> from rankloop.evaluation.position_bias import known
+>>> from rankloop.evaluation.position_bias import Examination
 >>> clicks = np.array([[1, 0], [1, 0], [0, 1], [0, 0]])
 >>> swapped = Moves.of(clicks, np.array([[1, 0]] * 4))  # what stood on top goes down, and the other way round
->>> by_position(swapped, known(np.array([1.0, 0.5])))["ips"].value  # two clicks count half, one double: 3 of 4 lists
+>>> by_position(swapped, Examination.known(np.array([1.0, 0.5])))["ips"].value
 0.75
 
 References: Joachims, Swaminathan, Schnabel, Unbiased learning-to-rank with biased feedback, WSDM 2017 (by position);

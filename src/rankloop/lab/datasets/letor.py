@@ -46,7 +46,7 @@ def read_letor(
     ----------
     normalise
         "query-minmax" scales each feature to [0, 1] within each query (constant ones become 0); "none" leaves them;
-        "stream" does, too, and lets the learner of a run learn their sizes (`rankloop.standardised`).
+        "stream" does, too, and lets the learner of a run learn their sizes (`rankloop.standardized`).
     width
         Make the rows at least this wide, for a file that lacks the last features of its set.
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.kernels.ragged import minmax_queries
 from rankloop.lab.datasets.dataset import Dataset, Split
@@ -83,8 +83,8 @@ def generate(
 ) -> Split:
     """A set of the shape `name`, of any size; `rankloop.lab.datasets.sources.open_split` has defaults for the rest."""
     shape = SHAPES[name]
-    streams = Streams(seed)
-    world = _World(shape, docs, sizes, relevance, _truth(shape, features, streams.at("synthetic/truth", 0)))
+    streams = Rng(seed)
+    world = _World(shape, docs, sizes, relevance, _truth(shape, features, streams.for_event("synthetic/truth", 0)))
     world = world._replace(truth=world.truth._replace(cuts=_cuts(world, streams)))
     parts = []
     for role, count in zip(("train", "vali", "test"), queries, strict=True):
@@ -126,26 +126,26 @@ def _truth(shape: Shape, features: int, rng: np.random.Generator) -> Truth:
     )
 
 
-def _cuts(world: _World, streams: Streams) -> Array:
+def _cuts(world: _World, streams: Rng) -> Array:
     """Grade bounds from a sample of the relevance; not from a part, whose size must not move them."""
     sample = []
     for block in range(max(_CUT_DOCUMENTS // (world.docs * _BLOCK), 2)):
-        rng = streams.at("synthetic/cuts", block)
+        rng = streams.for_event("synthetic/cuts", block)
         offsets = _offsets(world, rng)
         sample.append(_relevance(world, _factors(offsets, rng), offsets, rng))
     cuts: Array = np.quantile(np.concatenate(sample), np.cumsum(world.shape.grades)[:-1])
     return cuts
 
 
-def _part(world: _World, streams: Streams, purpose: str, count: int) -> tuple[Array, Array, Array]:
+def _part(world: _World, streams: Rng, purpose: str, count: int) -> tuple[Array, Array, Array]:
     """Features, grades and offsets of `count` queries."""
     blocks = range(-(-count // _BLOCK))
-    lengths = np.concatenate([np.diff(_offsets(world, streams.at(purpose, block))) for block in blocks])
+    lengths = np.concatenate([np.diff(_offsets(world, streams.for_event(purpose, block))) for block in blocks])
     begins = np.concatenate([[0], np.cumsum(lengths)])  # of whole blocks: the last is made whole, then cut
     rows = np.empty((begins[-1], world.truth.floor.size))
     grades = np.empty(len(rows), np.int64)
     for block in blocks:
-        rng = streams.at(purpose, block)
+        rng = streams.for_event(purpose, block)
         offsets = _offsets(world, rng)
         factors = _factors(offsets, rng)
         here = slice(begins[block * _BLOCK], begins[(block + 1) * _BLOCK])

@@ -16,7 +16,7 @@ from rankloop.clicks.user import User
 from rankloop.clicks.users import DependentClickUser
 from rankloop.core.compiled_rounds import CompiledRounds
 from rankloop.core.learner import Learner
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.kernels.click_loop import Rounds, shown_ndcg
 from rankloop.kernels.metrics import ragged_ideal_dcg
@@ -54,7 +54,7 @@ def compiled(
     loop = learner.compiled_rounds() if isinstance(learner, CompiledRounds) else None
     if loop is None:
         return None
-    data, streams, k = world.dataset, Streams(seed), world.k
+    data, streams, k = world.dataset, Rng(seed), world.k
     features, grades = np.asarray(data.features), np.asarray(data.grades)
     ideal, arrivals = ragged_ideal_dcg(grades, data.offsets, k), world.arrivals or Arrivals(len(data))
 

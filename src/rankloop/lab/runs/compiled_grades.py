@@ -17,7 +17,7 @@ import numpy as np
 from rankloop.core.compiled_rounds import CompiledItems, CompiledQueries, GradedItems, GradedQueries
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.learner import Learner
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.kernels.metrics import ragged_ideal_dcg
 from rankloop.lab.datasets.dataset import Dataset
@@ -66,7 +66,7 @@ def run_items(
         raise InvalidParameter(f"checkpoints {marks.tolist()}; they must lie between 1 and {rounds}, the rounds")
     if not isinstance(learner, CompiledItems):
         raise _no_loop(learner, "items without features", "compiled_items")
-    streams, found = Streams(seed), {name: Regret(name, world.items, cut) for name in measures}
+    streams, found = Rng(seed), {name: Regret(name, world.items, cut) for name in measures}
     step = learner.compiled_items(GradedItems(world.items, streams.key("rank")))
     orders = np.empty((CHUNK, world.items), np.int64)
     values: dict[str, list[float]] = {name: [] for name in measures}
@@ -101,7 +101,7 @@ def run_contextual(
     """
     if not isinstance(learner, CompiledQueries):
         raise _no_loop(learner, "queries with features", "compiled_queries")
-    streams = Streams(seed)
+    streams = Rng(seed)
     keys = np.array([streams.key("world"), streams.key("rank")])
     features, grades, offsets = np.asarray(dataset.features), dataset.grades.astype(np.float64), dataset.offsets
     ideal = ragged_ideal_dcg(dataset.grades, offsets, k)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.core.errors import InvalidParameter
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.kernels.philox import uniforms
 from rankloop.kernels.surrogates import weighed_loss
@@ -29,7 +29,7 @@ def queries_drawn(dataset: Dataset, rounds: int, seed: int) -> Array:
     """(Q,) how often each query came in so many rounds of a run in the world `stationary`."""
     drawn = np.empty((rounds, 1))
     with np.errstate(over="ignore"):
-        uniforms(Streams(seed).key("world"), 0, drawn)
+        uniforms(Rng(seed).key("world"), 0, drawn)
     return np.bincount((drawn[:, 0] * len(dataset)).astype(np.int64), minlength=len(dataset)).astype(np.float64)
 
 

@@ -20,7 +20,7 @@ from rankloop.core import registry
 from rankloop.core.errors import InvalidParameter, UnknownName
 from rankloop.core.presets import PUBLISHED
 from rankloop.core.registry import LEARNERS
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates
 from rankloop.evaluation import statistics
 from rankloop.evaluation.interleaving import METHODS, Method, mix, outcome, preferences
@@ -116,11 +116,11 @@ def open_ranker(
 
 def rank_all(rankers: Sequence[Ranker], dataset: Dataset, seed: int = 0) -> list[Array]:
     """For each query (R, n) the rankings; documents that a feature cannot tell apart in an order drawn once a query."""
-    streams = Streams(seed)
+    streams = Rng(seed)
     found = []
     for q in range(len(dataset)):
         candidates = dataset.candidates(q)
-        ties = streams.at("interleave/ties", q).random(candidates.n)
+        ties = streams.for_event("interleave/ties", q).random(candidates.n)
         found.append(np.array([ranker.rank(candidates, ties) for ranker in rankers]))
     return found
 
@@ -214,13 +214,13 @@ def compare(
     """
     _check(len(rankers), rounds, method, k)
     rankings = rank_all(rankers, dataset, seed)
-    streams = Streams(seed)
+    streams = Rng(seed)
     win, loss, credit = (np.zeros((rounds, len(rankers))) for _ in range(3))
     for t in range(rounds):
-        q = int(streams.at("interleave/query", t).random() * len(dataset))
-        mixed = mix(rankings[q], min(k, rankings[q].shape[1]), streams.at("interleave/mix", t), method)
+        q = int(streams.for_event("interleave/query", t).random() * len(dataset))
+        mixed = mix(rankings[q], min(k, rankings[q].shape[1]), streams.for_event("interleave/mix", t), method)
         shown, grades = dataset.candidates(q), dataset.grades_of(q)[mixed.order]
-        rng = streams.at("interleave/user", t)
+        rng = streams.for_event("interleave/user", t)
         clicks = reaction(user, shown.query, shown.items[mixed.order], grades, rng).values
         credit[t] = outcome(mixed, clicks)
         win[t], loss[t] = preferences(mixed, clicks)

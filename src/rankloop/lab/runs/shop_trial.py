@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from rankloop.core.learner import Learner
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.scaling import scaled
 from rankloop.core.types import Array, Candidates
 from rankloop.evaluation.metrics import ndcg
@@ -25,7 +25,7 @@ def visits(shop: Shop, learner: Learner, features: Features, count: int) -> Arra
     `by hand`: the very numbers that visitors go by; `declared`: what a shop can declare, counts included; `static`:
     that without the counts. Counters take an outcome in after its list was made and clicked, never before.
     """
-    streams = Streams(shop.seed)
+    streams = Rng(shop.seed)
     program = declared(STATIC if features == "static" else DECLARED)
     counters = program.counters()
     found = np.empty(count)
@@ -39,9 +39,9 @@ def visits(shop: Shop, learner: Learner, features: Features, count: int) -> Arra
             rows = program.rows(view)
         candidates = scaled(Candidates(visit.request.query, visit.request.ids, rows))
         found[t] = ndcg(visit.grades[learner.best(candidates, K)], K, visit.grades)
-        shown = learner.rank(candidates, K, streams.at("rank", t))
-        feedback = READER.react(visit.grades[shown.order], streams.at("user", t))
-        learner.learn(shown, feedback, streams.at("learn", t))
+        shown = learner.rank(candidates, K, streams.for_event("rank", t))
+        feedback = READER.react(visit.grades[shown.order], streams.for_event("user", t))
+        learner.learn(shown, feedback, streams.for_event("learn", t))
         if view is not None and counters is not None:
             notes = program.notes(view, shown.order, shown.memo)
             counters.fold(Outcome(visit.request.time, feedback.values, notes))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rankloop.clicks.user import User
 from rankloop.core.errors import Diverged
 from rankloop.core.learner import Learner
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Feedback, Impression
 from rankloop.lab.runs.delays import Delays
 from rankloop.lab.worlds.world import Round, World
@@ -31,8 +31,8 @@ def simulate(
     Every event has its own random numbers, so looking, evaluating or saving between steps never changes the run. A
     learner with a method `label`, which only skylines have, is told the true grades of every candidate after a round.
     """
-    streams, learned, k = Streams(seed), 0, world.k
-    at, rank, learn, label = streams.at, learner.rank, learner.learn, getattr(learner, "label", None)
+    streams, learned, k = Rng(seed), 0, world.k
+    at, rank, learn, label = streams.for_event, learner.rank, learner.learn, getattr(learner, "label", None)
     react, react_to = user.react, getattr(user, "react_to", None)  # the second looks at items, not at grades
     for t in range(rounds):
         query = world.at(t, at("world", t))

@@ -34,7 +34,7 @@ from rankloop.clicks.user_registry import open_user
 from rankloop.core.cluster import Cluster
 from rankloop.core.errors import DataError, InvalidParameter, RankloopError
 from rankloop.core.registry import learner_class, make
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.lab.datasets.sources import check_spec
 from rankloop.lab.runs import results
 from rankloop.lab.runs.delays import open_delays
@@ -193,7 +193,7 @@ def check_trials(trials: Sequence[Trial]) -> None:
         open_user(trial.user, highest_grade=4, kind=learner_class(trial.learner).feedback)
         open_delays(trial.delays)
         parse_world(trial.world)
-        Streams(trial.seed)
+        Rng(trial.seed)
         if trial.id in seen:
             raise InvalidParameter(f"{trial.id} is asked for twice; name each learner with the same parameters once")
         seen.add(trial.id)

@@ -17,7 +17,7 @@ from rankloop.clicks.user_registry import open_user
 from rankloop.core.errors import InvalidParameter, RankloopError
 from rankloop.core.learner import Learner, clone
 from rankloop.core.registry import make
-from rankloop.core.standardize import standardised
+from rankloop.core.scaling import standardized
 from rankloop.core.types import Array
 from rankloop.kernels.metrics import dcg
 from rankloop.kernels.offline import kendall_regret
@@ -164,7 +164,7 @@ def run(trial: Trial, split: Split | None = None, on_progress: Progress | None =
     split = split or open_split(trial.data)
     learner = make(trial.learner, **trial.params)
     if split.train.normalisation == "stream" and learner.contextual:
-        learner = standardised(learner)
+        learner = standardized(learner)
     world = open_world(trial.world, split.train, trial.k, trial.seed)
     user = open_user(trial.user, split.train.highest_grade, learner.feedback)
     if hasattr(learner, "fit"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rankloop.core.errors import InvalidParameter
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 
 FREQUENCIES = "uniform, zipf or zipf:EXPONENT"
@@ -60,7 +60,7 @@ class Arrivals:
             raise InvalidParameter(f"fresh={self.fresh} needs queries=…: how many come between two changes")
         self._order = self._shares = None
         if self.queries or exponent:
-            self._order = Streams(self.seed).at("arrivals", 0).permutation(self.available)
+            self._order = Rng(self.seed).for_event("arrivals", 0).permutation(self.available)
         if exponent:
             weights = np.arange(1, self.together + 1, dtype=np.float64) ** -exponent
             self._shares = np.cumsum(weights) / weights.sum()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rankloop.core.errors import InvalidParameter
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.specs import integer, known_name, number, only, parse_spec
 from rankloop.core.types import Array, Candidates
 from rankloop.kernels.ftpl import corrupt
@@ -65,7 +65,7 @@ class Relevance(ABC):
     def truths(self, rounds: Array) -> Array:
         """(T, m) the vectors before they are corrupted, of the rounds with these numbers; a fresh array."""
 
-    def vectors(self, streams: Streams, first: int, rounds: int) -> Array:
+    def vectors(self, streams: Rng, first: int, rounds: int) -> Array:
         """(rounds, m) what the users of these rounds think; the same numbers as `at` gives round by round."""
         drawn = np.empty((rounds, self.items))
         with np.errstate(over="ignore"):
@@ -88,7 +88,7 @@ class Relevance(ABC):
     def _relevant(self, segment: int) -> Array:
         """(m,) a true vector, another for each segment."""
         vector = np.zeros(self.items)
-        chosen = Streams(self.seed).at("relevance", segment).permutation(self.items)[: self.relevant]
+        chosen = Rng(self.seed).for_event("relevance", segment).permutation(self.items)[: self.relevant]
         vector[chosen] = self.highest
         return vector
 
@@ -98,7 +98,7 @@ class Corrupted(Relevance):
     """Copies of one true vector, each corrupted by chance: the paper's experiment.
 
     >>> world = Corrupted(items=6, relevant=2, flip=0.0)
-    >>> world.vectors(Streams(0), 0, 2).tolist()
+    >>> world.vectors(Rng(0), 0, 2).tolist()
     [[1.0, 0.0, 1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0, 0.0, 0.0]]
     """
 
@@ -128,7 +128,7 @@ class Switching(Relevance):
 class Alternating(Relevance):
     """Two halves of the items are relevant in turn: who follows the leader, unperturbed, is wrong in every round.
 
-    >>> Alternating(items=2, flip=0.0).vectors(Streams(0), 0, 3).tolist()
+    >>> Alternating(items=2, flip=0.0).vectors(Rng(0), 0, 3).tolist()
     [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
     """
 

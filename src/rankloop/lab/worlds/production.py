@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from rankloop.core.errors import InvalidParameter
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.evaluation.metrics import mean_ndcg
 from rankloop.lab.datasets.dataset import Dataset
@@ -54,7 +54,7 @@ class Production:
         if kind == "data" and sign > 0:
             return dataset
         score = sign * self._score(dataset, kind, argument, dataset.grades if grades is None else grades)
-        ties = Streams(self.seed).at(f"production/{dataset.name}", 0).random(len(score))
+        ties = Rng(self.seed).for_event(f"production/{dataset.name}", 0).random(len(score))
         query = np.repeat(np.arange(len(dataset)), np.diff(dataset.offsets))
         order = np.lexsort((ties, -score, query))
         return replace(
@@ -109,7 +109,7 @@ def labelled(train: Dataset, wanted: int, seed: int) -> Array:
         raise InvalidParameter(
             f"base wants {wanted} labelled queries, but {train.name} has {len(useful)} with different grades"
         )
-    return np.sort(Streams(seed).at("labelled", 0).permutation(useful)[:wanted])
+    return np.sort(Rng(seed).for_event("labelled", 0).permutation(useful)[:wanted])
 
 
 @lru_cache(maxsize=16)
@@ -117,7 +117,7 @@ def best_feature(train: Dataset, seed: int) -> int:
     """The feature (counted from 0) with the highest NDCG@10 over 10 labelled queries; of equal ones the first."""
     features, grades, offsets = _rows(train, labelled(train, LABELLED, seed))
     # Where a feature does not vary, the order of the file would count, which may itself be good.
-    ties = Streams(seed).at("labelled", 1).random(len(grades))
+    ties = Rng(seed).for_event("labelled", 1).random(len(grades))
     worth = [mean_ndcg(column, grades, offsets, ties=ties) for column in np.ascontiguousarray(features.T)]
     return int(np.argmax(worth))
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankloop.clicks.users import DependentClickUser
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.features.feature_context import Request
 from rankloop.features.table import Table
@@ -68,8 +68,8 @@ class Shop:
     users: Table = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._streams = Streams(self.seed)
-        rng = self._streams.at("shop", 0)
+        self._streams = Rng(self.seed)
+        rng = self._streams.for_event("shop", 0)
         n = self.items
         self._category, self._brand = rng.integers(len(CATEGORIES), size=n), rng.integers(len(BRANDS), size=n)
         self._quality = rng.random(n)
@@ -98,7 +98,7 @@ class Shop:
 
     def at(self, t: int) -> Visit:
         """Visit t."""
-        rng = self._streams.at("visit", t)
+        rng = self._streams.for_event("visit", t)
         user, category, word = (int(rng.integers(n)) for n in (self.visitors, len(CATEGORIES), len(WORDS)))
         shelf = np.flatnonzero(self._category == category)
         chosen = rng.permutation(shelf)[: self.candidates]

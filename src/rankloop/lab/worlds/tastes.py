@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.core.errors import InvalidParameter
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.kernels.grading import utilities
 from rankloop.kernels.pairwise import dot
@@ -37,12 +37,12 @@ class Tastes:
 
     def __init__(self, dataset: Dataset, seed: int, apart: int = 1) -> None:
         self.dataset, self.apart = dataset, apart
-        self._streams = Streams(seed)
+        self._streams = Rng(seed)
         self._rows, self._scale = _standardised(dataset)
         self._found: list[Array] = []
         self._before: list[
             tuple[Array, Array]
-        ] = []  # the last `apart`: weights of standardised features, and utilities
+        ] = []  # the last `apart`: weights of standardized features, and utilities
 
     def __getitem__(self, m: int) -> Array:
         while len(self._found) <= m:
@@ -50,7 +50,7 @@ class Tastes:
         return self._found[m]
 
     def _next(self) -> Array:
-        weights = self._streams.at("taste", len(self._found)).normal(size=self._scale.size)
+        weights = self._streams.for_event("taste", len(self._found)).normal(size=self._scale.size)
         utility = utilities(self._rows, weights)
         length = at_first = float(np.sqrt(dot(utility, utility)))
         for _ in range(2):  # the second time takes what rounding left

@@ -20,7 +20,7 @@ from rankloop.core.learner import (
     state_of,
     tossed,
 )
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import dueling
 from rankloop.kernels.click_loop import Rounds, dbgd_rounds
@@ -122,7 +122,7 @@ class DBGD:
         seen = seen_of(impression, feedback)
         return dueling.projected(mean, _duel.examined_rows(rows, clicks, seen)) if self.dsp else mean
 
-    def compiled_rounds(self) -> Callable[[Rounds, int, Streams], None] | None:
+    def compiled_rounds(self) -> Callable[[Rounds, int, Rng], None] | None:
         """What takes this learner through many rounds of a simulation at once: `rank` and `learn`, bit for bit.
 
         None for learners made of this one, and where directions are projected or lists are drafted.
@@ -130,14 +130,14 @@ class DBGD:
         if type(self) is not DBGD or self.dsp or self.mixing != "probabilistic":
             return None
 
-        def loop(rounds: Rounds, first: int, streams: Streams) -> None:
+        def loop(rounds: Rounds, first: int, streams: Rng) -> None:
             size, width = rounds.queries.size, rounds.features.shape[1]
             lengths = np.diff(rounds.offsets)
             drawn = _duel.Numbers(
                 np.empty((size, width)), np.empty((size, int(lengths.max()))), np.empty_like(rounds.coins)
             )
             for b, n in enumerate(lengths[rounds.queries].tolist()):
-                rng = streams.at("rank", first + b)
+                rng = streams.for_event("rank", first + b)
                 rng.standard_normal(out=drawn.normals[b])
                 rng.random(out=drawn.ties[b, :n])
                 rng.random(out=drawn.coins[b, : 2 * min(n, rounds.orders.shape[1])])

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rankloop.core.errors import InvalidParameter, MissingExtra, UnknownName
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.kernels import neural
 
@@ -153,7 +153,7 @@ class TwoLayer:
 
     def start(self) -> Array:
         """Blocks (W, 0; 0, W) of N(0, 4/m), whose mean over the copies is W/2, and last layer (w, -w) of N(0, 2/m)."""
-        rng, half, m = Streams(self.seed).at("network", 0), self.width // 2, self.width
+        rng, half, m = Rng(self.seed).for_event("network", 0), self.width // 2, self.width
         hidden = 0.5 * rng.normal(0.0, np.sqrt(4.0 / m), (half, self.features)).ravel()
         output = rng.normal(0.0, np.sqrt(2.0 / m), half)
         return np.concatenate([hidden, hidden, output, -output])

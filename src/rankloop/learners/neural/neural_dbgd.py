@@ -20,7 +20,7 @@ from rankloop.core.learner import (
     show,
     tossed,
 )
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import dueling
 from rankloop.kernels.interleaving import win_and_loss
@@ -119,5 +119,5 @@ class NeuralDBGD(NeuralRanker):
 
 def _direction(source: int, size: int) -> Array:
     """(p,) uniform on the unit sphere, the same for the same number."""
-    found: Array = dueling.unit_rows(Streams(source).at("direction", 0).standard_normal((1, size)))[0]
+    found: Array = dueling.unit_rows(Rng(source).for_event("direction", 0).standard_normal((1, size)))[0]
     return found

@@ -25,7 +25,7 @@ from rankloop.core.learner import (
     show,
     state_of,
 )
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import plackett_luce
 from rankloop.kernels.click_loop import Rounds, pdgd_rounds
@@ -154,12 +154,12 @@ class PDGD:
         width = self.theta_.size
         return rows_of(source, width - 1 if width and self.init == "base" else width)
 
-    def compiled_rounds(self) -> Callable[[Rounds, int, Streams], None] | None:
+    def compiled_rounds(self) -> Callable[[Rounds, int, Rng], None] | None:
         """What takes this learner through many rounds of a simulation at once: `rank` and `learn`, bit for bit."""
         if self.init != "zero":
             return None
 
-        def loop(rounds: Rounds, first: int, streams: Streams) -> None:
+        def loop(rounds: Rounds, first: int, streams: Rng) -> None:
             numbers = np.empty((rounds.queries.size, int(np.diff(rounds.offsets).max())))
             uniforms(streams.key("rank"), first, numbers)
             self.theta_, rate = pdgd_rounds(rounds, numbers, self.theta_, self.rate_[0], self.decay, self.examine_next)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.core.errors import InvalidParameter
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.service.capacity.constants import Constants
 from rankloop.service.capacity.events import Clock, Lock, Station
 from rankloop.service.capacity.load import Load
@@ -229,13 +229,13 @@ class _Running:
         self.learners = [Station(self.clock, 1) for _ in range(fleet.learners)]
         self.took: list[float] = []
         self.asked = self.retried = self.under_way = 0
-        self._streams, self._block, self._at = Streams(story.seed), 0, DRAWN
+        self._streams, self._block, self._at = Rng(story.seed), 0, DRAWN
         self._numbers = np.empty(0)
 
     def draw(self) -> float:
         """A number from 0 to 1."""
         if self._at == DRAWN:
-            self._numbers = self._streams.at("capacity/simulation", self._block).random(DRAWN).tolist()
+            self._numbers = self._streams.for_event("capacity/simulation", self._block).random(DRAWN).tolist()
             self._block, self._at = self._block + 1, 0
         self._at += 1
         return float(self._numbers[self._at - 1])

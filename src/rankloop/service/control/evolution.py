@@ -10,7 +10,7 @@ import msgspec
 from rankloop.core.capabilities import Remaps
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.learner import Learner
-from rankloop.core.standardize import plain_of
+from rankloop.core.scaling import unwrapped
 from rankloop.service.ranking import carrying
 from rankloop.service.ranking.declared import declarations
 from rankloop.service.ranking.model import fixed_part
@@ -59,7 +59,7 @@ def answer(before: Spec, after: Spec, made: Change, learner: Learner) -> SpecCha
     old, new = ([one.name for one in declarations(spec)] for spec in (before, after))
     names = carrying.names_after(old, [made.renamed])
     carried = set(carrying.carried_features(made.before, made.after, made.renamed))
-    plain = plain_of(learner)
+    plain = unwrapped(learner)
     rule: str | None = "everything: this learner does not use features"
     if plain.contextual:
         rule = plain.carries if isinstance(plain, Remaps) else None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.core.errors import RankloopError
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.observability.metrics import Metrics
@@ -87,13 +87,13 @@ class Trials:
     def __init__(self, row: Ranker, trials: Sequence[LiveTrial]) -> None:
         self.revision = row.revision
         self.trials = sorted(trials, key=lambda one: one.row.kind != "guardrail")
-        self._streams = Streams(row.spec.seed)
+        self._streams = Rng(row.spec.seed)
 
     def draw(self, number: int, k: int, row: Ranker) -> Drawn | None:
         """The trial that impression `number` takes part in, if any."""
         if row.revision != self.revision:  # the ranker is being changed: these may be trials of what it was
             return None
-        generator = self._streams.at("mix", number)
+        generator = self._streams.for_event("mix", number)
         place = generator.random()
         for trial in self.trials:
             if place < trial.row.terms.share:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rankloop.clicks.users import TABLES, DependentClickUser
 from rankloop.core.errors import UnknownName
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 
 TELLING = 10  # features that the truth depends on; few, so that a short test sees learning
 GRADES = (0.5, 0.75, 0.9, 0.97)  # shares of candidates below grade 1, 2, 3 and 4
@@ -46,17 +46,17 @@ class Traffic:
         size = candidates * features * (NUMBER_BYTES + (len(f'"f{features}":') if by_name else 0))
         self.queries = max(min(MOST_QUERIES, MOST_BYTES // size), 4)
         self.names = [f"f{j}" for j in range(features)]
-        self._streams = Streams(seed)
+        self._streams = Rng(seed)
         self._user = DependentClickUser.named(user, 4)
         self._places = {f"c{i}": i for i in range(candidates)}
-        rng = self._streams.at("load/truth", 0)
+        rng = self._streams.for_event("load/truth", 0)
         weights = np.zeros(features)
         telling = rng.permutation(features)[:TELLING]
         weights[telling] = rng.choice([-1.0, 1.0], len(telling)) * 0.8 ** np.arange(len(telling))
         scores = np.empty((self.queries, candidates))
         self._rest = []
         for q in range(self.queries):
-            rows = self._streams.at("load/features", q).random((candidates, features)).round(4)
+            rows = self._streams.for_event("load/features", q).random((candidates, features)).round(4)
             scores[q] = rows @ weights
             self._rest.append(self._encoded(q, rows.tolist(), k, by_name))
         cuts = np.quantile(scores, GRADES)
@@ -77,10 +77,10 @@ class Traffic:
     def clicks(self, n: int, shown: Sequence[str]) -> list[str]:
         """What the user clicks on in the answer to request `n`."""
         grades = self._grades[n % self.queries, [self._places[item] for item in shown]]
-        clicked = self._user.react(grades, self._streams.at("load/clicks", n)).values
+        clicked = self._user.react(grades, self._streams.for_event("load/clicks", n)).values
         return [item for item, click in zip(shown, clicked, strict=True) if click]
 
     def pause(self, n: int, share: float, think_ms: tuple[float, float]) -> float | None:
         """Seconds until the user of request `n` reports; None for the share that never does."""
-        leaves, thinks = self._streams.at("load/pauses", n).random(2)
+        leaves, thinks = self._streams.for_event("load/pauses", n).random(2)
         return None if leaves >= share else (think_ms[0] + thinks * (think_ms[1] - think_ms[0])) / 1000

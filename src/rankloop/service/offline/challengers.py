@@ -16,8 +16,8 @@ from rankloop.core import codec, registry
 from rankloop.core.capabilities import KnowsPropensity
 from rankloop.core.errors import InvalidInput, InvalidParameter, RankloopError
 from rankloop.core.learner import clone
-from rankloop.core.rng import Streams
-from rankloop.core.standardize import plain_of, standardised
+from rankloop.core.rng import Rng
+from rankloop.core.scaling import standardized, unwrapped
 from rankloop.core.types import Array, Candidates, Feedback, Impression, taken
 from rankloop.evaluation.off_policy import Gain
 from rankloop.evaluation.off_policy.sums import groups_of, user_codes
@@ -69,8 +69,8 @@ class Challenger:
             registry.name_of(self.learner) == terms.logged
         )  # lists of its own kind say how they were drawn, and it learns from them as they are
         if terms.raw and self.learner.contextual and not self.fixed:
-            self.learner = standardised(self.learner)
-        self.streams = Streams(terms.seed)
+            self.learner = standardized(self.learner)
+        self.streams = Rng(terms.seed)
         self.ranks: list[Array] = []  # of the lists of a portion: where it puts the item of each slot
         self.told: list[float] = []  # and how likely it would have been to show what was shown
 
@@ -97,7 +97,7 @@ class Challenger:
         """What it would have shown."""
         if shows == "best":
             return self.learner.best(candidates, candidates.n)
-        return self.learner.rank(candidates, candidates.n, self.streams.at("rank", seq)).order
+        return self.learner.rank(candidates, candidates.n, self.streams.for_event("rank", seq)).order
 
     def log_probability(self, candidates: Candidates, shown: Array, own: Array, shows: Shows) -> float:
         """How likely it would have been to show what was `shown`; `own` is what it would have."""
@@ -107,7 +107,7 @@ class Challenger:
 
     def learn(self, candidates: Candidates, shown: Array, impression: Impression, feedback: Feedback, seq: int) -> None:
         """Take in what users did."""
-        rng = self.streams.at("learn", seq)
+        rng = self.streams.for_event("learn", seq)
         if self.own:
             try:
                 self.learner.learn(impression, feedback, rng)
@@ -228,7 +228,7 @@ class Tries:
     def idle(self) -> list[str]:
         """Challengers that could learn and have learned nothing: those that duel learn from lists of their own only.
         What a scaler has learned does not count."""
-        plain = [(one.label, plain_of(one.learner)) for one in self.challengers if not one.fixed]
+        plain = [(one.label, unwrapped(one.learner)) for one in self.challengers if not one.fixed]
         return [
             label
             for label, learner in plain

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.clicks import MODELS, SessionLog
-from rankloop.clicks.bias import position_bias
 from rankloop.clicks.log import Gathering
 from rankloop.clicks.pbm import PositionBased
 from rankloop.core.errors import InvalidInput, InvalidParameter, UnknownName
@@ -18,7 +17,7 @@ from rankloop.core.types import Array, Impression
 from rankloop.evaluation import off_policy
 from rankloop.evaluation.off_policy.intervals import FEWEST, GROUPS, Estimate, Statistic
 from rankloop.evaluation.off_policy.sums import UnitSums
-from rankloop.evaluation.position_bias import Examination, known
+from rankloop.evaluation.position_bias import Examination, position_bias
 from rankloop.kernels import click_models
 from rankloop.service.offline.challengers import Tries
 from rankloop.service.offline.lists import LOGGED, Lists
@@ -209,7 +208,7 @@ def check_examination(text: str) -> Examination | None:
         raise InvalidParameter(
             f"examination is {text!r}; give one of {', '.join(SOURCES)}, or numbers for the ranks: 1,0.6,0.4"
         ) from None
-    return known(values)
+    return Examination.known(values)
 
 
 def check_model(name: str) -> None:
@@ -242,7 +241,7 @@ def _examination(
                 f"items that stood at several ranks do not tell how often {_ranks(found.values)} looked at; "
                 "give numbers, or 1/rank"
             )
-    assumed = known(1.0 / np.arange(1, K + 1))
+    assumed = Examination.known(1.0 / np.arange(1, K + 1))
     return assumed, "1/rank", "" if wanted == "1/rank" else ASSUMED
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from rankloop.core import codec, registry
 from rankloop.core.capabilities import Confident
 from rankloop.core.learner import Learner, params
-from rankloop.core.standardize import plain_of
+from rankloop.core.scaling import unwrapped
 from rankloop.core.types import Array
 from rankloop.service.offline.past import find_ranker
 from rankloop.service.ranking import model as models
@@ -110,10 +110,10 @@ def look_inside(learner: Learner, names: Sequence[str] = ()) -> Learned:
         largest = np.sort(np.argsort(-np.abs(theta), kind="stable")[:MOST_WEIGHTS])  # of wide features most are 0
         for j, weight in zip(largest.tolist(), theta[largest].tolist(), strict=True):
             known = None if sure is None or sure.size != theta.size else float(sure[j])
-            base = j == theta.size - 1 and params(plain_of(learner)).get("init") == "base"
+            base = j == theta.size - 1 and params(unwrapped(learner)).get("init") == "base"
             name = models.BASE_ORDER if base else names[j] if j < len(names) else f"feature {j + 1}"
             weights.append(Weight(name, weight, known))
-    inner = plain_of(learner)
+    inner = unwrapped(learner)
     return Learned(registry.name_of(inner), params(inner), state, weights)
 
 

@@ -11,7 +11,7 @@ from rankloop.evaluation.off_policy import Gain
 from rankloop.evaluation.off_policy.exact import ExactSums
 from rankloop.evaluation.off_policy.intervals import GROUPS
 from rankloop.evaluation.off_policy.sums import PolicySums, UnitSums, divided
-from rankloop.evaluation.position_bias import Examination, harvest
+from rankloop.evaluation.position_bias import Examination, examination_from_swaps
 from rankloop.service.offline.lists import Block, Lists
 
 DEEPEST = 50  # ranks below it tell nothing of examination here: swaps so far down are rare
@@ -119,7 +119,7 @@ class Tally:
         """How often ranks are looked at, from lists in which chance could have swapped two items."""
         G = divided(GROUPS, self.longest)
         _, there = self.units.units(G)
-        found = harvest(self._wins.folded(G).values()[there][:, : self.longest, : self.longest])
+        found = examination_from_swaps(self._wins.folded(G).values()[there][:, : self.longest, : self.longest])
         return found if self.longest <= DEEPEST else found.longer(self.longest)
 
     def moves(self, label: str, groups: int) -> off_policy.Moves:

@@ -15,9 +15,8 @@ import numpy as np
 from rankloop.core.capabilities import Remaps
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.feature_map import FeatureMap
-from rankloop.core.learner import Learner
-from rankloop.core.scaling import WIDTH, StreamScaler
-from rankloop.core.standardize import SIZES, Standardised, plain_of, standardised
+from rankloop.core.learner import Learner, clone
+from rankloop.core.scaling import SIZES, WIDTH, StandardizedLearner, StreamScaler, standardized, unwrapped
 from rankloop.core.types import Array, Impression, SparseRows
 from rankloop.features.declarations import Category, declaration
 from rankloop.kernels.ragged import minmax_queries
@@ -66,7 +65,7 @@ def carried_state(old: Learner, before: Fixed, after: Fixed, changes: Sequence[C
     """The state of a learner of another spec, for a learner of the present one; `old` is used up."""
     if differs := refusal(before, after):
         raise InvalidParameter(f"{what} belongs to another spec: other {differs}, not only features or scaling")
-    inner = plain_of(old)
+    inner = unwrapped(old)
     if not inner.contextual:
         return old.state()
     if not isinstance(inner, Remaps):
@@ -74,11 +73,11 @@ def carried_state(old: Learner, before: Fixed, after: Fixed, changes: Sequence[C
             f"{what} has other features, and learner {before['learner']!r} carries nothing over to other features"
         )
     columns = columns_between(before, after, renames_since(before, changes))
-    scaler = old.scaler if isinstance(old, Standardised) else StreamScaler()
+    scaler = old.scaler if isinstance(old, StandardizedLearner) else StreamScaler()
     inner.remap(_on_scale(columns, before["normalisation"], after["normalisation"], scaler))
     if after["normalisation"] != "stream":
         return inner.state()
-    made = standardised(inner)
+    made = standardized(clone(inner))
     made.inner, made.scaler = inner, scaler.remapped(columns)
     found: dict[str, Array] = made.state()
     return found
@@ -134,7 +133,7 @@ class CarriedImpressions:
             raise InvalidParameter(f"the impression was shown with another spec (other {differs})")
         self._columns = columns_between(before, after, [one.renamed for one in changes])
         self._scaling = before["normalisation"], after["normalisation"]
-        self._learner: Any = plain_of(learner)
+        self._learner: Any = unwrapped(learner)
 
     def carried(self, impression: Impression) -> Impression:
         """The same impression with features in the present columns and on the present scale."""

@@ -16,8 +16,8 @@ from rankloop.core import codec, registry
 from rankloop.core.capabilities import Explains, Explanation, InParts, Parts, ScoresByParts, TellsChances, takes_sparse
 from rankloop.core.errors import InvalidParameter, RankloopError
 from rankloop.core.learner import Learner
-from rankloop.core.rng import Streams
-from rankloop.core.standardize import standardised
+from rankloop.core.rng import Rng
+from rankloop.core.scaling import standardized
 from rankloop.core.types import Array, Candidates, Feedback, Impression, SparseRows
 from rankloop.features.declarations import MOST_DENSE
 from rankloop.service.errors import TooSlow
@@ -76,11 +76,11 @@ class Model:
     ) -> Ranked:
         """Rank for impression `number`; `names` of features asks for contributions."""
         try:
-            streams: Streams = self._local.streams
+            streams: Rng = self._local.streams
         except AttributeError:
-            streams = self._local.streams = Streams(self.spec.seed)
+            streams = self._local.streams = Rng(self.spec.seed)
         with self._guard or _FREE:
-            choice = choose(self.learner, candidates, k, streams.at("rank", number), spec, mix)
+            choice = choose(self.learner, candidates, k, streams.for_event("rank", number), spec, mix)
             if frame is not None:
                 own = mix is None and spec.exposure == "full"
                 choice = frame.applied(choice, self.learner, candidates, own)
@@ -229,7 +229,7 @@ def weights_of(learner: Learner) -> Any:
 def make_learner(spec: Spec) -> Learner:
     """A fresh learner of a spec; errors name what is wrong with it."""
     learner = plain_learner(spec)
-    return standardised(learner) if spec.normalisation == "stream" and learner.contextual else learner
+    return standardized(learner) if spec.normalisation == "stream" and learner.contextual else learner
 
 
 def plain_learner(spec: Spec) -> Learner:
@@ -295,7 +295,7 @@ def _unchecked(fixed: Mapping[str, Any]) -> Learner:
     """A fresh learner of the fixed part of a spec, which was checked when the spec was stored."""
     registry.require_allowed(fixed["learner"])
     learner = registry.make(fixed["learner"], **fixed["parameters"])
-    return standardised(learner) if fixed["normalisation"] == "stream" and learner.contextual else learner
+    return standardized(learner) if fixed["normalisation"] == "stream" and learner.contextual else learner
 
 
 def carried_bytes(spec: Spec, state: bytes, name: str, changes: Sequence[Change]) -> bytes:

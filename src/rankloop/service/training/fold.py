@@ -13,7 +13,7 @@ from rankloop.core import codec
 from rankloop.core.capabilities import InParts
 from rankloop.core.errors import RankloopError
 from rankloop.core.learner import Learner
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Feedback, Impression
 from rankloop.service.ranking.carrying import CarriedImpressions
 from rankloop.service.ranking.model import fixed_part, state_bytes
@@ -73,7 +73,7 @@ class Fold:
         self._unsent: set[str] | None = None  # queries since the last part for other machines; None: they get none
         self._sent = learned  # outcomes in that
         self._lock = threading.Lock()
-        self._streams = Streams(row.spec.seed)
+        self._streams = Rng(row.spec.seed)
 
     def learn(self, outcome: Outcome) -> bool:
         """The next step; whether something was learned. An outcome that cannot be learned is passed over, now as in any
@@ -92,7 +92,7 @@ class Fold:
                     impression = self._carry(impression, outcome.epoch)
                 values = np.array(outcome.values, dtype=np.float64)
                 feedback = heard(impression, Feedback(self.learner.feedback, values, outcome.viewed))
-                self.learner.learn(impression, feedback, self._streams.at("learn", outcome.seq))
+                self.learner.learn(impression, feedback, self._streams.for_event("learn", outcome.seq))
                 if self._changed is not None:
                     self._changed.add(impression.query)
                 if self._unsent is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rankloop.clicks.users import DependentClickUser
 from rankloop.core.registry import make, parse_learner
-from rankloop.core.rng import Streams
+from rankloop.core.rng import Rng
 from rankloop.core.types import Candidates
 from rankloop.service.capacity.curves import Size
 
@@ -59,8 +59,8 @@ def costs(
 
 
 def _cost(spec: str, size: Size, seed: int) -> Cost:
-    streams, user = Streams(seed), DependentClickUser.named("navigational", 4)
-    rng = streams.at("capacity/truth", 0)
+    streams, user = Rng(seed), DependentClickUser.named("navigational", 4)
+    rng = streams.for_event("capacity/truth", 0)
     weights = np.zeros(size.d)
     weights[rng.permutation(size.d)[:10]] = 1.0
     rows = rng.random((QUERIES, size.n, size.d))
@@ -74,12 +74,15 @@ def _cost(spec: str, size: Size, seed: int) -> Cost:
     learner = make(name, **parameters)
     ranked, learned = [], []
     for t in range(WARM + COUNTED):
-        q = int(streams.at("capacity/query", t).integers(QUERIES))
-        chance = streams.at("capacity/rank", t)
+        q = int(streams.for_event("capacity/query", t).integers(QUERIES))
+        chance = streams.for_event("capacity/rank", t)
         begun = thread_time()
         shown = learner.rank(asked[q], size.k, chance)
         ranked.append(thread_time() - begun)
-        told, chance = user.react(grades[q][shown.order], streams.at("capacity/user", t)), streams.at("learn", t)
+        told, chance = (
+            user.react(grades[q][shown.order], streams.for_event("capacity/user", t)),
+            streams.for_event("learn", t),
+        )
         begun = thread_time()
         learner.learn(shown, told, chance)
         learned.append(thread_time() - begun)
