@@ -247,18 +247,18 @@ def test_help_does_not_import_the_heavy_libraries() -> None:
 def test_compile_says_how_long_it_took_and_where_the_code_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rankloop.kernels import _cache
+    from rankloop.kernels import _jit
     from rankloop.service.ranking import model
     from rankloop.wire.rankers import Spec
 
     found = printed_json(capsys, "compile", "random", "pairrank?pairs=matched")
-    assert found["folder"] == str(_cache.folder())
+    assert found["folder"] == str(_jit.cache_folder())
     assert list(found["seconds"]) == ["random", "pairrank?pairs=matched"]
     assert found["failed"] == {}
     assert run("compile", "base") == 0
     printed = capsys.readouterr().out
     assert "1 of 1 learners" in printed
-    assert str(_cache.folder()) in printed
+    assert str(_jit.cache_folder()) in printed
     assert run("compile", "pairank") == 2
     assert "pairrank" in capsys.readouterr().err  # did you mean
 
@@ -271,6 +271,6 @@ def test_compile_says_how_long_it_took_and_where_the_code_is(
     told = capsys.readouterr()
     assert "pdgd: RuntimeError: no compiler" in told.err
     assert "1 of 2 learners" in told.out
-    monkeypatch.setattr(_cache, "folder", lambda: None)
+    monkeypatch.setattr(_jit, "cache_folder", lambda: None)
     assert run("compile", "base") == 1
     assert "it cannot be kept" in capsys.readouterr().out
