@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankloop.kernels import ftpl
-from rankloop.learners.grades.rtopk_items import FIELDS, MEASURES
+from rankloop.learners.grades.rtopk_items import COLUMNS, MEASURES
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import ftpl as naive
 
 
 def board_of(m: int) -> ftpl.Board:
     sizes = {"query": 1, "item": m}
-    return ftpl.Board(*(np.full(sizes[field.per], field.start, field.dtype) for field in FIELDS.values()))
+    return ftpl.Board(*(np.full(sizes[column.per], column.initial, column.dtype) for column in COLUMNS.values()))
 
 
 def test_fields_are_those_of_the_board() -> None:
-    assert tuple(FIELDS) == ftpl.Board._fields
+    assert tuple(COLUMNS) == ftpl.Board._fields
 
 
 @given(

@@ -54,7 +54,7 @@ def pairs(learner: BubbleRank, items: str) -> dict[str, tuple[int, int]]:
     """Lead and comparisons of the pairs of a query's items that were ever compared, "ab": a's lead over b."""
     table = learner.queries_
     slot = table.find(QUERY)
-    _, leads, duels = table.of(slot)
+    _, leads, duels = table.values(slot)
     numbers = table.numbers(slot, _codes(items)).tolist()
     found = {}
     for a, i in zip(items, numbers, strict=True):
@@ -67,9 +67,9 @@ def pairs(learner: BubbleRank, items: str) -> dict[str, tuple[int, int]]:
 
 
 def _codes(items: str) -> Array:
-    from rankloop.learners._queries import codes_of
+    from rankloop.learners.query_table import item_codes
 
-    return codes_of(np.array(list(items)))
+    return item_codes(np.array(list(items)))
 
 
 def some(items: str) -> Candidates:

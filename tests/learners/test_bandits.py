@@ -94,7 +94,7 @@ def learned(learner: Any, known: list[int]) -> dict[str, Any]:
     slot = table.find(QUERY)
     numbers = table.numbers(slot, np.array(known)).tolist()
     found: dict[str, Any] = {"rounds": table.rounds(slot)}
-    for (field, spec), values in zip(table.fields.items(), table.of(slot), strict=True):
+    for (field, spec), values in zip(table.fields.items(), table.values(slot), strict=True):
         if spec.per == "query":
             found[field] = values.tolist()
         elif spec.per == "item":

@@ -124,7 +124,7 @@ def test_base_lists_only_get_better_and_few_pairs_are_ever_tried(kind: int) -> N
         outcome = play(learner, user, [100_000], seed, most=wrong + 5)
         assert outcome.harmful == 0
         assert outcome.unsafe == 0  # |V0| of the base list and at most K / 2 exchanged pairs
-        tried = np.count_nonzero(learner.queries_.of(0)[2])
+        tried = np.count_nonzero(learner.queries_.values(0)[2])
         assert tried <= 9 + 2 * wrong
         assert misordered(user.attraction, learner.best(Candidates(QUERY, np.arange(10)), 10)) <= wrong
 
@@ -162,11 +162,11 @@ def test_only_randomised_pairs_are_learned_from(seed: int, m: int) -> None:
     learner, page = BubbleRank(horizon=3), Candidates(QUERY, np.arange(m))
     for _ in range(40):
         shown = learner.rank(page, m, rng)
-        before = learner.queries_.of(learner.queries_.find(QUERY))[2].copy()
+        before = learner.queries_.values(learner.queries_.find(QUERY))[2].copy()
         clicks = rng.integers(0, 2, m)
         learner.learn(shown, Feedback.clicks(clicks), rng)
         slot = learner.queries_.find(QUERY)
-        after = learner.queries_.of(slot)[2]
+        after = learner.queries_.values(slot)[2]
         grown = np.flatnonzero(after != (before if before.size else np.zeros_like(after)))
         allowed = set()
         for p in np.flatnonzero(shown.memo["pairs"]):

@@ -74,9 +74,9 @@ def test_candidates_beyond_the_bound_stand_below_in_base_order(name: str) -> Non
 
 
 def _codes(items: str) -> list[int]:
-    from rankloop.learners._queries import codes_of
+    from rankloop.learners.query_table import item_codes
 
-    codes: list[int] = codes_of(np.array(list(items))).tolist()
+    codes: list[int] = item_codes(np.array(list(items))).tolist()
     return codes
 
 
@@ -111,7 +111,7 @@ def test_the_best_list_is_learned_whatever_users_do(name: str) -> None:
 def counts(learner: Any, items: str) -> dict[str, tuple[int, int]]:
     table = learner.queries_
     slot = table.find(QUERY)
-    shows, wins = table.of(slot)
+    shows, wins = table.values(slot)
     numbers = table.numbers(slot, np.array(_codes(items))).tolist()
     return {item: (int(wins[i]), int(shows[i])) for item, i in zip(items, numbers, strict=True) if i >= 0}
 
@@ -174,7 +174,7 @@ def test_toprank_counts_a_settled_pair_no_more_and_feedback_by_the_blocks_of_its
     page, rng = some("ab"), np.random.default_rng(1)
     early = [learner.rank(page, 2, rng) for _ in range(3)]  # all in one block
     teach(learner, "ab", "b", 60)
-    leads, duels = learner.queries_.of(0)
+    leads, duels = learner.queries_.values(0)
     settled = (int(leads[0]), int(duels[0]))
     assert abs(settled[0]) == settled[1] < 60  # the pair was settled on the way, and the lists since do not count
     assert learner.rank(page, 2, rng).memo["blocks"].tolist() == [0, 1]
@@ -198,7 +198,7 @@ def test_batchrank_ignores_feedback_of_a_stage_that_is_over() -> None:
     early = [learner.rank(page, 2, rng) for _ in range(30)]
     for shown in early[:18]:
         learner.learn(shown, Feedback.clicks([0, 0]), rng)
-    homes, _, stages, _, shows, wins, _ = learner.queries_.of(0)
+    homes, _, stages, _, shows, wins, _ = learner.queries_.values(0)
     assert (homes.tolist(), stages.tolist(), shows.tolist()) == ([0, 0], [1, 1], [0, 0])
     for shown in early[18:]:
         learner.learn(shown, Feedback.clicks([1, 1]), rng)
@@ -212,7 +212,7 @@ def test_batchrank_does_not_wait_for_an_item_that_is_gone() -> None:
     teach(learner, "abc", "a", 5)
     teach(learner, "ab", "a", 40)
     homes = dict(
-        zip("abc", learner.queries_.of(0)[0][learner.queries_.numbers(0, np.array(_codes("abc")))], strict=True)
+        zip("abc", learner.queries_.values(0)[0][learner.queries_.numbers(0, np.array(_codes("abc")))], strict=True)
     )
     assert homes["a"] == 0
     assert homes["b"] == homes["c"] == 1  # who was not there is in the lower part
@@ -224,9 +224,9 @@ def test_batchrank_shows_the_least_shown_of_a_batch() -> None:
     for _ in range(50):
         shown = learner.rank(page, 2, rng)
         learner.learn(shown, Feedback.clicks([0, 0]), rng)
-        shows = learner.queries_.of(0)[4]
+        shows = learner.queries_.values(0)[4]
         assert shows.max() - shows.min() <= 1
-    assert learner.queries_.of(0)[4].sum() == 100
+    assert learner.queries_.values(0)[4].sum() == 100
 
 
 def test_a_batch_that_no_item_can_have_is_refused() -> None:

@@ -15,10 +15,10 @@ from rankloop.core.types import Candidates, Feedback
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.worlds.world import Stationary
-from rankloop.learners._queries import fingerprint
 from rankloop.learners.neural._gate import CELLS, FADE, GATES, SCALES, Evidence
 from rankloop.learners.neural.olranknet import OLRankNet
 from rankloop.learners.pairwise.pairrank import PairRank
+from rankloop.learners.query_table import query_hash
 from tests.learners.neural_rounds import M, crossed, evidence, lists, one_round, taught
 
 NETS = ["olranknet", "ollambdarank"]
@@ -26,7 +26,7 @@ NETS = ["olranknet", "ollambdarank"]
 
 def trained(learner: Any, count: int) -> list[Candidates]:
     """Lists of queries that train the network."""
-    return [c for c in lists(3 * count) if fingerprint(c.query) % learner.validate][:count]
+    return [c for c in lists(3 * count) if query_hash(c.query) % learner.validate][:count]
 
 
 @pytest.mark.parametrize("start", ["zero", "base", [1.0, 0.0, -2.0, 0.5]])
@@ -105,18 +105,18 @@ def test_some_queries_never_train_the_network_and_tell_how_far_to_believe_it() -
     for t, candidates in enumerate(lists(80)):
         before, events = learner._evidence(), int(learner.events_[0])
         one_round(learner, candidates, t)
-        after, asked = learner._evidence(), fingerprint(candidates.query) % 3 == 0
+        after, asked = learner._evidence(), query_hash(candidates.query) % 3 == 0
         trains, tells = trains + (learner.events_[0] > events), tells + (asked and (after[0] != before[0]).any())
         assert not asked or learner.events_[0] == events
         assert (after.gains[1] == before.gains[1]).all(), "a query that never came is not one that the network knows"
     assert 30 < trains < 70
     assert 10 < tells < 40
-    assert all(fingerprint(c.query) % 3 for c in lists(80) if learner._knows(fingerprint(c.query)))
+    assert all(query_hash(c.query) % 3 for c in lists(80) if learner._knows(query_hash(c.query)))
 
 
 def test_queries_that_the_network_knows_have_a_gate_of_their_own() -> None:
     learner = taught(OLRankNet(width=M), 20)
-    known = next(c for c in lists(20) if learner._knows(fingerprint(c.query)))
+    known = next(c for c in lists(20) if learner._knows(query_hash(c.query)))
     old = Evidence(np.stack([evidence(0.0).gains[0], evidence(1.0).gains[1]]), evidence(0.0).products)
     learner._set_evidence(old)
     assert (learner.gate(known.query), learner.gate("never seen")) == (1.0, 0.0)
@@ -132,7 +132,7 @@ def test_evidence_is_of_before_the_list_was_learned() -> None:
     shown = learner.adopt(candidates, np.array([2, 0, 1]))
     line = learner._line.score(candidates)[shown.order]
     net = learner._forward(learner._rows(candidates))[0].scores[shown.order]
-    before, kind = learner._evidence(), int(learner._knows(fingerprint(candidates.query)))
+    before, kind = learner._evidence(), int(learner._knows(query_hash(candidates.query)))
     learner.learn(shown, Feedback.clicks([0, 1, 0]), np.random.default_rng(0))
     gains = np.array(
         [

@@ -94,7 +94,7 @@ ITEMS = Candidates("q", ["a", "b", "c"])
 
 
 def board_now(learner: RTopKItems) -> ftpl.Board:
-    return ftpl.Board(*learner.queries_.of(learner.queries_.find("q")))
+    return ftpl.Board(*learner.queries_.values(learner.queries_.find("q")))
 
 
 def explored(shown: Impression) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -14,22 +13,21 @@ from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impre
 from rankloop.kernels import batchrank as kernels
 from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
-from rankloop.learners import _parts
-from rankloop.learners._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
+from rankloop.learners.query_table import Column, PerQuery, QueryTable, item_codes, memo_integers, require_bounds
 
-FIELDS = {
-    "homes": Field("item", np.int32, kernels.NEW),
-    "spans": Field("item"),
-    "stages": Field("item"),
-    "stamps": Field("item"),
-    "shows": Field("item"),
-    "wins": Field("item"),
-    "clocks": Field("query", np.int64),
+COLUMNS = {
+    "homes": Column("item", np.int32, kernels.NEW, "numbers"),
+    "spans": Column("item"),
+    "stages": Column("item"),
+    "stamps": Column("item"),
+    "shows": Column("item"),
+    "wins": Column("item"),
+    "clocks": Column("query", np.int64),
 }
 
 
 @dataclass
-class BatchRank:
+class BatchRank(PerQuery):
     """Show all items of a batch equally often, and part it when its better half is known for sure.
 
     The first bandit that learns the best list whether users leave with their first click or look at positions by habit.
@@ -89,12 +87,12 @@ class BatchRank:
         require_number("horizon", self.horizon, 3)  # log log T must be above 0
         require_choice("variant", self.variant, ("paper", "merge"))
         require_bounds(self.max_queries, self.max_items)
-        self.queries_ = Queries(FIELDS, self.max_queries, self.max_items)
+        self.queries_ = QueryTable(COLUMNS, self.max_queries, self.max_items)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """Batch by batch: the least shown of its items, in random order."""
         k = cut(candidates, k, rng)
-        codes = codes_of(candidates.items[: self.max_items])
+        codes = item_codes(candidates.items[: self.max_items])
         homes, spans, shows, stamps, _ = self._seats(candidates.query, codes, k)
         order = np.arange(codes.size)
         kernels.arrange(homes, spans, shows, self._variant(), rng.random((2, codes.size)), order)
@@ -112,7 +110,7 @@ class BatchRank:
     def best(self, candidates: Candidates, k: int) -> Array:
         """Batch by batch, each by its clicks a display."""
         k = cut(candidates, k)
-        homes, _, shows, _, wins = self._seats(candidates.query, codes_of(candidates.items[: self.max_items]), k)
+        homes, _, shows, _, wins = self._seats(candidates.query, item_codes(candidates.items[: self.max_items]), k)
         worth = np.where(homes == kernels.DROPPED, -np.inf, -homes.astype(np.float64))
         order = top_k(worth, -wins / np.maximum(shows, 1), k)
         return np.concatenate([order, np.arange(order.size, k)])
@@ -120,39 +118,23 @@ class BatchRank:
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Count displays and clicks; look at the batches whose stage is over."""
         clicks = tossed(checked_values(self, impression, feedback), rng)
-        unseen = integers_of(impression, "unseen")
-        stamps = integers_of(impression, "stamps", impression.k + unseen.size)
+        unseen = memo_integers(impression, "unseen")
+        stamps = memo_integers(impression, "stamps", impression.k + unseen.size)
         took_part = stamps >= 0
         if not took_part.any():
             return
-        codes, numbers = np.concatenate([codes_of(impression.items), unseen]), np.full(stamps.size, -1)
+        codes, numbers = np.concatenate([item_codes(impression.items), unseen]), np.full(stamps.size, -1)
         slot, numbers[took_part], _ = self.queries_.enter(impression.query, codes[took_part])
-        homes, spans, stages, begun, shows, wins, clock = self.queries_.of(slot)
+        homes, spans, stages, begun, shows, wins, clock = self.queries_.values(slot)
         batches, rule = (homes, spans, stages, begun, shows, wins, clock), (self._variant(), log(self.horizon))
         kernels.update(*batches, numbers, stamps, clicks, *rule)
-
-    def part(self, queries: int) -> dict[str, Array]:
-        """What is known of so many queries, those learned from last."""
-        return _parts.part(self.queries_, queries)
-
-    def take(self, part: Mapping[str, Array]) -> None:
-        """Follow another learner by a part of what it knows."""
-        _parts.take(self.queries_, part)
-
-    def state(self) -> dict[str, Array]:
-        """The batches and counts of each query."""
-        return self.queries_.state()
-
-    def load(self, state: Mapping[str, Array]) -> None:
-        """Go on from `state`."""
-        self.queries_.load(state, numbered=("homes",))
 
     def compiled_loop(self, world: ClickWorld) -> ClickLoop:
         """Rounds with one query and one user, without Python between them."""
         query, user, _, top, best, most = world
         m, rule = user.attraction.size, (self._variant(), log(self.horizon))
-        slot = only_query(self.queries_, query, m)
-        homes, spans, stages, stamps, shows, wins, clock = self.queries_.of(slot)
+        slot = self.only_slot(query, m)
+        homes, spans, stages, stamps, shows, wins, clock = self.queries_.values(slot)
         batches = homes, spans, stages, stamps, shows, wins, clock
 
         def play(coins: Array, clicks: Array, account: Array) -> None:
@@ -166,5 +148,5 @@ class BatchRank:
     def _seats(self, query: str, codes: Array, k: int) -> Array:
         """(5, c) home, span, displays, stamp and clicks of each candidate that takes part."""
         slot = self.queries_.find(query)
-        homes, spans, _, stamps, shows, wins, _ = self.queries_.of(slot)
+        homes, spans, _, stamps, shows, wins, _ = self.queries_.values(slot)
         return kernels.seats(self.queries_.numbers(slot, codes), homes, spans, shows, stamps, wins, k)

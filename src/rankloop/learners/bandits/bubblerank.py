@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -14,14 +13,13 @@ from rankloop.core.compiled_rounds import ClickLoop, ClickWorld
 from rankloop.core.learner import checked_order, checked_values, cut, drawn, require, require_number, show, tossed
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import bubblerank as kernels
-from rankloop.learners import _parts
-from rankloop.learners._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
+from rankloop.learners.query_table import Column, PerQuery, QueryTable, item_codes, memo_integers, require_bounds
 
 ANYTIME = 4.0  # without delta and horizon δ = 1 / (1 + t) in round t; docs/learners/bandits.md has what else was tried
 
 
 @dataclass
-class BubbleRank:
+class BubbleRank(PerQuery):
     """Start from the list that the caller would show, and let better items bubble up, one place at a time.
 
     Every list shown is the query's base list with some neighbours exchanged, so no item is ever more than one place
@@ -103,8 +101,12 @@ class BubbleRank:
             require(self.delta < 1, "delta", self.delta, "must be below 1: the chance to be wrong about a pair")
             require(self.horizon is None, "delta", self.delta, "and horizon both say how sure is sure; give one only")
         require_bounds(self.max_queries, self.max_items)
-        fields = {"places": Field("item", np.int32, -1), "leads": Field("pair"), "duels": Field("pair")}
-        self.queries_ = Queries(fields, self.max_queries, self.max_items)
+        columns = {
+            "places": Column("item", np.int32, -1, "permutation"),
+            "leads": Column("pair"),
+            "duels": Column("pair"),
+        }
+        self.queries_ = QueryTable(columns, self.max_queries, self.max_items)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The base list, with some neighbours exchanged."""
@@ -130,8 +132,8 @@ class BubbleRank:
 
     def _base(self, candidates: Candidates, k: int) -> _Base:
         """The base list of the candidates that take part, and what is known of their pairs."""
-        codes, slot = codes_of(candidates.items), self.queries_.find(candidates.query)
-        numbers, (places, leads, duels) = self.queries_.numbers(slot, codes), self.queries_.of(slot)
+        codes, slot = item_codes(candidates.items), self.queries_.find(candidates.query)
+        numbers, (places, leads, duels) = self.queries_.numbers(slot, codes), self.queries_.values(slot)
         listed = kernels.base_list(places, numbers)
         part = numbers[listed[: max(k, min(listed.size, self.max_items))]]
         return _Base(codes, listed, part, leads, duels, kernels.bar_of(*self._bar(), self.queries_.rounds(slot) + 1))
@@ -153,16 +155,16 @@ class BubbleRank:
     def best(self, candidates: Candidates, k: int) -> Array:
         """The base list."""
         slot = self.queries_.find(candidates.query)
-        numbers = self.queries_.numbers(slot, codes_of(candidates.items))
-        return kernels.base_list(self.queries_.of(slot)[0], numbers)[: cut(candidates, k)]
+        numbers = self.queries_.numbers(slot, item_codes(candidates.items))
+        return kernels.base_list(self.queries_.values(slot)[0], numbers)[: cut(candidates, k)]
 
     def explain(self, impression: Impression) -> Explanation:
         """Which neighbours it was the turn of, and which of these were left to a coin; of an adopted list, none."""
-        k, parity = impression.k, int(integers_of(impression, "parity", 1)[0])
+        k, parity = impression.k, int(memo_integers(impression, "parity", 1)[0])
         if parity < 0:
             shown = Candidates(impression.query, impression.items)
             return Explanation(self.best(shown, k), np.zeros((0, 2), np.int64), 0)
-        best, flags = np.empty(k, np.int64), integers_of(impression, "pairs", k)[: k - 1]
+        best, flags = np.empty(k, np.int64), memo_integers(impression, "pairs", k)[: k - 1]
         kernels.exchange(np.arange(k), flags, parity, best)
         upper = np.flatnonzero(flags)
         return Explanation(best, np.stack([upper, upper + 1], axis=1), (k - parity) // 2)
@@ -170,41 +172,25 @@ class BubbleRank:
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Compare the items of each randomised pair; exchange neighbours of the base list where that is due."""
         clicks = tossed(checked_values(self, impression, feedback), rng)
-        parity, flags = integers_of(impression, "parity", 1).item(), integers_of(impression, "pairs", impression.k)
-        outside = integers_of(impression, "outside", 2) if flags[-1] > 0 else np.zeros(0, np.int64)
+        parity, flags = memo_integers(impression, "parity", 1).item(), memo_integers(impression, "pairs", impression.k)
+        outside = memo_integers(impression, "outside", 2) if flags[-1] > 0 else np.zeros(0, np.int64)
         if parity < 0:
             return
-        shown = np.concatenate([codes_of(impression.items), outside[:1]])
+        shown = np.concatenate([item_codes(impression.items), outside[:1]])
         listed = np.empty_like(shown)
         kernels.exchange(shown, flags, parity, listed)
         slot, numbers, fresh = self.queries_.enter(impression.query, listed)
         above = self.queries_.numbers(slot, outside[1:]).item() if outside.size else -1
         bar = kernels.bar_of(*self._bar(), self.queries_.rounds(slot))
-        places, leads, duels = self.queries_.of(slot)
+        places, leads, duels = self.queries_.values(slot)
         kernels.update(places, leads, duels, numbers, fresh, above, flags, parity, clicks, bar)
-
-    def part(self, queries: int) -> dict[str, Array]:
-        """What is known of so many queries, those learned from last."""
-        return _parts.part(self.queries_, queries)
-
-    def take(self, part: Mapping[str, Array]) -> None:
-        """Follow another learner by a part of what it knows."""
-        _parts.take(self.queries_, part)
-
-    def state(self) -> dict[str, Array]:
-        """The base list and the pairs of each query."""
-        return self.queries_.state()
-
-    def load(self, state: Mapping[str, Array]) -> None:
-        """Go on from `state`."""
-        self.queries_.load(state, ("places",))
 
     def compiled_loop(self, world: ClickWorld) -> ClickLoop:
         """Rounds with one query and one user, without Python between them."""
         query, user, k, top, best, most = world
         m, bar, rounds = user.attraction.size, self._bar(), 0
-        slot = only_query(self.queries_, query, m)
-        places, leads, duels = self.queries_.of(slot)
+        slot = self.only_slot(query, m)
+        places, leads, duels = self.queries_.values(slot)
         base = np.arange(m)
 
         def play(coins: Array, clicks: Array, account: Array) -> None:

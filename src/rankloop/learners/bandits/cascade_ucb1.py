@@ -14,13 +14,12 @@ from rankloop.core.learner import checked_order, checked_values, cut, drawn, req
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import cascade as kernels
 from rankloop.kernels.ranking import top_k
-from rankloop.learners import _parts
-from rankloop.learners._queries import Field, Queries, codes_of, only_query, require_bounds
 from rankloop.learners.bandits._propensity import chance_of
+from rankloop.learners.query_table import Column, PerQuery, QueryTable, item_codes, require_bounds
 
 
 @dataclass
-class CascadeUCB1:
+class CascadeUCB1(PerQuery):
     """Show the items that may be the most attractive, by the upper bounds of UCB1.
 
     It takes users for readers who look from the top and leave with their first click, and learns from any list. Its
@@ -80,7 +79,7 @@ class CascadeUCB1:
         require_choice("observe", self.observe, ("first", "last"))
         require_choice("ties", self.ties, ("random", "base"))
         require_bounds(self.max_queries, self.max_items)
-        self.queries_ = Queries({"shows": Field("item"), "wins": Field("item")}, self.max_queries, self.max_items)
+        self.queries_ = QueryTable({"shows": Column("item"), "wins": Column("item")}, self.max_queries, self.max_items)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The k highest upper bounds."""
@@ -106,35 +105,23 @@ class CascadeUCB1:
         """Count what was looked at, and what was clicked."""
         clicks, seen = checked_values(self, impression, feedback), seen_of(impression, feedback)
         observed = kernels.observed(clicks, self.observe == "last", seen)
-        slot, numbers, _ = self.queries_.enter(impression.query, codes_of(impression.items)[:observed])
-        shows, wins = self.queries_.of(slot)
+        slot, numbers, _ = self.queries_.enter(impression.query, item_codes(impression.items)[:observed])
+        shows, wins = self.queries_.values(slot)
         kernels.count(numbers, tossed(clicks, rng), shows, wins)
-
-    def part(self, queries: int) -> dict[str, Array]:
-        """What is known of so many queries, those learned from last."""
-        return _parts.part(self.queries_, queries)
-
-    def take(self, part: Mapping[str, Array]) -> None:
-        """Follow another learner by a part of what it knows."""
-        _parts.take(self.queries_, part)
-
-    def state(self) -> dict[str, Array]:
-        """The counts of each query."""
-        return self.queries_.state()
 
     def load(self, state: Mapping[str, Array]) -> None:
         """Go on from `state`."""
         shows, wins = np.asarray(state.get("shows_", 0)), np.asarray(state.get("wins_", 0))
         if shows.shape == wins.shape and (wins < 0).any() | (wins > shows).any():
             raise InvalidInput("state 'wins_' is not between 0 and 'shows_' everywhere; restore an older version")
-        self.queries_.load(state)
+        super().load(state)
 
     def compiled_loop(self, world: ClickWorld) -> ClickLoop:
         """Rounds with one query and one user, without Python between them."""
         query, user, k, top, best, most = world
         m, rounds = user.attraction.size, 0
-        slot = only_query(self.queries_, query, m)
-        shows, wins = self.queries_.of(slot)
+        slot = self.only_slot(query, m)
+        shows, wins = self.queries_.values(slot)
         kind, last, ties = self._kind(), self.observe == "last", self.ties == "random"
 
         def play(coins: Array, clicks: Array, account: Array) -> None:
@@ -151,8 +138,8 @@ class CascadeUCB1:
     def _known(self, candidates: Candidates) -> tuple[int, Array, Array, Array]:
         """The query's slot, the numbers of the candidates that take part, and the counts of the query's items."""
         slot = self.queries_.find(candidates.query)
-        shows, wins = self.queries_.of(slot)
-        return slot, self.queries_.numbers(slot, codes_of(candidates.items[: self.max_items])), shows, wins
+        shows, wins = self.queries_.values(slot)
+        return slot, self.queries_.numbers(slot, item_codes(candidates.items[: self.max_items])), shows, wins
 
     def _bounds(self, candidates: Candidates) -> Array:
         """The upper bounds of the candidates that take part."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,13 +13,12 @@ from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impre
 from rankloop.kernels import toprank as kernels
 from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
-from rankloop.learners import _parts
-from rankloop.learners._queries import Field, Queries, codes_of, integers_of, only_query, require_bounds
 from rankloop.learners.bandits._propensity import chance_of
+from rankloop.learners.query_table import Column, PerQuery, QueryTable, item_codes, memo_integers, require_bounds
 
 
 @dataclass
-class TopRank:
+class TopRank(PerQuery):
     """Shuffle what is not known to differ; put an item below another as soon as the clicks say so for sure.
 
     It assumes little of its users (no order gets more clicks than that by attraction, and a click says more of the item
@@ -74,12 +72,12 @@ class TopRank:
     def __post_init__(self) -> None:
         require_number("horizon", self.horizon, 2)
         require_bounds(self.max_queries, self.max_items)
-        self.queries_ = Queries({"leads": Field("pair"), "duels": Field("pair")}, self.max_queries, self.max_items)
+        self.queries_ = QueryTable({"leads": Column("pair"), "duels": Column("pair")}, self.max_queries, self.max_items)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """Block by block, each in random order."""
         k = cut(candidates, k, rng)
-        codes = codes_of(candidates.items[: self.max_items])
+        codes = item_codes(candidates.items[: self.max_items])
         _, block, _ = self._blocks(candidates.query, codes)
         order = np.arange(codes.size)
         kernels.shuffled(block, rng.random(codes.size), order)
@@ -93,7 +91,7 @@ class TopRank:
 
     def log_propensity(self, candidates: Candidates, order: Array) -> float:
         """The product over positions of 1 / (items of the block that are left)."""
-        _, block, _ = self._blocks(candidates.query, codes_of(candidates.items[: self.max_items]))
+        _, block, _ = self._blocks(candidates.query, item_codes(candidates.items[: self.max_items]))
         return chance_of(-block, order)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
@@ -104,45 +102,29 @@ class TopRank:
     def best(self, candidates: Candidates, k: int) -> Array:
         """Block by block, each by what is known of it so far."""
         k = cut(candidates, k)
-        numbers, block, leads = self._blocks(candidates.query, codes_of(candidates.items[: self.max_items]))
+        numbers, block, leads = self._blocks(candidates.query, item_codes(candidates.items[: self.max_items]))
         order = top_k(-block.astype(np.float64), -kernels.net_wins(leads, numbers, block), k)
         return np.concatenate([order, np.arange(order.size, k)])
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
         """Compare the items of each block that was shown."""
         clicks = tossed(checked_values(self, impression, feedback), rng)
-        unseen = integers_of(impression, "unseen")
-        blocks = integers_of(impression, "blocks", impression.k + unseen.size)
+        unseen = memo_integers(impression, "unseen")
+        blocks = memo_integers(impression, "blocks", impression.k + unseen.size)
         took_part = blocks >= 0
         if not took_part.any():
             return
-        codes, numbers = np.concatenate([codes_of(impression.items), unseen]), np.full(blocks.size, -1)
+        codes, numbers = np.concatenate([item_codes(impression.items), unseen]), np.full(blocks.size, -1)
         slot, numbers[took_part], _ = self.queries_.enter(impression.query, codes[took_part])
-        leads, duels = self.queries_.of(slot)
+        leads, duels = self.queries_.values(slot)
         kernels.update(leads, duels, numbers, blocks, clicks, self._bar())
-
-    def part(self, queries: int) -> dict[str, Array]:
-        """What is known of so many queries, those learned from last."""
-        return _parts.part(self.queries_, queries)
-
-    def take(self, part: Mapping[str, Array]) -> None:
-        """Follow another learner by a part of what it knows."""
-        _parts.take(self.queries_, part)
-
-    def state(self) -> dict[str, Array]:
-        """The pairs of each query."""
-        return self.queries_.state()
-
-    def load(self, state: Mapping[str, Array]) -> None:
-        """Go on from `state`."""
-        self.queries_.load(state)
 
     def compiled_loop(self, world: ClickWorld) -> ClickLoop:
         """Rounds with one query and one user, without Python between them."""
         query, user, k, top, best, most = world
         m, bar = user.attraction.size, self._bar()
-        slot = only_query(self.queries_, query, m)
-        leads, duels = self.queries_.of(slot)
+        slot = self.only_slot(query, m)
+        leads, duels = self.queries_.values(slot)
 
         def play(coins: Array, clicks: Array, account: Array) -> None:
             kernels.simulate(leads, duels, bar, user, coins, clicks, k, top, best, most, account)
@@ -155,7 +137,7 @@ class TopRank:
     def _blocks(self, query: str, codes: Array) -> tuple[Array, Array, Array]:
         """Numbers and blocks of the candidates that take part, and the query's leads."""
         slot = self.queries_.find(query)
-        numbers, (leads, duels) = self.queries_.numbers(slot, codes), self.queries_.of(slot)
+        numbers, (leads, duels) = self.queries_.numbers(slot, codes), self.queries_.values(slot)
         block = np.empty(codes.size, np.int64)
         kernels.blocks(leads, duels, numbers, self._bar(), block)
         return numbers, block, leads

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -13,14 +13,13 @@ from rankloop.core.learner import checked_order, cut, require_choice, require_nu
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import ftpl, topk_loop
 from rankloop.kernels.ranking import top_k
-from rankloop.learners import _parts
-from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
 from rankloop.learners.grades._grades import grades_of, require_scale
 from rankloop.learners.grades.rtopk_items import MEASURES
+from rankloop.learners.query_table import Column, PerQuery, QueryTable, item_codes, require_bounds
 
 
 @dataclass
-class FTPLFull:
+class FTPLFull(PerQuery):
     """Sort the items by what they have gained so far plus random numbers, and count every grade that comes.
 
     The mark that `rtopk-items` is held against: with the whole list shown and graded it has full information, and a
@@ -74,14 +73,14 @@ class FTPLFull:
         require_whole("horizon", self.horizon, 0)
         require_number("epsilon", self.epsilon, 0)
         require_bounds(self.max_queries, self.max_items)
-        fields = {name: Field("item", np.float64) for name in ("sums", "weights")}
-        self.queries_ = Queries(fields, self.max_queries, self.max_items)
+        columns = {name: Column("item", np.float64) for name in ("sums", "weights")}
+        self.queries_ = QueryTable(columns, self.max_queries, self.max_items)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The perturbed leader's list."""
         k = cut(candidates, k, rng)
         slot, numbers = self._places(candidates)
-        sums, weights = self.queries_.of(slot)
+        sums, weights = self.queries_.values(slot)
         order = ftpl.follow(
             numbers,
             sums,
@@ -100,7 +99,7 @@ class FTPLFull:
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest mean gains so far; equal ones keep the base order."""
         slot, numbers = self._places(candidates)
-        mean = ftpl.means(numbers, *self.queries_.of(slot))
+        mean = ftpl.means(numbers, *self.queries_.values(slot))
         return top_k(mean, np.zeros(mean.size), cut(candidates, k))
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
@@ -108,13 +107,13 @@ class FTPLFull:
         grades = grades_of(self, impression, feedback, self.grades)
         if grades.size == 0:
             return
-        slot, numbers, _ = self.queries_.enter(impression.query, codes_of(impression.items[: grades.size]))
-        sums, weights = self.queries_.of(slot)
+        slot, numbers, _ = self.queries_.enter(impression.query, item_codes(impression.items[: grades.size]))
+        sums, weights = self.queries_.values(slot)
         ftpl.count_in(sums, weights, numbers, grades, MEASURES[self.measure])
 
     def _places(self, candidates: Candidates) -> tuple[int, Array]:
         slot = self.queries_.find(candidates.query)
-        return slot, self.queries_.numbers(slot, codes_of(candidates.items))
+        return slot, self.queries_.numbers(slot, item_codes(candidates.items))
 
     def rule(self) -> ftpl.ItemRule:
         """The parameters as kernels take them."""
@@ -126,19 +125,3 @@ class FTPLFull:
         return lambda grades, first, orders: topk_loop.ftpl_rounds(
             grades, world.key, first, sums, weights, rule, orders
         )
-
-    def part(self, queries: int) -> dict[str, Array]:
-        """What is known of so many queries, those learned from last."""
-        return _parts.part(self.queries_, queries)
-
-    def take(self, part: Mapping[str, Array]) -> None:
-        """Follow another learner by a part of what it knows."""
-        _parts.take(self.queries_, part)
-
-    def state(self) -> dict[str, Array]:
-        """The table of queries."""
-        return self.queries_.state()
-
-    def load(self, state: Mapping[str, Array]) -> None:
-        """Go on from `state`."""
-        self.queries_.load(state)

@@ -23,22 +23,21 @@ from rankloop.core.learner import (
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
 from rankloop.kernels import ftpl, topk_loop
 from rankloop.kernels.ranking import top_k
-from rankloop.learners import _parts
-from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
 from rankloop.learners.grades._grades import grades_of, require_scale
+from rankloop.learners.query_table import Column, PerQuery, QueryTable, item_codes, require_bounds
 
 MEASURES = {"sumloss": ftpl.SUMLOSS, "dcg": ftpl.DCG, "precision": ftpl.PRECISION}
 CLOCK = ("block", "place", "length", "past", "horizon", "blocks")
 LONGEST = 2**53  # rounds: a horizon that is doubled must not overflow
-FIELDS = {
-    **{name: Field("query", np.int64) for name in CLOCK},
-    **{name: Field("item", np.float64) for name in ("sums", "weights", "new_sums", "new_weights")},
-    "told": Field("item", np.int64, -1),
+COLUMNS = {
+    **{name: Column("query", np.int64) for name in CLOCK},
+    **{name: Column("item", np.float64) for name in ("sums", "weights", "new_sums", "new_weights")},
+    "told": Column("item", np.int64, -1),
 }  # in the order of `ftpl.Board`
 
 
 @dataclass
-class RTopKItems:
+class RTopKItems(PerQuery):
     """Bring every item to the top once in a block of rounds, at a random moment; otherwise show the perturbed leader.
 
     For items that are always the same (activities in an app, categories of a shop) and users who rate the first one or
@@ -127,19 +126,19 @@ class RTopKItems:
         require_number("epsilon", self.epsilon, 0)
         require_choice("below", self.below, ("leader", "random"))
         require_bounds(self.max_queries, self.max_items)
-        self.queries_ = Queries(FIELDS, self.max_queries, self.max_items)
+        self.queries_ = QueryTable(COLUMNS, self.max_queries, self.max_items)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
         """The perturbed leader's list, or one with unexplored items on top."""
         k = cut(candidates, k, rng)
         slot, numbers = self._places(candidates)
-        board, coins = ftpl.Board(*self.queries_.of(slot)), rng.random(2 * candidates.n + 1)
+        board, coins = ftpl.Board(*self.queries_.values(slot)), rng.random(2 * candidates.n + 1)
         order, explored, length = ftpl.arrange(board, numbers, coins, k, self.rule())
         return _shown(candidates, order, int(board.block[0]), length, explored)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
         """The list as told; what will be graded of it counts as explored."""
-        order, board = checked_order(candidates, order), ftpl.Board(*self.queries_.of(self._places(candidates)[0]))
+        order, board = checked_order(candidates, order), ftpl.Board(*self.queries_.values(self._places(candidates)[0]))
         horizon = ftpl.first_horizon(candidates.n, self.rule())
         length = int(board.length[0]) or ftpl.plan(candidates.n, self.top, horizon, self.blocks)[1]
         return _shown(candidates, order, int(board.block[0]), length, min(self.top, order.size))
@@ -147,7 +146,7 @@ class RTopKItems:
     def best(self, candidates: Candidates, k: int) -> Array:
         """The k highest mean gains so far, those of the present block too; equal ones keep the base order."""
         slot, numbers = self._places(candidates)
-        board = ftpl.Board(*self.queries_.of(slot))
+        board = ftpl.Board(*self.queries_.values(slot))
         mean = ftpl.means(numbers, board.sums + board.new_sums, board.weights + board.new_weights)
         return top_k(mean, np.zeros(mean.size), cut(candidates, k))
 
@@ -159,13 +158,13 @@ class RTopKItems:
         block, length, candidates, explored = memo.tolist()
         if not (memo >= 0).all() or length < 1 or candidates < impression.k or explored > graded:
             raise InvalidInput(f"the impression's memo has {memo.tolist()} as 'round'; pass it on as rank made it")
-        slot, numbers, _ = self.queries_.enter(impression.query, codes_of(impression.items[:graded]))
-        board, seen = ftpl.Board(*self.queries_.of(slot)), int(explored)
+        slot, numbers, _ = self.queries_.enter(impression.query, item_codes(impression.items[:graded]))
+        board, seen = ftpl.Board(*self.queries_.values(slot)), int(explored)
         ftpl.observe(board, numbers[:seen], grades[:seen], int(block), int(length), int(candidates), self.rule())
 
     def _places(self, candidates: Candidates) -> tuple[int, Array]:
         slot = self.queries_.find(candidates.query)
-        return slot, self.queries_.numbers(slot, codes_of(candidates.items))
+        return slot, self.queries_.numbers(slot, item_codes(candidates.items))
 
     def rule(self) -> ftpl.ItemRule:
         """The parameters as kernels take them."""
@@ -178,24 +177,12 @@ class RTopKItems:
     def compiled_items(self, world: GradedItems) -> Callable[[Array, int, Array], None]:
         """Rounds over one set of items without Python between them, for the lab."""
         sizes, rule = {"query": 1, "item": world.items}, self.rule()
-        board = ftpl.Board(*(np.full(sizes[field.per], field.start, field.dtype) for field in FIELDS.values()))
+        board = ftpl.Board(*(np.full(sizes[column.per], column.initial, column.dtype) for column in COLUMNS.values()))
         return lambda grades, first, orders: topk_loop.items_rounds(grades, world.key, first, board, rule, orders)
-
-    def part(self, queries: int) -> dict[str, Array]:
-        """What is known of so many queries, those learned from last."""
-        return _parts.part(self.queries_, queries)
-
-    def take(self, part: Mapping[str, Array]) -> None:
-        """Follow another learner by a part of what it knows."""
-        _parts.take(self.queries_, part)
-
-    def state(self) -> dict[str, Array]:
-        """The table of queries."""
-        return self.queries_.state()
 
     def load(self, state: Mapping[str, Array]) -> None:
         """Go on from `state`."""
-        fresh = Queries(FIELDS, self.max_queries, self.max_items)
+        fresh = QueryTable(COLUMNS, self.max_queries, self.max_items)
         fresh.load(state)
         clocks = np.array([fresh.arrays[name] for name in CLOCK])
         began = fresh.arrays["length"] > 0

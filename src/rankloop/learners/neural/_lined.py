@@ -15,13 +15,13 @@ from rankloop.core.feature_map import FeatureMap
 from rankloop.core.learner import memo_of, require, require_choice, require_flag, require_number, require_whole
 from rankloop.core.types import Array, Impression
 from rankloop.kernels import preferences
-from rankloop.learners._queries import fingerprint
 from rankloop.learners.neural._adam import AdamRanker
 from rankloop.learners.neural._gate import Evidence
 from rankloop.learners.neural._neural import MOST, NeuralRanker, Shapes
 from rankloop.learners.pairwise._linear import PAIR_RULES
 from rankloop.learners.pairwise._start import Start, require_start
 from rankloop.learners.pairwise.pairrank import PairRank
+from rankloop.learners.query_table import query_hash
 
 PREFIX = "line_"  # of what the line has learned, among the arrays of the state
 
@@ -71,7 +71,7 @@ class LinedRanker(AdamRanker):
         """How much of the network counts for a query, beside the line: what foretold lists of such queries best."""
         if self._line is None or self.weights_.size == 0:
             return float(self._line is None)
-        return self._evidence().share(self._knows(fingerprint(query)))
+        return self._evidence().share(self._knows(query_hash(query)))
 
     @property
     def strange_gate(self) -> float:
@@ -143,7 +143,7 @@ class LinedRanker(AdamRanker):
             shares = memo_of(impression, "shares", impression.k, impression.k)
             counts = preferences.propensity_weights(shares, np.zeros(len(pairs)), clicks, pairs)
         net = np.mean([member.scores for member in self._forward(rows)], axis=0)
-        line, known = self._line._doubt(impression).scores, self._knows(fingerprint(impression.query))
+        line, known = self._line._doubt(impression).scores, self._knows(query_hash(impression.query))
         return self._evidence().after(known, line, net, pairs, counts)
 
     def _check_loaded(self) -> None:

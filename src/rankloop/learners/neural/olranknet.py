@@ -27,7 +27,6 @@ from rankloop.core.learner import (
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels import certainty, listwise, preferences
 from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
-from rankloop.learners._queries import fingerprint
 from rankloop.learners.neural import _confidence, networks
 from rankloop.learners.neural._adam import Training
 from rankloop.learners.neural._buffer import Entry, Lists
@@ -37,6 +36,7 @@ from rankloop.learners.neural._neural import MOST, Shapes
 from rankloop.learners.neural.networks import Forward
 from rankloop.learners.pairwise._debias import notes, pair_weights, told
 from rankloop.learners.pairwise._linear import PAIR_RULES
+from rankloop.learners.query_table import query_hash
 
 NO_LIMIT = 2**40
 LOGIT = 4.0  # σ(s) - 1/2 is s/4 at most: so much wider is an interval of scores than one of probabilities
@@ -238,7 +238,7 @@ class OLRankNet(LinedRanker):
         pairs, counts = pairs[counts > 0.0], counts[counts > 0.0]
         if len(pairs) == 0:
             return
-        evidence, query = self._foretold(impression, clicks, rows, pairs, counts), fingerprint(impression.query)
+        evidence, query = self._foretold(impression, clicks, rows, pairs, counts), query_hash(impression.query)
         if self._line is not None and query % self.validate == 0:
             self._line = line
             self._set_evidence(evidence)

@@ -12,11 +12,10 @@ from rankloop.core.capabilities import Parts
 from rankloop.core.learner import require_number, state_of
 from rankloop.core.types import Array, Candidates, Impression, SparseRows
 from rankloop.kernels import pairwise
-from rankloop.learners import _parts
-from rankloop.learners._queries import Field, Queries, codes_of, require_bounds
 from rankloop.learners.pairwise._doubt import Doubt
 from rankloop.learners.pairwise._rows import Rows, row_marks, row_scores
 from rankloop.learners.pairwise.pairrank import PairRank
+from rankloop.learners.query_table import Column, QueryTable, item_codes, require_bounds
 
 PREFIX = "memory_"  # of what is remembered, among the arrays of the state
 
@@ -120,14 +119,14 @@ class Hybrid(PairRank):
         slot = self._memory.find(impression.query)
         if slot < 0:
             return weights
-        known, precision, before = self._memory.parts(slot, "items", "precision", "rows")
-        codes, marks = codes_of(impression.items), row_marks(rows)
+        known, precision, before = self._memory.item_values(slot, "items", "precision", "rows")
+        codes, marks = item_codes(impression.items), row_marks(rows)
         return pairwise.news(known, precision, before, codes, marks, self.memory, pairs, weights)
 
     def _extend(self, impression: Impression, rows: Rows, pairs: Array, weights: Array, tempering: float) -> None:  # noqa: ARG002
         """Let the query's own part learn what θ, which has learned, leaves."""
-        slot, numbers, _ = self._memory.enter(impression.query, codes_of(impression.items))
-        own, precision, before = self._memory.parts(slot, "own", "precision", "rows")
+        slot, numbers, _ = self._memory.enter(impression.query, item_codes(impression.items))
+        own, precision, before = self._memory.item_values(slot, "own", "precision", "rows")
         known = numbers >= 0
         before[numbers[known]] = row_marks(rows)[known]
         if self.forget < 1.0:
@@ -142,13 +141,13 @@ class Hybrid(PairRank):
         """What holds for all queries, and what is remembered of so many, those learned from last."""
         return {
             **state_of(self),
-            **{f"{PREFIX}{name}": array for name, array in _parts.part(self._memory, queries).items()},
+            **{f"{PREFIX}{name}": array for name, array in self._memory.delta(queries).items()},
         }
 
     def take(self, part: Mapping[str, Array]) -> None:
         """Follow another learner by a part of what it knows."""
         super().load({name: array for name, array in part.items() if not name.startswith(PREFIX)})
-        _parts.take(self._memory, {n.removeprefix(PREFIX): a for n, a in part.items() if n.startswith(PREFIX)})
+        self._memory.apply({n.removeprefix(PREFIX): a for n, a in part.items() if n.startswith(PREFIX)})
 
     def state(self) -> dict[str, Array]:
         """θ, the confidence matrix and what is remembered."""
@@ -161,10 +160,10 @@ class Hybrid(PairRank):
         super().load({name: array for name, array in state.items() if not name.startswith(PREFIX)})
         self._memory = memory
 
-    def _empty(self) -> Queries:
-        fields = {"own": Field("item", np.float64), "precision": Field("item", np.float64, 1.0 / self.memory)}
-        fields["rows"] = Field("item", np.float64)  # the mark of its features when it was last learned from
-        return Queries(fields, self.max_queries, self.max_items)
+    def _empty(self) -> QueryTable:
+        columns = {"own": Column("item", np.float64), "precision": Column("item", np.float64, 1.0 / self.memory)}
+        columns["rows"] = Column("item", np.float64)  # the mark of its features when it was last learned from
+        return QueryTable(columns, self.max_queries, self.max_items)
 
     def _doubt(self, source: Candidates | Impression) -> Doubt:
         """What PairRank knows, and for a query that is remembered the items' own parts of score and width."""
@@ -172,8 +171,8 @@ class Hybrid(PairRank):
         slot = self._memory.find(source.query)
         if slot < 0:
             return doubt
-        known, own, precision = self._memory.parts(slot, "items", "own", "precision")
+        known, own, precision = self._memory.item_values(slot, "items", "own", "precision")
         rows, scores, theta, inverse, alpha, logit, _, wider = doubt
-        asked, width = codes_of(source.items), self.beta**2
+        asked, width = item_codes(source.items), self.beta**2
         scores, own = pairwise.recall(scores, known, own, precision, asked, self.memory, width)
         return Doubt(rows, scores, theta, inverse, alpha, logit, own, wider)

@@ -16,12 +16,12 @@ from rankloop.core import codec
 from rankloop.core.errors import InvalidInput
 from rankloop.core.types import Array
 from rankloop.kernels.queries import fingerprints
-from rankloop.learners._queries import Field, Queries, codes_of, pairs_of
+from rankloop.learners.query_table import Column, QueryTable, item_codes, pair_count
 
 FIELDS = {
-    "level": Field("query", np.float64, 0.5),
-    "clicks": Field("item", np.int32, 2),
-    "wins": Field("pair", np.int32, -7),
+    "level": Column("query", np.float64, 0.5),
+    "clicks": Column("item", np.int32, 2),
+    "wins": Column("pair", np.int32, -7),
 }
 
 
@@ -58,14 +58,14 @@ class Naive:
         entry["seen"] |= {item: entry["rounds"] for item in items if item in entry["clicks"]}
 
 
-def held(table: Queries, query: str) -> dict[str, Any] | None:
+def held(table: QueryTable, query: str) -> dict[str, Any] | None:
     """What the table says of a query, in the form of the naive one."""
     slot = table.find(query)
     if slot < 0:
         return None
     items = table.items(slot).tolist()
-    level, clicks, wins = (view.tolist() for view in table.of(slot))
-    pairs = {frozenset((items[i], items[j])): wins[pairs_of(j) + i] for j in range(len(items)) for i in range(j)}
+    level, clicks, wins = (view.tolist() for view in table.values(slot))
+    pairs = {frozenset((items[i], items[j])): wins[pair_count(j) + i] for j in range(len(items)) for i in range(j)}
     return {
         "level": level[0],
         "rounds": table.rounds(slot),
@@ -74,12 +74,12 @@ def held(table: Queries, query: str) -> dict[str, Any] | None:
     }
 
 
-def change(table: Queries, naive: Naive, query: str, items: list[int], rng: np.random.Generator) -> None:
+def change(table: QueryTable, naive: Naive, query: str, items: list[int], rng: np.random.Generator) -> None:
     """The same event for both: some items come, and some numbers of theirs change."""
     slot, numbers, fresh = table.enter(query, np.array(items))
     naive.enter(query, items)
     entry = naive.queries[query]
-    level, clicks, wins = table.of(slot)
+    level, clicks, wins = table.values(slot)
     level += 1.0
     entry["level"] += 1.0
     for item, number, new in zip(items, numbers.tolist(), fresh.tolist(), strict=True):
@@ -92,7 +92,7 @@ def change(table: Queries, naive: Naive, query: str, items: list[int], rng: np.r
         entry["clicks"][item] += step
     for (a, i), (b, j) in itertools.pairwise(known):
         step = int(rng.integers(5))
-        wins[pairs_of(max(i, j)) + min(i, j)] += step
+        wins[pair_count(max(i, j)) + min(i, j)] += step
         entry["wins"][frozenset((a, b))] += step
 
 
@@ -100,7 +100,7 @@ def change(table: Queries, naive: Naive, query: str, items: list[int], rng: np.r
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 7), st.booleans())
 def test_a_table_is_a_dictionary_of_dictionaries(seed: int, max_queries: int, max_items: int, restart: bool) -> None:
     rng = np.random.default_rng(seed)
-    table, naive = Queries(FIELDS, max_queries, max_items), Naive(max_queries, max_items)
+    table, naive = QueryTable(FIELDS, max_queries, max_items), Naive(max_queries, max_items)
     names = [f"q{i}" for i in range(9)]
     for step in range(80):
         count = int(rng.integers(1, 10))
@@ -114,7 +114,7 @@ def test_a_table_is_a_dictionary_of_dictionaries(seed: int, max_queries: int, ma
         assert table.used["pair"] <= 2 * table.live["pair"]
         if restart and step % 7 == 3:
             arrays, _ = codec.loads(codec.dumps(table.state()))
-            again = Queries(FIELDS, max_queries, max_items)
+            again = QueryTable(FIELDS, max_queries, max_items)
             again.load(arrays)
             assert all((again.state()[name] == array).all() for name, array in table.state().items())
             table = again
@@ -122,17 +122,17 @@ def test_a_table_is_a_dictionary_of_dictionaries(seed: int, max_queries: int, ma
 
 @given(st.integers(0, 2**32 - 1))
 def test_a_restored_table_goes_on_with_the_same_bits(seed: int) -> None:
-    def event(table: Queries, t: int) -> None:
+    def event(table: QueryTable, t: int) -> None:
         rng = np.random.default_rng([seed, t])
         items = rng.permutation(15)[: int(rng.integers(1, 12))]
         slot, numbers, _ = table.enter(f"q{rng.integers(8)}", items)
-        table.of(slot)[1][numbers[numbers >= 0]] += t
+        table.values(slot)[1][numbers[numbers >= 0]] += t
 
-    whole = Queries(FIELDS, 5, 8)
+    whole = QueryTable(FIELDS, 5, 8)
     for t in range(60):
         event(whole, t)
         if t == 30:
-            broken = Queries(FIELDS, 5, 8)
+            broken = QueryTable(FIELDS, 5, 8)
             broken.load(whole.state())
         if t > 30:
             event(broken, t)
@@ -141,19 +141,19 @@ def test_a_restored_table_goes_on_with_the_same_bits(seed: int) -> None:
 
 
 def test_looking_changes_nothing() -> None:
-    table = Queries(FIELDS, 3, 4)
+    table = QueryTable(FIELDS, 3, 4)
     for t in range(5):
         table.enter(f"q{t}", np.arange(t + 1))
     before = {name: array.tobytes() for name, array in table.state().items()}
     for query in ("q4", "q0", "never"):
         slot = table.find(query)
-        table.of(slot), table.items(slot), table.rounds(slot), table.numbers(slot, np.arange(9))
+        table.values(slot), table.items(slot), table.rounds(slot), table.numbers(slot, np.arange(9))
     assert before == {name: array.tobytes() for name, array in table.state().items()}
 
 
 def test_a_query_never_seen_is_cold() -> None:
-    table = Queries(FIELDS, 3, 4)
-    level, clicks, wins = table.of(table.find("q"))
+    table = QueryTable(FIELDS, 3, 4)
+    level, clicks, wins = table.values(table.find("q"))
     assert (level.tolist(), clicks.size, wins.size, table.rounds(-1)) == ([0.5], 0, 0, 0)
     assert table.numbers(-1, np.array([1, 2])).tolist() == [-1, -1]
 
@@ -161,16 +161,16 @@ def test_a_query_never_seen_is_cold() -> None:
 @given(st.lists(st.text(string.printable + "äß€😀", max_size=12), unique=True, min_size=1, max_size=30))
 def test_fingerprints_tell_strings_apart_whatever_else_stands_in_the_list(texts: list[str]) -> None:
     texts = [text.rstrip("\0") for text in texts]
-    codes = codes_of(np.array(texts))
+    codes = item_codes(np.array(texts))
     assert len(set(codes.tolist())) == len(set(texts))
     assert (codes < 0).all()  # integer ids are mostly not negative, so the two kinds keep apart
-    alone = [codes_of(np.array([text]))[0] for text in texts]
+    alone = [item_codes(np.array([text]))[0] for text in texts]
     assert alone == codes.tolist()
 
 
 def test_fingerprints_of_a_million_similar_ids_are_all_different() -> None:
     texts = np.char.add("doc-", np.arange(1_000_000).astype(str))
-    assert np.unique(codes_of(texts)).size == texts.size
+    assert np.unique(item_codes(texts)).size == texts.size
 
 
 def test_a_fingerprint_is_two_polynomials() -> None:
@@ -187,13 +187,13 @@ def test_a_fingerprint_is_two_polynomials() -> None:
 
 def test_integer_ids_are_kept_as_they_are() -> None:
     ids = np.array([5, -3, 2**62])
-    assert codes_of(ids).tolist() == ids.tolist()
+    assert item_codes(ids).tolist() == ids.tolist()
 
 
 @pytest.mark.parametrize(("items", "bytes_"), [(1, 48 + 8 + 16), (10, 48 + 8 + 160 + 180)])
 def test_a_query_costs_what_the_table_says(items: int, bytes_: int) -> None:
     """48 of the table and 8 of the learner a query, 12 + 4 an item, 4 a pair."""
-    table = Queries(FIELDS, 1000, 20)
+    table = QueryTable(FIELDS, 1000, 20)
     assert table.bytes_of(items) == bytes_
     for q in range(1000):
         table.enter(f"q{q}", np.arange(items))
@@ -201,11 +201,11 @@ def test_a_query_costs_what_the_table_says(items: int, bytes_: int) -> None:
     assert sum(array.nbytes for array in table.arrays.values()) <= 2.1 * 1000 * bytes_
 
 
-def some_table() -> Queries:
-    table = Queries({"order": Field("item"), "wins": Field("pair")}, 4, 6)
+def some_table() -> QueryTable:
+    table = QueryTable({"order": Column("item", holds="permutation"), "wins": Column("pair")}, 4, 6)
     for t in range(9):
         slot, _, _ = table.enter(f"q{t % 5}", np.arange(1 + t % 4))
-        order = table.of(slot)[0]
+        order = table.values(slot)[0]
         order[:] = np.arange(order.size)[::-1]
     return table
 
@@ -236,29 +236,29 @@ Change = tuple[str, int, int]
 def test_a_state_that_is_no_table_is_refused_and_changes_nothing(name: str, at: int, value: int | None) -> None:
     table = some_table()
     before = table.state()
-    table.load(before, ("order",))
+    table.load(before)
     wrong = {key: array.copy() for key, array in before.items()}
     wrong[name][at] = wrong[name][at + 1] if value is None else value
     with pytest.raises(InvalidInput):
-        table.load(wrong, ("order",))
+        table.load(wrong)
     assert all((table.state()[key] == array).all() for key, array in before.items())
 
 
 def test_a_state_of_larger_bounds_is_refused() -> None:
     state = some_table().state()
-    fields = {"order": Field("item"), "wins": Field("pair")}
+    fields = {"order": Column("item", holds="permutation"), "wins": Column("pair")}
     with pytest.raises(InvalidInput, match="max_queries is 3"):
-        Queries(fields, 3, 6).load(state)
+        QueryTable(fields, 3, 6).load(state)
     with pytest.raises(InvalidInput, match="max_items is 2"):
-        Queries(fields, 4, 2).load(state)
+        QueryTable(fields, 4, 2).load(state)
 
 
-def blocks_of(table: Queries) -> Array:
+def blocks_of(table: QueryTable) -> Array:
     return table.arrays["starts"][: table.used["query"]]
 
 
 def test_a_slot_that_becomes_free_is_used_again_in_place() -> None:
-    table = Queries(FIELDS, 3, 10)
+    table = QueryTable(FIELDS, 3, 10)
     for t in range(50):
         table.enter(f"q{t}", np.arange(5))
     assert table.used == {"query": 3, "item": 15, "pair": 30}
@@ -266,7 +266,7 @@ def test_a_slot_that_becomes_free_is_used_again_in_place() -> None:
 
 
 def test_a_small_query_does_not_keep_the_block_of_a_large_one() -> None:
-    table = Queries(FIELDS, 2, 50)
+    table = QueryTable(FIELDS, 2, 50)
     for t in range(20):
         table.enter(f"q{t}", np.arange(40 if t < 2 else 3))
     assert table.live == {"item": 6, "pair": 6}
