@@ -80,7 +80,7 @@ format: install  ## Format the code with ruff
 	$(BIN)/ruff format .
 
 bench: install  ## Measure speed, one table
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks bench_learners
 
 figures: install  ## Draw the README's figure and take the screenshots of the page
 	$(BIN)/python -m benchmarks.readme_figure

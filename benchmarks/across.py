@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from rankloop.service.control.rankers import complete
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.serving.engine import Engine

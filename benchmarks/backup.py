@@ -33,8 +33,7 @@ import httpx
 import numpy as np
 
 from benchmarks import past_store
-from benchmarks.__main__ import machine, print_rows
-from benchmarks.wrk import ROOT, running
+from benchmarks.common import ROOT, machine, print_rows, service
 
 LEARNED = 100_000  # impressions; stores up to this size are learned
 CANDIDATES, WIDTH = 10, 10
@@ -141,17 +140,12 @@ def put_live(url: str) -> None:
             time.sleep(0.1)
 
 
-def serve(store: Path) -> Any:
-    """A service on a store."""
-    return running("rankloop", ["-c", CODE, "serve", "--port", "PORT", "--store", str(store)], ROOT, "/readyz")
-
-
 def line(size: int, seconds: float, callers: int, folder: Path) -> tuple[dict[str, Any], list[str]]:
     """One size: the figures, and what went wrong."""
     store, backup, restored = folder / "store.db", folder / "backup.db", folder / "new" / "store.db"
     restored.parent.mkdir()
     fill(store, size)
-    with serve(store) as one:
+    with service(store) as one:
         put_live(one.url)
         load = Callers(one.url, callers)
         try:
@@ -182,7 +176,7 @@ def line(size: int, seconds: float, callers: int, folder: Path) -> tuple[dict[st
     if not due or len(due) == len(load.asked):
         problems.append("there was no load before, or none after, the recovery point")
     start = time.perf_counter()
-    with serve(restored) as one:
+    with service(restored) as one:
         ready = time.perf_counter() - start
         again = Callers(one.url, 1)
         time.sleep(1.0)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from rankloop.evaluation import statistics
 from rankloop.lab.plots.learning import short_names
 from rankloop.lab.runs.results import Curve, curves

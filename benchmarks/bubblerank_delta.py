@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.__main__ import print_rows
+from benchmarks.common import print_rows
 from rankloop.clicks.bandit_models import given_order, open_models
 from rankloop.core.types import Array, Candidates
 from rankloop.kernels.bandits import misordered

@@ -25,12 +25,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from benchmarks.__main__ import machine, print_rows
-from benchmarks.wrk import ROOT, running
+from benchmarks.common import machine, print_rows, service
 from rankloop.client import Client
 
 FORMS = {"ids": "ids", "packed": "features, packed", "rows": "features, rows", "named": "features by name"}
-CODE = "from rankloop.cli import main; main()"
 
 
 def items(count: int, fields: int, strings: bool, seed: int = 0) -> Iterator[bytes]:
@@ -151,15 +149,14 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             store = Path(folder) / "store.db"
-            command = ["-c", CODE, "serve", "--port", "PORT", "--store", str(store)]
-            with running("service", command, ROOT, "/readyz") as one, Client(one.url, timeout=120) as client:
+            with service(store) as one, Client(one.url, timeout=120) as client:
                 rankers(client, fields)
                 line = loaded(client, count, fields, strings)
                 if not strings:
                     print_rows(latencies(one.url, count, fields, given.rounds))
             line["store MB"] = round(store.stat().st_size / 1e6, 1)
             start = time.perf_counter()
-            with running("again", command, ROOT, "/readyz") as one, Client(one.url, timeout=120) as client:
+            with service(store) as one, Client(one.url, timeout=120) as client:
                 line["restart s"] = round(time.perf_counter() - start, 1)
                 assert client.catalog("shop").info().items.count == count
             sizes.append(line)

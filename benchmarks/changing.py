@@ -26,7 +26,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from rankloop.clicks.user_registry import open_user
 from rankloop.core.capabilities import Follows
 from rankloop.core.registry import make, parse_learner

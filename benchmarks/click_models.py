@@ -184,7 +184,7 @@ def grades(log: SessionLog) -> list[dict[str, Any]]:
 
 def main() -> None:
     """All tables."""
-    from benchmarks.__main__ import machine, print_rows
+    from benchmarks.common import machine, print_rows
 
     print(f"Machine: {machine()}\n\n{__doc__}")
     print_rows(run())

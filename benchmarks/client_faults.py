@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from rankloop.client import Client
 from rankloop.wire.calls import RankAnswer
 

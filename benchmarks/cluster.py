@@ -28,7 +28,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import pyarrow.parquet as pq
 from tests.dask_processes import dask_processes
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from rankloop.core.cluster import Cluster, connect
 from rankloop.core.registry import parse_learner
 from rankloop.lab.runs.results import read_results

@@ -13,7 +13,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from rankloop.evaluation import statistics
 from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.trial import Trial, run

@@ -16,7 +16,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 
 ROOT = Path(__file__).parents[1]
 IMPORT = "import rankloop"

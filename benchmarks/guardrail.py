@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from benchmarks.shop import TWIN, Deployment, Negated, Sorted, shop_spec, taught
 from rankloop.core.learner import Learner
 from rankloop.learners.pairwise.pairrank import PairRank

@@ -18,8 +18,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks.__main__ import machine, print_rows
-from benchmarks.wrk import ROOT, running
+from benchmarks.common import machine, print_rows, service
 
 PLACE = "tests.service.hanging:HangsIn"
 ITEMS = [{"id": f"i{i}"} for i in range(10)]
@@ -52,9 +51,7 @@ def line(where: str, seconds: float, folder: Path) -> dict[str, Any]:
     """The service afresh, with a learner that hangs in `where`; nowhere: none."""
     os.environ["RANKLOOP_ALLOW"] = PLACE
     os.environ |= {"RANKLOOP_LEARN_SECONDS": "3", "RANKLOOP_WATCHDOG_SECONDS": "4"}
-    code = "from rankloop.cli import main; main()"
-    command = ["-c", code, "serve", "--port", "PORT", "--store", str(folder / f"{where}.db")]
-    with running(where, command, ROOT, "/readyz") as one, httpx.Client(base_url=one.url, timeout=60) as http:
+    with service(folder / f"{where}.db") as one, httpx.Client(base_url=one.url, timeout=60) as http:
         common = {"exposure": "full", "guardrail": None}
         http.put("/v1/rankers/good", json={"learner": "bubblerank", **common}).raise_for_status()
         bad = {"learner": PLACE, "parameters": {"where": where}, "timeout_ms": 100.0, **common}

@@ -22,7 +22,7 @@ from tests.cluster.cluster import RANKERS, Cluster, cluster
 from tests.cluster.faults import KINDS, Fault, Faults, TakeOver, take_overs
 from tests.cluster.spaces import lacking
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from rankloop.cli._out import people, progress_bars
 
 CALM = 20.0  # seconds before the first fault, for comparison

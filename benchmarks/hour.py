@@ -9,15 +9,13 @@ takes that asks ten times a second. What is seen is written to a file of JSON li
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from shutil import which
@@ -26,28 +24,11 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks.__main__ import machine, print_rows
-from benchmarks.wrk import running
-from rankloop.service.load_test.load import LoadPlan, run, start
+from benchmarks.common import children, machine, print_rows, resident_bytes, service
+from rankloop.service.load_generator import LoadPlan, run, start
 
 EVERY = 10.0  # seconds between samples
 PROBE = 0.1  # seconds between probes
-
-
-def processes(supervisor: int) -> dict[str, int]:
-    """Role -> process, of the two that a supervisor has started: the one that ranks is started first."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, IndexError):
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == supervisor:
-                found.append(int(stat.parent.name))
-    return dict(zip(("ranks", "learns"), sorted(found), strict=False))
-
-
-def memory(pid: int) -> float:
-    """Megabytes that are resident."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 class Watch(threading.Thread):
@@ -85,7 +66,10 @@ class Watch(threading.Thread):
             "bad": bad,
         }
         sample |= {"open": status["open_impressions"], "store_mb": sum(sizes.values()) / 1e6}
-        sample |= {f"{role}_mb": memory(pid) for role, pid in processes(self._supervisor).items()}
+        sample |= {
+            f"{role}_mb": resident_bytes(pid) / 1e6
+            for role, pid in zip(("ranks", "learns"), children(self._supervisor), strict=False)
+        }
         sample |= {"p50_ms": float(np.median(took)) * 1e3, "p99_ms": float(np.quantile(took, 0.99)) * 1e3}
         self.samples.append(sample)
         with self._out.open("a") as file:
@@ -145,19 +129,12 @@ def main() -> None:
         draw([json.loads(line) for line in options.out.read_text().splitlines()], options.figure)
         return
     options.out.unlink(missing_ok=True)
-    root = Path(__file__).parents[1]
     with tempfile.TemporaryDirectory(prefix="rankloop-hour-", dir="/var/tmp") as folder:
         store = Path(folder, "hour.db")
-        code = "from rankloop.cli import main; main()"
-        with running(
-            "the service", ["-c", code, "serve", "--port", "PORT", "--store", str(store)], root, "/readyz"
-        ) as one:
-            supervisor = int(
-                subprocess.run(["pgrep", "-f", str(store)], capture_output=True, text=True).stdout.split()[0]
-            )
+        with service(store) as one:
             plan = LoadPlan(url=one.url, candidates=20, features=20, rate=options.rate)
             plan = replace(plan, seconds=options.minutes * 60, learner="hybrid", connections=16)
-            watch = Watch(one.url, supervisor, store, options.out)
+            watch = Watch(one.url, one.pid, store, options.out)
 
             def accompany() -> None:
                 """Once there is a ranker: an experiment on it, the page, and the watch."""
@@ -186,7 +163,7 @@ def main() -> None:
         return float(np.mean([sample[name] for sample in samples if name in sample]))
 
     print(f"Machine: {machine()}, load generator on the same machine\n")
-    print(f"{report.answered:,} lists, {sum(report.receipts.values()):,} events, errors {report.errors or 'none'}, ")
+    print(f"{report.answered:,} lists, {sum(report.feedback_status.values()):,} events, errors {report.errors}, ")
     print(f"fallbacks {report.fallbacks}, worst lag {report.lag}, experiment {trial['lists']:,} lists\n")
     print("\n".join(reasons) + "\n")
     names = ("ranks_mb", "learns_mb", "lag", "p50_ms", "p99_ms")

@@ -37,7 +37,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from rankloop.client import Client
 from rankloop.service.control.rankers import complete
 from rankloop.service.ranking.model import fresh_state

@@ -27,7 +27,7 @@ import numpy as np
 from tests.service.conftest import Postgres
 from tests.service.running import Service, ask, wait_for
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from rankloop.core import codec, registry
 from rankloop.core.types import Candidates, Feedback
 from rankloop.service.control.rankers import complete

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from rankloop.clicks.user_registry import open_user
 from rankloop.core import codec
 from rankloop.core.learner import clone

@@ -72,6 +72,6 @@ def run(seed: int = 0) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    from benchmarks.__main__ import print_rows
+    from benchmarks.common import print_rows
 
     print_rows(run())

@@ -14,7 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from rankloop.core.registry import parse_learner
 from rankloop.core.types import Array
 from rankloop.lab.datasets.sources import open_split

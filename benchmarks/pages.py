@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import statistics
 import tempfile
 import time
@@ -19,11 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.__main__ import machine, print_rows
-from benchmarks.service import service
-from rankloop.client import Client
-from rankloop.service.load_test.connections import Failed, Pool
-from rankloop.service.load_test.load import LoadPlan, LoadReport, run, start
+from benchmarks.common import machine, print_rows, processor_seconds, service
+from rankloop.service.load_generator import ConnectionPool, LoadPlan, LoadReport, RequestFailed, run, start
 
 RANKER = "watched"
 ASKED: dict[str, float] = {  # path -> seconds between two requests of a page that shows one ranker
@@ -41,28 +37,19 @@ ASKED: dict[str, float] = {  # path -> seconds between two requests of a page th
 def watch(url: str, pages: int) -> None:
     """Be so many open pages, until ended."""
 
-    async def ask(pool: Pool, path: str, every: float, delay: float) -> None:
+    async def ask(pool: ConnectionPool, path: str, every: float, delay: float) -> None:
         await asyncio.sleep(delay)
         while True:
-            with suppress(Failed):
+            with suppress(RequestFailed):
                 await pool.request("GET", path, seconds=10)
             await asyncio.sleep(every)
 
     async def main() -> None:
-        async with Pool(url, 2 * pages) as pool:
-            jobs = [ask(pool, p, every, i * every / pages) for i in range(pages) for p, every in ASKED.items()]
-            await asyncio.gather(*jobs)
+        pool = ConnectionPool(url, 2 * pages)
+        jobs = [ask(pool, p, every, i * every / pages) for i in range(pages) for p, every in ASKED.items()]
+        await asyncio.gather(*jobs)
 
     asyncio.run(main())
-
-
-def processor_seconds(url: str) -> float:
-    """What the service has used so far, as Linux tells."""
-    with Client(url) as client:
-        process = client.ranker(RANKER).learner_process
-    assert process is not None
-    fields = Path(f"/proc/{process.split(':')[-2]}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measured(plan: LoadPlan, pages: int) -> LoadReport:
@@ -87,14 +74,14 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=60.0)
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="rankloop-bench-") as folder, service(str(Path(folder, "b.db"))) as url:
-        plan = LoadPlan(url=url, ranker=RANKER, rate=options.rate, seconds=options.seconds)
+    with tempfile.TemporaryDirectory(prefix="rankloop-bench-") as folder, service(Path(folder, "b.db")) as one:
+        plan = LoadPlan(url=one.url, ranker=RANKER, rate=options.rate, seconds=options.seconds)
         start(run(plan))  # warm
         for turn in range(options.rounds):
             for pages in (0, options.pages) if turn % 2 else (options.pages, 0):
-                used, begin = processor_seconds(url), time.monotonic()
+                used, begin = processor_seconds(one.pid, with_children=True), time.monotonic()
                 report = measured(plan, pages)
-                busy = (processor_seconds(url) - used) / (time.monotonic() - begin)
+                busy = (processor_seconds(one.pid, with_children=True) - used) / (time.monotonic() - begin)
                 latency = {"p50 ms": report.rank.p50, "p90 ms": report.rank.p90, "p99 ms": report.rank.p99}
                 rows.append({"pages": pages, **latency, "% of a core": 100 * busy})
     print(f"Machine: {machine()}; {options.rate:g} rankings a second, {options.seconds:g} s a run, in turns\n")

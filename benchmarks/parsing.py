@@ -174,7 +174,7 @@ def run() -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    from benchmarks.__main__ import machine, print_rows
+    from benchmarks.common import machine, print_rows
 
     print(f"Machine: {machine()}\n")
     print_rows(run())

@@ -25,7 +25,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from benchmarks.past_store import BEGAN, PER_DAY, fill
 from rankloop.core import codec
 from rankloop.service.maintenance.archive.exporting import export_log

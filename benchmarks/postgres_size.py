@@ -27,11 +27,10 @@ from typing import Any
 import numpy as np
 import psycopg
 
-from benchmarks.__main__ import machine, print_rows
-from benchmarks.wrk import ROOT, running
+from benchmarks.common import machine, print_rows, service
 from rankloop.service.control.rankers import complete
-from rankloop.service.load_test.load import LoadPlan, LoadReport, run
-from rankloop.service.load_test.load import start as start_load
+from rankloop.service.load_generator import LoadPlan, LoadReport, run
+from rankloop.service.load_generator import start as start_load
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.storage import admin, partitions, schema
 from rankloop.service.storage.database import open_database
@@ -194,12 +193,9 @@ def load(url: str, rate: float, seconds: float) -> LoadReport:
     return start_load(run(plan))
 
 
-def serving(name: str, store: str) -> Any:
+def serving(store: str) -> Any:
     """A service of this checkout on a store, that keeps all it finds."""
-    code = "from rankloop.cli import main; main()"
-    command = ["-c", code, "serve", "--port", "PORT", "--store", store]
-    os.environ["RANKLOOP_RETENTION_DAYS"] = "0"
-    return running(name, command, ROOT, "/readyz")
+    return service(store, RANKLOOP_RETENTION_DAYS="0")
 
 
 def busy(url: str) -> dict[int, int]:
@@ -217,7 +213,7 @@ def measure(server: Server, rate: float, seconds: float, turns: int) -> list[dic
     """Both stores in turns."""
     found: dict[str, list[LoadReport]] = {"vacant": [], "filled": []}
     cores: dict[str, list[float]] = {"vacant": [], "filled": []}
-    with serving("empty", server.url("vacant")) as empty, serving("full", server.url("filled")) as full:
+    with serving(server.url("vacant")) as empty, serving(server.url("filled")) as full:
         for one in (empty, full):
             load(one.url, rate, 5)
         for _ in range(turns):
@@ -264,7 +260,7 @@ def retire(server: Server, rate: float) -> list[dict[str, Any]]:
         start = time.perf_counter()
         told.append((partitions.tend(database, time.time(), 1e-3), time.perf_counter() - start))
 
-    with serving("full", server.url("filled")) as one:
+    with serving(server.url("filled")) as one:
         load(one.url, rate, 5)
         thread = threading.Thread(target=drop)
         thread.start()

@@ -15,7 +15,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from rankloop.core.registry import parse_learner
 from rankloop.evaluation import statistics
 from rankloop.lab.plots.learning import short_names

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from rankloop.core import codec, registry
 from rankloop.core.learner import DRAWN
 from rankloop.core.rng import Rng

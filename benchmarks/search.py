@@ -27,7 +27,7 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from benchmarks.__main__ import machine
+from benchmarks.common import machine
 from rankloop.client import Client
 from rankloop.search.app import Search
 from rankloop.search.index import Index

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from rankloop.core.types import Array
 from rankloop.evaluation.sequential import ConfidenceSequence, samples_needed
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from rankloop.core.errors import InvalidInput
 from rankloop.core.learner import (
     Learner,

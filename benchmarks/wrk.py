@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,10 +26,9 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import ROOT, machine, postgres, print_rows, running, service
 from benchmarks.parsing import bodies
 
-ROOT = Path(__file__).parents[1]
 FORMS = ("rows by name", "rows as lists", "columns", "packed float64", "packed float32")
 SIZES = {"100x136": (100, 136), "20x20": (20, 20)}
 TURNS = 3
@@ -61,40 +59,9 @@ class Contestant(NamedTuple):
 
 
 @contextmanager
-def running(name: str, command: list[str], source: Path, path: str) -> Iterator[Contestant]:
-    """A process that listens, once it answers at `path`; `PORT` in the command is a free one."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {**os.environ, "PYTHONPATH": f"{source / 'src'}{os.pathsep}{source}", "OPENBLAS_NUM_THREADS": "1"}
-    filled = [sys.executable, *(part.replace("PORT", str(port)) for part in command)]
-    process = subprocess.Popen(filled, env=environment, cwd=source, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    told: list[bytes] = []
-    threading.Thread(target=lambda: told.extend(process.stderr or ()), daemon=True).start()
-    url = f"http://127.0.0.1:{port}"
-    try:
-        end = time.monotonic() + 300
-        while True:
-            try:
-                if httpx.get(url + path).status_code == 200:
-                    break
-            except httpx.TransportError:
-                pass
-            if process.poll() is not None or time.monotonic() > end:
-                raise SystemExit(f"{name} did not come up:\n{b''.join(told[-20:]).decode()}")
-            time.sleep(0.1)
-        yield Contestant(name, url)
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-@contextmanager
 def serving(name: str, source: Path, store: str, workers: int, features: int) -> Iterator[Contestant]:
     """A service with a ranker that learns."""
-    code = "from rankloop.cli import main; main()"
-    command = ["-c", code, "serve", "--port", "PORT", "--store", store, "--workers", str(workers)]
-    with running(name, command, source, "/readyz") as one:
+    with service(store, "--workers", str(workers), source=source) as one:
         spec = {
             "learner": "pairrank",
             "features": [f"feature_{j}" for j in range(features)],
@@ -102,9 +69,9 @@ def serving(name: str, source: Path, store: str, workers: int, features: int) ->
             "guardrail": None,
         }
         httpx.put(f"{one.url}/v1/rankers/wrk", json=spec, timeout=300).raise_for_status()
-        while not httpx.get(f"{one.url}/v1/rankers/wrk").json().get("ready", True):  # its kernels are compiled behind
+        while not httpx.get(f"{one.url}/v1/rankers/wrk").json().get("ready", True):  # its kernels are being compiled
             time.sleep(0.1)
-        yield one
+        yield Contestant(name, one.url)
 
 
 @contextmanager
@@ -169,11 +136,13 @@ def measure(size: str, options: Namespace, folder: Path) -> Iterator[dict[str, A
     script = folder / "wrk.lua"
     script.write_text(SCRIPT)
     with ExitStack() as stack:
-        bare = ["-m", "benchmarks.bare", "PORT", str(d)]
-        all_of_them = [stack.enter_context(running("bare", bare, ROOT, "/"))]
+        bare = stack.enter_context(running(["-m", "benchmarks.bare", "PORT", str(d)], "/"))
+        all_of_them = [Contestant("bare", bare.url)]
         sources = {"service": ROOT} | ({"before": Path(options.against).resolve()} if options.against else {})
         for name, source in sources.items():
-            store = stack.enter_context(store_at(f"{name}-{n}", options.postgres, folder))
+            store = str(folder / f"{name}-{n}.db")
+            if options.postgres:
+                store = stack.enter_context(postgres(folder / f"pg-{name}-{n}"))
             all_of_them.append(stack.enter_context(serving(name, source, store, options.workers, d)))
         for form in options.forms:
             body = folder / "body.json"
@@ -208,22 +177,6 @@ def _rows(
             "p50 / bare": round(p50 / base, 2),
             "fallbacks": round(fallbacks(one) - before[one.name]),
         }
-
-
-@contextmanager
-def store_at(name: str, postgres: bool, folder: Path) -> Iterator[str]:
-    """A fresh store."""
-    if not postgres:
-        yield str(folder / f"{name}.db")
-        return
-    os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
-    from pgserver.postgres_server import get_server
-
-    server = get_server(folder / f"pg-{name}")
-    try:
-        yield server.get_uri()
-    finally:
-        server.cleanup()
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from benchmarks.__main__ import machine, print_rows
+from benchmarks.common import machine, print_rows
 from benchmarks.headtail import Kept, Spread, parser, rows_of, spread
 from rankloop.clicks.bandit_models import open_models
 from rankloop.core.registry import make, parse_learner

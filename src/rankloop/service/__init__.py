@@ -15,7 +15,8 @@ A room for each job, from the socket down to the disk; imports go down only (imp
     store/           the log and everything beside it, in SQLite or PostgreSQL; a leaf
     wire/            what travels
     pages/           the status page, the API to browse
-    load_test/       `rankloop load`
+    load_generator   `rankloop bench`
+    capacity         `rankloop plan`
 
 Start reading at `engine.py`; docs/how-data-flows.md walks a request through.
 """

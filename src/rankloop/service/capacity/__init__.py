@@ -1,1 +1,0 @@
-"""How many processes, machines and bytes a load needs, from measured constants. Start at `plan.py`."""
