@@ -8,7 +8,7 @@ import pytest
 from rankloop.core.errors import CodecError
 from rankloop.core.types import Array
 from rankloop.evaluation.position_bias import EVERY, ExaminationModel
-from rankloop.features.counters import CLICKS, IMPRESSIONS, LOOKS, Counters, Outcome
+from rankloop.features.counters import CLICKS, EXAMINATIONS, IMPRESSIONS, CountedOutcome, Counters
 from rankloop.features.declarations import declaration
 from rankloop.features.hashing import text_codes
 from rankloop.features.keyed import LEAST, KeyedRows
@@ -22,7 +22,7 @@ DECLARED = [
 ]
 
 
-def outcomes(seed: int, count: int, items: int = 30, k: int = 5) -> list[Outcome]:
+def outcomes(seed: int, count: int, items: int = 30, k: int = 5) -> list[CountedOutcome]:
     """Lists drawn at random, each swap as likely as itself, read from the top with less and less patience."""
     rng = np.random.default_rng(seed)
     codes, liked = text_codes([f"i{i}" for i in range(items)]), rng.uniform(0.1, 0.7, items)
@@ -31,7 +31,7 @@ def outcomes(seed: int, count: int, items: int = 30, k: int = 5) -> list[Outcome
         shown = rng.permutation(items)[:k]
         clicks = rng.random(k) < 0.6 ** np.arange(k) * liked[shown]
         notes = noted(codes[shown], user=int(rng.integers(1, 9)))
-        found.append(Outcome(1e9 + 600.0 * n, clicks.astype(np.float64), notes))
+        found.append(CountedOutcome(1e9 + 600.0 * n, clicks.astype(np.float64), notes))
     return found
 
 
@@ -44,7 +44,7 @@ def noted(codes: Array, user: int = 0) -> dict[str, Array]:
     return notes
 
 
-def folded(lists: list[Outcome], capacity: int = 100_000) -> Counters:
+def folded(lists: list[CountedOutcome], capacity: int = 100_000) -> Counters:
     counters = Counters(DECLARED, capacity)
     for one in lists:
         counters.fold(one)
@@ -74,7 +74,7 @@ def test_memory_is_bounded_and_what_was_longest_untouched_goes() -> None:
     faithful = text_codes(["faithful"])
     for n in range(3 * LEAST // 4):
         codes = np.append(faithful, text_codes([f"{n}-{i}" for i in range(3)]))
-        counters.fold(Outcome(1e9, np.zeros(4), noted(codes)))
+        counters.fold(CountedOutcome(1e9, np.zeros(4), noted(codes)))
     assert counters.keys <= LEAST
     assert counters.evicted == 3 * (3 * LEAST // 4) + 2 - counters.keys  # and the faithful one, and all together
     assert counters.sums("all", "item", faithful, 1e9)[0, IMPRESSIONS] == 3 * LEAST // 4
@@ -108,13 +108,13 @@ def test_rows_by_key_do_not_depend_on_restoring() -> None:
 def test_late_and_unseen_slots() -> None:
     counters = Counters(DECLARED[1:2])
     codes = text_codes(["a", "b", "c"])
-    counters.fold(Outcome(1e9, np.array([1.0]), noted(codes), seen=2))  # the third was out of view
+    counters.fold(CountedOutcome(1e9, np.array([1.0]), noted(codes), seen=2))  # the third was out of view
     sums = counters.sums("1d", "item", codes, 1e9)
     assert sums[:, IMPRESSIONS].tolist() == [1, 1, 0]
     assert sums[:, CLICKS].tolist() == [1, 0, 0]
-    counters.fold(Outcome(1e9 + 86400 * 3, np.zeros(0), noted(codes)))
+    counters.fold(CountedOutcome(1e9 + 86400 * 3, np.zeros(0), noted(codes)))
     assert counters.sums("1d", "item", codes, 1e9 + 86400 * 3)[:, IMPRESSIONS].tolist() == [1, 1, 1]
-    counters.fold(Outcome(1e9, np.zeros(3), noted(codes)))
+    counters.fold(CountedOutcome(1e9, np.zeros(3), noted(codes)))
     assert counters.late == 4
 
 
@@ -135,10 +135,10 @@ def test_a_rate_does_not_depend_on_where_an_item_stood() -> None:
         clicks = (rng.random(k) < seen * liked[order]).astype(np.float64)
         notes = noted(codes[order])
         notes["shares"] = (np.zeros_like(shares) if n % 4 else shares).astype(np.float32)
-        counters.fold(Outcome(1e9 + n, clicks, notes))
+        counters.fold(CountedOutcome(1e9 + n, clicks, notes))
     assert counters.examination.examination(k) == pytest.approx(seen, rel=0.1)
     sums = counters.sums("all", "item", codes, 1e9)
-    raw, ours = sums[:, CLICKS] / sums[:, IMPRESSIONS], sums[:, CLICKS] / sums[:, LOOKS]
+    raw, ours = sums[:, CLICKS] / sums[:, IMPRESSIONS], sums[:, CLICKS] / sums[:, EXAMINATIONS]
     noise = 4 * np.sqrt(1 / sums[0, CLICKS] + 1 / sums[1, CLICKS])
     assert raw[0] / raw[1] - 1 > 2 * noise
     assert abs(ours[0] / ours[1] - 1) < noise

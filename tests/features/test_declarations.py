@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from rankloop.core.errors import InvalidParameter, UnknownName
-from rankloop.features._declaration import span
-from rankloop.features.declarations import KINDS, Category, Sent, declaration, plain
+from rankloop.features.declarations import KINDS, Category, Sent, declaration, span, to_spec
 
 EXAMPLES: list[dict[str, Any]] = [
     {"name": "price", "kind": "field", "of": "item.price", "default": 5.0, "log": True},
@@ -32,14 +31,14 @@ def test_there_is_an_example_of_every_kind() -> None:
 @pytest.mark.parametrize("given", EXAMPLES, ids=lambda one: str(one["name"]))
 def test_a_declaration_survives_being_written_down(given: dict[str, Any]) -> None:
     made = declaration(given)
-    assert declaration(plain(made)) == made
+    assert declaration(to_spec(made)) == made
     assert made.columns
     assert all(isinstance(name, str) for name in made.columns)
 
 
 def test_a_plain_name_is_a_number_that_is_sent() -> None:
     assert declaration("bm25") == Sent("bm25")
-    assert plain(Sent("bm25")) == "bm25"
+    assert to_spec(Sent("bm25")) == "bm25"
 
 
 def test_a_category_has_a_column_for_each_value_and_a_circle_has_two() -> None:

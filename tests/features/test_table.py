@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankloop.core.errors import InvalidInput
-from rankloop.features.fields import Field, check, clean
+from rankloop.features.field_types import FieldType, check, clean
 from rankloop.features.table import FIRST, Table
 
 NUMBERS = st.floats(-1e6, 1e6)
@@ -119,10 +119,10 @@ def test_a_value_of_another_kind_is_refused_and_nothing_of_the_item_is_taken() -
 
 
 def test_declared_kinds_hold_from_the_first_value_on() -> None:
-    table = Table({"born": Field("timestamp"), "code": Field("string"), "where": Field("vector")})
+    table = Table({"born": FieldType("timestamp"), "code": FieldType("string"), "where": FieldType("vector")})
     table.upsert("a", {"born": 10, "code": "2026-03-01T12:00:00Z", "where": [1.0, 2.0, 3.0]})
     assert table.get("a") == {"born": 10.0, "code": "2026-03-01T12:00:00Z", "where": [1.0, 2.0, 3.0]}
-    assert table.fields["where"] == Field("vector", 3)
+    assert table.fields["where"] == FieldType("vector", 3)
     with pytest.raises(InvalidInput, match="vectors of 3 numbers"):
         table.upsert("b", {"where": [1.0]})
 
@@ -165,5 +165,5 @@ def test_too_many_fields_are_refused_by_name() -> None:
 
 def test_long_values_are_told_in_short() -> None:
     with pytest.raises(InvalidInput) as error:
-        clean("price", Field("number"), "x" * 10_000)
+        clean("price", FieldType("number"), "x" * 10_000)
     assert len(str(error.value)) < 200

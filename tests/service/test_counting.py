@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rankloop.core import codec
-from rankloop.features.counters import Counters, Outcome
+from rankloop.features.counters import CountedOutcome, Counters
 from rankloop.service.ranking.declared import declarations
 from rankloop.service.storage import counting
 from rankloop.service.storage import shown as lists
@@ -66,7 +66,7 @@ def rebuilt(service: Service) -> Counters:
     fresh = Counters(declarations(engine.rankers["shop"].row.spec), engine.settings.counter_keys)
     for one in engine.database.read(lambda c: counting.noted_from(c, "shop", 0, 1000)):
         assert one.notes is not None
-        fresh.fold(Outcome(one.created, np.array(one.values), codec.loads(one.notes)[0], one.viewed))
+        fresh.fold(CountedOutcome(one.created, np.array(one.values), codec.loads(one.notes)[0], one.viewed))
     return fresh
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.features.fields import Field
+from rankloop.features.field_types import FieldType
 from rankloop.service.ranking import catalog_cache
 from rankloop.service.ranking.catalog_cache import Catalog, Catalogs
 from rankloop.service.storage import catalog
@@ -40,7 +40,7 @@ def test_what_was_put_in_is_there_and_sent_again_changes_nothing(store: Store) -
     assert store.see(catalog.body, "shop", "items", "b") == b'{"price":4.5,"tags":["x","y"]}'
     found = part(store)
     assert (found.rows, found.seq) == (2, 2)
-    assert found.fields == {"price": Field("number"), "brand": Field("string"), "tags": Field("strings")}
+    assert found.fields == {"price": FieldType("number"), "brand": FieldType("string"), "tags": FieldType("strings")}
 
 
 def test_put_replaces_and_merge_changes_what_is_sent(store: Store) -> None:

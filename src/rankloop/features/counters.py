@@ -1,9 +1,7 @@
-"""Counts of what was shown and clicked, over windows of time: a fold over outcomes, bounded and exact.
+"""Counts of impressions and clicks over windows of time: a bounded fold over outcomes.
 
-What a list leaves behind for it is made when the list is (`Program.notes`): the codes of its items, of their fields, of
-the query and the user, as the declarations ask for them, and how likely its swaps were. So a fold needs nothing but the
-log: no catalog, which may have changed since, and no names. An outcome enters after it is closed, so no list's clicks
-are in its own features.
+Each impression stores notes for it (`FeaturePipeline.notes`): codes of its items, fields, query and user, and its swap
+shares. So the fold needs nothing but the log. Clicks on an impression are never in its own features.
 """
 
 from __future__ import annotations
@@ -18,48 +16,44 @@ from rankloop.core import codec
 from rankloop.core.errors import CodecError
 from rankloop.core.types import Array
 from rankloop.evaluation.position_bias import ExaminationModel
-from rankloop.features._declaration import Declaration, span
-from rankloop.features.declarations import Clicked, Counted
+from rankloop.features.declarations import Clicked, Counted, Declaration, span
 from rankloop.features.hashing import text_codes
 from rankloop.features.keyed import KeyedRows
 from rankloop.kernels import counting
 from rankloop.kernels.hashing import joined
 
-PARTS = 8  # time buckets of a window: the present one, which is still filling, and the seven before it
-IMPRESSIONS, LOOKS, CLICKS, REWARDS = range(4)  # what is summed
-CAPACITY = 100_000  # keys a window; see docs/features.md for what they take
-_TOTAL = np.zeros(1, np.uint64)  # the key of everything together
+PARTS = 8  # time buckets of a window: the current one and the seven before it
+IMPRESSIONS, EXAMINATIONS, CLICKS, REWARDS = range(4)  # columns of sums
+CAPACITY = 100_000  # keys per window
+_TOTAL = np.zeros(1, np.uint64)  # the key of the total
 
 
-class Outcome(NamedTuple):
-    """A closed list as counters see it."""
+class CountedOutcome(NamedTuple):
+    """A closed impression as counters see it."""
 
     time: float  # when it was closed, Unix seconds
-    values: Array  # (m,) clicks or rewards from the top, 0 where there is none
+    values: Array  # (m,) clicks or rewards from the top
     notes: Mapping[str, Array]  # `Program.notes`
-    seen: int | None = None  # slots that came into view, if that is known; None: all of them
+    seen: int | None = None  # positions viewed; None: unknown, all of them count
 
 
 class Counters:
-    """The counts that declarations ask for.
-
-    `fold` is the only mutator, and the order of outcomes is all that its result depends on. One thread folds, another
-    may read: each call holds a lock, for microseconds.
+    """The counts that declarations need. `fold` is the only mutator; a lock lets one thread fold and another read.
 
     Parameters
     ----------
     declarations
-        Of the ranker; those that count nothing are passed over.
+        Of the ranker; those that do not count are ignored.
     capacity
-        Keys that each window remembers. The ones not touched for the longest go, an eighth at once; `evicted` counts.
+        Keys per window. When full, the least recently used eighth is evicted.
 
     Examples
     --------
     >>> from rankloop.features.declarations import declaration
     >>> counters = Counters([declaration({"name": "ctr", "kind": "rate", "by": "item", "window": "1d"})])
     >>> a = text_codes(["a"])
-    >>> counters.fold(Outcome(0.0, np.ones(1), {"by/item": a, "at/item": np.array([0, 1])}))
-    >>> counters.sums("1d", "item", a, 0.0)[0]  # impressions, looks, clicks, rewards
+    >>> counters.fold(CountedOutcome(0.0, np.ones(1), {"by/item": a, "at/item": np.array([0, 1])}))
+    >>> counters.sums("1d", "item", a, 0.0)[0]  # impressions, examinations, clicks, rewards
     array([1., 1., 1., 1.])
     >>> counters.sums("1d", "item", a, 86400.0)[0]  # a day later
     array([0., 0., 0., 0.])
@@ -75,7 +69,7 @@ class Counters:
                 rings[one.of] = max(rings.get(one.of, 0), one.last)
         self.examination = ExaminationModel()
         self.folded = 0  # outcomes
-        self.late = 0  # amounts that came after their bucket's place in the ring was taken
+        self.late = 0  # amounts that came after their bucket was reused
         self._families = {window: sorted(names) for window, names in sorted(families.items())}
         self._windows = {
             window: KeyedRows(
@@ -94,12 +88,12 @@ class Counters:
 
     @property
     def evicted(self) -> int:
-        """Keys that had to go because there was no room."""
+        """Number of keys evicted."""
         return sum(rows.evicted for rows in self._all().values())
 
     @property
     def keys(self) -> int:
-        """Keys that are counted now."""
+        """Number of keys counted now."""
         return sum(rows.size for rows in self._all().values())
 
     @property
@@ -109,8 +103,8 @@ class Counters:
 
     # -- the fold --------------------------------------------------------------------------------------------------
 
-    def fold(self, outcome: Outcome) -> None:
-        """Take in one outcome."""
+    def fold(self, outcome: CountedOutcome) -> None:
+        """Count one outcome."""
         notes, values = outcome.notes, np.asarray(outcome.values, np.float64)
         with self._lock:
             self.folded += 1
@@ -119,7 +113,7 @@ class Counters:
             m = k if outcome.seen is None else min(k, max([outcome.seen, *(clicked[-1:] + 1)]))
             amounts = np.zeros((k, 4))
             amounts[:m, IMPRESSIONS] = 1.0
-            amounts[:m, LOOKS] = self.examination.examination(m)
+            amounts[:m, EXAMINATIONS] = self.examination.examination(m)
             amounts[clicked, CLICKS], amounts[clicked, REWARDS] = 1.0, values[clicked]
             owner = int(notes["user"][0]) if "user" in notes else 0
             for window, names in self._families.items():
@@ -131,7 +125,7 @@ class Counters:
             if owner and clicked.size:
                 for of, rows in self._rings.items():
                     self._remember(rows, of, notes, clicked, owner, outcome.time)
-            if "shares" in notes:  # last: how often ranks are looked at, as far as was known before this list
+            if "shares" in notes:  # last, so that examination is that before this impression
                 self.examination.learn(amounts[:m, CLICKS], np.asarray(notes["shares"], np.float64))
 
     def _count(
@@ -141,7 +135,7 @@ class Counters:
         if codes is None or codes.size == 0:
             return
         offsets = notes.get(f"at/{name}")
-        if offsets is None:  # of no item: what is shown is one list
+        if offsets is None:  # not per item: one impression
             amounts = amounts.sum(axis=0)[None]
             amounts[0, IMPRESSIONS] = 1.0
         else:
@@ -163,14 +157,14 @@ class Counters:
     # -- what features read ----------------------------------------------------------------------------------------
 
     def sums(self, window: str, name: str, codes: Array, time: float) -> Array:
-        """(n, 4) impressions, looks, clicks and rewards of codes in the window that ends now; 0 of unknown ones."""
+        """Return (n, 4) impressions, examinations, clicks and rewards in the window ending now; 0 for unknown codes."""
         with self._lock:
             rows = self._windows[window]
             there = rows.find(self._keys(name, codes))
             return counting.within(there, rows["numbers"], rows["sums"], _bucket(window, time))
 
     def total(self, window: str, time: float) -> Array:
-        """(4,) the same of everything that was shown."""
+        """Return (4,) the total of everything shown."""
         with self._lock:
             rows = self._windows[window]
             found = counting.within(rows.find(_TOTAL), rows["numbers"], rows["sums"], _bucket(window, time))
@@ -178,7 +172,7 @@ class Counters:
         return total
 
     def last_clicks(self, one: Clicked, user: int, offsets: Array, codes: Array, time: float) -> tuple[Array, bool]:
-        """(n,) the share of a user's last clicks that each candidate's codes are among; and whether there are any."""
+        """Return (n,) the share of a user's last clicks with each candidate's codes, and whether there are any."""
         with self._lock:
             rows = self._rings[one.of]
             row = int(rows.find(np.array([user], np.uint64))[0]) if user else -1
@@ -188,16 +182,16 @@ class Counters:
     # -- keeping it ------------------------------------------------------------------------------------------------
 
     def forget(self, user: str) -> int:
-        """Take away what is counted of a user alone; how many keys that were. Items keep their counts."""
+        """Delete the keys of one user and return their number. Items keep their counts."""
         return self.forget_code(int(user_code(user)[0]))
 
     def forget_code(self, code: int) -> int:
-        """The same of a user of whom only the code is known."""
+        """Delete the keys of a user code."""
         with self._lock:
             return sum(rows.forget(code) for rows in self._all().values())
 
     def dumps(self) -> bytes:
-        """All of it as bytes, from which `loads` goes on bit for bit."""
+        """Return everything as bytes that `loads` restores bit for bit."""
         with self._lock:
             parts: dict[str, KeyedRows | ExaminationModel] = {**self._all(), "attention": self.examination}
             arrays = {f"{part}/{name}": value for part, one in parts.items() for name, value in one.state().items()}
@@ -205,10 +199,10 @@ class Counters:
         return codec.dumps(arrays, meta)
 
     def loads(self, data: bytes) -> None:
-        """Go on from bytes of counters with the same declarations; others are refused."""
+        """Restore the bytes of counters with the same declarations."""
         arrays, meta = codec.loads(data, "the counters")
         if meta.get("counted") != self.counted:
-            raise CodecError("these counters are of other declarations; count the log anew")
+            raise CodecError("these counters are of other declarations; count the log again")
         with self._lock:
             parts: dict[str, KeyedRows | ExaminationModel] = {**self._all(), "attention": self.examination}
             for part, one in parts.items():
@@ -219,7 +213,7 @@ class Counters:
 
     @property
     def counted(self) -> list[list[str]]:
-        """What it counts, as JSON would say it: counters that say the same can go on from each other."""
+        """What it counts, ready for JSON: states are compatible if this is equal."""
         rings = [f"{of} {rows['values'].shape[1]}" for of, rows in self._rings.items()]
         return [[window, *names] for window, names in self._families.items()] + [rings]
 
@@ -232,7 +226,7 @@ class Counters:
 
 
 def family(by: Sequence[str]) -> str:
-    """What a count by these sources is called in notes.
+    """Return the name of a count by these sources in notes.
 
     >>> family(["item", "query"])
     'item,query'
@@ -241,7 +235,7 @@ def family(by: Sequence[str]) -> str:
 
 
 def user_code(user: str) -> Array:
-    """(1,) uint64: all that counters know a user by; never 0, which is nobody."""
+    """Return (1,) uint64 the code of a user; never 0, which means no user."""
     code = text_codes([user])
     return np.maximum(code, np.uint64(1))
 

@@ -1,21 +1,13 @@
-"""Names and values of any number as columns of a fixed number: the hashing trick.
+"""Feature hashing: named values of any number to columns of a fixed number (Weinberger et al. 2009).
 
-A category with a million values needs no table of them: the pair (name, value) has a 64-bit *code*, and the code's
-remainder by the width is its column. The codes are a function of the strings alone, the same on every machine, in every
-process and version (Python's own `hash` is salted by process), so a model that was learned with them stays valid.
-
-What a code is, for those who compute it elsewhere, all modulo 2⁶⁴:
+Codes depend on strings alone, so they are the same on every machine. Modulo 2⁶⁴:
 
 - of a string: FNV-1a of its UTF-8 bytes, f(s);
-- of a pair of codes: a⊗b = mix(mix(a) + 0x9E3779B97F4A7C15 + b), mix being the finalizer of splitmix64;
-- of a category: f(name) ⊗ f(value); of a number, whose value is not hashed but kept: f(name) ⊗ 0;
-- of a cross: a ⊗ b of the two codes, so crosses of any depth are as good as categories;
-- its column: code mod width; its sign, if there are signs: - where the topmost bit is set.
+- of a pair of codes: a⊗b = mix(mix(a) + 0x9E3779B97F4A7C15 + b), where mix is the finalizer of splitmix64;
+- of a category: f(name) ⊗ f(value); of a number, whose value is kept: f(name) ⊗ 0; of a cross: a ⊗ b;
+- its column: code mod width; its sign, if used: negative where the highest bit is set.
 
-Two values that fall into one column are learned as one. With n values in use and a width of w, a value shares its
-column with about n / w others: a width of ten times the values in use loses a tenth of them, half of those to a rarer
-one. Signs make what collides cancel on average rather than add up (Weinberger et al., Feature hashing for large scale
-multitask learning, 2009).
+With n values in use and width w, a value shares its column with about n / w others.
 """
 
 from __future__ import annotations
@@ -33,7 +25,7 @@ MAX_WIDTH = 2**31 - 1  # columns are kept as 32-bit integers in the log
 
 
 def text_codes(texts: Sequence[str]) -> Array:
-    """(n,) uint64: the code of each string; any string has one, lone surrogates and the empty one too.
+    """Return (n,) uint64 the code of each string.
 
     >>> [hex(code) for code in text_codes(["", "a"]).tolist()]
     ['0xcbf29ce484222325', '0xaf63dc4c8601ec8c']
@@ -50,7 +42,7 @@ def text_codes(texts: Sequence[str]) -> Array:
 
 
 def category_codes(name: str, values: Sequence[str]) -> Array:
-    """(n,) uint64: the code of each value of one category. Compute it once for the distinct values, and index.
+    """Return (n,) uint64 the code of each value of one category.
 
     >>> brands = category_codes("brand", ["acme", "apex"])
     >>> columns(brands, 1000)[0].tolist()
@@ -60,7 +52,7 @@ def category_codes(name: str, values: Sequence[str]) -> Array:
 
 
 def number_code(name: str) -> Array:
-    """(1,) uint64: the code of a number's name; what is in its column is the number itself.
+    """Return (1,) uint64 the code of a number's name.
 
     >>> columns(number_code("price"), 1000)[0].tolist()
     [238]
@@ -69,7 +61,7 @@ def number_code(name: str) -> Array:
 
 
 def crossed(left: Array, right: Array) -> Array:
-    """(n, m) uint64: the code of each of `left` (n,) together with each of `right` (m,), in this order.
+    """Return (n, m) uint64 the crosses of `left` (n,) with `right` (m,), in this order.
 
     >>> mobile, brands = category_codes("device", ["mobile"]), category_codes("brand", ["acme", "apex"])
     >>> columns(crossed(mobile, brands).ravel(), 1000)[0].tolist()
@@ -79,7 +71,7 @@ def crossed(left: Array, right: Array) -> Array:
 
 
 def joined(left: Array, right: Array) -> Array:
-    """(n,) uint64: the code of left[i] together with right[i]: the cross of two columns of a table of items.
+    """Return (n,) uint64 the cross of left[i] with right[i].
 
     >>> device, brand = category_codes("device", ["mobile"] * 2), category_codes("brand", ["acme", "apex"])
     >>> columns(joined(device, brand), 1000)[0].tolist()
@@ -91,7 +83,7 @@ def joined(left: Array, right: Array) -> Array:
 
 
 def columns(codes: Array, width: int, signed: bool = False) -> tuple[Array, Array]:
-    """(n,) int64 the columns of codes (n,), and (n,) what a 1 counts there: 1, or 1 or -1 with `signed`.
+    """Return (n,) int64 the columns of codes (n,), and (n,) their signs: 1, or 1 or -1 if `signed`.
 
     >>> [part.tolist() for part in columns(category_codes("brand", ["acme", "apex"]), 1000, signed=True)]
     [[431, 536], [1.0, -1.0]]
@@ -104,9 +96,9 @@ def columns(codes: Array, width: int, signed: bool = False) -> tuple[Array, Arra
 
 
 def codes_of(names: Sequence[str], values: Sequence[str | bool | float]) -> tuple[Array, Array]:
-    """(n,) uint64 the code of each name with its value, and (n,) float64 what it counts.
+    """Return (n,) uint64 the code of each name with its value, and (n,) float64 the values.
 
-    A string is a category and counts 1, a bool is the category "true" or "false", a number is kept and its name hashed.
+    A string is a category with value 1, a bool the category "true" or "false"; a number is kept and its name hashed.
 
     >>> codes, counts = codes_of(["brand", "price"], ["acme", 9.5])
     >>> columns(codes, 1000)[0].tolist(), counts.tolist()
@@ -131,7 +123,7 @@ def codes_of(names: Sequence[str], values: Sequence[str | bool | float]) -> tupl
 def hashed(
     names: Sequence[str], values: Sequence[str | bool | float], width: int, signed: bool = False
 ) -> tuple[Array, Array]:
-    """(n,) int64 columns and (n,) float64 values of named values, ready for a sparse row (which adds up what collides).
+    """Return (n,) int64 columns and (n,) float64 values of named values, for a row of `SparseRows`.
 
     >>> hashed(["brand", "price", "new"], ["acme", 9.5, True], 1000)
     (array([431, 238, 666]), array([1. , 9.5, 1. ]))

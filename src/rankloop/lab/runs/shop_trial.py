@@ -11,8 +11,8 @@ from rankloop.core.rng import Rng
 from rankloop.core.scaling import scaled
 from rankloop.core.types import Array, Candidates
 from rankloop.evaluation.metrics import ndcg
-from rankloop.features.counters import Outcome
-from rankloop.features.feature_pipeline import declared
+from rankloop.features.counters import CountedOutcome
+from rankloop.features.pipeline import FeaturePipeline
 from rankloop.lab.worlds.shop import DECLARED, READER, STATIC, Shop
 
 Features = Literal["by hand", "declared", "static"]
@@ -26,8 +26,8 @@ def visits(shop: Shop, learner: Learner, features: Features, count: int) -> Arra
     that without the counts. Counters take an outcome in after its list was made and clicked, never before.
     """
     streams = Rng(shop.seed)
-    program = declared(STATIC if features == "static" else DECLARED)
-    counters = program.counters()
+    pipeline = FeaturePipeline.from_spec(STATIC if features == "static" else DECLARED)
+    counters = pipeline.counters()
     found = np.empty(count)
     for t in range(count):
         visit = shop.at(t)
@@ -35,14 +35,14 @@ def visits(shop: Shop, learner: Learner, features: Features, count: int) -> Arra
         if features == "by hand":
             rows = visit.by_hand
         else:
-            view = program.view(visit.request, shop.table, shop.users, counters)
-            rows = program.rows(view)
+            view = pipeline.context(visit.request, shop.table, shop.users, counters)
+            rows = pipeline.rows(view)
         candidates = scaled(Candidates(visit.request.query, visit.request.ids, rows))
         found[t] = ndcg(visit.grades[learner.best(candidates, K)], K, visit.grades)
         shown = learner.rank(candidates, K, streams.for_event("rank", t))
         feedback = READER.react(visit.grades[shown.order], streams.for_event("user", t))
         learner.learn(shown, feedback, streams.for_event("learn", t))
         if view is not None and counters is not None:
-            notes = program.notes(view, shown.order, shown.memo)
-            counters.fold(Outcome(visit.request.time, feedback.values, notes))
+            notes = pipeline.notes(view, shown.order, shown.memo)
+            counters.fold(CountedOutcome(visit.request.time, feedback.values, notes))
     return found

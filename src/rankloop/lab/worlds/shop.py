@@ -16,7 +16,7 @@ import numpy as np
 from rankloop.clicks.users import DependentClickUser
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array
-from rankloop.features.feature_context import Request
+from rankloop.features.context import Request
 from rankloop.features.table import Table
 
 CATEGORIES = ("lamp", "chair", "table", "shelf", "mirror", "carpet")

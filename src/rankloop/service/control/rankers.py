@@ -341,7 +341,7 @@ def complete(spec: Spec) -> Spec:
     learner: Any = models.plain_learner(spec)
     parameters = {f.name: getattr(learner, f.name) for f in dataclasses.fields(learner) if f.init}
     plain = msgspec.json.decode(msgspec.json.encode(parameters))
-    features = [declared.plain(one) for one in declarations(spec)]
+    features = [declared.to_spec(one) for one in declarations(spec)]
     said = {"learner": registry.name_of(learner), "parameters": plain, "features": features}
     return msgspec.structs.replace(spec, **said, click_reward=spec.click_value)
 

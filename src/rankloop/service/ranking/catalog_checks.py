@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rankloop.core.errors import closest
 from rankloop.features import declarations as kinds
-from rankloop.features._declaration import Declaration
+from rankloop.features.declarations import Declaration
 from rankloop.service.storage.catalog import Kind, Part
 
 LOW = 0.5  # share of the rows: a field that fewer rows have is reported
@@ -122,7 +122,7 @@ def _thin(catalog: str, one: Read, part: Part) -> str | None:
 
 def _readable(one: Read) -> tuple[str, ...]:
     """The kinds of fields that a feature can be computed from."""
-    if one.kind in (kinds.Field.kind, kinds.Age.kind):
+    if one.kind in (kinds.FieldValue.kind, kinds.Age.kind):
         return _NUMBERS
     if one.kind == kinds.Cosine.kind:
         return ("vector",)

@@ -16,8 +16,8 @@ import numpy as np
 
 from rankloop.core import codec
 from rankloop.core.errors import CodecError
-from rankloop.features._declaration import Declaration
-from rankloop.features.counters import Counters, Outcome
+from rankloop.features.counters import CountedOutcome, Counters
+from rankloop.features.declarations import Declaration
 from rankloop.service.storage import Writer, counting
 from rankloop.service.storage.counting import Saved
 from rankloop.service.storage.database import Database
@@ -52,7 +52,7 @@ class Counted:
             if one.notes is not None:
                 try:
                     notes = codec.loads(one.notes, f"the notes of outcome {one.seq}")[0]
-                    self.counters.fold(Outcome(one.created, np.array(one.values, np.float64), notes, one.viewed))
+                    self.counters.fold(CountedOutcome(one.created, np.array(one.values, np.float64), notes, one.viewed))
                 except (CodecError, ValueError, KeyError, IndexError) as error:  # now as in any rebuilding
                     logger.error("ranker %s: outcome %d cannot be counted: %s", self.name, one.seq, error)
             self.seq = one.seq + 1

@@ -7,9 +7,16 @@ from collections.abc import Mapping, Sequence
 
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.types import LARGEST
-from rankloop.features._declaration import Declaration
-from rankloop.features.column_names import ColumnNames
-from rankloop.features.declarations import MOST_DENSE, Category, Clicked, Counted, Sent, declaration
+from rankloop.features.declarations import (
+    MOST_DENSE,
+    Category,
+    Clicked,
+    ColumnNames,
+    Counted,
+    Declaration,
+    Sent,
+    declaration,
+)
 from rankloop.service.ranking import catalog_checks
 from rankloop.service.storage.catalog import Part
 from rankloop.wire.rankers import Spec

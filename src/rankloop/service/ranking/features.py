@@ -16,11 +16,10 @@ import numpy as np
 from rankloop.core import codec
 from rankloop.core.errors import InvalidInput
 from rankloop.core.types import LARGEST, Array, Candidates, Rows, taken
-from rankloop.features.column_names import ColumnNames
-from rankloop.features.counters import Counters, Outcome
-from rankloop.features.declarations import Sent
-from rankloop.features.feature_context import Request, View
-from rankloop.features.feature_pipeline import Program
+from rankloop.features.context import FeatureContext, Request
+from rankloop.features.counters import CountedOutcome, Counters
+from rankloop.features.declarations import ColumnNames, Sent
+from rankloop.features.pipeline import FeaturePipeline
 from rankloop.features.table import Table
 from rankloop.kernels.ragged import minmax_queries
 from rankloop.service.errors import UnknownFeature
@@ -58,7 +57,7 @@ class RankCall(NamedTuple):
     token: bool = False  # whether the answer is to have a token for a browser
     sent: Rows = None  # (n, s), or sparse: those of them that the request brought; for rivals that compute others
     fields: Mapping[str, Any] = {}
-    view: View | None = None  # what declared features were computed from, of all that were sent
+    context: FeatureContext | None = None  # what declared features were computed from, of all that were sent
     wishes: RankHead | None = None  # where the request has rules of its own: pins, exclusions, quotas
     chances: bool = False  # whether it is to say how likely each candidate was to stand first
     as_shown: bool = False  # whether the list stands as it is, since it was shown already
@@ -109,19 +108,19 @@ class Schema:
             itemgetter(*self.sent) if len(self.sent) > 1 else lambda f: (f[self.sent[0]],)
         )
         self._sparse = SparseReader(spec.width) if spec.width else None
-        # Full rows are put together of two tables; sparse ones are made at once, so the program has what is sent, too.
+        # Full rows are put together of two tables; sparse ones are made at once, so the pipeline has what is sent, too.
         self._wide = are_wide(declared)
         self.names: Sequence[str] = ColumnNames(declared) if self._wide else list(ColumnNames(declared))
-        self._program = Program([one for one in declared if self._wide or not isinstance(one, Sent)])
-        self._computes = self._program.width > 0
+        self._pipeline = FeaturePipeline([one for one in declared if self._wide or not isinstance(one, Sent)])
+        self._computes = self._pipeline.width > 0
         if before is not None:
-            self._program.unknown, self._program.missing = before.counted()
+            self._pipeline.unknown, self._pipeline.missing = before.counted()
         self._catalog = catalog or Catalog("")
-        self._counters = counters or self._program.counters()
+        self._counters = counters or self._pipeline.counters()
         if self._computes:
             self._warm()
         with self._catalog.changing:
-            self._program.prepare(self._catalog.items)
+            self._pipeline.prepare(self._catalog.items)
         came = [isinstance(one, Sent) for one in declared for _ in range(0 if self._wide else one.width)]
         self._places, self._computed = np.flatnonzero(came), np.flatnonzero(np.logical_not(came))
 
@@ -168,9 +167,9 @@ class Schema:
 
     def counted(self) -> tuple[int, Counter[str]]:
         """Ids that the catalog did not have, and values that its items did not have by feature, since last asked."""
-        program = self._program
-        found = program.unknown, program.missing
-        program.unknown, program.missing = 0, Counter()
+        pipeline = self._pipeline
+        found = pipeline.unknown, pipeline.missing
+        pipeline.unknown, pipeline.missing = 0, Counter()
         return found
 
     def candidates(self, call: RankCall) -> Candidates:
@@ -199,27 +198,27 @@ class Schema:
 
         A list with pins has notes by the learner on the slots that it filled: those are in the memo.
         """
-        if call.view is None or self._counters is None:
+        if call.context is None or self._counters is None:
             return None
-        places = dict(zip(call.view.request.ids, range(call.view.n), strict=True))
+        places = dict(zip(call.context.request.ids, range(call.context.n), strict=True))
         order = np.fromiter(map(places.get, items, repeat(-1)), np.int64, len(items))
         if "slots" in memo and "shares" in memo:
             shares = np.zeros((len(items), len(items)))
             shares[np.ix_(memo["slots"], memo["slots"])] = memo["shares"]
             memo = {**memo, "shares": shares}
-        return codec.dumps(self._program.notes(call.view, order, memo))
+        return codec.dumps(self._pipeline.notes(call.context, order, memo))
 
     def _warm(self) -> None:
         """Compile or load what features will need, before a request waits for it; nothing of it is kept."""
-        program = Program(self._program.declarations)
-        counters = program.counters()
+        pipeline = FeaturePipeline(self._pipeline.declarations)
+        counters = pipeline.counters()
         sent = dict.fromkeys(self.sent, np.zeros(1))
-        view = program.view(Request(["?"], "?", "?", self._clock(), sent=sent), Table(), None, counters)
-        compute = program.sparse if self._wide else program.rows
-        compute(view)
+        context = pipeline.context(Request(["?"], "?", "?", self._clock(), sent=sent), Table(), None, counters)
+        compute = pipeline.sparse if self._wide else pipeline.rows
+        compute(context)
         if counters is not None:
-            counters.fold(Outcome(0.0, np.ones(1), program.notes(view, np.zeros(1, np.int64), {})))
-            compute(view)
+            counters.fold(CountedOutcome(0.0, np.ones(1), pipeline.notes(context, np.zeros(1, np.int64), {})))
+            compute(context)
 
     def groups(self, field: str, call: RankCall) -> Array | None:
         """(n,) by which candidates with the same value of a feature, or of an item's field in the catalog, are known:
@@ -258,35 +257,35 @@ class Schema:
                 fine = np.dot(numbers, numbers) <= LARGEST**2  # one pass; never true of NaN
             if not fine:
                 rows = self._filled(ids, rows)
-        whole, view = self._complete(head.query, head.user, head.fields, ids, rows)
+        whole, context = self._complete(head.query, head.user, head.fields, ids, rows)
         wishes = head if head.pinned or head.excluded or head.quotas else None
         asked = (head.query, head.k, head.request_id, head.user)
-        return RankCall(*asked, ids, whole, head.token, rows, head.fields, view, wishes)
+        return RankCall(*asked, ids, whole, head.token, rows, head.fields, context, wishes)
 
     def _complete(
         self, query: str, user: str | None, fields: Mapping[str, Any], ids: list[Any], sent: Array | None
-    ) -> tuple[Rows, View | None]:
+    ) -> tuple[Rows, FeatureContext | None]:
         """(n, d) what was sent and what is computed, in the order of the spec, and what it was computed from."""
         if not self._computes:
             return sent, None
-        catalog, program = self._catalog, self._program
+        catalog, pipeline = self._catalog, self._pipeline
         with catalog.lock:
             beside = dict(zip(self.sent, sent.T, strict=True)) if self._wide and sent is not None else {}
             request = Request(ids, query, user, self._clock(), fields, beside)
-            view = program.view(request, catalog.items, catalog.users, self._counters)
-            made: Rows = program.sparse(view) if self._wide else program.rows(view)
-        if view.unknown and self._refuse:
-            strange = ids[int(np.argmin(view.known))]  # as it was then: it may be there by now
+            context = pipeline.context(request, catalog.items, catalog.users, self._counters)
+            made: Rows = pipeline.sparse(context) if self._wide else pipeline.rows(context)
+        if context.unknown and self._refuse:
+            strange = ids[int(np.argmin(context.known))]  # as it was then: it may be there by now
             raise InvalidInput(
                 f"id {strange!r} is not in catalog {catalog.name!r}, and the ranker's spec says unknown=refuse; "
                 "upload it, or leave it out"
             )
         if sent is None or self._wide:
-            return made, view
+            return made, context
         rows = np.empty((len(ids), len(self.names)))
         rows[:, self._places] = sent
         rows[:, self._computed] = made
-        return rows, view
+        return rows, context
 
     def _filled(self, ids: Sequence[Any], rows: Array) -> Array:
         """Defaults where there are no values; what has none, or is too large, is named."""
@@ -370,7 +369,7 @@ class Schema:
         return UnknownFeature(self._misread(f"candidate {candidate.id!r}", missing, unknown))
 
     def _misread(self, who: str, missing: Sequence[str], unknown: Sequence[str]) -> str:
-        computed = [one.name for one in self._program.declarations if one.name in unknown]
+        computed = [one.name for one in self._pipeline.declarations if one.name in unknown]
         parts = [f"lacks feature {listed(missing)}"] if missing else []
         parts += [f"has unknown feature {listed(unknown)}"] if unknown else []
         more = f"; {listed(computed)} is computed here: leave it out" if computed else ""

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from rankloop.core.errors import InvalidInput
-from rankloop.features.fields import Field, check
+from rankloop.features.field_types import FieldType, check
 from rankloop.service.storage.database import Connection, Contended, marks
 
 Kind = Literal["items", "users"]
@@ -25,7 +25,7 @@ KINDS: tuple[Kind, ...] = ("items", "users")
 TOLD = 3600.0  # seconds that a deleted row is kept, to be told to those who look every second
 _COLUMNS = "part, catalogue, kind, seq, forgotten, rows, bytes, fields, created, filled"
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
-_fields = msgspec.json.Decoder(dict[str, Field]).decode
+_fields = msgspec.json.Decoder(dict[str, FieldType]).decode
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _BYTES = {"number": 8, "boolean": 8, "timestamp": 8, "string": 4, "strings": 12, "vector": 0}  # of a row in a table
 
@@ -74,7 +74,7 @@ class Part(NamedTuple):
     forgotten: int  # deletions up to this one are no longer told
     rows: int
     bytes: int  # of ids, strings and lists, about as much as they take in memory
-    fields: dict[str, Field]
+    fields: dict[str, FieldType]
     created: float
     filled: Filled
 

@@ -23,11 +23,11 @@ Name = Annotated[str, Parameter(pattern=NAME, description="the catalog", max_len
 # 513: a path parameter comes with the slash before it
 Id = Annotated[str, Parameter(min_length=1, max_length=513, description="of the item or user")]
 Force = Annotated[bool, Parameter(description="delete it even if rankers name it")]
-CHANGES, LOOKS = [needs("admin")], [needs("read")]
+CHANGES, EXAMINATIONS = [needs("admin")], [needs("read")]
 TAGS = ["catalogs"]
 
 
-@get("/v1/catalogs", guards=LOOKS, tags=TAGS, summary="All catalogs", responses=problems())
+@get("/v1/catalogs", guards=EXAMINATIONS, tags=TAGS, summary="All catalogs", responses=problems())
 async def list_catalogs(request: Request[Any, Any, Any]) -> list[CatalogInfo]:
     """How many items and users each has, their fields, the memory they take; of the catalogs that the key may use."""
     key: Key = request.state.key
@@ -35,7 +35,7 @@ async def list_catalogs(request: Request[Any, Any, Any]) -> list[CatalogInfo]:
     return [_visible(one, key) for one in found if key.may_use(one.name)]
 
 
-@get("/v1/catalogs/{catalog:str}", guards=LOOKS, tags=TAGS, summary="One catalog", responses=problems(400, 404))
+@get("/v1/catalogs/{catalog:str}", guards=EXAMINATIONS, tags=TAGS, summary="One catalog", responses=problems(400, 404))
 async def get_catalog(request: Request[Any, Any, Any], catalog: Name) -> CatalogInfo:
     """How many items and users it has, their fields, the memory they take, ids that requests named and it has not."""
     found = await read(catalogs.info, request.app.state.engine, catalog)
@@ -114,7 +114,7 @@ def _of(kind: Kind) -> list[Any]:
             CHANGES,
             {"status_code": 200, "responses": problems(400, 404)},
         ),
-        (get, get_one, f"{path}/{{key:path}}", f"One {one}", LOOKS, {"responses": problems(400, 404)}),
+        (get, get_one, f"{path}/{{key:path}}", f"One {one}", EXAMINATIONS, {"responses": problems(400, 404)}),
         (delete, delete_one, f"{path}/{{key:path}}", f"Delete one {one}", CHANGES, {"responses": problems(400, 404)}),
     ]
     routes = []

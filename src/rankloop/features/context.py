@@ -1,29 +1,45 @@
-"""What is known when a list is made: the request, and what tables have of its candidates and its user.
-
-Strings of any source come as codes in lists, one list a candidate, or a single list where a source is the same for all
-of them (the user's, the request's): `Lists`. Everything is read once, however many features ask for it.
-"""
+"""The context of a ranking: the request, and what tables know of its candidates and its user."""
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from rankloop.core.errors import InvalidInput
+from rankloop.core.specs import timestamp_seconds
 from rankloop.core.types import LARGEST, Array
 from rankloop.features.counters import Counters, user_code
-from rankloop.features.fields import seconds
 from rankloop.features.hashing import text_codes
 from rankloop.features.table import Table
-from rankloop.features.words import same_query, words
 from rankloop.kernels import hashing
 from rankloop.kernels.matching import crossed_lists
 
 _FLAGS = text_codes(["false", "true"])
 _NOBODY = Table()
 _Found = TypeVar("_Found")
+_WORD = re.compile(r"\w+")
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text, case-folded and Unicode-normalized, without stemming.
+
+    >>> words("Läufer-Schuhe, Größe 42")
+    ['läufer', 'schuhe', 'grösse', '42']
+    """
+    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def normalized_query(query: str) -> str:
+    """Return a query without case, punctuation and extra spaces, as counts use it.
+
+    >>> normalized_query("  Red  SHOES!")
+    'red shoes'
+    """
+    return " ".join(words(query))
 
 
 class Request(NamedTuple):
@@ -34,13 +50,13 @@ class Request(NamedTuple):
     user: str | None = None
     time: float = 0.0  # Unix seconds
     fields: Mapping[str, Any] = {}  # of the request
-    sent: Mapping[str, Array] = {}  # (n,) numbers of each candidate that the caller sent, by name
+    sent: Mapping[str, Array] = {}  # (n,) numbers that the caller sent for each candidate
 
 
 class Lists(NamedTuple):
     """Codes in lists: list i is codes[offsets[i] : offsets[i + 1]]."""
 
-    offsets: Array  # (n + 1,), or (2,) where all candidates have the same
+    offsets: Array  # (n + 1,), or (2,) if all candidates have the same list
     codes: Array  # uint64
 
     @property
@@ -49,22 +65,22 @@ class Lists(NamedTuple):
         return np.diff(self.offsets)
 
     def of(self, n: int) -> Lists:
-        """A list a candidate."""
+        """Return one list per candidate."""
         if self.offsets.size == n + 1:
             return self
         m = int(self.offsets[1])
         return Lists(np.arange(n + 1) * m, np.tile(self.codes, n))
 
 
-class View:
-    """A request with what is known of its candidates.
+class FeatureContext:
+    """A request with the known fields of its candidates and user; each source is read once.
 
     >>> shoes = Table()
-    >>> shoes.upsert("a", {"price": 30, "colours": ["red", "blue"]})
-    >>> view = View(Request(["a", "nobody"], fields={"colour": "red"}), shoes)
-    >>> view.numbers("item.price"), view.lists("item.colours").offsets, view.unknown
+    >>> shoes.upsert("a", {"price": 30, "colors": ["red", "blue"]})
+    >>> context = FeatureContext(Request(["a", "nobody"], fields={"color": "red"}), shoes)
+    >>> context.numbers("item.price"), context.lists("item.colors").offsets, context.unknown
     (array([30., nan]), array([0, 2, 2]), 1)
-    >>> (view.lists("request.colour").codes == view.lists("item.colours").codes).tolist()
+    >>> (context.lists("request.color").codes == context.lists("item.colors").codes).tolist()
     [True, False]
     """
 
@@ -81,19 +97,19 @@ class View:
         self._found: dict[tuple[str, str], Any] = {}
 
     def numbers(self, source: str) -> Array:
-        """(n,) numbers, booleans or times; NaN where there is none."""
+        """Return (n,) numbers, booleans or times of a source; NaN where missing."""
         return self._once("numbers", source, self._numbers)
 
     def lists(self, source: str) -> Lists:
-        """The strings of a source: a string is a list of one, what is missing an empty one."""
+        """Return the strings of a source; a single string is a list of one, a missing one an empty list."""
         return self._once("lists", source, self._lists)
 
     def vectors(self, source: str) -> Array:
-        """(n, w) or (1, w) vectors; NaN where there is none, (1, 0) where nobody has one."""
+        """Return (n, w) or (1, w) vectors of a source; NaN where missing, (1, 0) if there is none."""
         return self._once("vectors", source, self._vectors)
 
     def crossed(self, sources: Sequence[str]) -> Lists:
-        """Combinations of the values of several sources, for each candidate."""
+        """Return the combinations of the values of several sources, per candidate."""
         found = self.lists(sources[0])
         for source in sources[1:]:
             other = self.lists(source)
@@ -103,7 +119,7 @@ class View:
         return found
 
     def text(self, source: str) -> str:
-        """The text of a request's or user's source; empty where there is none."""
+        """Return the text of a source of the request or user; empty if missing."""
         if source == "query":
             return self.request.query
         scope, _, field = source.partition(".")
@@ -141,7 +157,7 @@ class View:
         if source == "user":
             return _single([] if self.request.user is None else [self.request.user], user_code)
         if source == "query":
-            return _single([same_query(self.request.query)] if self.request.query else [])
+            return _single([normalized_query(self.request.query)] if self.request.query else [])
         if source == "query words":
             return _single(list(dict.fromkeys(words(self.request.query))))
         if scope == "request":
@@ -164,7 +180,7 @@ class View:
             flags = table.numbers(field)[rows]
             there = ~np.isnan(flags)
             return Lists(np.append(0, np.cumsum(there)), _FLAGS[flags[there].astype(np.int64)])
-        return Lists(np.zeros(rows.size + 1, np.int64), np.zeros(0, np.uint64))  # no strings, or nobody has any
+        return Lists(np.zeros(rows.size + 1, np.int64), np.zeros(0, np.uint64))  # a field of another kind, or none
 
     def _vectors(self, source: str) -> Array:
         scope, _, field = source.partition(".")
@@ -178,8 +194,8 @@ class View:
         return table.vectors(field)[rows].astype(np.float64) if kept and rows.size else np.zeros((1, 0))
 
 
-def prepare(items: Table, fields: Sequence[str]) -> None:
-    """Keep the words of these fields of a table from now on; at once where they are kept already."""
+def maintain_words(items: Table, fields: Sequence[str]) -> None:
+    """Have a table maintain the words of these fields; a large table takes time at the first call."""
     for field in fields:
         items.derive(f"{field}:words", field, words)
 
@@ -190,7 +206,7 @@ def _single(texts: list[str], code: Callable[..., Array] = text_codes) -> Lists:
 
 
 def _strings(value: Any) -> list[str]:
-    """A request's value as strings."""
+    """Return a value of the request as strings."""
     if isinstance(value, bool):
         return ["true" if value else "false"]
     if isinstance(value, str):
@@ -201,7 +217,7 @@ def _strings(value: Any) -> list[str]:
 
 
 def _number(field: str, value: Any) -> float:
-    """A request's value as a number; NaN of what is none. What no item may have is refused of a request, too."""
+    """Return a value of the request as a number, NaN if it is not one; numbers out of range are invalid."""
     if isinstance(value, bool | int | float):
         if not -LARGEST <= value <= LARGEST:
             raise InvalidInput(
@@ -209,10 +225,10 @@ def _number(field: str, value: Any) -> float:
                 "leave it out"
             )
         return float(value)
-    time = seconds(value) if isinstance(value, str) else None
+    time = timestamp_seconds(value) if isinstance(value, str) else None
     return float("nan") if time is None else time
 
 
 def _shown(value: float) -> str:
-    """A number in a message; one that is too long to print by its length."""
+    """Return a number for a message; a very long integer by its length."""
     return f"an integer of {value.bit_length():,} bits" if isinstance(value, int) else f"{value:g}"

@@ -1,21 +1,19 @@
-"""The fields of items and users: six kinds of values, each field of one kind, told by its first value or declared."""
+"""Types of the fields of items and users: one of six kinds, declared or inferred from the first value."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Literal, NamedTuple, get_args
 
 from rankloop.core.errors import InvalidInput
+from rankloop.core.specs import timestamp_seconds
 from rankloop.core.types import LARGEST
 
 Kind = Literal["number", "boolean", "string", "strings", "vector", "timestamp"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-MOST_FIELDS = 1000  # of a table: each costs 8 bytes for each of its rows, whether they have a value or not
+MOST_FIELDS = 1000  # of a table: each takes 8 bytes per row, with or without a value
 LONGEST_NAME = 128
 WIDEST = 4096  # numbers of a vector
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _WHAT = {
     "number": "numbers",
     "boolean": "true or false",
@@ -26,50 +24,36 @@ _WHAT = {
 }
 
 
-class Field(NamedTuple):
-    """What a field holds."""
+class FieldType(NamedTuple):
+    """The kind of values of a field."""
 
     kind: Kind
-    width: int = 0  # of vectors: how many numbers; 0: not known before the first
+    width: int = 0  # of vectors; 0: not known before the first value
 
 
-def seconds(text: str) -> float | None:
-    """Unix time of a date and time with its zone (RFC 3339); None of anything else.
+def infer_type(value: Any) -> FieldType | None:
+    """Infer the type of a field from its first value; None for null and for an empty list.
 
-    >>> seconds("1970-01-01T01:00:00+01:00"), seconds("yesterday")
-    (0.0, None)
-    """
-    if _TIME.fullmatch(text) is None:
-        return None
-    try:
-        return datetime.fromisoformat(text.upper()).timestamp()
-    except ValueError:  # the 31st of February
-        return None
-
-
-def field_of(value: Any) -> Field | None:
-    """The field that a first value makes; None of null and of an empty list, which say nothing about it.
-
-    >>> field_of(["red", "blue"]), field_of([0.5, 1]), field_of([])
-    (Field(kind='strings', width=0), Field(kind='vector', width=2), None)
+    >>> infer_type(["red", "blue"]), infer_type([0.5, 1]), infer_type([])
+    (FieldType(kind='strings', width=0), FieldType(kind='vector', width=2), None)
     """
     if isinstance(value, bool):
-        return Field("boolean")
+        return FieldType("boolean")
     if isinstance(value, int | float):
-        return Field("number")
+        return FieldType("number")
     if isinstance(value, str):
-        return Field("string" if seconds(value) is None else "timestamp")
+        return FieldType("string" if timestamp_seconds(value) is None else "timestamp")
     if isinstance(value, list) and value:
-        return Field("strings") if isinstance(value[0], str) else Field("vector", len(value))
+        return FieldType("strings") if isinstance(value[0], str) else FieldType("vector", len(value))
     return None
 
 
-def clean(name: str, field: Field, value: Any) -> Any:
-    """A value as columns hold it: a float of numbers, booleans and times, a string, a list without doubles.
+def clean(name: str, field: FieldType, value: Any) -> Any:
+    """Return a value as columns store it: a float, a string or a list without duplicates.
 
-    >>> clean("colours", Field("strings"), ["red", "red", "blue"])
+    >>> clean("colours", FieldType("strings"), ["red", "red", "blue"])
     ['red', 'blue']
-    >>> clean("price", Field("number"), "12 EUR")
+    >>> clean("price", FieldType("number"), "12 EUR")
     Traceback (most recent call last):
     ...
     rankloop.core.errors.InvalidInput: field 'price' holds numbers, but here it is '12 EUR'; send a value of that \
@@ -87,7 +71,7 @@ null, or another field's name
         if good is str:
             return value
     elif kind == "timestamp":
-        if good is str and (time := seconds(value)) is not None:
+        if good is str and (time := timestamp_seconds(value)) is not None:
             return time
         if (good is float or good is int) and abs(value) <= 1e12:
             return float(value)
@@ -108,23 +92,23 @@ null, or another field's name
     )
 
 
-def check(values: Mapping[str, Any], fields: Mapping[str, Field]) -> tuple[dict[str, Any], dict[str, Field]]:
-    """The values of one item, clean and without those that are null, and the fields that are new with it.
+def check(values: Mapping[str, Any], fields: Mapping[str, FieldType]) -> tuple[dict[str, Any], dict[str, FieldType]]:
+    """Return the cleaned values of one item without nulls, and the types of new fields.
 
-    An empty list in a field that nobody has seen yet is left out as if it were null: it may become either kind.
+    An empty list in a new field is left out: it may become either kind of list.
 
-    >>> check({"price": 3, "brand": "acme", "size": None}, {"price": Field("number")})
-    ({'price': 3.0, 'brand': 'acme'}, {'brand': Field(kind='string', width=0)})
+    >>> check({"price": 3, "brand": "acme", "size": None}, {"price": FieldType("number")})
+    ({'price': 3.0, 'brand': 'acme'}, {'brand': FieldType(kind='string', width=0)})
     """
     found: dict[str, Any] = {}
-    new: dict[str, Field] = {}
+    new: dict[str, FieldType] = {}
     for name, value in values.items():
         if value is None:
             continue
         field = fields.get(name)
         if field is None or (field.kind == "vector" and not field.width):
-            told = field_of(value)
-            if field is None and told is None:
+            inferred = infer_type(value)
+            if field is None and inferred is None:
                 if value == []:
                     continue
                 raise InvalidInput(
@@ -133,7 +117,7 @@ def check(values: Mapping[str, Any], fields: Mapping[str, Field]) -> tuple[dict[
                 )
             if field is None and not 0 < len(name) <= LONGEST_NAME:
                 raise InvalidInput(f"a field is called {name[:140]!r}; names have 1 to {LONGEST_NAME} characters")
-            field = told if field is None else Field("vector", len(value) if isinstance(value, list) else 0)
+            field = inferred if field is None else FieldType("vector", len(value) if isinstance(value, list) else 0)
             assert field is not None
             found[name] = clean(name, field, value)
             new[name] = field

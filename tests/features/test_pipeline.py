@@ -10,9 +10,9 @@ import pytest
 
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.types import Array
-from rankloop.features.counters import Outcome
-from rankloop.features.feature_context import Request, View
-from rankloop.features.feature_pipeline import Program, declared
+from rankloop.features.context import FeatureContext, Request
+from rankloop.features.counters import CountedOutcome
+from rankloop.features.pipeline import FeaturePipeline
 from rankloop.features.table import Table
 
 NOW = 1_700_000_000.0
@@ -42,15 +42,17 @@ def shop() -> tuple[Table, Table]:
     return items, users
 
 
-def made(given: dict[str, Any] | str, **request: Any) -> tuple[Array, Program]:
+def made(given: dict[str, Any] | str, **request: Any) -> tuple[Array, FeaturePipeline]:
     """The columns of one declaration for the items a, b, one without fields and one that nobody knows."""
     items, users = shop()
-    program = declared([given if isinstance(given, str) else {"name": "x", **given}])
+    pipeline = FeaturePipeline.from_spec([given if isinstance(given, str) else {"name": "x", **given}])
     asked = Request(["a", "b", "bare", "nobody"], time=NOW, **request)
-    rows = program.rows(View(asked, items, users) if program.needs.counters else program.view(asked, items, users))
-    assert rows.shape == (4, program.width) == (4, len(program.columns))
-    assert program.unknown == 1
-    return rows, program
+    rows = pipeline.rows(
+        FeatureContext(asked, items, users) if pipeline.needs.counters else pipeline.context(asked, items, users)
+    )
+    assert rows.shape == (4, pipeline.width) == (4, len(pipeline.columns))
+    assert pipeline.unknown == 1
+    return rows, pipeline
 
 
 @pytest.mark.parametrize(
@@ -86,15 +88,15 @@ def made(given: dict[str, Any] | str, **request: Any) -> tuple[Array, Program]:
 def test_each_kind_by_hand(
     given: dict[str, Any] | str, request_: dict[str, Any], wanted: list[float], missing: int
 ) -> None:
-    rows, program = made(given, **request_)
+    rows, pipeline = made(given, **request_)
     assert rows[:, 0] == pytest.approx(np.array(wanted))
-    assert sum(program.missing.values()) == missing
+    assert sum(pipeline.missing.values()) == missing
 
 
 def test_categories() -> None:
-    rows, program = made({"kind": "category", "of": "item.tags", "values": ["blue", "red"]})
+    rows, pipeline = made({"kind": "category", "of": "item.tags", "values": ["blue", "red"]})
     assert rows.tolist() == [[0, 1], [1, 0], [0, 0], [0, 0]]
-    assert program.missing["x"] == 1
+    assert pipeline.missing["x"] == 1
     rows, _ = made({"kind": "category", "of": "item.sale", "values": ["true", "false"]})
     assert rows.tolist() == [[1, 0], [0, 0], [0, 0], [0, 0]]
     hashed, _ = made({"kind": "category", "of": "item.tags", "buckets": 1000})
@@ -113,9 +115,9 @@ def test_bm25_prefers_rare_words_and_short_texts() -> None:
 
 
 def test_time_of_day_is_a_point_on_a_circle() -> None:
-    rows, program = made({"kind": "time", "of": "hour", "zone": "UTC"})
+    rows, pipeline = made({"kind": "time", "of": "hour", "zone": "UTC"})
     hour = NOW % DAY // 60 / 1440
-    assert program.columns == ("x.sin", "x.cos")
+    assert pipeline.columns == ("x.sin", "x.cos")
     assert rows[0] == pytest.approx([math.sin(2 * math.pi * hour), math.cos(2 * math.pi * hour)])
     weekday, _ = made({"kind": "time", "of": "weekday", "zone": "Europe/Berlin"})
     assert weekday[0] == pytest.approx([math.sin(2 * math.pi / 7), math.cos(2 * math.pi / 7)])  # a Tuesday
@@ -135,20 +137,20 @@ COUNTING: list[str | dict[str, Any]] = [
 
 def test_counts_rates_and_last_clicks_by_hand() -> None:
     items, users = shop()
-    program = declared(COUNTING)
-    counters = program.counters()
+    pipeline = FeaturePipeline.from_spec(COUNTING)
+    counters = pipeline.counters()
     assert counters is not None
     asked = Request(["a", "b", "bare", "nobody"], "red shoes", "u", NOW)
 
     def columns(request: Request) -> dict[str, list[float]]:
-        rows = program.rows(program.view(request, items, users, counters))
-        return dict(zip(program.columns, rows.T.tolist(), strict=True))
+        rows = pipeline.rows(pipeline.context(request, items, users, counters))
+        return dict(zip(pipeline.columns, rows.T.tolist(), strict=True))
 
     before = columns(asked)
     assert not any(any(column) for column in before.values())
-    view = program.view(asked, items, users, counters)
-    notes = program.notes(view, np.array([1, 0, 3]), {})
-    counters.fold(Outcome(NOW, np.array([0.0, 1.0, 0.0]), notes))  # b, a, nobody were shown, a was clicked
+    context = pipeline.context(asked, items, users, counters)
+    notes = pipeline.notes(context, np.array([1, 0, 3]), {})
+    counters.fold(CountedOutcome(NOW, np.array([0.0, 1.0, 0.0]), notes))  # b, a, nobody were shown, a was clicked
     after = columns(asked)
     looks = 1 / np.log2([2, 3, 4])
     mean = 1 / looks.sum()
@@ -171,18 +173,20 @@ def test_counts_rates_and_last_clicks_by_hand() -> None:
     assert columns(asked)["clicks"] == [1, 0, 0, 0]
 
 
-def test_a_program_says_what_it_needs() -> None:
-    needs = declared([*COUNTING, "bm25", {"name": "v", "kind": "cosine", "of": "item.v", "to": "user.v"}]).needs
+def test_needs_of_a_pipeline() -> None:
+    needs = FeaturePipeline.from_spec(
+        [*COUNTING, "bm25", {"name": "v", "kind": "cosine", "of": "item.v", "to": "user.v"}]
+    ).needs
     assert needs.items == {"brand", "tags", "v"}
     assert (set(needs.users), set(needs.request), list(needs.sent)) == ({"v"}, set(), ["bm25"])
     assert (needs.user, needs.query, needs.counters) == (True, True, True)
-    assert not declared(["bm25"]).needs.counters
-    assert declared(["bm25"]).counters() is None
+    assert not FeaturePipeline.from_spec(["bm25"]).needs.counters
+    assert FeaturePipeline.from_spec(["bm25"]).counters() is None
 
 
 def test_sparse_rows_are_the_same_without_zeros() -> None:
     items, users = shop()
-    program = declared(
+    pipeline = FeaturePipeline.from_spec(
         [
             {"name": "price", "kind": "field", "of": "item.price", "default": 0},
             {"name": "tag", "kind": "category", "of": "item.tags", "buckets": 50},
@@ -191,23 +195,23 @@ def test_sparse_rows_are_the_same_without_zeros() -> None:
             {"name": "when", "kind": "time"},
         ]
     )
-    view = program.view(Request(["b", "nobody", "bare", "a"], user="u", time=NOW), items, users)
-    rows = program.rows(view)
-    missing, program.missing = program.missing, type(program.missing)()
-    found = program.sparse(view)
+    context = pipeline.context(Request(["b", "nobody", "bare", "a"], user="u", time=NOW), items, users)
+    rows = pipeline.rows(context)
+    missing, pipeline.missing = pipeline.missing, type(pipeline.missing)()
+    found = pipeline.sparse(context)
     assert np.array_equal(found.dense(), rows)
-    assert program.missing == missing
-    wide = declared([{"name": "tag", "kind": "category", "of": "item.tags", "buckets": 1_000_000}])
-    rows_wide = wide.sparse(wide.view(Request(["a", "b"]), items))
+    assert pipeline.missing == missing
+    wide = FeaturePipeline.from_spec([{"name": "tag", "kind": "category", "of": "item.tags", "buckets": 1_000_000}])
+    rows_wide = wide.sparse(wide.context(Request(["a", "b"]), items))
     assert rows_wide.shape == (2, 1_000_000)
     assert rows_wide.values.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_what_cannot_be_computed_is_refused() -> None:
     with pytest.raises(InvalidParameter, match="declared twice"):
-        declared(["a", "a"])
-    with pytest.raises(InvalidParameter, match=r"pass program\.counters"):
-        declared(COUNTING).view(Request(["a"]), Table())
-    wide = declared([{"name": "w", "kind": "category", "of": "item.brand", "buckets": 100_000}])
+        FeaturePipeline.from_spec(["a", "a"])
+    with pytest.raises(InvalidParameter, match=r"pass pipeline\.counters"):
+        FeaturePipeline.from_spec(COUNTING).context(Request(["a"]), Table())
+    wide = FeaturePipeline.from_spec([{"name": "w", "kind": "category", "of": "item.brand", "buckets": 100_000}])
     with pytest.raises(InvalidParameter, match="sparse rows"):
-        wide.rows(wide.view(Request(["a"]), Table()))
+        wide.rows(wide.context(Request(["a"]), Table()))
