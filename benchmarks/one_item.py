@@ -13,7 +13,7 @@ import numpy as np
 
 from rankloop.core.registry import make, parse_learner
 from rankloop.core.types import Array, Candidates, Feedback
-from rankloop.integrations.json_features import crossed_rows
+from rankloop.integrations.personalizer import crossed_rows
 
 ACTIONS, TYPES, KINDS = 10, 5, 6
 LEARNERS = ("squarecb", "squarecb?gamma=0&epsilon=0.2", "pairrank", "random")

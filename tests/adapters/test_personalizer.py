@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from rankloop.core.errors import InvalidInput
 from rankloop.features import hashing
 from rankloop.integrations import personalizer
-from rankloop.integrations.json_features import crossed_rows, flattened
-from rankloop.integrations.personalizer import Action, RankRequest
-from rankloop.integrations.personalizer_settings import imported
+from rankloop.integrations.personalizer import Action, RankRequest, crossed_rows, flattened, imported
 
 # As Personalizer's documentation writes requests: features are lists of objects, which may hold objects.
 DOCUMENTED = b"""{

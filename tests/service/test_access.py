@@ -11,7 +11,7 @@ import pytest
 
 from rankloop.service.access.keys import digest, new_token
 from rankloop.service.api.app import create_app
-from rankloop.service.api.routes._shared import Access
+from rankloop.service.api.routes.common import Access
 from rankloop.service.settings import SCOPES, Settings
 from rankloop.service.storage import keys as stored
 from rankloop.service.storage.keys import StoredKey
@@ -171,7 +171,7 @@ def test_a_limited_key_reaches_nothing_of_others_by_any_route(tenants: Tenants, 
     """A new route fails here until it names a ranker or a catalog in its path, asks for a key without limits, or has
     a check of its own in FILTERED."""
     if route.access is None:
-        assert route.path in PUBLIC, "a route without a guard: declare its scope with needs(…)"
+        assert route.path in PUBLIC, "a route without a guard: declare its scope with Access or route(…)"
         return
     url = route.path
     for one in route.parameters:

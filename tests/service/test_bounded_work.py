@@ -28,7 +28,7 @@ from uvicorn.server import ServerState
 
 from rankloop.core.errors import UnknownName
 from rankloop.features.table import Table
-from rankloop.service.api import request_log
+from rankloop.service.api import middleware
 from rankloop.service.control import rankers, versions
 from rankloop.service.observability import logs
 from rankloop.service.ranking import features, parsing
@@ -354,7 +354,7 @@ def test_suggestions_compare_few_names(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_ids_in_paths_are_not_logged(service: Service, monkeypatch: pytest.MonkeyPatch, method: str, path: str) -> None:
-    monkeypatch.setattr(request_log, "MOST", 10**6)  # other tests may have used up this second's lines
+    monkeypatch.setattr(middleware, "MOST", 10**6)  # other tests may have used up this second's lines
     for formatter in (logs.PlainLines(), logs.JsonLines()):
         with heard(formatter) as lines:
             assert service.http.request(method, path).status_code >= 400

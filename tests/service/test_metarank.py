@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rankloop.integrations.metarank_config import imported
+from rankloop.integrations.metarank import imported
 from tests.adapters.test_metarank import EVENTS, REQUEST
 from tests.service.app_fixtures import Body, Service, fine, refused, service, until
 
@@ -130,7 +130,7 @@ def test_what_is_not_taken_is_told(jeans: Service) -> None:
     answer = feedback(jeans, json.dumps(events))
     assert (answer["status"], answer["accepted"]) == ("partial", 1)
     told = "\n".join(answer["problems"])
-    for words in ("names no ranking", "'nobody', which is not known", "'cheap'", "event 4"):
+    for words in ("names no ranking", "unknown ranking 'nobody'", "'cheap'", "event 4"):
         assert words in told
     refused(jeans.http.post("/feedback", content=b"{}"), 400, error="malformed")
     refused(jeans.http.post("/feedback", content=b""), 422)

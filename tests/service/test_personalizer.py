@@ -15,7 +15,7 @@ from azure.cognitiveservices.personalizer.models import ErrorResponseException, 
 from msrest.authentication import CognitiveServicesCredentials
 from msrest.exceptions import HttpOperationError
 
-from rankloop.integrations.personalizer_settings import imported
+from rankloop.integrations.personalizer import imported
 from tests.service.running import Service, wait_for
 
 KEY = "personalizer-key-0123456789"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.api.request_log import MOST, RequestLog
+from rankloop.service.api.middleware import MOST, RequestLog
 from rankloop.service.observability import logs, tracing
 from tests.service.app_fixtures import Service, fine, items, refused, service
 from tests.service.running import Service as Process
@@ -137,10 +137,10 @@ def test_rubbish_without_end_does_not_fill_the_disk() -> None:
     trace.status = 400
     with heard(logs.PlainLines()) as lines:
         for _ in range(MOST + 7):
-            log.tell("GET", "/", trace)
+            log.log("GET", "/", trace)
         assert len(lines()) == MOST
         now[0] = 11.0
-        log.tell("GET", "/", trace)
+        log.log("GET", "/", trace)
         assert "7 further requests" in lines()[MOST]
         assert len(lines()) == MOST + 2
 

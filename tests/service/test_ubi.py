@@ -82,7 +82,7 @@ def test_what_says_nothing_is_told_one_by_one(service: Service) -> None:
         {"query_id": "o1"},
     )
     assert statuses(results) == ["accepted", "orphan", *["rejected"] * 5]
-    reasons = ["nobody", "no query_id", "object_id", "'hover' is worth nothing", "stranger", "action_name"]
+    reasons = ["nobody", "no query_id", "object_id", "'hover' has no value", "stranger", "action_name"]
     assert all(words in one["reason"] for words, one in zip(reasons, results[1:], strict=True))
     events = service.status("odd")["events"]
     assert (events["rejected"], events["needs_attention"]) == (1, 1)

@@ -57,7 +57,7 @@ def metarank(
     json
         Print JSON: the specs and what became of each feature.
     """
-    from rankloop.integrations.metarank_config import imported
+    from rankloop.integrations.metarank import imported
 
     try:
         import yaml
@@ -119,7 +119,7 @@ def personalizer(
     json
         Print JSON: the spec and what became of each setting.
     """
-    from rankloop.integrations.personalizer_settings import imported
+    from rankloop.integrations.personalizer import imported
 
     given: Any = {}
     if settings is not None:

@@ -1,21 +1,50 @@
-"""Take what was learned away: to a search engine that scores by itself, to a runtime for networks, as plain JSON.
-
-One file an engine, each a pure function from what is known of a model (`parts.Linear`, or the learner) to its text.
-"""
+"""Export a model: to search engines that score by themselves, to ONNX, and as JSON."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.learner import Learner
 from rankloop.core.scaling import StandardizedLearner
 from rankloop.integrations.elasticsearch import elasticsearch
 from rankloop.integrations.onnx import onnx_graph
-from rankloop.integrations.plain import plain
-from rankloop.integrations.score_terms import Exported, Normalisation, linear_of
+from rankloop.integrations.score_terms import Exported, Linear, Normalisation, linear_of
 from rankloop.integrations.solr import solr
+
+FORMAT = "rankloop/linear"
+FORMAT_VERSION = 1
+
+
+def plain(model: Linear) -> Exported:
+    """A model as JSON; docs/export.md says how to score with it.
+
+    >>> import numpy as np
+    >>> model = Linear("shop-v3", ["year"], np.array([0.5]), "stream", np.array([1970.0]), np.array([30.0]), None, [])
+    >>> json.loads(plain(model).body)["features"]
+    [{'name': 'year', 'weight': 0.5, 'middle': 1970.0, 'spread': 30.0}]
+    """
+    features = []
+    for j, name in enumerate(model.features):
+        entry: dict[str, Any] = {"name": name, "weight": float(model.weights[j])}
+        if model.normalisation == "stream":
+            entry |= {"middle": float(model.middle[j]), "spread": float(model.spread[j])}
+        features.append(entry)
+    made = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "name": model.name,
+        "normalisation": model.normalisation,
+        "features": features,
+        "base_order": model.base,
+        "notes": model.notes,
+    }
+    return Exported(
+        model.name, json.dumps(made, indent=2, ensure_ascii=False).encode(), "application/json", model.notes
+    )
+
 
 __all__ = ["ENGINES", "Engine", "Exported", "export"]
 

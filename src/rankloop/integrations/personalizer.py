@@ -1,15 +1,19 @@
-"""Azure Personalizer's messages: rank, reward, activate, in the words of its REST API v1.0."""
+"""Azure Personalizer: its messages, hashed features of any JSON, and its settings as a ranker."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
+import numpy as np
 from msgspec import Meta, Struct
 
 from rankloop.core.errors import InvalidInput
 from rankloop.core.types import SparseRows
-from rankloop.integrations.json_features import crossed_rows
+from rankloop.features import hashing
 
 MOST_ACTIONS = 50  # as Personalizer has it
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -66,6 +70,17 @@ class ErrorResponse(Struct):
     error: PersonalizerError
 
 
+rank_request = msgspec.json.Decoder(RankRequest).decode
+
+
+def reward_value(body: bytes) -> float:
+    """The value of a reward call."""
+    return _reward(body).value
+
+
+_reward = msgspec.json.Decoder(RewardRequest).decode
+
+
 def allowed(request: RankRequest) -> list[Action]:
     """The actions that may come first, in the order given; what breaks a rule is named."""
     ids = [action.id for action in request.actions]
@@ -110,3 +125,175 @@ def response(
             item = next(others)
             ranking.append(RankedAction(item, None if chances is None else min(1.0, max(0.0, chances[item]))))
     return RankResponse(ranking, event_id, first)
+
+
+MOST_PAIRS = 2**20  # entries of one request's rows: more is a mistake, or an attack
+DEEPEST = 32  # levels
+OCTAVE = 4  # buckets a doubling of a number
+SHRINK = 4.0  # asinh(27) is 4: numbers count about as much as categories, whatever their unit
+
+
+def flattened(value: Any, name: str = "") -> tuple[list[str], list[str | bool | float]]:
+    """Names and values of all that stands in a piece of JSON.
+
+    A name is the way to the value; a list's elements share that of the list, but for numbers, which have places. A
+    number counts twice: as a magnitude (asinh, so that a price of 1,000 does not outweigh everything else) and as the
+    category of its size, a quarter of an octave wide, since what is liked is seldom the largest or the smallest. Null
+    is nothing.
+
+    >>> flattened([{"device": {"mobile": True}, "tags": ["new", "hot"]}])
+    (['device.mobile', 'tags', 'tags'], [True, 'new', 'hot'])
+    >>> flattened({"price": 20})  # doctest: +ELLIPSIS
+    (['price', 'price~'], [0.922..., '17'])
+    """
+    names: list[str] = []
+    values: list[str | bool | float] = []
+    for path, leaf in _leaves(value, name, 0):
+        if isinstance(leaf, bool | str):
+            names.append(path)
+            values.append(leaf)
+        else:
+            names += [path, f"{path}~"]
+            values += [math.asinh(leaf) / SHRINK, _bucket(leaf)]
+    return names, values
+
+
+def _leaves(value: Any, name: str, depth: int) -> Iterator[tuple[str, str | bool | float]]:
+    if depth > DEEPEST:
+        raise InvalidInput(f"features are nested more than {DEEPEST} levels deep; make them flatter")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{name}.{key}" if name else str(key), depth + 1)
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            own = name if isinstance(inner, bool) or not isinstance(inner, int | float) else f"{name}.{i}"
+            yield from _leaves(inner, own, depth + 1)
+    elif value is not None:
+        if isinstance(value, int | float) and not isinstance(value, bool) and not abs(value) < float("inf"):
+            raise InvalidInput(f"feature {name!r} is {value}; features must be finite")
+        yield name, value
+
+
+def _bucket(value: float) -> str:
+    """The category of a number's size: the same for numbers within a quarter of an octave."""
+    if value == 0:
+        return "0"
+    size = math.floor(OCTAVE * math.log2(abs(value)))
+    return f"-{size}" if value < 0 else str(size)
+
+
+def crossed_rows(context: Any, items: Sequence[tuple[str, Any]], width: int) -> SparseRows:
+    """The rows of items (id, features): each item's own features, its id among them, and their crosses with the
+    context's. What falls into one column adds up.
+
+    >>> rows = crossed_rows({"day": "monday"}, [("a", {"type": "news"}), ("b", {"type": "sports"})], 1000).dense()
+    >>> rows.sum(axis=1), int((rows[0] * rows[1]).sum())  # two features each and two crosses, and nothing in common
+    (array([4., 4.]), 0)
+    """
+    names: list[str] = []
+    values: list[str | bool | float] = []
+    lengths = np.empty(len(items), np.int64)
+    for i, (item, features) in enumerate(items):
+        own, told = flattened(features)
+        names += ["=id", *own]  # no name in JSON can be taken for it: names of features begin otherwise, or are paths
+        values += [item, *told]
+        lengths[i] = 1 + len(own)
+    given = hashing.codes_of(*flattened(context))
+    codes, counts = hashing.codes_of(names, values)
+    if codes.size * (1 + given[0].size) > MOST_PAIRS:
+        raise InvalidInput(
+            f"{codes.size} features of items times {given[0].size} of the context are more than {MOST_PAIRS:,} "
+            "crosses; send fewer of either"
+        )
+    crosses = hashing.crossed(codes, given[0])  # (features, context's)
+    columns = hashing.columns(np.concatenate((codes[:, None], crosses), axis=1).ravel(), width)[0]
+    weights = np.concatenate((np.ones(1), given[1]))
+    starts = np.append(0, np.cumsum(lengths * weights.size))
+    return SparseRows(starts, columns, (counts[:, None] * weights).ravel(), width)
+
+
+WIDTH = 2**17  # columns that features are hashed into: plenty for ten thousand of them with their crosses
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+
+
+class Row(NamedTuple):
+    """What became of a setting."""
+
+    setting: str
+    value: str
+    becomes: str
+
+
+def seconds(duration: Any) -> float:
+    """Seconds of a duration as ISO 8601 writes it.
+
+    >>> seconds("PT10M"), seconds("P1DT2H"), seconds("PT0.5S")
+    (600.0, 93600.0, 0.5)
+    """
+    found = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
+    if found is None or not any(found.groups()):
+        raise InvalidInput(f"{duration!r} is no duration; Personalizer writes PT10M or P1D")
+    days, hours, minutes, rest = (float(part or 0) for part in found.groups())
+    return days * 86400 + hours * 3600 + minutes * 60 + rest
+
+
+def imported(settings: Any, width: int = WIDTH) -> tuple[dict[str, Any], list[Row]]:
+    """The spec of a ranker that does what a resource with these settings did, and what became of each of them; features
+    are hashed into `width` columns.
+
+    >>> spec, rows = imported({"rewardWaitTime": "PT5M", "learningMode": "Apprentice"})
+    >>> spec["window_seconds"], spec["exposure"]
+    (300.0, 'shadow')
+    """
+    if not isinstance(settings, Mapping):
+        raise InvalidInput(f"settings are {type(settings).__name__}; give the object of GET /configurations/service")
+    told = {"rewardWaitTime": "PT10M", "defaultReward": 0.0, "rewardAggregation": "earliest", "learningMode": "Online"}
+    given: dict[str, Any] = {**told, **settings}
+    rows: list[Row] = []
+
+    def becomes(setting: str, text: str) -> None:
+        rows.append(Row(setting, str(given[setting]), text))
+
+    window = seconds(given["rewardWaitTime"])
+    becomes("rewardWaitTime", f"window_seconds = {window:g}")
+    default = given["defaultReward"]
+    if not isinstance(default, int | float) or not 0 <= default <= 1:
+        raise InvalidInput(f"defaultReward is {default!r}; rewards are from 0 to 1 here: scale them all alike")
+    becomes("defaultReward", f"default_reward = {default:g}")
+    aggregation = str(given["rewardAggregation"]).lower()
+    if aggregation not in ("earliest", "sum"):
+        raise InvalidInput(f"rewardAggregation is {given['rewardAggregation']!r}; it is earliest or sum")
+    learned = "learned at once" if aggregation == "earliest" else "added up to 1 until the window ends"
+    becomes("rewardAggregation", f"reward_aggregation = {aggregation}: {learned}")
+    mode = str(given["learningMode"]).lower()
+    if mode not in ("online", "apprentice", "loggingonly"):
+        raise InvalidInput(f"learningMode is {given['learningMode']!r}; it is Online, Apprentice or LoggingOnly")
+    exposure = "full" if mode == "online" else "shadow"
+    why = "" if mode == "online" else ": your first action is shown, and learned from"
+    becomes("learningMode", f"exposure = {exposure}{why}")
+    parameters: dict[str, Any] = {}
+    if "explorationPercentage" in given:
+        share = given["explorationPercentage"]
+        if not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise InvalidInput(f"explorationPercentage is {share!r}; it is a share, from 0 to 1")
+        parameters = {"gamma": 0.0, "epsilon": float(share)}
+        becomes("explorationPercentage", f"epsilon = {share:g}, gamma = 0: a random action so often, for ever")
+    else:
+        given["explorationPercentage"] = "not given"
+        becomes("explorationPercentage", "squarecb explores the less the more it knows")
+    for name in settings:
+        if name not in {row.setting for row in rows}:
+            becomes(name, "not there: it is about Azure, or about how its models are trained")
+    spec = {
+        "learner": "squarecb",
+        "parameters": parameters,
+        "width": width,
+        "normalisation": "none",
+        "k": 1,
+        "exposure": exposure,
+        "guardrail": None,
+        "window_seconds": window,
+        "default_reward": float(default),
+        "reward_aggregation": aggregation,
+    }
+    return spec, rows

@@ -3,7 +3,7 @@
 A room for each job, from the socket down to the disk; imports go down only (import-linter holds that):
 
     run, listening   start: take the port; one process, or several that share it
-    http/            the application: doors, the fast path of rank and feedback, routes, what went wrong
+    api/             the application: middleware, the fast path of rank and feedback, routes, errors
     operations/      what operators do and see: rankers, versions, experiments, warm start, views
     engine           one process's share: it ranks, takes feedback, and holds the rooms below together
     learning/        the fold over the log; leases, windows, retention

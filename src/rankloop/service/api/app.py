@@ -1,10 +1,12 @@
-"""The application: routes, error handlers, documents, and the engine's life around them."""
+"""The Litestar application with the middleware around it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from typing import Any
 
@@ -14,14 +16,13 @@ from litestar.datastructures import State
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from rankloop.service.api.access_middleware import Doors
-from rankloop.service.api.beacons import Beacons
 from rankloop.service.api.content_encoding import Bodies
 from rankloop.service.api.errors import HANDLERS
 from rankloop.service.api.fast_path import FastPath
+from rankloop.service.api.middleware import AccessMiddleware
 from rankloop.service.api.openapi import document
 from rankloop.service.api.routes import FOREIGN, ROUTES
-from rankloop.service.api.stopping import noticed
+from rankloop.service.api.routes.calls import Beacons
 from rankloop.service.control.views import Recent
 from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings, from_environment, listed
@@ -60,11 +61,11 @@ def create_served(
     settings: Settings | None = None,
     engine: Engine | None = None,
     on_loop: Callable[[asyncio.AbstractEventLoop], None] = lambda _: None,
-) -> Doors:
-    """The application as it is served: behind its doors, with a lane of its own for what every user calls."""
+) -> AccessMiddleware:
+    """The application as it is served: access middleware, fast path, body decoding, routes."""
     running = engine or Engine(settings or from_environment())
     inner = Bodies(create_app(engine=running, on_loop=on_loop), running)
-    return Doors(FastPath(inner, running), running)
+    return AccessMiddleware(FastPath(inner, running), running)
 
 
 def create_app(
@@ -83,7 +84,7 @@ def create_app(
         await asyncio.to_thread(running.start)  # noqa: TID251 - nothing else uses the default executor
         running.listen(asyncio.get_running_loop())
         try:
-            with noticed(running):
+            with graceful_stop(running):
                 yield
         finally:
             await asyncio.to_thread(running.stop)  # noqa: TID251 - likewise
@@ -98,3 +99,29 @@ def create_app(
         logging_config=None,
         openapi_config=None,
     )
+
+
+@contextmanager
+def graceful_stop(engine: Engine) -> Iterator[None]:
+    """After the first SIGTERM, /readyz answers 503 for `notice_seconds` before the server stops listening.
+
+    A second signal is passed on at once, and so is Ctrl-C.
+    """
+    handler: Any = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield  # signals are not delivered here
+        return
+    loop, seconds = asyncio.get_running_loop(), engine.settings.notice_seconds
+
+    def on_signal(number: int, frame: Any) -> None:
+        draining, engine.draining = engine.draining, True
+        if draining or not seconds:
+            handler(number, frame)
+        else:
+            loop.call_soon_threadsafe(loop.call_later, seconds, handler, number, None)
+
+    signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)

@@ -90,7 +90,7 @@ class FastPath:
                 return _told(explain)
             return 200, await self.engine.rank(name, body, explain), {}
         except UnknownRanker as error:
-            return _told(describe(error) if caller.sees_names else failure(error.status, error.word, error.plain))
+            return _told(describe(error) if caller.sees_names else failure(error.status, error.code, error.plain))
         except Exception as error:
             live = self.engine.rankers.get(name or "")
             return _told(describe(error, body, () if live is None else live.schema.sent))

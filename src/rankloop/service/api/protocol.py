@@ -24,8 +24,8 @@ from typing import Any
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from rankloop.service.api import safe_headers
 from rankloop.service.api.errors import Failure, failure
+from rankloop.service.api.middleware import request_headers
 from rankloop.service.observability.tracing import begun
 from rankloop.service.settings import Settings
 from rankloop.service.worker.descriptors import for_connections
@@ -173,7 +173,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if pending > max(0, self._pending - LEAST_READ):
             trace = begun()
             trace.status, trace.error = 408, "not-read"
-            self.app.log.tell("?", "an answer that its client did not read", trace)
+            self.app.log.log("?", "an answer that its client did not read", trace)
             # Without this the system goes on offering what it holds to the client.
             self._set_option(socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.transport.abort()
@@ -218,13 +218,13 @@ class BoundedProtocol(HttpToolsProtocol):
                 f"HTTP/1.1 {why.status} {http.HTTPStatus(why.status).phrase}",
                 "content-type: application/json",
                 f"content-length: {len(body)}",
-                *(f"{name.decode()}: {value.decode()}" for name, value in safe_headers.of(trace, None)),
+                *(f"{name.decode()}: {value.decode()}" for name, value in request_headers(trace, None)),
                 *(f"{name.lower()}: {value}" for name, value in why.headers.items()),
                 "connection: close",
             )
             self.transport.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
             self.app.engine.metrics.count("http_requests_total", route="other", status=why.status)
-            self.app.log.tell("?", "a request that could not be read", trace)
+            self.app.log.log("?", "a request that could not be read", trace)
         self.transport.close()
         self._watch_reader()
 

@@ -1,24 +1,28 @@
-"""The routes of the process itself: health, metrics, documents, pages."""
+"""Routes of the process: health, metrics, audit list, documents, pages."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from litestar import MediaType, Request, Response, get
+from litestar import MediaType, Response, get
 from litestar.datastructures import State
 from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import Parameter
 
 from rankloop import __version__
 from rankloop.service.access.keys import Key
 from rankloop.service.api.errors import failure
-from rankloop.service.api.routes._shared import needs, problems
+from rankloop.service.api.routes.common import AnyRequest, problems, route
 from rankloop.service.control import readiness, views
 from rankloop.service.errors import NotAllowed, NotAuthenticated
 from rankloop.service.observability.metrics import exposition
 from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import SCOPES
+from rankloop.service.storage import audit
 from rankloop.service.ui import beacon, status
 from rankloop.service.ui.api_docs import CONTENT_SECURITY_POLICY
+from rankloop.wire.audit import Change
+from rankloop.wire.basics import NAME
 from rankloop.wire.process import KeyInfo, NotReady, Readiness, Reason, ServiceStatus
 
 _STATUS_PAGE, _BEACON_SCRIPT = status.PAGE.encode(), beacon.SCRIPT.encode()
@@ -26,14 +30,14 @@ _STATUS_PAGE, _BEACON_SCRIPT = status.PAGE.encode(), beacon.SCRIPT.encode()
 
 @get("/healthz", tags=["operations"], summary="Is the process alive?", sync_to_thread=False)
 def healthz() -> dict[str, str]:
-    """Always yes, if it answers."""
+    """200 whenever the process answers."""
     return {"status": "ok", "version": __version__}
 
 
 @get(
     "/readyz",
     tags=["operations"],
-    summary="May requests come?",
+    summary="Is the process ready?",
     sync_to_thread=False,
     responses={
         200: ResponseSpec(Readiness, generate_examples=False),
@@ -41,12 +45,12 @@ def healthz() -> dict[str, str]:
         503: ResponseSpec(NotReady, description="requests should go elsewhere", generate_examples=False),
     },
 )
-def readyz(request: Request[Any, Any, Any]) -> Response[Any]:
-    """200 if requests may come, 503 if they should go to another process; `reasons` say why.
+def readyz(request: AnyRequest) -> Response[Any]:
+    """200 if requests may come, 503 if they should go to another process; `reasons` tell why.
 
-    503 until the kernels of the rankers that were there at the start are compiled, while the service stops, if the
-    store is unreachable, if a thread that the process needs has ended, or if every ranker is unusable. What is wrong
-    with some of the rankers gives 200 with the status `degraded`. Names of rankers are for keys that may look at them.
+    503 until kernels are compiled, while the service stops, if the store is unreachable, if a thread that the process
+    needs has ended, or if every ranker is unusable. If only some rankers are unusable: 200 with the status `degraded`.
+    Names of rankers are shown to keys that may read them.
     """
     engine: Engine = request.app.state.engine
     found = readiness.obstacles(engine)
@@ -76,18 +80,11 @@ def _may_look(engine: Engine, authorization: str | None, name: str) -> bool:
     return True
 
 
-@get(
-    "/metrics",
-    guards=[needs(None, everything=True)],
-    tags=["operations"],
-    summary="Metrics for Prometheus",
-    media_type=MediaType.TEXT,
-    responses=problems(),
-)
+@route(get, "/metrics", None, "operations", "Metrics for Prometheus", everything=True, media_type=MediaType.TEXT)
 async def metrics(state: State) -> Response[str]:
-    """Of all processes on this machine, told apart by the label `worker`. Any key for all rankers will do.
+    """Of all processes on this machine, by the label `worker`; needs any key for all rankers.
 
-    The process that answers reports its values of this moment, the others those of the last few seconds.
+    The process that answers reports its present values, the others those of the last few seconds.
     """
     engine: Engine = state.engine
 
@@ -100,27 +97,14 @@ async def metrics(state: State) -> Response[str]:
     return Response(text, media_type="text/plain; version=0.0.4")  # the framework adds the charset
 
 
-@get(
-    "/v1/service",
-    guards=[needs("read", everything=True)],
-    tags=["operations"],
-    summary="The service itself",
-    responses={200: ResponseSpec(ServiceStatus, generate_examples=False), **problems()},
-)
+@route(get, "/v1/service", "read", "operations", "The service", everything=True, returns=ServiceStatus)
 async def get_service(state: State) -> Response[bytes]:
-    """Its release, how much room the store takes and has, how many processes share it."""
+    """Its release, the size of the store and the free disk space, and how many processes share the store."""
     return Response(await state.recent.get(views.service, state.engine), media_type=MediaType.JSON)
 
 
-@get(
-    "/v1/keys/self",
-    guards=[needs(None)],
-    tags=["operations"],
-    summary="What this key may do",
-    sync_to_thread=False,
-    responses={200: ResponseSpec(KeyInfo, generate_examples=False), **problems()},
-)
-def get_own_key(request: Request[Any, Any, Any]) -> Response[KeyInfo]:
+@route(get, "/v1/keys/self", None, "operations", "What this key may do", returns=KeyInfo, sync_to_thread=False)
+def get_own_key(request: AnyRequest) -> Response[KeyInfo]:
     """Scopes, rankers and catalogs of the key that the request carries. Pages use it to disable what is not allowed."""
     key: Key = request.state.key
     limited = key.rankers is not None
@@ -132,6 +116,23 @@ def get_own_key(request: Request[Any, Any, Any]) -> Response[KeyInfo]:
             catalogs=sorted(key.catalogs) if limited else None,
         )
     )
+
+
+Most = Annotated[int, Parameter(ge=1, le=1000, description="how many")]
+OnlyRanker = Annotated[str | None, Parameter(pattern=NAME, max_length=64, description="only those of this ranker")]
+
+
+@route(get, "/v1/audit", "admin", "operations", "Who changed what", 400)
+async def list_changes(request: AnyRequest, limit: Most = 100, ranker: OnlyRanker = None) -> list[Change]:
+    """The newest first: rankers created, changed and deleted, versions promoted and rolled back, experiments, keys,
+    users erased. With the name of the key; of the rankers that your key is for."""
+    engine: Engine = request.app.state.engine
+    key: Key = request.state.key
+    if ranker is not None:
+        key.require_ranker(ranker)
+    wanted = key.rankers if ranker is None else {ranker}
+    found = await engine.reads.run(engine.database.read, lambda c: audit.listed(c, limit, wanted))
+    return [Change(*one) for one in found]
 
 
 @get("/openapi.json", include_in_schema=False, sync_to_thread=False)
@@ -148,8 +149,8 @@ def status_page() -> Response[bytes]:
 
 
 @get(beacon.PATH, include_in_schema=False, sync_to_thread=False)
-def beacon_script(request: Request[Any, Any, Any]) -> Response[bytes]:
-    """The script with which pages report clicks and views: for everyone's pages, and to be kept for an hour."""
+def beacon_script(request: AnyRequest) -> Response[bytes]:
+    """The script with which pages report clicks and views; any page may load it, and cache it for an hour."""
     headers = {
         "ETag": beacon.ETAG,
         "Cache-Control": "public, max-age=3600",
@@ -164,3 +165,7 @@ def beacon_script(request: Request[Any, Any, Any]) -> Response[bytes]:
 def docs(state: State) -> Response[bytes]:
     """The API as a page to browse."""
     return Response(state.docs, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY}, media_type=MediaType.HTML)
+
+
+ROUTES: list[Any] = [get_service, get_own_key, list_changes, healthz, readyz, metrics, openapi, docs, status_page]
+ROUTES += [beacon_script]
