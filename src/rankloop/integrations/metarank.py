@@ -275,7 +275,7 @@ def _model(name: str, model: Any, features: Mapping[str, Mapping[str, Any]], cat
     highest = max(weights.values())
     if highest <= 0:
         raise InvalidInput(f"model {name!r}: no weight is above 0; give each interaction what it is worth")
-    parameters = {"start": "base"}
+    parameters = {"init": "base"}
     if sum(map(_columns, declared)) > MOST_FULL:
         parameters["confidence"] = "diagonal"
     spec: dict[str, Any] = {
