@@ -14,7 +14,7 @@ import numpy as np
 
 from rankloop.core.registry import make
 from rankloop.core.types import Candidates, Feedback
-from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, react
+from rankloop.kernels.click_models import CASCADE, POSITION, ClickParameters, react
 from rankloop.lab.runs.compiled_bandits import QUERY, play
 
 LEARNERS: list[tuple[str, dict[str, Any]]] = [
@@ -30,16 +30,16 @@ ROUNDS, REQUESTS, QUERIES = 600_000, 5_000, 200_000
 ONE, TABLE = np.ones(1), np.ones((1, 1))
 
 
-def users() -> dict[str, ClickChances]:
+def users() -> dict[str, ClickParameters]:
     """Who clicks."""
     attraction, examination = 0.55 - 0.05 * np.arange(1, 11), np.linspace(0.9, 0.3, 10).reshape(-1, 1)
     return {
-        "CM": ClickChances(CASCADE, attraction, np.zeros(10), ONE, 1.0, TABLE),
-        "PBM": ClickChances(POSITION, attraction, ONE, ONE, 1.0, examination),
+        "CM": ClickParameters(CASCADE, attraction, np.zeros(10), ONE, 1.0, TABLE),
+        "PBM": ClickParameters(POSITION, attraction, ONE, ONE, 1.0, examination),
     }
 
 
-def rounds_a_second(name: str, params: dict[str, Any], user: ClickChances) -> float:
+def rounds_a_second(name: str, params: dict[str, Any], user: ClickParameters) -> float:
     """In the loop; the fastest of twenty stretches, which other work on the machine disturbs least."""
     play(make(name, **params), user, [10], 0)
     marks: list[tuple[int, float]] = []
@@ -53,7 +53,7 @@ def rounds_a_second(name: str, params: dict[str, Any], user: ClickChances) -> fl
     return max((b[0] - a[0]) / (b[1] - a[1]) for a, b in pairwise(marks))
 
 
-def requests_a_second(name: str, params: dict[str, Any], user: ClickChances) -> float:
+def requests_a_second(name: str, params: dict[str, Any], user: ClickParameters) -> float:
     """Through `rank` and `learn`, the user included."""
     learner, page = make(name, **params), Candidates(QUERY, np.arange(10))
     rng, clicks, best = np.random.default_rng(0), np.zeros(10), np.inf

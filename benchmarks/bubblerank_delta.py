@@ -18,10 +18,10 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.common import print_rows
-from rankloop.clicks.bandit_models import given_order, open_models
+from rankloop.clicks.bandit_models import open_models, reordered
 from rankloop.core.types import Array, Candidates
 from rankloop.kernels.bandits import misordered
-from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, expected_clicks
+from rankloop.kernels.click_models import CASCADE, POSITION, ClickParameters, expected_clicks
 from rankloop.lab.runs.compiled_bandits import QUERY, best_clicks, play
 from rankloop.learners.bandits import bubblerank
 
@@ -31,7 +31,7 @@ ONE, TABLE = np.ones(1), np.ones((1, 1))
 
 
 def one(
-    user: ClickChances, power: int, anytime: bool, seed: int, top: int = 5, rounds: int = ROUNDS
+    user: ClickParameters, power: int, anytime: bool, seed: int, top: int = 5, rounds: int = ROUNDS
 ) -> dict[str, float]:
     """A run: its regret, harmful changes, and whether the list was spoilt."""
     m, work = user.attraction.size, np.zeros((3, user.attraction.size + 1))
@@ -60,7 +60,7 @@ def choices(sources: list[str], seed: int, runs: int, rounds: int = ROUNDS, best
         for number, (query, user) in product(range(seed, seed + runs), open_models(source)[model].items()):
             rng = np.random.default_rng([number, *query.encode()])
             by_attraction = np.argsort(-user.attraction, kind="stable")
-            start = given_order(user, by_attraction if best else rng.permutation(by_attraction))
+            start = reordered(user, by_attraction if best else rng.permutation(by_attraction))
             found.append(one(start, power, anytime, number, rounds=rounds))
         delta = f"{'(1 + t)' if anytime else 'n'}^-{power}"
         row: dict[str, Any] = {"models": source.rsplit("/", 1)[-1], "model": model, "delta": delta, "runs": len(found)}
@@ -90,7 +90,7 @@ def references(seed: int, runs: int) -> list[dict[str, Any]]:
     rows = []
     for i, printed in enumerate((1301, 4378, 10252, 21444, 46488), 1):
         examination = np.array([0.9] * 8 + [0.5**i] * 2).reshape(-1, 1)
-        user = ClickChances(POSITION, np.array([0.5] * 9 + [0.9]), ONE, ONE, 1.0, examination)
+        user = ClickParameters(POSITION, np.array([0.5] * 9 + [0.9]), ONE, ONE, 1.0, examination)
         row: dict[str, Any] = {"setting": f"PBM, last position .5^{i}", "paper": printed}
         for power in (4, 1):
             regret = [one(user, power, False, number, top=10)["regret"] for number in range(seed, seed + 3 * runs)]
@@ -103,7 +103,7 @@ def references(seed: int, runs: int) -> list[dict[str, Any]]:
             rng, regret = np.random.default_rng([seed, inversions]), []
             for number in range(seed, seed + 10 * runs):
                 values = attraction[list_with(inversions, rng)]
-                user = ClickChances(CASCADE, values, np.zeros(10), ONE, 1.0, TABLE)
+                user = ClickParameters(CASCADE, values, np.zeros(10), ONE, 1.0, TABLE)
                 regret.append(one(user, power, False, number)["regret"])
             row[f"n^-{power}"] = int(np.mean(regret))
             row[f"± s.e. n^-{power}"] = int(np.std(regret, ddof=1) / len(regret) ** 0.5)

@@ -27,7 +27,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.common import machine, print_rows
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import open_user
 from rankloop.core.capabilities import Follows
 from rankloop.core.registry import make, parse_learner
 from rankloop.evaluation import statistics

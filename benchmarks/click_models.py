@@ -20,7 +20,7 @@ import numpy as np
 from scipy.stats import kendalltau, spearmanr
 
 from rankloop.clicks import MODELS, Pairs, SessionLog
-from rankloop.clicks.published import read_published
+from rankloop.clicks.files import read_published
 from rankloop.clicks.readers import read_log
 from rankloop.core.types import Array
 from rankloop.evaluation.position_bias import position_bias
@@ -79,7 +79,7 @@ def _users(pages: int = 200_000) -> Iterable[dict[str, Any]]:
     coins, clicks, lengths = np.random.default_rng(0).random((pages, 2, 10)), np.zeros((pages, 10)), np.full(pages, 10)
     for name, queries in read_published(YANDEX).items():
         query, model = next(iter(queries.items()))
-        user = model.chances_of(query, [str(i) for i in range(10)])
+        user = model.parameters_of(query, [str(i) for i in range(10)])
         react_pages(user, shown[:1], lengths[:1], coins[:1], clicks[:1])
         seconds = _best(lambda user=user: react_pages(user, shown, lengths, coins, clicks))  # type: ignore[misc]
         yield {

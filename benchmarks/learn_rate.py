@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from benchmarks.common import machine, print_rows
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import open_user
 from rankloop.core import codec
 from rankloop.core.learner import clone
 from rankloop.core.registry import make, parse_learner

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import open_user
 from rankloop.core.registry import make
 from rankloop.core.rng import Rng
 from rankloop.lab.datasets.sources import open_split

@@ -15,13 +15,13 @@ import numpy as np
 from rankloop.core.registry import make
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels.bandits import misordered_above
-from rankloop.kernels.click_models import CASCADE, ClickChances, expected_clicks, react
+from rankloop.kernels.click_models import CASCADE, ClickParameters, expected_clicks, react
 
 BANDITS = ("bubblerank", "cascade-klucb", "cascade-ucb1", "toprank", "batchrank")
 OPEN = (1, 2, 3, 4, 8)
 M, K, TOP, LISTS, RUNS = 10, 6, 5, 10_000, 1
 ATTRACTION = np.repeat([0.1, 0.3, 0.8], [4, 3, 3])
-USER = ClickChances(CASCADE, ATTRACTION, np.zeros(M), np.ones(1), 1.0, np.ones((1, 1)))
+USER = ClickParameters(CASCADE, ATTRACTION, np.zeros(M), np.ones(1), 1.0, np.ones((1, 1)))
 
 
 def serve(name: str, waiting: int, seed: int) -> dict[str, float]:

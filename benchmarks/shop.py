@@ -16,7 +16,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import open_user
 from rankloop.core.learner import Learner, cut, show
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates, Impression

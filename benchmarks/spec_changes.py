@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import open_user
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates
 from rankloop.evaluation.metrics import ndcg

@@ -11,7 +11,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from rankloop.clicks.graders import Grader
+from rankloop.clicks.users import Grader
 from rankloop.core.learner import clone
 from rankloop.core.registry import make
 from rankloop.lab.datasets.sources import open_split

@@ -26,8 +26,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.common import machine, print_rows
-from rankloop.clicks.user import User
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import User, open_user
 from rankloop.core.learner import Learner
 from rankloop.core.registry import make, parse_learner
 from rankloop.core.rng import Rng

@@ -20,7 +20,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.common import machine, print_rows
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import open_user
 from rankloop.core.registry import make, parse_learner
 from rankloop.core.types import Array, Candidates, Feedback, SparseRows
 from rankloop.evaluation.metrics import ndcg

@@ -1,7 +1,7 @@
 """Head and tail with users of real click models: `python -m benchmarks.yandex_hybrid [--models FILE]`.
 
 `--models` holds click models that others fitted to ten queries of a real log, ten documents each (CM, PBM, DCM, DBN,
-CCM, UBM; `rankloop.clicks.published` says what a file must hold). Ten queries would all be head queries soon. So there
+CCM, UBM; `rankloop.clicks.files` says what a file must hold). Ten queries would all be head queries soon. So there
 are 10,000, each a copy of one of the ten with features, noise and production order of its own, which come with Zipf
 frequencies (exponent 1). All ten documents are shown, and the user of the copied query clicks.
 
@@ -38,7 +38,7 @@ from rankloop.clicks.bandit_models import open_models
 from rankloop.core.registry import make, parse_learner
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates, Feedback
-from rankloop.kernels.click_models import ClickChances, react
+from rankloop.kernels.click_models import ClickParameters, react
 from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.runs.provenance import provenance
 from rankloop.lab.runs.simulate import simulate
@@ -55,7 +55,7 @@ DISCOUNT = 1.0 / np.log2(2.0 + np.arange(TOP))
 class Copies:
     """Queries that are copies of a few, with features that explain a part of what attracts; and who brings them."""
 
-    users: Mapping[str, ClickChances]
+    users: Mapping[str, ClickParameters]
     seed: int
     rounds: int
     k: int = 10

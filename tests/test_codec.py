@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rankloop.core import codec, registry
+from rankloop.core import codec, files, registry
 from rankloop.core.errors import CodecError
 from rankloop.core.types import Array, Candidates, Feedback
 
@@ -134,13 +134,13 @@ def test_a_learner_goes_through_a_file(tmp_path: Path) -> None:
 
 def test_a_full_disk_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "state"
-    codec.write(target, b"old")
+    files.write(target, b"old")
 
     def no_space(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(OSError, match="No space left"):
-        codec.write(target, b"new")
+        files.write(target, b"new")
     assert target.read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["state"]

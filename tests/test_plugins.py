@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import rankloop
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import open_user
 from rankloop.core import plugins, registry
 from rankloop.core.errors import InvalidParameter, UnknownName
 from rankloop.lab.datasets.sources import open_split

@@ -1,11 +1,11 @@
-"""The climb of expectation maximisation, and smoothing."""
+"""The maximize of expectation maximisation, and smoothing."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from rankloop.clicks._em import climb, pooled, share
+from rankloop.clicks.em import maximize, pooled, share
 from rankloop.core.types import Array
 
 
@@ -19,7 +19,7 @@ def test_leaps_come_to_the_fixed_point_in_few_steps() -> None:
         return tuple(nearer), -7.0
 
     start = (np.full(3, 0.6), np.full((2, 1), 0.3))
-    found, trace = climb(update, start, 2, 1e-9, 1000, None)
+    found, trace = maximize(update, start, 2, 1e-9, 1000, None)
     assert len(trace) < 60
     assert set(trace.tolist()) == {-3.5}  # a page's
     for here, there in zip(found, goal, strict=True):
@@ -35,7 +35,7 @@ def test_a_leap_to_where_pages_are_less_likely_is_not_taken() -> None:
         onwards = {0.1: 0.15, 0.15: 0.19, 0.35: 0.3}.get(seen[-1], seen[-1])
         return (np.array([onwards]),), -9.0 if seen[-1] > 0.3 else -1.0
 
-    (found,), _ = climb(update, (np.array([0.1]),), 1, 1e-9, 100, None)
+    (found,), _ = maximize(update, (np.array([0.1]),), 1, 1e-9, 100, None)
     assert seen == [0.1, 0.15, 0.35, 0.19]
     assert found.tolist() == [0.19]
 
@@ -48,13 +48,13 @@ def test_a_leap_out_of_the_probabilities_is_not_taken() -> None:
         seen.append(float(number[0]))
         return (np.minimum(number + 0.125, 0.75),), -1.0
 
-    (found,), _ = climb(update, (np.array([0.25]),), 1, 1e-9, 100, None)
+    (found,), _ = maximize(update, (np.array([0.25]),), 1, 1e-9, 100, None)
     assert seen == [0.25, 0.375, 0.5, 0.625, 0.75]
     assert found.tolist() == [0.75]
 
 
 def test_a_climb_stops_after_so_many_steps() -> None:
-    found, trace = climb(lambda x: ((x + 0.01,), -1.0), (np.array([0.1]),), 1, 0.0, 7, None)
+    found, trace = maximize(lambda x: ((x + 0.01,), -1.0), (np.array([0.1]),), 1, 0.0, 7, None)
     assert len(trace) == 7
     assert found[0][0] > 0.16
 

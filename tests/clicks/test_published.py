@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.clicks.published import read_published
+from rankloop.clicks.files import read_published
 from rankloop.core.errors import DataError, UnknownName
 
 SHARED = Path(os.environ.get("RANKLOOP_SHARED", Path(__file__).parents[3] / "shared" / "data"))

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 from rankloop.clicks import MODELS, ClickModel, DependentClick, SimplifiedDBN
-from rankloop.clicks._em import browse
+from rankloop.clicks.em import browse
 from rankloop.core.types import Array
 from tests.clicks.truths import RANKS, identified, pages, truth
 from tests.reference import click_models as naive

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rankloop.kernels import bandits, batchrank, bubblerank, cascade, confidence, queries, toprank
-from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickChances, expected_clicks
+from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickParameters, expected_clicks
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import bandits as naive
 
@@ -46,8 +46,8 @@ def test_short_cuts_to_expected_clicks_are_exact(seed: int, k: int, top: int) ->
     rng = np.random.default_rng(seed)
     attraction, examination = frozen(rng.random(k + 2)), frozen(rng.random((k, 1)))
     shown, work = positions(rng.permutation(k + 2)[:k]), np.zeros((3, k + 1))
-    reader = ClickChances(CASCADE, attraction, frozen(np.zeros(k + 2)), ONE, 1.0, TABLE)
-    looker = ClickChances(POSITION, attraction, ONE, ONE, 1.0, examination)
+    reader = ClickParameters(CASCADE, attraction, frozen(np.zeros(k + 2)), ONE, 1.0, TABLE)
+    looker = ClickParameters(POSITION, attraction, ONE, ONE, 1.0, examination)
     assert bandits.cascade_clicks(attraction, shown, top) == pytest.approx(expected_clicks(reader, shown, top, work))
     found = bandits.position_clicks(attraction, examination, shown, top)
     assert found == pytest.approx(expected_clicks(looker, shown, top, work))
@@ -60,7 +60,9 @@ def test_the_most_clicks_are_those_of_the_best_of_all_lists(seed: int, m: int, t
     rng, top = np.random.default_rng(seed), min(m, top)
     after_click, patience = rng.random(m) ** rng.integers(3), rng.random(top) ** rng.integers(2)
     examination = frozen(rng.random((top, top + 1)))
-    user = ClickChances(kind, frozen(rng.random(m)), frozen(after_click), frozen(patience), rng.random(), examination)
+    user = ClickParameters(
+        kind, frozen(rng.random(m)), frozen(after_click), frozen(patience), rng.random(), examination
+    )
     work, lists = np.zeros((3, top + 1)), permutations(range(m), top)
     wanted = max(expected_clicks(user, positions(shown), top, work) for shown in lists)
     assert bandits.most_clicks(user, top) == pytest.approx(wanted, rel=1e-12)

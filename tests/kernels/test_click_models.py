@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rankloop.core.types import Array
 from rankloop.kernels import click_fits, click_models
-from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickChances
+from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickParameters
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import click_models as naive
 
@@ -32,17 +32,17 @@ class World:
         self.a, self.s, self.stop, self.e, self.table = draw(n), draw(n), draw(m), draw(m), draw(m, m)
         self.g, (self.skip, self.bad, self.good) = float(draw(1)[0]), (float(x) for x in draw(3))
 
-    def packed(self, name: str) -> ClickChances:
+    def packed(self, name: str) -> ClickParameters:
         zeros, ones = frozen(np.zeros(len(self.a))), frozen(np.ones(len(self.a)))
         after = frozen(self.bad * (1 - self.a) + self.good * self.a)
         return {
-            "cm": ClickChances(CASCADE, self.a, zeros, ONE, 1.0, TABLE),
-            "dcm": ClickChances(CHAIN, self.a, ones, frozen(1 - self.stop), 1.0, TABLE),
-            "pbm": ClickChances(POSITION, self.a, ONE, ONE, 1.0, frozen(self.e[:, None])),
-            "ubm": ClickChances(BROWSING, self.a, ONE, ONE, 1.0, self.table),
-            "sdbn": ClickChances(CHAIN, self.a, frozen(1 - self.s), ONE, 1.0, TABLE),
-            "dbn": ClickChances(CHAIN, self.a, frozen(self.g * (1 - self.s)), ONE, self.g, TABLE),
-            "ccm": ClickChances(CHAIN, self.a, after, ONE, self.skip, TABLE),
+            "cm": ClickParameters(CASCADE, self.a, zeros, ONE, 1.0, TABLE),
+            "dcm": ClickParameters(CHAIN, self.a, ones, frozen(1 - self.stop), 1.0, TABLE),
+            "pbm": ClickParameters(POSITION, self.a, ONE, ONE, 1.0, frozen(self.e[:, None])),
+            "ubm": ClickParameters(BROWSING, self.a, ONE, ONE, 1.0, self.table),
+            "sdbn": ClickParameters(CHAIN, self.a, frozen(1 - self.s), ONE, 1.0, TABLE),
+            "dbn": ClickParameters(CHAIN, self.a, frozen(self.g * (1 - self.s)), ONE, self.g, TABLE),
+            "ccm": ClickParameters(CHAIN, self.a, after, ONE, self.skip, TABLE),
         }[name]
 
     def story(self, name: str, shown: Array) -> naive.Story:
@@ -63,7 +63,7 @@ class World:
 NAMES = ("cm", "dcm", "pbm", "ubm", "sdbn", "dbn", "ccm")
 
 
-def chances(user: ClickChances, shown: Array) -> tuple[Array, Array]:
+def chances(user: ClickParameters, shown: Array) -> tuple[Array, Array]:
     examined, clicked = np.full(len(shown), np.nan), np.full(len(shown), np.nan)
     click_models.chances(user, shown, examined, clicked, np.full(len(shown) + 1, np.nan))
     return examined, clicked

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import open_user
 from rankloop.core.registry import make
 from rankloop.kernels.metrics import dcg
 from rankloop.lab.datasets.dataset import Dataset

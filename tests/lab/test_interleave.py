@@ -11,7 +11,7 @@ import pytest
 from cyclopts import App, Parameter
 
 from rankloop.cli import interleave as cli
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import open_user
 from rankloop.core.errors import InvalidInput, InvalidParameter, UnknownName
 from rankloop.core.registry import make, save
 from rankloop.core.types import Array, Candidates

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rankloop import cli
-from rankloop.clicks.bandit_models import models_of
+from rankloop.clicks.bandit_models import fit_if_log
 from rankloop.core.errors import DataError, InvalidParameter, UnknownName
 from rankloop.core.presets import PUBLISHED
 from rankloop.core.registry import make
@@ -258,7 +258,7 @@ def test_a_raw_log_gives_its_most_frequent_queries(tmp_path: Path) -> None:
     lines += ["x\tshort\ta,b\t0,1"] * 500
     log = tmp_path / "log.tsv"
     log.write_text("\n".join(lines) + "\n")
-    part = replace(bubblerank.REGRETS, data=(models_of(str(log), tmp_path),))
+    part = replace(bubblerank.REGRETS, data=(fit_if_log(str(log), tmp_path),))
     cells = bubblerank.queries_of(part)
     assert [(data.rpartition("#")[2], user) for data, user in cells] == [
         ("often", "CM"),
@@ -268,7 +268,7 @@ def test_a_raw_log_gives_its_most_frequent_queries(tmp_path: Path) -> None:
     ]
     models = json.loads(Path(part.data[0]).read_text("utf-8"))
     assert {len(query["attraction"]) for model in models.values() for query in model.values()} == {10}
-    assert models_of("generated?queries=2", tmp_path) == "generated?queries=2"
+    assert fit_if_log("generated?queries=2", tmp_path) == "generated?queries=2"
     with pytest.raises(DataError, match="stands in two"):
         bubblerank.queries_of(replace(part, data=("generated?queries=1", "generated?queries=1&seed=3")))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import open_user
 from rankloop.core import registry
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.rng import Rng

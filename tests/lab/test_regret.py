@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.clicks.graders import Grader
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import Grader, open_user
 from rankloop.core.errors import InvalidInput, InvalidParameter, UnknownName
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array

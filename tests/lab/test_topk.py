@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.clicks.graders import Grader
+from rankloop.clicks.users import Grader
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.learner import clone
 from rankloop.core.registry import make

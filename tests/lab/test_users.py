@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from rankloop.clicks import Pairs, PositionBased, save
-from rankloop.clicks.graded import GradedUser
-from rankloop.clicks.user_registry import open_user
-from rankloop.clicks.users import TABLES, DependentClickUser
+from rankloop.clicks.users import TABLES, DependentClickUser, GradedUser, open_user
 from rankloop.core.errors import CodecError, InvalidInput, InvalidParameter, UnknownName
 from rankloop.core.registry import make
 from rankloop.core.rng import Rng
@@ -125,9 +123,9 @@ def test_a_fitted_user_clicks_by_query_and_item_in_the_loop(tmp_path: Path) -> N
     assert (found.win + found.loss).sum() > 0
     other = open_split("synthetic:mq2008?queries=5&vali=1&test=1&seed=9").train
     strange = replace(other, queries=np.array([f"other {q}" for q in other.queries]), _candidates={})
-    with pytest.raises(InvalidInput, match="knows nothing about query 'other"):
+    with pytest.raises(InvalidInput, match="has no query 'other"):
         list(simulate(make("random"), Stationary(strange), user, 1))
-    with pytest.raises(InvalidInput, match="looks at queries and items, which this caller does not tell it"):
+    with pytest.raises(InvalidInput, match="needs queries and items"):
         user.react(np.array([1, 0]), np.random.default_rng(0))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rankloop.core.types import Array, Candidates, Impression
-from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances
+from rankloop.kernels.click_models import CASCADE, POSITION, ClickParameters
 from rankloop.lab.runs.compiled_bandits import QUERY
 from rankloop.learners.bandits.bubblerank import BubbleRank
 
@@ -15,17 +15,17 @@ ONE, TABLE = np.ones(1), np.ones((1, 1))
 RNG = np.random.default_rng(0)  # learn draws nothing
 
 
-def cascade(attraction: Any) -> ClickChances:
+def cascade(attraction: Any) -> ClickParameters:
     values = np.array(attraction, dtype=np.float64)
-    return ClickChances(CASCADE, values, np.zeros(values.size), ONE, 1.0, TABLE)
+    return ClickParameters(CASCADE, values, np.zeros(values.size), ONE, 1.0, TABLE)
 
 
-def position_based(attraction: Any, examination: Any) -> ClickChances:
+def position_based(attraction: Any, examination: Any) -> ClickParameters:
     values = np.array(attraction, dtype=np.float64)
-    return ClickChances(POSITION, values, ONE, ONE, 1.0, np.array(examination, dtype=np.float64).reshape(-1, 1))
+    return ClickParameters(POSITION, values, ONE, ONE, 1.0, np.array(examination, dtype=np.float64).reshape(-1, 1))
 
 
-def some_user(kind: int, m: int, rng: np.random.Generator) -> ClickChances:
+def some_user(kind: int, m: int, rng: np.random.Generator) -> ClickParameters:
     attraction = rng.uniform(0.05, 0.9, m)
     return cascade(attraction) if kind == CASCADE else position_based(attraction, np.sort(rng.uniform(0.3, 1, m))[::-1])
 

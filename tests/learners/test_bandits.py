@@ -15,7 +15,7 @@ from rankloop.core.capabilities import KnowsPropensity
 from rankloop.core.learner import Learner
 from rankloop.core.registry import make
 from rankloop.core.types import Candidates, Feedback
-from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickChances, expected_clicks, react
+from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickParameters, expected_clicks, react
 from rankloop.lab.runs.compiled_bandits import QUERY, best_clicks, play
 from rankloop.learners.bandits.bubblerank import ANYTIME
 from tests.reference import bandits as naive
@@ -23,18 +23,18 @@ from tests.reference import bandits as naive
 ONE, TABLE = np.ones(1), np.ones((1, 1))
 
 
-def user_of(kind: int, m: int, rng: np.random.Generator) -> ClickChances:
+def user_of(kind: int, m: int, rng: np.random.Generator) -> ClickParameters:
     """Someone with random habits; attractions far enough from 0 and 1 for clicks to come and to fail to come."""
     attraction = rng.uniform(0.1, 0.9, m)
     if kind == CASCADE:
-        return ClickChances(CASCADE, attraction, np.zeros(m), ONE, 1.0, TABLE)
+        return ClickParameters(CASCADE, attraction, np.zeros(m), ONE, 1.0, TABLE)
     if kind == POSITION:
-        return ClickChances(
+        return ClickParameters(
             POSITION, attraction, ONE, ONE, 1.0, np.sort(rng.uniform(0.2, 1, (m, 1)), axis=0)[::-1].copy()
         )
     if kind == CHAIN:
-        return ClickChances(CHAIN, attraction, rng.uniform(0.2, 0.9, m), ONE, 0.9, TABLE)
-    return ClickChances(BROWSING, attraction, ONE, ONE, 1.0, rng.uniform(0.2, 1, (m, m + 1)))
+        return ClickParameters(CHAIN, attraction, rng.uniform(0.2, 0.9, m), ONE, 0.9, TABLE)
+    return ClickParameters(BROWSING, attraction, ONE, ONE, 1.0, rng.uniform(0.2, 1, (m, m + 1)))
 
 
 LEARNERS: list[tuple[str, dict[str, Any], Any]] = [
@@ -76,7 +76,7 @@ def test_a_learner_does_what_the_paper_says_list_by_list(
         twin.update(clicks)
 
 
-def by_requests(learner: Learner, user: ClickChances, rounds: int, k: int, seed: int) -> list[list[int]]:
+def by_requests(learner: Learner, user: ClickParameters, rounds: int, k: int, seed: int) -> list[list[int]]:
     """What `play` does, as requests: the same random numbers, in the same order."""
     of_learner, of_user = np.random.default_rng([seed, 1]), np.random.default_rng([seed, 2])
     candidates, clicks, lists = Candidates(QUERY, np.arange(user.attraction.size)), np.zeros(k), []
@@ -138,7 +138,7 @@ def test_the_compiled_loop_is_requests_bit_for_bit(
     )
 
 
-def regret_of(lists: list[list[int]], user: ClickChances, k: int) -> float:
+def regret_of(lists: list[list[int]], user: ClickParameters, k: int) -> float:
     """By the click model's own chances, list by list."""
     work, best = np.zeros((3, k + 1)), best_clicks(user, k, 3)
     return sum(best - expected_clicks(user, np.array(shown), 3, work) for shown in lists)

@@ -14,7 +14,7 @@ from rankloop.core.learner import Learner
 from rankloop.core.registry import make
 from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels.bandits import REGRET
-from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickChances, expected_clicks
+from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickParameters, expected_clicks
 from rankloop.lab.runs.compiled_bandits import QUERY, best_clicks, play
 
 ONE, TABLE = np.ones(1), np.ones((1, 1))
@@ -97,8 +97,8 @@ def test_who_learns_from_lists_that_someone_else_ordered(name: str, rounds: int)
 def test_the_best_list_is_learned_whatever_users_do(name: str) -> None:
     """Well-parted attractions, both kinds of users; the cascading bandits have no such promise in the second."""
     attraction = np.array([0.1, 0.9, 0.3, 0.6])
-    reader = ClickChances(CASCADE, attraction, np.zeros(4), ONE, 1.0, TABLE)
-    looker = ClickChances(POSITION, attraction, ONE, ONE, 1.0, np.array([[1.0], [0.7], [0.5], [0.4]]))
+    reader = ClickParameters(CASCADE, attraction, np.zeros(4), ONE, 1.0, TABLE)
+    looker = ClickParameters(POSITION, attraction, ONE, ONE, 1.0, np.array([[1.0], [0.7], [0.5], [0.4]]))
     for user in (reader, looker) if name in ("toprank", "batchrank") else (reader,):
         learner = make(name)
         play(learner, user, [200_000], seed=2)
@@ -251,7 +251,7 @@ def test_an_impression_of_another_kind_of_learner_is_refused(name: str) -> None:
 
 def test_the_best_list_of_a_user_who_looks_at_a_low_rank_more_often() -> None:
     """The fitted examination of ranks 9 and 10 is not monotone: the best documents stand where most is looked at."""
-    user = ClickChances(POSITION, np.array([0.5, 0.2, 0.8]), ONE, ONE, 1.0, np.array([[0.5], [0.3], [1.0]]))
+    user = ClickParameters(POSITION, np.array([0.5, 0.2, 0.8]), ONE, ONE, 1.0, np.array([[0.5], [0.3], [1.0]]))
     assert best_clicks(user, 3, 3) == pytest.approx(0.8 * 1.0 + 0.5 * 0.5 + 0.2 * 0.3)
     assert best_clicks(user, 3, 2) == pytest.approx(0.8 * 0.5 + 0.5 * 0.3)
 
@@ -259,7 +259,7 @@ def test_the_best_list_of_a_user_who_looks_at_a_low_rank_more_often() -> None:
 @pytest.mark.slow
 def test_the_best_list_holds_back_a_document_that_ends_the_visit() -> None:
     """Of a reader who is satisfied by the first document for sure: 0.9 from it alone, 0.5 + 0.9 with it second."""
-    user = ClickChances(CHAIN, np.array([0.9, 0.5]), np.array([0.0, 1.0]), ONE, 1.0, TABLE)
+    user = ClickParameters(CHAIN, np.array([0.9, 0.5]), np.array([0.0, 1.0]), ONE, 1.0, TABLE)
     assert best_clicks(user, 2, 2) == pytest.approx(0.5 + 0.9)
     assert best_clicks(user, 2, 1) == pytest.approx(0.9)
 
@@ -272,14 +272,14 @@ def test_no_list_is_better_than_the_best(kind: int, m: int, k: int, top: int) ->
         stay = np.zeros(m) if kind == CASCADE else rng.random(m)
         skip, patience = 1.0 if kind == CASCADE else rng.random(), rng.random(k)
         examination = rng.random((k, 1 if kind == POSITION else k + 1))
-        user = ClickChances(kind, rng.random(m), stay, patience, skip, examination)
+        user = ClickParameters(kind, rng.random(m), stay, patience, skip, examination)
         most = max(expected_clicks(user, np.array(shown), top, work) for shown in permutations(range(m), k))
         assert best_clicks(user, k, top) == pytest.approx(most, rel=1e-12)
 
 
 def test_ten_documents_are_looked_through_and_thirty_are_too_many() -> None:
     rng = np.random.default_rng(2)
-    user = ClickChances(BROWSING, rng.random(10), ONE, ONE, 1.0, rng.random((10, 11)))
+    user = ClickParameters(BROWSING, rng.random(10), ONE, ONE, 1.0, rng.random((10, 11)))
     shown, work = np.argsort(-user.attraction), np.zeros((3, 11))
     assert best_clicks(user, 10, 5) >= expected_clicks(user, shown, 5, work)
     with pytest.raises(InvalidParameter, match="give fewer documents or a smaller top"):
@@ -287,7 +287,7 @@ def test_ten_documents_are_looked_through_and_thirty_are_too_many() -> None:
 
 
 def test_only_fresh_bandits_have_a_compiled_loop() -> None:
-    user = ClickChances(CASCADE, np.full(5, 0.5), np.zeros(5), ONE, 1.0, TABLE)
+    user = ClickParameters(CASCADE, np.full(5, 0.5), np.zeros(5), ONE, 1.0, TABLE)
     with pytest.raises(InvalidParameter, match="RandomOrder has no compiled loop"):
         play(make("random"), user, [10], 0)
     with pytest.raises(InvalidParameter, match="max_items of at least 5"):
@@ -321,7 +321,7 @@ class Stubborn:
 
 
 def test_anyones_learner_may_have_a_compiled_loop() -> None:
-    user, learner = ClickChances(CASCADE, np.array([0.1, 0.5]), np.zeros(2), ONE, 1.0, TABLE), Stubborn()
+    user, learner = ClickParameters(CASCADE, np.array([0.1, 0.5]), np.zeros(2), ONE, 1.0, TABLE), Stubborn()
     outcome = play(learner, user, [30, 100], 0, top=1, chunk=20)  # type: ignore[arg-type]
     assert outcome.regret == pytest.approx([0.4 * 30, 0.4 * 100])
     assert learner.done == 100

@@ -11,10 +11,10 @@ import pytest
 from rankloop.core.learner import Learner
 from rankloop.core.registry import make
 from rankloop.core.types import Array, Candidates, Feedback, Impression
-from rankloop.kernels.click_models import CASCADE, ClickChances, expected_clicks, react
+from rankloop.kernels.click_models import CASCADE, ClickParameters, expected_clicks, react
 
 M, K, LISTS = 6, 4, 2400
-USER = ClickChances(CASCADE, np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]), np.zeros(M), np.ones(1), 1.0, np.ones((1, 1)))
+USER = ClickParameters(CASCADE, np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]), np.zeros(M), np.ones(1), 1.0, np.ones((1, 1)))
 BANDITS: list[tuple[str, dict[str, Any]]] = [
     ("bubblerank", {"delta": 0.05}),
     ("cascade-klucb", {}),

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import open_user
 from rankloop.core import codec, registry
 from rankloop.core.learner import Learner
 from rankloop.core.rng import Rng

@@ -12,8 +12,7 @@ from rankloop.cli import _out
 
 if TYPE_CHECKING:
     from rankloop.clicks.log import SessionLog
-    from rankloop.clicks.model import ClickModel
-    from rankloop.clicks.score import Score
+    from rankloop.clicks.model import ClickModel, Score
     from rankloop.core.types import Array
 
 # said here too, and held equal by a test: help must not wait for numpy

@@ -60,7 +60,7 @@ def export(
     normalisation
         Of a file: what you do to features before the learner sees them.
     """
-    from rankloop.core import codec
+    from rankloop.core import files
 
     if Path(ranker).is_file():
         if features is None:
@@ -70,7 +70,7 @@ def export(
     else:
         made = _of_store(ranker, to, version, store)
     if out is not None:
-        codec.write(out, made.body)
+        files.write(out, made.body)
     elif to == "onnx":
         sys.stdout.buffer.write(made.body)
     else:

@@ -62,7 +62,7 @@ def interleave(
     json
         Print JSON instead of a table.
     """
-    from rankloop.clicks.user_registry import open_user
+    from rankloop.clicks.users import open_user
     from rankloop.core.errors import InvalidParameter
     from rankloop.lab.datasets.sources import check_spec, open_split
     from rankloop.lab.plots.interleaving import drawing

@@ -1,4 +1,4 @@
-"""Click-through rates: the baselines that a click model must beat."""
+"""Click-through rates: the baselines for click models."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankloop.clicks._em import Progress, check_options, pooled, share
+from rankloop.clicks.em import Progress, check_options, pooled, share
 from rankloop.clicks.log import SessionLog
 from rankloop.clicks.model import ONE, TABLE, ClickModel
 from rankloop.core.types import Array
 from rankloop.kernels.click_fits import shown_and_clicked
-from rankloop.kernels.click_models import POSITION, ClickChances
+from rankloop.kernels.click_models import POSITION, ClickParameters
 
 
 @dataclass
@@ -32,9 +32,9 @@ class GlobalRate(ClickModel):
     def __post_init__(self) -> None:
         self.rate_: Array = np.zeros(1)
 
-    def chances(self) -> ClickChances:
-        """For kernels."""
-        return ClickChances(POSITION, np.full(len(self.pairs) + 1, self.rate_[0]), ONE, ONE, 1.0, TABLE)
+    def parameters(self) -> ClickParameters:
+        """Return the parameters for kernels."""
+        return ClickParameters(POSITION, np.full(len(self.pairs) + 1, self.rate_[0]), ONE, ONE, 1.0, TABLE)
 
     def _fit(self, log: SessionLog, on_progress: Progress | None) -> None:  # noqa: ARG002
         self.rate_ = share(log.clicks.sum(keepdims=True)[0], log.lengths.sum(keepdims=True), 0.5, 0.0)
@@ -42,7 +42,7 @@ class GlobalRate(ClickModel):
 
 @dataclass
 class RankRate(ClickModel):
-    """A rank is clicked with the same probability whatever document stands there.
+    """Each rank is clicked with its own probability, whatever document it shows.
 
     >>> from rankloop.clicks.log import Page, SessionLog
     >>> log = SessionLog.from_pages([Page("monday", "shoes", ["a", "b"], [1, 0])] * 9)
@@ -57,9 +57,9 @@ class RankRate(ClickModel):
     def __post_init__(self) -> None:
         self.rate_: Array = np.zeros(0)
 
-    def chances(self) -> ClickChances:
-        """For kernels."""
-        return ClickChances(POSITION, np.ones(len(self.pairs) + 1), ONE, ONE, 1.0, self.rate_.reshape(-1, 1))
+    def parameters(self) -> ClickParameters:
+        """Return the parameters for kernels."""
+        return ClickParameters(POSITION, np.ones(len(self.pairs) + 1), ONE, ONE, 1.0, self.rate_.reshape(-1, 1))
 
     def _fit(self, log: SessionLog, on_progress: Progress | None) -> None:  # noqa: ARG002
         self.rate_ = share(log.clicks.sum(axis=0), log.shows(), 0.5, 0.0)
@@ -67,12 +67,12 @@ class RankRate(ClickModel):
 
 @dataclass
 class DocumentRate(ClickModel):
-    """A query-document pair is clicked with the same probability at whatever rank it stands.
+    """Each query-document pair is clicked with its own probability, at any rank.
 
     Parameters
     ----------
     prior
-        How many displays of a pair count as known before, with the mean rate of all pairs.
+        Pseudo-impressions of each pair with the mean rate of all pairs.
 
     Examples
     --------
@@ -92,9 +92,9 @@ class DocumentRate(ClickModel):
         check_options(self.prior)
         self.attraction_: Array = np.zeros(0)
 
-    def chances(self) -> ClickChances:
-        """For kernels."""
-        return ClickChances(POSITION, self.attraction_, ONE, ONE, 1.0, TABLE)
+    def parameters(self) -> ClickParameters:
+        """Return the parameters for kernels."""
+        return ClickParameters(POSITION, self.attraction_, ONE, ONE, 1.0, TABLE)
 
     def _fit(self, log: SessionLog, on_progress: Progress | None) -> None:  # noqa: ARG002
         shows, clicked = shown_and_clicked(log.shown, log.lengths, log.clicks, 0, len(log.pairs))

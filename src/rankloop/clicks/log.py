@@ -1,4 +1,4 @@
-"""A log of result pages: what was shown and what was clicked, as numbers."""
+"""Logs of result pages, as arrays: what was shown and what was clicked."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rankloop.clicks.pairs import Pairs
 from rankloop.core.errors import DataError, InvalidInput, InvalidParameter
 from rankloop.core.types import Array, Feedback, Impression
 
 
 class Page(NamedTuple):
-    """One result page: the documents shown, top first, and 1 for each that was clicked."""
+    """One result page: the documents shown, top first, and 1 for each clicked one."""
 
     session: str
     query: str
@@ -24,9 +23,101 @@ class Page(NamedTuple):
     clicks: ArrayLike
 
 
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Query-document pairs, numbered from 0; names are text.
+
+    Examples
+    --------
+    >>> pairs = Pairs.of(["shoes", "shoes", "hats"], ["b", "a", "a"])
+    >>> len(pairs), pairs.find("shoes", ["a", "b", "c"])  # c is unknown: one more than the last number
+    (3, array([1, 2, 3]))
+    """
+
+    queries: Array  # (Q,) str, sorted
+    documents: Array  # (D,) str, sorted
+    keys: Array  # (P,) int64, ascending: query · D + document
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @classmethod
+    def of(cls, queries: Sequence[str], documents: Sequence[str]) -> Pairs:
+        """Return the different pairs of these queries and documents."""
+        query_names, query = np.unique(np.asarray(queries, dtype=np.str_), return_inverse=True)
+        document_names, document = np.unique(np.asarray(documents, dtype=np.str_), return_inverse=True)
+        return cls(query_names, document_names, np.unique(query * len(document_names) + document))
+
+    def find(self, query: str, documents: ArrayLike) -> Array:
+        """Return the number of each pair of this query; `len(self)` for unknown pairs."""
+        ids = np.asarray(documents)
+        ids = ids if ids.dtype.kind == "U" else ids.astype(np.str_)
+        q = _places(self.queries, np.asarray([query]))
+        return self._numbers(np.broadcast_to(q, ids.shape), _places(self.documents, ids))
+
+    def numbers_of(self, others: Pairs) -> Array:
+        """Return (P',) the number of each pair of `others`; `len(self)` for unknown ones."""
+        if others is self:
+            return np.arange(len(self))
+        query, document = np.divmod(others.keys, max(1, len(others.documents)))
+        return self._numbers(
+            _places(self.queries, others.queries)[query], _places(self.documents, others.documents)[document]
+        )
+
+    def documents_of(self, query: str) -> Array:
+        """Return the known documents of a query, sorted."""
+        q = _places(self.queries, np.asarray([query]))[0]
+        width = len(self.documents)
+        here = slice(*np.searchsorted(self.keys, [q * width, (q + 1) * width])) if q < len(self.queries) else slice(0)
+        names: Array = self.documents[self.keys[here] % max(1, width)]
+        return names
+
+    def names(self) -> tuple[Array, Array]:
+        """Return (P,) the query and (P,) the document of each pair."""
+        query, document = np.divmod(self.keys, max(1, len(self.documents)))
+        return self.queries[query], self.documents[document]
+
+    def kept(self, numbers: Array) -> Pairs:
+        """Return only the pairs of these ascending numbers."""
+        query, document = np.divmod(self.keys[numbers], max(1, len(self.documents)))
+        queries, query = np.unique(query, return_inverse=True)
+        documents, document = np.unique(document, return_inverse=True)
+        return Pairs(self.queries[queries], self.documents[documents], query * len(documents) + document)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays that `from_arrays` restores."""
+        return {"queries": self.queries, "documents": self.documents, "keys": self.keys}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Array]) -> Pairs:
+        """Restore what `arrays` returned, checked."""
+        queries, documents, keys = (arrays.get(name, np.zeros((0, 0))) for name in ("queries", "documents", "keys"))
+        fine = all(part.ndim == 1 and part.dtype.kind == "U" for part in (queries, documents))
+        fine = fine and keys.ndim == 1 and keys.dtype == np.int64
+        fine = fine and all((part[1:] > part[:-1]).all() for part in (queries, documents, keys))
+        if not fine or (keys.size and not 0 <= keys[0] <= keys[-1] < len(queries) * len(documents)):
+            raise InvalidInput("the file's query-document pairs are not in order; it was not written by rankloop")
+        return cls(queries, documents, keys)
+
+    def _numbers(self, query: Array, document: Array) -> Array:
+        keys = query * len(self.documents) + document
+        at = np.searchsorted(self.keys, keys)
+        known = (query < len(self.queries)) & (document < len(self.documents)) & (at < len(self.keys))
+        known[known] = self.keys[at[known]] == keys[known]
+        return np.where(known, at, len(self.keys))
+
+
+def _places(names: Array, wanted: Array) -> Array:
+    """Return the place of each name among the sorted `names`; `len(names)` if it is not there."""
+    at = np.searchsorted(names, wanted)
+    found = at < len(names)
+    found[found] = names[at[found]] == wanted[found]
+    return np.where(found, at, len(names))
+
+
 @dataclass(frozen=True)
-class Found:
-    """How often something was met in a file, and where first."""
+class Finding:
+    """How often something occurred in a file, and where first."""
 
     count: int
     lines: tuple[int, ...]  # the first ten
@@ -38,16 +129,16 @@ class Found:
 
 @dataclass(frozen=True)
 class ReadReport:
-    """What a reader met: `skipped` was not used, `noticed` was used but may surprise."""
+    """What a reader found: `skipped` was not used, `noticed` was used but may be surprising."""
 
     source: str
     format: str
     lines: int
     pages: int
-    bytes: int  # of text, unpacked
+    bytes: int  # of uncompressed text
     seconds: float
-    skipped: dict[str, Found] = field(default_factory=dict)
-    noticed: dict[str, Found] = field(default_factory=dict)
+    skipped: dict[str, Finding] = field(default_factory=dict)
+    noticed: dict[str, Finding] = field(default_factory=dict)
 
     def __str__(self) -> str:
         rows = [f"{self.source}: {self.format}, {self.lines:,} lines, {self.pages:,} pages"]
@@ -58,10 +149,9 @@ class ReadReport:
 
 @dataclass(frozen=True, eq=False)
 class SessionLog:
-    """Result pages, which may have different lengths. Rows beyond a page's end hold -1 and no click.
+    """Result pages of any lengths, from `read_log`, `from_pages` or `from_impressions`.
 
-    `rankloop.clicks.readers.read_log` reads one from a file, `from_pages` and `from_impressions` make one of what a
-    program holds.
+    Positions beyond the end of a page hold -1 and no click.
 
     Examples
     --------
@@ -89,20 +179,17 @@ class SessionLog:
 
     @property
     def ranks(self) -> int:
-        """The length of the longest page; 0 where there is none."""
+        """The length of the longest page; 0 if there is none."""
         return int(self.shown.shape[1])
 
     @classmethod
     def from_pages(cls, pages: Iterable[Page]) -> SessionLog:
-        """The log of these pages. A page without documents, or with other than 0 and 1 as clicks, is an error."""
-        return _gathered(pages, "page")
+        """Return the log of these pages; clicks are 0 or 1."""
+        return _log_of(pages, "page")
 
     @classmethod
     def from_impressions(cls, events: Iterable[tuple[str, Impression, Feedback]]) -> SessionLog:
-        """The log of what learners showed: session, impression and the clicks on it.
-
-        Slots that the feedback does not reach count as not clicked.
-        """
+        """Return the log of what learners showed; positions without feedback count as not clicked."""
 
         def pages() -> Iterable[tuple[str, str, Array, ArrayLike]]:
             for session, impression, feedback in events:
@@ -112,10 +199,10 @@ class SessionLog:
                 clicks[: len(feedback.values)] = np.asarray(feedback.values)[: impression.k] > 0
                 yield session, impression.query, impression.items, clicks
 
-        return _gathered(pages(), "impression")
+        return _log_of(pages(), "impression")
 
     def part(self, chosen: Array) -> SessionLog:
-        """The pages that `chosen` (flags or numbers) names, and no other pairs than they show."""
+        """Return the pages that `chosen` (flags or numbers) selects, with the pairs that they show."""
         shown, lengths = self.shown[chosen], self.lengths[chosen]
         ranks = int(lengths.max()) if len(lengths) else 0
         shown = shown[:, :ranks]
@@ -134,11 +221,7 @@ class SessionLog:
         )
 
     def split(self, test_share: float, seed: int = 0) -> tuple[SessionLog, SessionLog]:
-        """A part to fit on and a part to test on. All pages of a session go to the same part.
-
-        Sessions are ordered by a hash of their name and the seed, and the first `test_share` of them are the test
-        part; so the cut depends on names and seed alone, not on the order of the file.
-        """
+        """Split the sessions into a part to fit on and a part to test on, by a hash of their names and the seed."""
         if not 0 < test_share < 1:
             raise InvalidParameter(f"test_share is {test_share!r}; it must lie between 0 and 1")
         present = np.unique(self.sessions)
@@ -153,7 +236,7 @@ class SessionLog:
         return self.part(~tested[self.sessions]), self.part(tested[self.sessions])
 
     def top(self, k: int) -> SessionLog:
-        """The same pages, cut to their first k ranks."""
+        """Return the same pages, cut to their first k ranks."""
         if k < 1:
             raise InvalidParameter(f"k is {k!r}; at least one rank must stay")
         cut = replace(
@@ -162,30 +245,30 @@ class SessionLog:
         return cut.part(np.arange(len(self)))
 
     def shows(self) -> Array:
-        """(K,) how many pages reach each rank."""
+        """Return (K,) how many pages reach each rank."""
         pages: Array = (self.shown >= 0).sum(axis=0)
         return pages
 
     def click_rates(self) -> Array:
-        """(K,) the share of the pages that reach a rank which were clicked there."""
+        """Return (K,) clicks per page that reaches the rank."""
         rates: Array = self.clicks.sum(axis=0) / np.maximum(1, self.shows())
         return rates
 
     def with_clicks(self, clicks: Array) -> SessionLog:
-        """The same pages with other clicks, (s, K)."""
+        """Return the same pages with other clicks, (s, K)."""
         return replace(self, clicks=np.where(self.shown >= 0, clicks, 0).astype(np.uint8), report=None)
 
 
 class _Codes(dict[str, int]):
-    """Numbers names as they come."""
+    """Numbers names in order of appearance."""
 
     def __missing__(self, name: str) -> int:
         code = self[name] = len(self)
         return code
 
 
-class Gathering:
-    """Pages on their way into a log; readers add them one by one."""
+class LogBuilder:
+    """Collects pages one by one."""
 
     def __init__(self) -> None:
         self.session_codes, self.query_codes, self.document_codes = _Codes(), _Codes(), _Codes()
@@ -196,7 +279,7 @@ class Gathering:
         self.clicks: list[int] = []
 
     def add(self, session: str, query: str, documents: Iterable[str], clicks: Iterable[int]) -> None:
-        """One page more. The caller has checked it."""
+        """Add a page that the caller has checked."""
         self.sessions.append(self.session_codes[session])
         self.queries.append(self.query_codes[query])
         self.documents += map(self.document_codes.__getitem__, documents)
@@ -204,7 +287,7 @@ class Gathering:
         self.ends.append(len(self.documents))
 
     def log(self, report: ReadReport | None = None) -> SessionLog:
-        """All that was added."""
+        """Return the log of all added pages."""
         ends = np.array(self.ends, dtype=np.int64)
         lengths = np.diff(ends, prepend=0)
         ranks = int(lengths.max()) if len(lengths) else 0
@@ -222,7 +305,7 @@ class Gathering:
 
 
 def _sorted_names(codes: dict[str, int], used: Array) -> tuple[Array, Array]:
-    """The names in order, and `used` by their places there."""
+    """Return the sorted names, and `used` by their places there."""
     names = np.array(list(codes), dtype=np.str_)
     order = np.argsort(names, kind="stable")
     places = np.empty(len(order), dtype=np.int64)
@@ -233,8 +316,8 @@ def _sorted_names(codes: dict[str, int], used: Array) -> tuple[Array, Array]:
     return ordered, places[used]
 
 
-def _gathered(pages: Iterable[tuple[str, str, Sequence[object] | Array, ArrayLike]], noun: str) -> SessionLog:
-    gathering = Gathering()
+def _log_of(pages: Iterable[tuple[str, str, Sequence[object] | Array, ArrayLike]], noun: str) -> SessionLog:
+    builder = LogBuilder()
     for number, (session, query, documents, clicks) in enumerate(pages):
         names = documents.tolist() if isinstance(documents, np.ndarray) else list(documents)
         flags = np.asarray(clicks)
@@ -242,5 +325,5 @@ def _gathered(pages: Iterable[tuple[str, str, Sequence[object] | Array, ArrayLik
             raise InvalidInput(f"{noun} {number} has no documents; show at least one")
         if flags.shape != (len(names),) or not ((flags == 0) | (flags == 1)).all():
             raise InvalidInput(f"{noun} {number} has clicks {flags.tolist()}; give 0 or 1 for each of {len(names)}")
-        gathering.add(str(session), str(query), map(str, names), flags.astype(int).tolist())
-    return gathering.log()
+        builder.add(str(session), str(query), map(str, names), flags.astype(int).tolist())
+    return builder.log()

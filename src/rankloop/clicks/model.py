@@ -1,54 +1,96 @@
-"""What every click model can do: simulate, foresee, fit, score, be saved."""
+"""The base class of click models: simulate, predict, fit and score."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rankloop.clicks.log import SessionLog
-from rankloop.clicks.pairs import Pairs
-from rankloop.clicks.score import Score, score
+from rankloop.clicks.log import Pairs, SessionLog
 from rankloop.core.errors import DataError, InvalidInput
 from rankloop.core.types import Array, Feedback
 from rankloop.kernels import click_models as kernels
-from rankloop.kernels.click_fits import react_pages
-from rankloop.kernels.click_models import ClickChances
+from rankloop.kernels.click_fits import react_pages, score_pages
+from rankloop.kernels.click_models import ClickParameters
 
 Progress = Callable[[int, int], None]  # done, of how many at most
-ONE, TABLE = np.ones(1), np.ones((1, 1))  # what a way of reading does not use
+ONE, TABLE = np.ones(1), np.ones((1, 1))  # placeholders for parameters that a model does not use
+FLOOR = 1e-6  # lowest probability of an event in scores, so that one surprise does not decide
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """Log-likelihood and perplexity of a log under a model.
+
+    `log_likelihood` is the mean per page of the natural logarithm of the probability of its clicks. `perplexity` is 2
+    to the mean of -log2 of the probability of the event at a rank, averaged over ranks: 1 is perfect, 2 is a coin flip.
+    `conditional_perplexity` is given the clicks above. Probabilities are kept within 1e-6 of 0 and 1; `impossible`
+    counts pages of probability 0.
+    """
+
+    pages: int
+    clicks: int
+    log_likelihood: float
+    perplexity: float
+    conditional_perplexity: float
+    perplexity_by_rank: Array  # (K,)
+    conditional_perplexity_by_rank: Array  # (K,)
+    impossible: int
+    unseen: float  # share of shown documents that the model has not seen
+
+    def summary(self) -> dict[str, Any]:
+        """Return all fields, ready for JSON."""
+        found = dict(vars(self))
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
+
+
+def score(model: ClickParameters, shown: Array, log: SessionLog) -> Score:
+    """Score a log whose documents have the numbers `shown` in the model, the last one for unseen ones."""
+    pages, bits, conditional_bits, total, impossible = score_pages(model, shown, log.lengths, log.clicks, FLOOR)
+    by_rank, conditional_by_rank = 2.0 ** (bits / pages), 2.0 ** (conditional_bits / pages)
+    unseen = (shown == len(model.attraction) - 1).sum() / pages.sum()
+    return Score(
+        pages=len(log),
+        clicks=int(log.clicks.sum()),
+        log_likelihood=total / len(log),
+        perplexity=float(by_rank.mean()),
+        conditional_perplexity=float(conditional_by_rank.mean()),
+        perplexity_by_rank=by_rank,
+        conditional_perplexity_by_rank=conditional_by_rank,
+        impossible=int(impossible),
+        unseen=float(unseen),
+    )
 
 
 class ClickModel(ABC):
-    """A click model. Each is a dataclass in its own file: fields are options, names that end in `_` are learned.
+    """A click model: a dataclass whose fields are options and whose attributes ending in `_` are learned.
 
-    What is learned by query-document pair has one number more than there are pairs: the last one stands for pairs that
-    were never seen. What is learned by rank holds for as many ranks as the longest page of the log had.
+    What is learned by query-document pair has one more number, for pairs that were never seen.
     """
 
     name: ClassVar[str]  # what the command line calls it
     title: ClassVar[str]
-    # name -> shape: "pairs" stands for one more than there are pairs, "ranks" for the longest page
+    # name -> shape: "pairs" is the number of pairs plus one, "ranks" the length of the longest page
     learned: ClassVar[Mapping[str, tuple[str | int, ...]]]
     pairs_: Pairs | None = None
-    trace_: Array = np.zeros(0)  # mean log-likelihood of a page, round by round of expectation maximisation
+    trace_: Array = np.zeros(0)  # mean log-likelihood per page in each iteration
 
     @abstractmethod
-    def chances(self) -> ClickChances:
-        """All numbers of the model as kernels want them; documents are numbers of pairs, the last one the unseen."""
+    def parameters(self) -> ClickParameters:
+        """Return the parameters for kernels; documents are numbers of pairs, the last one the unseen."""
 
     @abstractmethod
     def _fit(self, log: SessionLog, on_progress: Progress | None) -> None:
-        """Learn from a log that has a page at least."""
+        """Learn from a log of at least one page."""
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     def fit(self, log: SessionLog, on_progress: Progress | None = None) -> Self:
-        """Learn from a log, forgetting what was learned before; returns the model itself."""
+        """Learn from a log, starting again, and return the model."""
         if not len(log):
             raise DataError("the log has no pages; a click model needs at least one")
         self.trace_ = np.zeros(0)
@@ -57,9 +99,9 @@ class ClickModel(ABC):
         return self
 
     def given(self, pairs: Pairs, **learned: ArrayLike) -> Self:
-        """Take these numbers as if they had been learned; they are checked. Returns the model itself.
+        """Set the learned parameters, check them and return the model.
 
-        What is by pair may have one number for each pair; the unseen ones then get their mean.
+        What is by pair may have one number per pair; unseen pairs then get the mean.
         """
         if sorted(learned) != sorted(self.learned):
             raise InvalidInput(f"{self.name} learns {sorted(self.learned)}, but {sorted(learned)} is given")
@@ -93,29 +135,29 @@ class ClickModel(ABC):
 
     # -- one page --------------------------------------------------------------------------------------------------
 
-    def chances_of(self, query: str, documents: ArrayLike) -> ClickChances:
-        """The model's numbers for some documents of a query, as kernels want them; document i is documents[i]."""
-        pairs, whole = self.pairs.find(query, documents), self.chances()
+    def parameters_of(self, query: str, documents: ArrayLike) -> ClickParameters:
+        """Return the parameters for some documents of a query; document i is documents[i]."""
+        pairs, whole = self.pairs.find(query, documents), self.parameters()
         after_click = whole.after_click[pairs] if whole.kind in (kernels.CASCADE, kernels.CHAIN) else ONE
         return whole._replace(attraction=whole.attraction[pairs], after_click=after_click)
 
     def react(self, query: str, documents: ArrayLike, rng: np.random.Generator) -> Feedback:
-        """The clicks of one user on a list, top first."""
+        """Simulate the clicks of one user on a ranking."""
         user, shown = self._page(query, documents)
         clicks = np.empty(len(shown))
         kernels.react(user, shown, rng.random((2, len(shown))), clicks)
         return Feedback("clicks", clicks)
 
     def examination_probabilities(self, query: str, documents: ArrayLike) -> Array:
-        """(k,) the chance that each document of a list is looked at."""
-        return self._chances(query, documents)[0]
+        """Return (k,) the probability that each document is examined."""
+        return self._probabilities(query, documents)[0]
 
     def click_probabilities(self, query: str, documents: ArrayLike) -> Array:
-        """(k,) the chance that each document of a list is clicked."""
-        return self._chances(query, documents)[1]
+        """Return (k,) the probability that each document is clicked."""
+        return self._probabilities(query, documents)[1]
 
     def conditional_probabilities(self, query: str, documents: ArrayLike, clicks: ArrayLike) -> Array:
-        """(k,) the chance that each document is clicked, given the clicks above it."""
+        """Return (k,) the probability that each document is clicked, given the clicks above it."""
         user, shown = self._page(query, documents)
         flags, clicked = np.asarray(clicks, dtype=np.float64), np.empty(len(shown))
         if flags.shape != shown.shape:
@@ -124,51 +166,50 @@ class ClickModel(ABC):
         return clicked
 
     def expected_clicks(self, query: str, documents: ArrayLike, n: int | None = None) -> float:
-        """How many clicks a list gets on average, in its first n ranks or in all."""
-        chances = self.click_probabilities(query, documents)
-        return float(chances[:n].sum())
+        """Return the expected number of clicks on a ranking, in its first n ranks or in all."""
+        return float(self.click_probabilities(query, documents)[:n].sum())
 
-    def _page(self, query: str, documents: ArrayLike) -> tuple[ClickChances, Array]:
-        user = self.chances_of(query, documents)
+    def _page(self, query: str, documents: ArrayLike) -> tuple[ClickParameters, Array]:
+        user = self.parameters_of(query, documents)
         self._check_ranks(len(user.attraction))
         return user, np.arange(len(user.attraction))
 
-    def _chances(self, query: str, documents: ArrayLike) -> tuple[Array, Array]:
+    def _probabilities(self, query: str, documents: ArrayLike) -> tuple[Array, Array]:
         user, shown = self._page(query, documents)
         examined, clicked = np.empty(len(shown)), np.empty(len(shown))
         kernels.chances(user, shown, examined, clicked, np.empty(len(shown) + 1))
         return examined, clicked
 
     def average_examination(self, k: int) -> Array:
-        """(k,) the chance that each rank is looked at on a page of documents that nobody knows: the average ones."""
+        """Return (k,) the probability that each rank is examined on a page of average documents."""
         self._check_ranks(k)
         unseen, examined = np.full(k, len(self.pairs)), np.empty(k)
-        kernels.chances(self.chances(), unseen, examined, np.empty(k), np.empty(k + 1))
+        kernels.chances(self.parameters(), unseen, examined, np.empty(k), np.empty(k + 1))
         return examined
 
     # -- many pages ------------------------------------------------------------------------------------------------
 
     @property
     def ranks(self) -> int | None:
-        """How long a page may be; None if any length will do."""
+        """The longest page that the model knows; None if there is no limit."""
         by_rank = [name for name, shape in self.learned.items() if "ranks" in shape]
         return len(getattr(self, by_rank[0])) if by_rank else None
 
     def shown_in(self, log: SessionLog) -> Array:
-        """(s, K) the numbers of a log's pairs in this model, for kernels."""
+        """Return (s, K) the numbers of a log's pairs in this model."""
         numbers = np.append(self.pairs.numbers_of(log.pairs), -1)  # -1, beyond a page's end, stays -1
         self._check_ranks(log.ranks)
         return numbers[log.shown]
 
     def simulate(self, log: SessionLog, rng: np.random.Generator) -> SessionLog:
-        """The same pages with the clicks of this model's users."""
+        """Return the same pages with simulated clicks."""
         clicks = np.zeros(log.shown.shape)
-        react_pages(self.chances(), self.shown_in(log), log.lengths, rng.random((len(log), 2, log.ranks)), clicks)
+        react_pages(self.parameters(), self.shown_in(log), log.lengths, rng.random((len(log), 2, log.ranks)), clicks)
         return log.with_clicks(clicks)
 
     def score(self, log: SessionLog) -> Score:
-        """How well the model foresees a log: log-likelihood and perplexity, per rank too."""
-        return score(self.chances(), self.shown_in(log), log)
+        """Return how well the model predicts a log: log-likelihood and perplexity."""
+        return score(self.parameters(), self.shown_in(log), log)
 
     def _check_ranks(self, longest: int) -> None:
         if self.ranks is not None and longest > self.ranks:
@@ -180,7 +221,7 @@ class ClickModel(ABC):
     # -- options and state -----------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
-        """The numbers in short: by rank as they are; by pair that of the unseen, and quantiles over the others."""
+        """Summarize the parameters: by rank as they are; by pair the mean of unseen ones and quantiles."""
         found: dict[str, Any] = {"pairs": len(self.pairs), "queries": len(self.pairs.queries)}
         for name, shape in self.learned.items():
             value = getattr(self, name)
@@ -193,11 +234,11 @@ class ClickModel(ABC):
         return found
 
     def options(self) -> dict[str, Any]:
-        """The options, as JSON would say them."""
+        """Return the options, ready for JSON."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]
 
     def state(self) -> dict[str, Array]:
-        """Everything learned, as plain arrays."""
+        """Return everything learned, as plain arrays."""
         learned = {name: np.array(getattr(self, name)) for name in self.learned}
         pairs = {f"pairs/{name}": value for name, value in self.pairs.arrays().items()}
         return {**pairs, **learned, "trace_": self.trace_}

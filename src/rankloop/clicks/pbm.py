@@ -7,31 +7,27 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankloop.clicks._em import Progress, browse, check_options
+from rankloop.clicks.em import Progress, browse, check_options
 from rankloop.clicks.log import SessionLog
 from rankloop.clicks.model import ONE, ClickModel
 from rankloop.core.types import Array
-from rankloop.kernels.click_models import POSITION, ClickChances
+from rankloop.kernels.click_models import POSITION, ClickParameters
 
 
 @dataclass
 class PositionBased(ClickModel):
-    """A document is clicked if its rank is looked at and it attracts: P(click) = examination[rank] · attraction.
-
-    Whether a rank is looked at depends on nothing but the rank. The model to choose when position bias is what you
-    want to know, and where users do not read line by line.
+    """A document is clicked if its rank is examined and it attracts: P(click) = examination[rank] · attraction.
 
     Parameters
     ----------
     prior
-        How many looks at a pair count as known before: its attraction is drawn to the mean of all pairs as if it had
-        been looked at that often and found average.
+        Pseudo-examinations of each pair with the mean attraction of all pairs.
     tolerance, iterations
-        Expectation maximisation stops when no number moves by more than this in a round, or after so many rounds.
+        Expectation maximization stops when no parameter changes by more than this, or after so many iterations.
 
     Examples
     --------
-    >>> from rankloop.clicks.pairs import Pairs
+    >>> from rankloop.clicks.log import Pairs
     >>> shoes = Pairs.of(["shoes"] * 2, ["a", "b"])
     >>> model = PositionBased().given(shoes, attraction_=[0.5, 0.8], examination_=[1.0, 0.5])
     >>> model.click_probabilities("shoes", ["b", "a"]).tolist(), model.expected_clicks("shoes", ["a", "b"])
@@ -39,11 +35,8 @@ class PositionBased(ClickModel):
 
     Notes
     -----
-    Craswell et al. (2008) name it; the updates of expectation maximisation are those of Chuklin, Markov & de Rijke,
-    Click Models for Web Search (2015), section 4.2.
-
-    The likelihood cannot tell a document twice as attractive from a rank looked at twice as often. The largest
-    examination is therefore set to 1 and attraction scaled with it: examination is relative to the rank looked at most.
+    Craswell et al. (2008), with the updates of Chuklin, Markov & de Rijke, Click Models for Web Search (2015), section
+    4.2. Examination and attraction are identified up to a factor; the largest examination is set to 1.
     """
 
     prior: float = 5.0
@@ -59,9 +52,9 @@ class PositionBased(ClickModel):
         self.attraction_: Array = np.zeros(0)
         self.examination_: Array = np.zeros(0)
 
-    def chances(self) -> ClickChances:
-        """For kernels."""
-        return ClickChances(POSITION, self.attraction_, ONE, ONE, 1.0, self.examination_.reshape(-1, 1))
+    def parameters(self) -> ClickParameters:
+        """Return the parameters for kernels."""
+        return ClickParameters(POSITION, self.attraction_, ONE, ONE, 1.0, self.examination_.reshape(-1, 1))
 
     def _fit(self, log: SessionLog, on_progress: Progress | None) -> None:
         found = browse(log, 1, self.prior, self.tolerance, self.iterations, on_progress)

@@ -1,33 +1,17 @@
-"""Readers of click logs: plain or gzip text, three formats.
+"""Readers of click logs: plain or gzip text, in three formats.
 
-- `clara`, a page a line, tab-separated: session, query, the shown documents and their click flags, both with commas:
-
-      session   query   docs       clicks
-      17        shoes   d4,d1,d9   0,1,0
-
-  The line of names is optional.
-
-- `yandex`, the session format of the Yandex relevance-prediction challenge, tab-separated, a line an action. A page is
-  `session time Q query region url1 … urln`, a click `session time C url`. A click belongs to the latest page of its
-  session that shows the url.
-
-- `jsonl`, a page a line: `{"session": "17", "query": "shoes", "documents": ["d4", "d1", "d9"], "clicks": [0, 1, 0]}`.
-  `clicks` may also list the clicked documents, `["d1"]`; it is read as flags if it holds nothing but 0, 1, true or
-  false and is as long as `documents`. Without `session`, every page is a session of its own.
-
-Pages may have any length, and different ones in one log. A line that cannot be used is an error which names it; with
-`skip_bad` it is left out and counted by kind. Of a page with a click on a document that was not shown, only that click
-is left out. What is used but may surprise (pages of another length than most, a document twice on a page) is counted as
-well. Nothing is dropped silently: see `SessionLog.report`.
+- `clara`, a page per line, tab-separated: session, query, the documents shown and their click flags, both with commas;
+- `yandex`, an action per line, tab-separated: `session time Q query region url1 … urln`, or `session time C url`, a
+  click on the latest page of the session that shows the url;
+- `jsonl`, a page per line: `{"session": "17", "query": "shoes", "documents": ["d4", "d1"], "clicks": [0, 1]}`; clicks
+  may also list the clicked documents, and a page without a session is a session of its own.
 """
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import os
-import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
@@ -35,15 +19,15 @@ from itertools import chain, pairwise
 from pathlib import Path
 from time import perf_counter
 
-from rankloop.clicks.log import Found, Gathering, ReadReport, SessionLog
+from rankloop.clicks.log import Finding, LogBuilder, ReadReport, SessionLog
 from rankloop.core.errors import DataError, InvalidParameter
+from rankloop.core.files import GZIP_ERRORS, ungzipped
 
 FORMATS = ("clara", "yandex", "jsonl")
 Progress = Callable[[int, int], None]  # bytes read, of how many
 _FIRST = 10  # line numbers kept of each kind
 _HEADER = ["session", "query", "docs", "clicks"]
 
-# what may be wrong
 MALFORMED, NOT_SHOWN = "malformed line", "click on a document not shown"
 REPEATED = "page that shows a document twice"
 
@@ -55,14 +39,14 @@ def read_log(
     skip_bad: bool = False,
     on_progress: Progress | None = None,
 ) -> SessionLog:
-    """Read a click log; what was met on the way is in the log's `report`.
+    """Read a click log; its `report` counts what was skipped or is unusual.
 
     Parameters
     ----------
     format
-        clara, yandex or jsonl; found out from the first line if not given.
+        clara, yandex or jsonl; inferred from the first line if not given.
     skip_bad
-        Leave out lines that cannot be used, and count them, instead of stopping at the first.
+        Skip and count invalid lines instead of raising an error for the first.
 
     Examples
     --------
@@ -77,30 +61,30 @@ def read_log(
         raise InvalidParameter(f"format is {format!r}; it must be one of {', '.join(FORMATS)}")
     began = perf_counter()
     source = _Source(Path(path), skip_bad, on_progress)
-    gathering = Gathering()
+    builder = LogBuilder()
     with closing(source.lines()) as lines:
         first = next(lines, None)
         if first is None:
             raise DataError(f"{path}: the file is empty; give a log with at least one page")
         form = format or _format_of(first, source)
-        _READERS[form](chain([first], lines), gathering, source)
+        _READERS[form](chain([first], lines), builder, source)
     report = ReadReport(
         str(path),
         form,
         source.number,
-        len(gathering.ends),
+        len(builder.ends),
         source.characters,
         perf_counter() - began,
         source.found(source.skipped),
-        source.found(source.noticed) | _other_lengths(gathering, source),
+        source.found(source.noticed) | _other_lengths(builder, source),
     )
-    if not gathering.ends:
+    if not builder.ends:
         raise DataError(f"{path}: no page can be used. {report}")
-    return gathering.log(report)
+    return builder.log(report)
 
 
 class _Source:
-    """The lines of a file, where we are in it, and what was wrong."""
+    """The lines of a file, the current place, and findings so far."""
 
     def __init__(self, path: Path, skip_bad: bool, on_progress: Progress | None) -> None:
         self.path, self.skip_bad, self.on_progress = path, skip_bad, on_progress
@@ -110,13 +94,11 @@ class _Source:
         self.page_lines: list[int] = []
 
     def lines(self) -> Generator[str]:
-        """Line by line, without its end; empty lines are passed over. `number` is that of the line just given."""
+        """Iterate over lines that are not empty; `number` is that of the current line."""
         try:
             with self.path.open("rb") as raw:
-                packed = raw.peek(2)[:2] == b"\x1f\x8b"
-                opened = gzip.GzipFile(fileobj=raw) if packed else raw
-                size = self.path.stat().st_size
-                # bytes that are no UTF-8 become marks, which are looked for line by line
+                opened, size = ungzipped(raw), self.path.stat().st_size
+                # invalid UTF-8 becomes surrogates, which are checked line by line
                 with io.TextIOWrapper(opened, "utf-8-sig", errors="surrogateescape", newline="\n") as text:
                     for line in text:
                         self.number += 1
@@ -130,42 +112,40 @@ class _Source:
                             yield content
                 if self.on_progress:
                     self.on_progress(size, size)
-        except OSError as error:
-            if isinstance(error, gzip.BadGzipFile):
-                raise DataError(f"{self.path}, line {self.number}: damaged gzip file ({error})") from None
-            raise DataError(f"{self.path}: {error.strerror}; give a click log that can be read") from None
-        except (EOFError, zlib.error) as error:
+        except GZIP_ERRORS as error:
             raise DataError(f"{self.path}, line {self.number}: damaged or cut gzip file ({error})") from None
+        except OSError as error:
+            raise DataError(f"{self.path}: {error.strerror}; give a click log that can be read") from None
 
     def bad(self, kind: str, why: str) -> None:
-        """This line, or a click in it, cannot be used."""
+        """Count an invalid line or click, or raise an error."""
         if not self.skip_bad:
             raise DataError(
-                f"{self.path}, line {self.number}: {kind}: {why}; mend it, or leave such lines out and have them "
-                "counted (--skip-bad, skip_bad=True)"
+                f"{self.path}, line {self.number}: {kind}: {why}; correct it, or skip and count such lines "
+                "(--skip-bad, skip_bad=True)"
             )
         self.note(self.skipped, kind)
 
     def note(self, where: dict[str, tuple[int, list[int]]], kind: str, line: int = 0) -> None:
-        """Count it, and keep the first line numbers."""
+        """Count a finding and keep its first line numbers."""
         count, lines = where.get(kind, (0, []))
         if len(lines) < _FIRST:
             lines.append(line or self.number)
         where[kind] = (count + 1, lines)
 
-    def found(self, where: dict[str, tuple[int, list[int]]]) -> dict[str, Found]:
-        """As the report says it."""
-        return {kind: Found(count, tuple(lines)) for kind, (count, lines) in where.items()}
+    def found(self, where: dict[str, tuple[int, list[int]]]) -> dict[str, Finding]:
+        """Return findings for the report."""
+        return {kind: Finding(count, tuple(lines)) for kind, (count, lines) in where.items()}
 
     def page(self, documents: list[str]) -> None:
-        """A page was taken from this line."""
+        """Record that a page was read from this line."""
         self.page_lines.append(self.number)
         if len(set(documents)) < len(documents):
             self.note(self.noticed, REPEATED)
 
 
-def _read_clara(lines: Iterable[str], gathering: Gathering, source: _Source) -> None:
-    read: dict[str, list[int]] = {}  # the same few flags come again and again
+def _read_clara(lines: Iterable[str], builder: LogBuilder, source: _Source) -> None:
+    read: dict[str, list[int]] = {}  # the same few flags recur
     for line in lines:
         fields = line.split("\t")
         if len(fields) != 4:
@@ -186,22 +166,22 @@ def _read_clara(lines: Iterable[str], gathering: Gathering, source: _Source) -> 
         elif "" in documents:
             source.bad(MALFORMED, "a document without a name")
         else:
-            gathering.add(session, query, documents, flags)
+            builder.add(session, query, documents, flags)
             source.page(documents)
 
 
-def _read_yandex(lines: Iterable[str], gathering: Gathering, source: _Source) -> None:
+def _read_yandex(lines: Iterable[str], builder: LogBuilder, source: _Source) -> None:
     pages_of: dict[str, list[int]] = {}
     for line in lines:
         fields = line.split("\t")
         action = fields[2] if len(fields) > 2 else ""
         if action == "Q" and len(fields) >= 6 and "" not in fields[5:]:
             documents = fields[5:]
-            pages_of.setdefault(fields[0], []).append(len(gathering.ends))
-            gathering.add(fields[0], fields[3], documents, [0] * len(documents))
+            pages_of.setdefault(fields[0], []).append(len(builder.ends))
+            builder.add(fields[0], fields[3], documents, [0] * len(documents))
             source.page(documents)
         elif action == "C" and len(fields) == 4:
-            if not _click(gathering, pages_of.get(fields[0], ()), fields[3]):
+            if not _click(builder, pages_of.get(fields[0], ()), fields[3]):
                 source.bad(NOT_SHOWN, f"no page of session {fields[0]!r} up to here shows {fields[3]!r}")
         elif action == "Q":
             source.bad(MALFORMED, f"a page of {len(fields)} fields; it needs session, time, Q, query, region, urls")
@@ -211,19 +191,19 @@ def _read_yandex(lines: Iterable[str], gathering: Gathering, source: _Source) ->
             source.bad(MALFORMED, f"{action!r} where Q (a page) or C (a click) must stand, in the third field")
 
 
-def _click(gathering: Gathering, pages: Iterable[int], url: str) -> bool:
-    """Mark the click on the latest of a session's pages that shows the url."""
-    code = gathering.document_codes.get(url, -1)
+def _click(builder: LogBuilder, pages: Iterable[int], url: str) -> bool:
+    """Mark the click on the latest page that shows the url; return whether there is one."""
+    code = builder.document_codes.get(url, -1)
     for page in reversed(list(pages)):
-        start = gathering.ends[page - 1] if page else 0
-        shown = gathering.documents[start : gathering.ends[page]]
+        start = builder.ends[page - 1] if page else 0
+        shown = builder.documents[start : builder.ends[page]]
         if code in shown:
-            gathering.clicks[start + shown.index(code)] = 1
+            builder.clicks[start + shown.index(code)] = 1
             return True
     return False
 
 
-def _read_jsonl(lines: Iterable[str], gathering: Gathering, source: _Source) -> None:
+def _read_jsonl(lines: Iterable[str], builder: LogBuilder, source: _Source) -> None:
     for line in lines:
         try:
             content = json.loads(line)
@@ -247,7 +227,7 @@ def _read_jsonl(lines: Iterable[str], gathering: Gathering, source: _Source) -> 
                     flags[places[click]] = 1
                 else:
                     source.bad(NOT_SHOWN, f"{click!r} is not among the {len(documents)} documents of the page")
-        gathering.add(*page, documents, flags)
+        builder.add(*page, documents, flags)
         source.page(documents)
 
 
@@ -257,7 +237,7 @@ def _name(value: object) -> str:
     return str(value)
 
 
-_READERS: dict[str, Callable[[Iterable[str], Gathering, _Source], None]] = {
+_READERS: dict[str, Callable[[Iterable[str], LogBuilder, _Source], None]] = {
     "clara": _read_clara,
     "yandex": _read_yandex,
     "jsonl": _read_jsonl,
@@ -278,9 +258,9 @@ def _format_of(line: str, source: _Source) -> str:
     )
 
 
-def _other_lengths(gathering: Gathering, source: _Source) -> dict[str, Found]:
-    """Pages whose length is not the commonest one."""
-    ends = [0, *gathering.ends]
+def _other_lengths(builder: LogBuilder, source: _Source) -> dict[str, Finding]:
+    """Return the pages whose length is not the most common one."""
+    ends = [0, *builder.ends]
     lengths = [end - start for start, end in pairwise(ends)]
     counts = Counter(lengths).most_common()
     if len(counts) < 2:
@@ -288,7 +268,7 @@ def _other_lengths(gathering: Gathering, source: _Source) -> dict[str, Found]:
     usual = counts[0][0]
     others = [line for line, length in zip(source.page_lines, lengths, strict=True) if length != usual]
     span = f"{min(n for n, _ in counts)} to {max(n for n, _ in counts)}"
-    return {f"page of other than {usual} documents ({span})": Found(len(others), tuple(others[:_FIRST]))}
+    return {f"page of other than {usual} documents ({span})": Finding(len(others), tuple(others[:_FIRST]))}
 
 
 def _utf8(line: str) -> bool:

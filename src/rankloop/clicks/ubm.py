@@ -7,33 +7,32 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankloop.clicks._em import Progress, browse, check_options
+from rankloop.clicks.em import Progress, browse, check_options
 from rankloop.clicks.log import SessionLog
 from rankloop.clicks.model import ONE, ClickModel
 from rankloop.core.types import Array
-from rankloop.kernels.click_models import BROWSING, ClickChances
+from rankloop.kernels.click_models import BROWSING, ClickParameters
 
 
 @dataclass
 class UserBrowsing(ClickModel):
-    """The position-based model for users whose eyes go on from their last click.
+    """The position-based model with examination that depends on the last click.
 
     P(click) = examination[rank, last] · attraction, where `last` is the rank of the nearest click above, counted from
-    1, or 0 where there is none. It foresees best on most logs, at the price of a number for each two ranks.
+    1, or 0 where there is none.
 
     Parameters
     ----------
     prior
-        How many looks at a pair count as known before: its attraction is drawn to the mean of all pairs as if it had
-        been looked at that often and found average.
+        Pseudo-examinations of each pair with the mean attraction of all pairs.
     tolerance, iterations
-        Expectation maximisation stops when no number moves by more than this in a round, or after so many rounds.
+        Expectation maximization stops when no parameter changes by more than this, or after so many iterations.
 
     Examples
     --------
-    Whoever clicked the first document always looks at the second, the others only half of the time.
+    Users who clicked the first document always examine the second, the others half of the time.
 
-    >>> from rankloop.clicks.pairs import Pairs
+    >>> from rankloop.clicks.log import Pairs
     >>> shoes = Pairs.of(["shoes"] * 2, ["a", "b"])
     >>> model = UserBrowsing().given(shoes, attraction_=[0.5, 0.8], examination_=[[1.0, 0.0], [0.5, 1.0]])
     >>> model.conditional_probabilities("shoes", ["a", "b"], [1, 0]).tolist()
@@ -43,9 +42,8 @@ class UserBrowsing(ClickModel):
 
     Notes
     -----
-    Dupret & Piwowarski (2008); updates as in Chuklin, Markov & de Rijke (2015), section 4.3. Where last >= rank, the
-    number is never used. The largest examination is set to 1, as in the position-based model. Chances over all that may
-    happen above a rank are exact: a dynamic programme over the last click, of k²/2 steps.
+    Dupret & Piwowarski (2008), with the updates of Chuklin, Markov & de Rijke (2015), section 4.3. The largest
+    examination is set to 1. Click probabilities are exact: a dynamic program over the last click, of k²/2 steps.
     """
 
     prior: float = 5.0
@@ -61,9 +59,9 @@ class UserBrowsing(ClickModel):
         self.attraction_: Array = np.zeros(0)
         self.examination_: Array = np.zeros((0, 0))
 
-    def chances(self) -> ClickChances:
-        """For kernels."""
-        return ClickChances(BROWSING, self.attraction_, ONE, ONE, 1.0, self.examination_)
+    def parameters(self) -> ClickParameters:
+        """Return the parameters for kernels."""
+        return ClickParameters(BROWSING, self.attraction_, ONE, ONE, 1.0, self.examination_)
 
     def _fit(self, log: SessionLog, on_progress: Progress | None) -> None:
         found = browse(log, log.ranks, self.prior, self.tolerance, self.iterations, on_progress)

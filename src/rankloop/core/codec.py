@@ -9,14 +9,11 @@ and a BLAKE2b checksum of everything before it. Reading back gives the same bits
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import struct
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from math import prod
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -176,29 +173,6 @@ def layout(described: bytes) -> tuple[Described, ...]:
             raise CodecError(f"array {spec['name']!r} has type {dtype}, which is never saved")
         found.append(Described(spec["name"], dtype, shape, prod(shape) * dtype.itemsize))
     return tuple(found)
-
-
-def write(path: str | os.PathLike[str], data: bytes) -> None:
-    """Put `data` at `path` whole or not at all: a full disk or a killed process leaves what was there before."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """What `write` put there."""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise CodecError(f"{path}: {error.strerror}; check the path") from None
 
 
 def dump_impression(impression: Impression) -> bytes:

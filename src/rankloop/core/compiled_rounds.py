@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.kernels.click_loop import Rounds
-from rankloop.kernels.click_models import ClickChances
+from rankloop.kernels.click_models import ClickParameters
 
 Loop = Callable[[Rounds, int, Rng], None]  # takes a learner through rounds, the first of which has this number
 
@@ -31,7 +31,7 @@ class ClickWorld(NamedTuple):
     """One query that comes again and again, and the simulated user who brings it."""
 
     query: str
-    user: ClickChances  # its documents are the candidates 0, 1, …, in base order
+    user: ClickParameters  # its documents are the candidates 0, 1, …, in base order
     k: int  # positions
     top: int  # those of them on which regret is measured
     best: float  # expected clicks there of the best list

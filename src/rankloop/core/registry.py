@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from rankloop.core import codec, plugins
+from rankloop.core import codec, files, plugins
 from rankloop.core.errors import CodecError, InvalidParameter, UnknownName
 from rankloop.core.learner import Learner, params, plain
 from rankloop.core.presets import PUBLISHED
@@ -315,11 +315,11 @@ def save(learner: Learner, path: str | os.PathLike[str]) -> None:
     """Write a learner to a file, whole or not at all."""
     data = dumps(learner)
     try:
-        codec.write(path, data)
+        files.write(path, data)
     except FileNotFoundError:
         raise CodecError(f"{path}: there is no such folder; make it first") from None
 
 
 def load(path: str | os.PathLike[str], allow: Iterable[str] = ()) -> Learner:
     """Read a learner from a file; `allow` as in `loads`."""
-    return loads(codec.read_bytes(path), str(path), allow)
+    return loads(files.read_bytes(path), str(path), allow)

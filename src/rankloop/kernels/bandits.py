@@ -1,6 +1,6 @@
 """What the compiled loops of the click bandits share: what a list is worth, and what it cost not to show the best one.
 
-A loop asks the two common users directly (`cascade`, `browse`), since handing a whole `ClickChances` to a function a
+A loop asks the two common users directly (`cascade`, `browse`), since handing a whole `ClickParameters` to a function a
 million times a second costs more than the click: each of its arrays is counted as used and as free again.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import Array, jit
-from rankloop.kernels.click_models import BROWSING, ClickChances, after_click_at, examination_at
+from rankloop.kernels.click_models import BROWSING, ClickParameters, after_click_at, examination_at
 
 REGRET, UNSAFE, HARMFUL = 0, 1, 2  # places in an account
 
@@ -64,7 +64,7 @@ def charge(attraction: Array, shown: Array, missed: float, most: int, account: A
 
 
 @jit
-def most_clicks(user: ClickChances, top: int) -> float:
+def most_clicks(user: ClickParameters, top: int) -> float:
     """The most clicks that a list of `top` documents is expected to get from a CHAIN or BROWSING user, by looking
     through all lists, depth first, but those that begin in a way that cannot lead to more than was found."""
     m, remembers = user.attraction.size, user.kind == BROWSING
@@ -112,7 +112,7 @@ def most_clicks(user: ClickChances, top: int) -> float:
 
 
 @jit
-def _most_ahead(user: ClickChances, top: int) -> Array:
+def _most_ahead(user: ClickParameters, top: int) -> Array:
     """(top + 1, top + 1) no more clicks than these are expected from a rank on, given the last click above it: the most
     if a document could be shown twice, and chosen when it is known what was clicked."""
     ahead = np.zeros((top + 1, top + 1))

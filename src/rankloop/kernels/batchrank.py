@@ -13,7 +13,7 @@ import numpy as np
 
 from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.bandits import cascade_clicks, charge, position_clicks
-from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
+from rankloop.kernels.click_models import CASCADE, POSITION, ClickParameters, browse, cascade, expected_clicks, react
 from rankloop.kernels.confidence import kl_lower, kl_upper
 from rankloop.kernels.elementary import log
 
@@ -332,7 +332,7 @@ def simulate(
     clock: Array,
     variant: int,
     log_horizon: float,
-    user: ClickChances,
+    user: ClickParameters,
     coins: Array,
     user_coins: Array,
     top: int,

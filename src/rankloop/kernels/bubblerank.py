@@ -11,7 +11,7 @@ import numpy as np
 
 from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.bandits import HARMFUL, cascade_clicks, charge, misordered_above, position_clicks
-from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
+from rankloop.kernels.click_models import CASCADE, POSITION, ClickParameters, browse, cascade, expected_clicks, react
 from rankloop.kernels.elementary import exp, log, log1p
 
 KEPT, SWAPPED = 1, 2  # what the coin of a randomised pair said
@@ -281,7 +281,7 @@ def simulate(
     rounds: int,
     fixed: float,
     growth: float,
-    user: ClickChances,
+    user: ClickParameters,
     coins: Array,
     user_coins: Array,
     top: int,

@@ -11,7 +11,7 @@ import numpy as np
 
 from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.bandits import cascade_clicks, charge, position_clicks
-from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
+from rankloop.kernels.click_models import CASCADE, POSITION, ClickParameters, browse, cascade, expected_clicks, react
 from rankloop.kernels.confidence import kl_upper
 from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
@@ -128,7 +128,7 @@ def simulate(
     rounds: int,
     kind: int,
     last: bool,
-    user: ClickChances,
+    user: ClickParameters,
     coins: Array,
     user_coins: Array,
     k: int,

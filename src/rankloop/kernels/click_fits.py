@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from rankloop.kernels._jit import Array, jit
-from rankloop.kernels.click_models import ClickChances, chances, conditional, react
+from rankloop.kernels.click_models import ClickParameters, chances, conditional, react
 
 SATISFIED, UNSATISFIED, SKIPPED = 0, 1, 2  # the rows of `flow`
 
 
 @jit
-def react_pages(user: ClickChances, shown: Array, lengths: Array, coins: Array, clicks: Array) -> None:
+def react_pages(user: ClickParameters, shown: Array, lengths: Array, coins: Array, clicks: Array) -> None:
     """Write new clicks for every page; `coins` (s, 2, K)."""
     for i in range(lengths.size):
         react(user, shown[i, : lengths[i]], coins[i], clicks[i, : lengths[i]])
@@ -23,7 +23,7 @@ def react_pages(user: ClickChances, shown: Array, lengths: Array, coins: Array, 
 
 @jit
 def score_pages(
-    user: ClickChances, shown: Array, lengths: Array, clicks: Array, floor: float
+    user: ClickParameters, shown: Array, lengths: Array, clicks: Array, floor: float
 ) -> tuple[Array, Array, Array, float, int]:
     """How well a model foresees a log: pages, bits and conditional bits by rank (K,), log-likelihood, impossible pages.
 

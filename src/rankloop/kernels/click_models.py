@@ -1,7 +1,7 @@
 """Click models: simulated clicks, and the exact chances of examinations and clicks.
 
-Seven models, four ways to read a list; `ClickChances` holds the numbers of any of them, for as many documents as there
-are. Documents are numbers into its arrays, ranks count from 0.
+Seven models, four ways to read a list; `ClickParameters` holds the numbers of any of them, for any number of documents.
+Documents are numbers into its arrays, ranks count from 0.
 
 - CASCADE: reads from the top, clicks with the document's attraction, leaves after the first click (CM).
 - CHAIN: reads from the top; after a click goes on with after_click[document] · patience[rank], after a skipped
@@ -22,7 +22,7 @@ from rankloop.kernels._jit import Array, jit
 CASCADE, CHAIN, POSITION, BROWSING = 0, 1, 2, 3
 
 
-class ClickChances(NamedTuple):
+class ClickParameters(NamedTuple):
     """A click model's numbers, all float64. What a way of reading does not use is an array of one number."""
 
     kind: int
@@ -34,7 +34,7 @@ class ClickChances(NamedTuple):
 
 
 @jit
-def react(user: ClickChances, shown: Array, coins: Array, clicks: Array) -> None:
+def react(user: ClickParameters, shown: Array, coins: Array, clicks: Array) -> None:
     """Write 1 or 0 into `clicks` (k,) for each of the documents `shown` (k,), top first.
 
     `coins` are uniform numbers, (2, k). Only CHAIN looks at the second row; for the others (1, k) is enough.
@@ -58,7 +58,7 @@ def cascade(attraction: Array, shown: Array, coins: Array, clicks: Array) -> Non
 
 
 @jit
-def _chain(user: ClickChances, shown: Array, coins: Array, clicks: Array) -> None:
+def _chain(user: ClickParameters, shown: Array, coins: Array, clicks: Array) -> None:
     clicks[:] = 0.0
     for r in range(shown.size):
         clicked = coins[0, r] < user.attraction[shown[r]]
@@ -80,19 +80,19 @@ def browse(attraction: Array, examination: Array, remembers: bool, shown: Array,
 
 
 @jit
-def after_click_at(user: ClickChances, document: int, r: int) -> float:
+def after_click_at(user: ClickParameters, document: int, r: int) -> float:
     """The chance that a reader who clicks `document` at rank r goes on to the next rank."""
     return float(user.after_click[document] * user.patience[min(r, user.patience.size - 1)])
 
 
 @jit
-def examination_at(user: ClickChances, r: int, last: int) -> float:
+def examination_at(user: ClickParameters, r: int, last: int) -> float:
     """The chance that rank r is looked at when the last click above was at rank `last`, counted from 1; 0 for none."""
     return float(user.examination[min(r, user.examination.shape[0] - 1), last])
 
 
 @jit
-def chances(user: ClickChances, shown: Array, examined: Array, clicked: Array, last: Array) -> None:
+def chances(user: ClickParameters, shown: Array, examined: Array, clicked: Array, last: Array) -> None:
     """Write the exact probabilities that each rank is examined and clicked, both (k,).
 
     `last` (k + 1,) is work space: the distribution of the last click's rank, counted from 1, or 0 for none.
@@ -121,7 +121,7 @@ def chances(user: ClickChances, shown: Array, examined: Array, clicked: Array, l
 
 
 @jit
-def expected_clicks(user: ClickChances, shown: Array, n: int, work: Array) -> float:
+def expected_clicks(user: ClickParameters, shown: Array, n: int, work: Array) -> float:
     """The exact expected number of clicks in the first n of the list. `work` (3, k + 1) is work space."""
     k = shown.size
     chances(user, shown, work[0, :k], work[1, :k], work[2])
@@ -132,7 +132,7 @@ def expected_clicks(user: ClickChances, shown: Array, n: int, work: Array) -> fl
 
 
 @jit
-def conditional(user: ClickChances, shown: Array, clicks: Array, clicked: Array) -> None:
+def conditional(user: ClickParameters, shown: Array, clicks: Array, clicked: Array) -> None:
     """Write the probability of a click at each rank given what the user did above it, (k,).
 
     Their product, or that of 1 less them where there was no click, is the probability of the page. Where the model

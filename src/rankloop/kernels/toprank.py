@@ -13,7 +13,7 @@ import numpy as np
 
 from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.bandits import cascade_clicks, charge, position_clicks
-from rankloop.kernels.click_models import CASCADE, POSITION, ClickChances, browse, cascade, expected_clicks, react
+from rankloop.kernels.click_models import CASCADE, POSITION, ClickParameters, browse, cascade, expected_clicks, react
 from rankloop.kernels.elementary import log
 
 C = 4.0 * math.sqrt(2.0 / math.pi) / math.erf(math.sqrt(2.0))  # Lattimore et al. 2018, Algorithm 1: about 3.43
@@ -126,7 +126,7 @@ def simulate(
     s: Array,
     n: Array,
     bar: float,
-    user: ClickChances,
+    user: ClickParameters,
     coins: Array,
     user_coins: Array,
     k: int,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankloop.core import codec, registry
+from rankloop.core import codec, files, registry
 from rankloop.core.errors import CodecError, DataError, InvalidParameter
 from rankloop.core.learner import Learner, params
 from rankloop.core.rng import Rng
@@ -110,7 +110,7 @@ def warm_file(
     def note() -> None:
         found = {"done": count, "key": key, "names": features.names, "width": features.width}
         counts = {"lists": report.lists, "clicks": report.clicks, "skipped": reading.bad, "seconds": report.seconds}
-        codec.write(part, codec.dumps(learner.state(), {"warm": about, **found, "report": counts}))
+        files.write(part, codec.dumps(learner.state(), {"warm": about, **found, "report": counts}))
 
     def learned(one: LoggedList) -> int:
         return _learn(learner, features.candidates(one), one.clicks, streams, report.lists)
@@ -144,7 +144,7 @@ def warm_file(
 
 def _noted(part: Path, about: dict[str, Any], learner: Learner, features: Features) -> tuple[int, str, Report]:
     """How far an earlier call has come; the learner goes on from there."""
-    arrays, meta = codec.loads(codec.read_bytes(part), str(part))
+    arrays, meta = codec.loads(files.read_bytes(part), str(part))
     if "warm" not in meta:
         raise CodecError(f"{part}: a rankloop file, but not of a warm start that was broken off; delete it")
     for name, value in about.items():

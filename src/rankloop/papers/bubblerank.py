@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rankloop.clicks.bandit_models import models_of, open_models
+from rankloop.clicks.bandit_models import fit_if_log, open_models
 from rankloop.core.errors import DataError
 from rankloop.lab.plots import bandits
 from rankloop.lab.plots.cells import Results, growth
@@ -181,6 +181,6 @@ PAPER = Paper(
         "by the click model's own probabilities; with seldom examined positions at all ten, where the best document "
         "starts. With single queries two documents may be so much alike that ten million rounds do not tell them "
         "apart, which costs little.",),
-    given=models_of,
+    given=fit_if_log,
 )
 # fmt: on

@@ -18,7 +18,7 @@ from typing import IO
 
 import numpy as np
 
-from rankloop.core import codec
+from rankloop.core import codec, files
 from rankloop.core.errors import CodecError, DataError, InvalidParameter
 from rankloop.core.types import Array
 from rankloop.kernels.ragged import minmax_queries
@@ -217,7 +217,7 @@ def _rewrite(source: Path, spans: Sequence[tuple[int, int]], order: Array, width
 
 
 def _load(folder: Path, name: str, normalise: str) -> list[Dataset]:
-    arrays, meta = codec.loads(codec.read_bytes(folder / "index"), str(folder))
+    arrays, meta = codec.loads(files.read_bytes(folder / "index"), str(folder))
     if cache.fingerprint(folder / "features") != meta["features"]:
         raise CodecError(f"{folder}: its features are damaged")
     features = np.asarray(np.memmap(folder / "features", np.float64, "r", shape=tuple(meta["shape"])))

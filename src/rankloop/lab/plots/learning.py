@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from rankloop.core import codec
+from rankloop.core import files
 from rankloop.core.errors import InvalidParameter, RankloopError
 from rankloop.core.types import Array
 from rankloop.lab.runs.probes import BLOCK_RANKS
@@ -239,7 +239,7 @@ def save_as(figure: Figure, path: Path) -> None:
     with _matplotlib().rc_context(STYLE):
         figure.savefig(buffer, format=kind, dpi=_DPI, metadata=_METADATA[kind])
     path.parent.mkdir(parents=True, exist_ok=True)
-    codec.write(path, buffer.getvalue())
+    files.write(path, buffer.getvalue())
 
 
 # -- panels --------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from html import escape
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from rankloop.core import codec
+from rankloop.core import files
 from rankloop.core.errors import DataError
 
 Verdict = Literal["seen", "undecided", "not seen", "not tested"]
@@ -80,7 +80,7 @@ class Picture:
         kind = {".svg": "svg+xml", ".png": "png"}.get(self.path.suffix)
         if kind is None:
             raise DataError(f"{self.path}: a picture must be an SVG or PNG file")
-        content = base64.b64encode(codec.read_bytes(self.path)).decode()
+        content = base64.b64encode(files.read_bytes(self.path)).decode()
         image = f'<img src="data:image/{kind};base64,{content}" alt="{escape(self.alternative)}">'
         return f"<figure>{image}<figcaption>{escape(self.caption)}</figcaption></figure>"
 
@@ -183,7 +183,7 @@ def write_report(path: Path | str, title: str, sections: Sequence[Section], subt
     """Write the page, whole or not at all."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    codec.write(path, render(title, sections, subtitle).encode())
+    files.write(path, render(title, sections, subtitle).encode())
     return path
 
 
@@ -210,7 +210,7 @@ def write_markdown(path: Path | str, title: str, sections: Sequence[Section], su
     parts = [f"# {_plain(title)}\n", *([f"{_plain(subtitle)}\n"] if subtitle else [])]
     for section in sections:
         parts += [f"## {_plain(section.title)}\n", *(block.markdown(path.parent) for block in section.blocks)]
-    codec.write(path, "\n".join(parts).encode())
+    files.write(path, "\n".join(parts).encode())
     return path
 
 

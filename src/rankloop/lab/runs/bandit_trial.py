@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rankloop.clicks.bandit_models import given_order, open_models
+from rankloop.clicks.bandit_models import open_models, reordered
 from rankloop.core.errors import InvalidParameter, UnknownName
 from rankloop.core.registry import make
 from rankloop.core.types import Array, Candidates
 from rankloop.kernels.bandits import misordered
-from rankloop.kernels.click_models import ClickChances
+from rankloop.kernels.click_models import ClickParameters
 from rankloop.lab.runs.compiled_bandits import QUERY, Outcome, play
 
 WARM_ROUNDS = 20_000  # of CascadeKL-UCB, whose list BubbleRankKL then starts from (paper 002, section 5)
@@ -77,7 +77,7 @@ class BanditTrial:
         """Run it."""
         user = _user(self)
         order = _start(self, user)
-        served, begin = given_order(user, order), time.perf_counter()
+        served, begin = reordered(user, order), time.perf_counter()
         wrong = misordered(served.attraction, np.arange(order.size))
         most = wrong + order.size // 2 if self.safety else -1
         tick, told = max(1, self.rounds // 100), 0
@@ -133,7 +133,7 @@ class BanditRecord:
         return [{**shared, "round": int(t), "regret": float(r)} for t, r in zip(found.at, found.regret, strict=True)]
 
 
-def _user(trial: BanditTrial) -> ClickChances:
+def _user(trial: BanditTrial) -> ClickParameters:
     users = open_models(trial.models)
     for name, known, noun in ((trial.model, users, "click model"), (trial.query, users.get(trial.model, {}), "query")):
         if name not in known:
@@ -141,7 +141,7 @@ def _user(trial: BanditTrial) -> ClickChances:
     return users[trial.model][trial.query]
 
 
-def _start(trial: BanditTrial, user: ClickChances) -> Array:
+def _start(trial: BanditTrial, user: ClickParameters) -> Array:
     """The base list: documents, top first."""
     documents = np.arange(user.attraction.size)
     if trial.start == "random":

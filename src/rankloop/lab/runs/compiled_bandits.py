@@ -20,7 +20,7 @@ from rankloop.core.errors import InvalidParameter
 from rankloop.core.learner import Learner
 from rankloop.core.types import Array
 from rankloop.kernels import bandits as kernels
-from rankloop.kernels.click_models import CASCADE, CHAIN, POSITION, ClickChances
+from rankloop.kernels.click_models import CASCADE, CHAIN, POSITION, ClickParameters
 
 QUERY = "query"  # what the one query is called
 CHUNK = 4096  # rounds whose random numbers are drawn at once; any number gives the same run
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     harmful: int  # changes of BubbleRank's base list that made it worse
 
 
-def best_clicks(user: ClickChances, k: int, top: int) -> float:
+def best_clicks(user: ClickParameters, k: int, top: int) -> float:
     """The most clicks that any list of k is expected to get in its first `top` positions, exactly.
 
     Readers who leave with their first click (CASCADE) want the most attractive documents in any order. Where ranks are
@@ -63,7 +63,7 @@ def best_clicks(user: ClickChances, k: int, top: int) -> float:
 
 def play(
     learner: Learner,
-    user: ClickChances,
+    user: ClickParameters,
     at: Sequence[int] | Array,
     seed: int,
     *,
@@ -80,7 +80,7 @@ def play(
 
     >>> from rankloop.core.registry import make
     >>> from rankloop.kernels.click_models import CASCADE
-    >>> user = ClickChances(CASCADE, np.array([0.1, 0.8]), np.zeros(2), np.ones(1), 1.0, np.ones((1, 1)))
+    >>> user = ClickParameters(CASCADE, np.array([0.1, 0.8]), np.zeros(2), np.ones(1), 1.0, np.ones((1, 1)))
     >>> learner = make("cascade-klucb")
     >>> play(learner, user, [100, 1000], seed=1, top=1).regret.round(1)
     array([0.7, 0.7])

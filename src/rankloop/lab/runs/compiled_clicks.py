@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankloop.clicks.user import User
-from rankloop.clicks.users import DependentClickUser
+from rankloop.clicks.users import DependentClickUser, User
 from rankloop.core.compiled_rounds import CompiledRounds
 from rankloop.core.learner import Learner
 from rankloop.core.rng import Rng

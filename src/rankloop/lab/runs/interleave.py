@@ -13,9 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rankloop.clicks.graders import Grader
-from rankloop.clicks.user import User, reaction
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import Grader, User, open_user, reaction
 from rankloop.core import registry
 from rankloop.core.errors import InvalidParameter, UnknownName
 from rankloop.core.presets import PUBLISHED

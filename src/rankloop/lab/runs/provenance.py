@@ -28,8 +28,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rankloop.clicks.model_users import FITTED
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import FITTED, open_user
 from rankloop.core.errors import RankloopError
 from rankloop.core.learner import params
 from rankloop.core.registry import make

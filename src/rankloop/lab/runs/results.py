@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rankloop import __version__
-from rankloop.core import codec
+from rankloop.core import files
 from rankloop.core.errors import DataError
 from rankloop.core.types import Array
 from rankloop.evaluation import statistics
@@ -127,7 +127,7 @@ def write_results(out: Path, table: pa.Table) -> None:
     """Put a table at `out`, whole or not at all."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
-    codec.write(out, buffer.getvalue())
+    files.write(out, buffer.getvalue())
 
 
 def read_results(path: Path) -> pa.Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rankloop.clicks.user import User
+from rankloop.clicks.users import User
 from rankloop.core.errors import Diverged
 from rankloop.core.learner import Learner
 from rankloop.core.rng import Rng

@@ -30,7 +30,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import open_user
 from rankloop.core.cluster import Cluster
 from rankloop.core.errors import DataError, InvalidParameter, RankloopError
 from rankloop.core.registry import learner_class, make

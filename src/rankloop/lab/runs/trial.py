@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rankloop.clicks.user_registry import open_user
+from rankloop.clicks.users import open_user
 from rankloop.core.errors import InvalidParameter, RankloopError
 from rankloop.core.learner import Learner, clone
 from rankloop.core.registry import make

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankloop.clicks import MODELS, SessionLog
-from rankloop.clicks.log import Gathering
+from rankloop.clicks.log import LogBuilder
 from rankloop.clicks.pbm import PositionBased
 from rankloop.core.errors import InvalidInput, InvalidParameter, UnknownName
 from rankloop.core.types import Array, Impression
@@ -34,7 +34,7 @@ class Pages:
     """Gathers lists for a click model, as `Tries` tells of them; memory grows with them."""
 
     def __init__(self) -> None:
-        self._gathering = Gathering()
+        self._gathering = LogBuilder()
         self._groups = array("H")
 
     def __call__(self, impression: Impression, clicks: Array, group: int = 0) -> None:
@@ -284,7 +284,7 @@ class Forecast:
             fitted = MODELS[model]().fit(log.part(self._fold != fold))
             if fitted.ranks is not None and fitted.ranks < log.ranks:
                 raise InvalidInput(f"too few lists have {log.ranks} ranks to fit {model} without a part of them")
-            chances, here = fitted.chances(), self._fold == fold
+            chances, here = fitted.parameters(), self._fold == fold
             numbers = np.append(fitted.pairs.numbers_of(log.pairs), -1)
             self._shown[here] = numbers[log.shown[here]]
             self.attraction[here] = np.append(chances.attraction, 0.0)[self._shown[here]]

@@ -12,7 +12,7 @@ from rankloop.service.storage.partitions import lay_out, listed
 from rankloop.service.storage.sqlite import SQLiteConnection
 
 __all__ = ["MIGRATIONS", "Beside", "NewerStore", "alone", "contract", "migrate", "require_current", "steps"]
-EXAMINATIONS = 3.0  # seconds in which a process that lives has beaten
+LOOKS = 3.0  # seconds in which a process that lives has beaten
 
 
 class NewerStore(RankloopError):
@@ -161,7 +161,7 @@ def _refuse_beside(connection: Connection) -> None:
         before: dict[str, int] = dict(connection.rows("SELECT id, beat FROM workers")) if settled < SETTLED else {}
     if not before:
         return
-    time.sleep(EXAMINATIONS)
+    time.sleep(LOOKS)
     with connection.transaction():
         now: dict[str, int] = dict(connection.rows("SELECT id, beat FROM workers"))
     alive = sorted(name for name, beat in now.items() if before.get(name) != beat)

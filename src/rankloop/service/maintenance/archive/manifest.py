@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from rankloop.core import codec
+from rankloop.core import files
 from rankloop.core.errors import DataError, RankloopError
 from rankloop.service.maintenance.archive.files import ranker_folder, sync
 from rankloop.service.maintenance.archive.schema import VERSION
@@ -109,7 +109,7 @@ def write(database: Database, folder: Path, place: Place, outcomes: int) -> None
             state = database.read(lambda c, one=one: states.state_of(c, place.row.name, one.stored))  # type: ignore[misc]
             if state is None:  # a newer snapshot has taken its place; versions go, too
                 continue
-            codec.write(beside / one.file, state)
+            files.write(beside / one.file, state)
         known[one.file] = one
     sync(beside)
     row = place.row
@@ -117,7 +117,7 @@ def write(database: Database, folder: Path, place: Place, outcomes: int) -> None
         VERSION, row.name, row.created, outcomes, row.epoch, row.generation, row.revision, row.learning, row.serving,
         row.spec, sorted(known.values(), key=lambda one: (one.seq, one.kind)), place.reward_scale, place.changes,
     )  # fmt: skip
-    codec.write(own / NAME, msgspec.json.format(msgspec.json.encode(made), indent=1))
+    files.write(own / NAME, msgspec.json.format(msgspec.json.encode(made), indent=1))
     sync(own)
     for path in beside.glob("snapshot-*.rankloop"):
         if path.name not in known:
@@ -139,4 +139,4 @@ def read_state(folder: Path, ranker: str, one: Kept) -> bytes:
             f"{own.parent / NAME}: state {one.file!r} is not the name of a file in {own}; restore the manifest, or "
             "export into another folder"
         )
-    return codec.read_bytes(path)
+    return files.read_bytes(path)

@@ -1,4 +1,4 @@
-"""What the fits have in common: smoothing, and the climb of expectation maximisation."""
+"""Shared parts of fitting click models: smoothing and expectation maximization."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rankloop.core.learner import require, require_number
 from rankloop.core.types import Array
 from rankloop.kernels import click_fits
 
-TINY = 1e-9  # estimates stay this far from 0 and 1, so that every page has a logarithm
-_WORSE = 0.05  # of log-likelihood a page: a leap that loses more is not taken
-RANK_PRIOR = 2.0  # by rank there is much data: one click and one that was not, as if seen before, are enough
+TINY = 1e-9  # distance of estimates from 0 and 1, so that log-likelihoods are finite
+_WORSE = 0.05  # log-likelihood per page: an extrapolation that loses more is rejected
+RANK_PRIOR = 2.0  # pseudo-counts by rank: one click and one skip
 
 
 def check_options(prior: object, tolerance: object = 0.0, iterations: object = 1) -> None:
-    """Refuse options that no fit takes."""
+    """Raise an error for invalid options."""
     require_number("prior", prior, 0)
     require_number("tolerance", tolerance, 0)
     whole = isinstance(iterations, int) and not isinstance(iterations, bool) and iterations >= 1
@@ -25,13 +25,13 @@ def check_options(prior: object, tolerance: object = 0.0, iterations: object = 1
 
 
 def share(count: Array, total: Array, mean: Array | float, prior: float) -> Array:
-    """count / total as if `prior` more had been seen, of which `mean` counted; `mean` where nothing was seen."""
+    """Return count / total, smoothed by `prior` pseudo-counts with the given mean."""
     seen = np.maximum(total + prior, TINY)
     return np.clip((count + np.maximum(prior, TINY - total) * mean) / seen, TINY, 1.0 - TINY)
 
 
 def pooled(count: Array, total: Array, prior: float) -> Array:
-    """(P + 1,) each pair's share, drawn to the mean of all pairs, and at the end that mean for pairs never seen."""
+    """Return (P + 1,) each pair's share, smoothed to the mean of all pairs; the last is the mean, for unseen pairs."""
     mean = float(share(count.sum(), total.sum(), 0.5, 0.0))
     return np.append(share(count, total, mean, prior), mean)
 
@@ -40,7 +40,7 @@ Progress = Callable[[int, int], None]  # done, of how many at most
 
 
 class ChainCounts:
-    """The expected counts of one round for a model that reads from the top; see `click_fits.chain_counts`."""
+    """Expected counts of one iteration for a model that reads from the top; see `click_fits.chain_counts`."""
 
     def __init__(self, log: SessionLog, by_rank: bool) -> None:
         self.log, self.by_rank = log, by_rank
@@ -51,17 +51,17 @@ class ChainCounts:
         self.asked = np.zeros_like(self.satisfied)
         self.flow = np.zeros((3, 2))
 
-    def first_attraction(self, prior: float) -> Array:
-        """Clicks a look, as if everybody stopped reading at the last click."""
+    def initial_attraction(self, prior: float) -> Array:
+        """Return clicks per examination, assuming that users stop at the last click."""
         read, clicked = click_fits.shown_and_clicked(*self.pages, 2, len(self.log.pairs))
         return pooled(clicked, read, prior)
 
     def last_clicks(self) -> tuple[Array, Array]:
-        """How many clicks were a page's last, and how many there were, by pair or by rank."""
+        """Return how many clicks were the last of their page, and how many there were, by pair or by rank."""
         return click_fits.last_clicks(*self.pages, self.by_rank, len(self.satisfied))
 
-    def take(self, attraction: Array, satisfaction: Array, stay: Array) -> float:
-        """Count under these numbers; the log-likelihood."""
+    def update(self, attraction: Array, satisfaction: Array, stay: Array) -> float:
+        """Update the counts for these parameters and return the log-likelihood."""
         out = (self.examined, self.satisfied, self.asked, self.flow)
         return click_fits.chain_counts(attraction, satisfaction, self.by_rank, stay, *self.pages, *out)
 
@@ -72,10 +72,7 @@ Numbers = tuple[Array, ...]
 def browse(
     log: SessionLog, columns: int, prior: float, tolerance: float, iterations: int, on_progress: Progress | None
 ) -> tuple[Array, Array, Array]:
-    """Fit attraction (P + 1,) and examination (m, columns); the third is the trace. One column ignores clicks above.
-
-    The start takes the click rates of the ranks for examination, which is the truth if all documents are alike.
-    """
+    """Fit attraction (P + 1,) and examination (m, columns), and return the trace too; one column ignores clicks."""
     pages, pairs = (log.shown, log.lengths, log.clicks), len(log.pairs)
     shows, clicked = click_fits.shown_and_clicked(*pages, 0, pairs)
     rank_shows = click_fits.browsing_shows(log.lengths, log.clicks, columns)
@@ -89,13 +86,13 @@ def browse(
         total = click_fits.browsing_counts(attraction, examination, *pages, attracted, examined)
         return (pooled(attracted, shows, prior), share(examined, rank_shows, 0.5, RANK_PRIOR)), total
 
-    rates = np.minimum(rates, 0.99)  # 1 would stay 1
+    rates = np.minimum(rates, 0.99)  # 1 is a fixed point
     start = (pooled(clicked, np.maximum(looks, clicked), prior), np.repeat(rates[:, None], columns, axis=1))
-    (attraction, examination), trace = climb(update, start, len(log), tolerance, iterations, on_progress)
+    (attraction, examination), trace = maximize(update, start, len(log), tolerance, iterations, on_progress)
     return attraction, examination, trace
 
 
-def climb(
+def maximize(
     update: Callable[..., tuple[Numbers, float]],
     start: Numbers,
     pages: int,
@@ -103,14 +100,11 @@ def climb(
     iterations: int,
     on_progress: Progress | None,
 ) -> tuple[Numbers, Array]:
-    """Expectation maximisation from `start` until no number moves by more than `tolerance`, or `iterations` times.
+    """Run expectation maximization from `start` until no parameter changes by more than `tolerance`.
 
-    `update` gives the next numbers and the log-likelihood of the last ones. After every second update comes a leap
-    along the direction of both (Varadhan & Roland 2008, SQUAREM with their third step length), which saves four of five
-    updates on real logs; one that lands where pages are much less likely is not taken.
-
-    The log-likelihood does not tell when to stop: with a prior whose mean is learned it may rise, fall and settle.
-    Returns the numbers and (i,) the mean log-likelihoods of a page.
+    `update` returns the next parameters and the log-likelihood of the last ones. Every second update is followed by an
+    extrapolation (SQUAREM of Varadhan & Roland 2008, third step length) unless it lowers the log-likelihood too much.
+    Returns the parameters and (i,) the mean log-likelihoods per page.
     """
     trace: list[float] = []
 
