@@ -145,7 +145,7 @@ def test_the_command_teaches_a_learner(tmp_path: Path, log: Path, capsys: pytest
     told = json.loads(printed.out)
     assert (told["lists"], told["clicks"], told["skipped"]) == (120, 120, 1)
     assert f"{log}:8: clicked but not shown: 'b'" in printed.err.replace("\n", "")
-    assert rankloop.params(rankloop.load(out))["start"] == "base"
+    assert rankloop.params(rankloop.load(out))["init"] == "base"
     with pytest.raises(SystemExit) as ended:
         main([*order, "--strict"])
     assert ended.value.code == 2
