@@ -14,7 +14,7 @@ from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.evaluation.interleaving import TAU
 from rankloop.kernels.interleaving import credit_of, rankings, win_and_loss
 from rankloop.learners.dueling.dbgd import DBGD
-from rankloop.learners.dueling.meta import DM2L, Meta, experts_for, first_weights, rates_for
+from rankloop.learners.dueling.meta import Meta, experts_for, first_weights, rates_for
 from rankloop.learners.dueling.mgd import MGD
 from rankloop.learners.dueling.nsgd import NSGD
 
@@ -135,7 +135,7 @@ def test_nsgd_does_not_try_again_what_lost() -> None:
 
 @pytest.mark.parametrize(("reach", "finest"), [(1.0, 1.0), (0.7, 0.5)])
 def test_meta_experts_share_the_direction_and_stay_in_reach(reach: float, finest: float) -> None:
-    learner, rng = DM2L(horizon=1000, reach=reach, finest=finest), np.random.default_rng(4)
+    learner, rng = Meta(horizon=1000, reach=reach, finest=finest), np.random.default_rng(4)
     for t in range(50):
         shown = learner.rank(candidates(t), 5, rng)
         before, weights = learner.experts_.copy(), learner.weights_.copy()
@@ -157,7 +157,7 @@ def test_meta_experts_share_the_direction_and_stay_in_reach(reach: float, finest
 )
 def test_hedge_divides_its_losses_as_told(losses: Literal["typical", "bound", "paper"], size: float) -> None:
     """δ/d makes them the paper's d/δ ⟨u, w_i - w⟩, 2R is the most that ⟨u, w_i - w⟩ can be, 1/√d its usual share."""
-    learner, rng = DM2L(horizon=1000, reach=3.0, losses=losses), np.random.default_rng(4)
+    learner, rng = Meta(horizon=1000, reach=3.0, losses=losses), np.random.default_rng(4)
     moves = 0
     for t in range(60):
         shown = learner.rank(candidates(t), 5, rng)

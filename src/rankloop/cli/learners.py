@@ -29,7 +29,7 @@ def learners(*, published: bool = False, json: bool = False) -> None:
         Print JSON, with the parameters of each and their defaults.
     """
     from rankloop.core.learner import params
-    from rankloop.core.registry import LEARNERS, learner_class
+    from rankloop.core.registry import LEARNERS, learner_class, make
 
     if published:
         _published(json)
@@ -41,7 +41,7 @@ def learners(*, published: bool = False, json: bool = False) -> None:
             "feedback": learner_class(name).feedback,
             "contextual": learner_class(name).contextual,
             "summary": entry.summary,
-            "params": params(learner_class(name)()),
+            "params": params(make(name)),
         }
         for name, entry in LEARNERS.items()
     ]

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rankloop.core import codec, files, plugins
@@ -23,10 +24,11 @@ class Entry(NamedTuple):
     family: str  # the page in docs/ that tells about it
     summary: str
     learns: bool = True  # False for those that only set a mark to compare with
+    params: Mapping[str, Any] = MappingProxyType({})  # of learners that are a class with other defaults
 
 
-def _own(family: str, place: str, summary: str, learns: bool = True) -> Entry:
-    return Entry(f"rankloop.learners.{family}.{place}", family, summary, learns)
+def _own(family: str, place: str, summary: str, learns: bool = True, **params: Any) -> Entry:
+    return Entry(f"rankloop.learners.{family}.{place}", family, summary, learns, params)
 
 
 LEARNERS: dict[str, Entry] = {
@@ -49,10 +51,10 @@ LEARNERS: dict[str, Entry] = {
     "dbgd": _own("dueling", "dbgd:DBGD", "tries a random change on every list, keeps what wins"),
     "mgd": _own("dueling", "mgd:MGD", "DBGD with several changes at once"),
     "nsgd": _own("dueling", "nsgd:NSGD", "MGD that avoids what lost; NSGD-DSP as it stands"),
-    "dm2l": _own("dueling", "meta:DM2L", "DBGD for users who change: experts with many steps"),
-    "m3l": _own("dueling", "meta:M3L", "MGD for users who change"),
-    "nm2l": _own("dueling", "meta:NM2L", "NSGD-DSP for users who change"),
-    "pm2l": _own("dueling", "meta:PM2L", "PDGD for users who change"),
+    "dm2l": _own("dueling", "meta:Meta", "DBGD for users who change: experts with many steps", base="dbgd"),
+    "m3l": _own("dueling", "meta:Meta", "MGD for users who change", base="mgd"),
+    "nm2l": _own("dueling", "meta:Meta", "NSGD-DSP for users who change", base="nsgd", finest=1 / 16),
+    "pm2l": _own("dueling", "meta:Meta", "PDGD for users who change", base="pdgd", reach=10.0, finest=1 / 4),
     "bubblerank": _own(
         "bandits",
         "bubblerank:BubbleRank",
@@ -147,7 +149,7 @@ def differences(name: str) -> dict[str, tuple[Any, Any]]:
     {'candidates': (9, 49), 'mixing': ('team-draft', 'probabilistic'), 'rate': (0.03, 0.01)}
     """
     published = PUBLISHED[name]
-    defaults = params(learner_class(published.learner)())
+    defaults = params(make(published.learner))
     return {key: (defaults[key], value) for key, value in published.params.items() if defaults[key] != value}
 
 
@@ -214,7 +216,7 @@ def make(name: str, **parameters: Any) -> Learner:
     if twice:
         raise InvalidParameter(f"parameter {twice[0]!r} of learner {name!r} is given in the name and beside it")
     cls = learner_class(name)
-    parameters = plain(resolved(name, {**own, **parameters})[1])
+    parameters = {**entry_of(name).params, **plain(resolved(name, {**own, **parameters})[1])}
     known = [field.name for field in dataclasses.fields(cls) if field.init]
     for given in parameters:
         if given not in known:
@@ -259,9 +261,9 @@ def parse_learner(spec: str, more: Iterable[str] = ()) -> tuple[str, dict[str, A
 def name_of(learner: Learner) -> str:
     """The name of a learner's class: ours (the plain one of a published), of another package, or `my.module:Mine`."""
     path = f"{type(learner).__module__}:{type(learner).__qualname__}"
-    for name, entry in LEARNERS.items():
-        if entry.path == path:
-            return name
+    same = {name: entry.params for name, entry in LEARNERS.items() if entry.path == path}
+    if same:  # several names of one class differ by their parameters
+        return max(same, key=lambda name: sum(getattr(learner, key) == value for key, value in same[name].items()))
     for name, point in plugins.installed(plugins.LEARNERS).items():
         if point.value == path:
             return name

@@ -1,4 +1,4 @@
-"""BatchRank: batches of items that share positions, parted when they are known to differ."""
+"""BatchRank."""
 
 from __future__ import annotations
 
@@ -28,25 +28,21 @@ COLUMNS = {
 
 @dataclass
 class BatchRank(PerQuery):
-    """Show all items of a batch equally often, and part it when its better half is known for sure.
+    """Show the items of a batch equally often; split the batch when its better half is known.
 
-    The first bandit that learns the best list whether users leave with their first click or look at positions by habit.
-    It decides only at the end of a stage, each four times as long as the one before, so it is slow: `toprank` assumes
-    no more and is much faster. Choose it to compare with.
+    Learns the best list for users who leave with the first click and for users who look at positions by habit. It
+    decides only at the end of a stage, each four times as long as the one before: `toprank` assumes no more and is much
+    faster.
 
     Parameters
     ----------
     horizon
-        About how often a query will come; stages and bounds depend on its logarithm.
+        About how often a query will be shown; stages and bounds depend on its logarithm.
     variant
-        "paper", or "merge": what its authors benchmarked (RealMergeRankKL). Batches are shuffled as a whole, all their
-        displays count, and they are looked at when each item was shown log(L T) / Δ² times, Δ = 1/2 at birth and halved
-        when nothing came of it.
-    max_queries
-        How many queries are remembered. A new one takes the place of the one learned from the longest ago.
-    max_items
-        How many of a query's candidates take part, the first ones of the base order; the others stand below them. So
-        many items are remembered: a new one takes the place of the one learned from the longest ago.
+        "paper", or "merge", which its authors benchmarked (RealMergeRankKL): batches are shuffled as a whole, all their
+        displays count, and stages end after log(L T) / Δ² displays per item, Δ = 1/2 at first and halved each time.
+    max_queries, max_items
+        Bounds of the table; see `CascadeUCB1`.
 
     Examples
     --------
@@ -61,18 +57,11 @@ class BatchRank(PerQuery):
 
     Notes
     -----
-    Masrour Zoghi et al. Online learning to rank in stochastic click models. ICML 2017, Algorithms 1-3; n_l = ⌈16 · 4^l
-    log T⌉, KL bounds with budget log T + 3 log log T. The published variant is known from its results only in outline;
-    here its batches begin with fresh counts, like the paper's. Feedback counts for the batch and stage in which the
-    list was shown, which the memo tells; later it is void.
+    Masrour Zoghi et al. Online learning to rank in stochastic click models. ICML 2017, Algorithms 1-3. Differences:
 
-    A batch that is looked at is made of those of its items that were there: others go to its lower part, or have to
-    catch up. New items join the last batch. Batches whose items are gone leave their positions to the next one. A query
-    has as many positions as its first list. `best` sorts a batch by the clicks a display of the present stage. Lists
-    that someone else ordered do not show a batch's items equally, and teach nothing.
-
-    A query of m items costs 48 + 36 m bytes, and about 105 in a dictionary: 513 for ten items, so by default at most
-    38 MB.
+    - Feedback counts only for the batch and the stage in which the list was shown.
+    - New items join the last batch. Items that are absent when a batch is examined go to its lower part.
+    - Lists that someone else ordered do not show a batch's items equally often, so nothing is learned from them.
     """
 
     horizon: int = 1_000_000
@@ -103,12 +92,10 @@ class BatchRank(PerQuery):
         return show(candidates, np.concatenate([shown, np.arange(shown.size, k)]), memo)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        """The list as told; it shows nobody equally often, so nothing will be learned from it."""
         order = checked_order(candidates, order)
         return show(candidates, order, {"stamps": np.full(order.size, -1), "unseen": np.zeros(0, np.int64)})
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        """Batch by batch, each by its clicks a display."""
         k = cut(candidates, k)
         homes, _, shows, _, wins = self._seats(candidates.query, item_codes(candidates.items[: self.max_items]), k)
         worth = np.where(homes == kernels.DROPPED, -np.inf, -homes.astype(np.float64))

@@ -1,4 +1,4 @@
-"""BubbleRank: a good list, safely improved."""
+"""BubbleRank."""
 
 from __future__ import annotations
 
@@ -20,33 +20,27 @@ ANYTIME = 4.0  # without delta and horizon δ = 1 / (1 + t) in round t; docs/lea
 
 @dataclass
 class BubbleRank(PerQuery):
-    """Start from the list that the caller would show, and let better items bubble up, one place at a time.
+    """Start from the baseline ranking and move better items up, one position at a time.
 
-    Every list shown is the query's base list with some neighbours exchanged, so no item is ever more than one place
-    from where it stands there; if there are more items than positions, one of the others may stand in the last. When
-    the clicks say that the lower of two neighbours is better, with next to no doubt, the base list changes; so it only
-    gets better. Choose it for queries that come back often, with a list that is good already and must not be spoilt. It
-    learns each query for itself, uses ids and no features, and is slow to carry an item far: where the list is bad,
-    `toprank` is faster.
+    Every list shown is the query's base list with some neighbors exchanged; with more items than positions, an item
+    from below may take the last position. The base list changes only when clicks show, with confidence 1 - δ, that the
+    lower of two neighbors is better. Choose it for queries that repeat often and have a good list already. It uses ids
+    and no features, and moves items slowly: where the list is bad, `toprank` is faster.
 
     Parameters
     ----------
     horizon
-        How often a query will come, if that is known: a pair is decided with confidence δ = horizon⁻⁴, as in the paper.
+        How often a query will be shown, if that is known: a pair is decided with δ = horizon⁻⁴, as in the paper.
     delta
-        δ itself, in place of `horizon`: how likely it may be to be wrong about a pair. A larger one learns faster; 1/n
-        made no harmful change in n rounds in any run that we tried. With neither, δ = 1 / (1 + rounds so far), which
-        needs no knowledge of n; a pair may then be tried again later.
-    max_queries
-        How many queries are remembered. A new one takes the place of the one learned from the longest ago.
-    max_items
-        How many items of a query are remembered, likewise; of longer lists so many candidates take part, the first ones
-        of the base list, or as many as are shown.
+        δ itself, instead of `horizon`: the probability of a wrong decision on a pair. With neither, δ = 1 / (1 +
+        rounds).
+    max_queries, max_items
+        Bounds of the table; see `CascadeUCB1`.
 
     Examples
     --------
-    The first list of a query is the base list that learning starts from. A list of another learner is as good a start
-    (the paper's BubbleRankKL): put the candidates into its order, `Candidates(q, c.items[other.best(c, c.n)])`.
+    The first list of a query is its first base list. To start from the list of another learner, put the candidates into
+    its order: `Candidates(q, c.items[other.best(c, c.n)])`.
 
     >>> rng = np.random.default_rng(1)
     >>> learner = BubbleRank()
@@ -59,29 +53,15 @@ class BubbleRank(PerQuery):
 
     Notes
     -----
-    Chang Li et al. BubbleRank: safe online learning to re-rank via implicit click feedback (paper 002), Algorithm 1.
-    Only pairs that were randomised count, also when their feedback comes late: lines 13-19 do not say so, but Lemma 6
-    needs it. So lists that someone else ordered teach nothing, nor does a list that bounded exposure had to change.
+    Chang Li et al. BubbleRank: safe online learning to re-rank via implicit click feedback. UAI 2019, Algorithm 1.
+    Differences:
 
-    Which neighbours make pairs, those at positions (1, 2), (3, 4), … or at (2, 3), (4, 5), …, is a fair coin's choice
-    for each list. The paper alternates with the rounds, h = t mod 2; where feedback is late and an even number of lists
-    is open at a time, every second pair would then never be tried. The proof needs each pair tried often, not in turns.
-
-    With fewer positions than items (k < n, the paper's open question) a random item from outside makes a pair with the
-    one at the last position, when it is that one's turn: among those that are not decided against, which means that the
-    item at the last position now is not better than them for sure, by s > 2 √(n log(1/δ)). Which of the two is shown is
-    a coin's choice; the other counts as not clicked if that one was clicked. When the one from outside is better for
-    sure, the two exchange places in the base list. So every item can come up, and none is seen above the last position
-    before it is known to belong there.
-
-    A candidate that the query does not know stands where the caller put it, and enters the base list behind the item
-    that stood before it. One that is gone keeps its place in the base list and its statistics; those around it close
-    up. Where items from outside are tried for the first time in lists that are open together, they may enter the base
-    list in another order than the caller's; who is drawn does not depend on it.
-
-    A query of m items costs 48 + 16 m + 4 m (m - 1) bytes, and about 105 in a dictionary: 673 for ten items. It grows
-    as items from outside are tried, up to `max_items`: by default to at most .41 GB with 100 items in each of 10,000
-    queries, and 7 MB with ten.
+    - Only pairs that were randomized count, as Lemma 6 needs, so lists that someone else ordered teach nothing.
+    - A fair coin chooses between the pairs (1, 2), (3, 4), … and (2, 3), (4, 5), …; the paper alternates, which would
+      never try some pairs when feedback is late.
+    - With fewer positions than items, a random item from below the list is paired with the last one shown, unless it is
+      known to be worse.
+    - An unknown candidate is inserted behind the item that preceded it; an absent one keeps its place and statistics.
     """
 
     horizon: int | None = None
@@ -148,12 +128,10 @@ class BubbleRank(PerQuery):
         return (16.0 * math.log(self.horizon), 0.0) if self.horizon else (0.0, ANYTIME)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        """The list as told; nothing was randomised, so nothing will be learned from it."""
         order = checked_order(candidates, order)
         return show(candidates, order, {"pairs": np.zeros(order.size, np.int64), "parity": np.array([-1])})
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        """The base list."""
         slot = self.queries_.find(candidates.query)
         numbers = self.queries_.numbers(slot, item_codes(candidates.items))
         return kernels.base_list(self.queries_.values(slot)[0], numbers)[: cut(candidates, k)]

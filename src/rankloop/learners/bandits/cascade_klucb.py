@@ -1,4 +1,4 @@
-"""CascadeKL-UCB: a bandit for users who read from the top and leave with the first click, with tight bounds."""
+"""CascadeKL-UCB."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from rankloop.learners.bandits.cascade_ucb1 import CascadeUCB1
 
 @dataclass
 class CascadeKLUCB(CascadeUCB1):
-    """Show the items that may be the most attractive, by KL-UCB bounds.
+    """Show the items with the highest KL-UCB bounds of attractiveness.
 
-    Next to the best that is possible if users look from the top and leave with their first click, and the fastest
-    learner of this family then. If they do not, it may stay with a wrong list for ever: `bubblerank`, `toprank` and
-    `batchrank` do without the assumption. It puts unknown items on top, however bad; where that must not be,
-    `bubblerank` is the one to choose, and this one's list is a good start for it.
+    Nearly optimal for users who look from the top and leave with the first click, and the fastest learner of this
+    family for them. For other users it can converge to a wrong list: `bubblerank`, `toprank` and `batchrank` do not
+    need the assumption. New items are shown on top first, however bad they are.
 
     Parameters
     ----------
     observe, ties, max_queries, max_items
-        As for `cascade-ucb1`.
+        As in `CascadeUCB1`.
     variant
-        "paper", or "published": the published code's budget log t in place of log t + 3 log log t, and while there are
-        items that nobody has looked at, the first of them in the base order stands on top.
+        "paper", or "published": the published code's budget log t instead of log t + 3 log log t, and the first item
+        that was never examined is on top.
 
     Examples
     --------
@@ -43,8 +42,7 @@ class CascadeKLUCB(CascadeUCB1):
     Notes
     -----
     Branislav Kveton et al. Cascading bandits: learning to rank in the cascade model. ICML 2015, Algorithm 1 with the
-    bound max{q : T KL(w, q) ≤ log t + 3 log log t}. All bounds move with t, so those of all candidates are worked out
-    for every list, by Newton's method: exact to 1e-10, in some 50 ns each. Otherwise as `cascade-ucb1`.
+    bound max{q : T KL(w, q) ≤ log t + 3 log log t}, computed to 1e-10. Other differences as in `CascadeUCB1`.
     """
 
     variant: Literal["paper", "published"] = "paper"

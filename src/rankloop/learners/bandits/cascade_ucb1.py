@@ -1,4 +1,4 @@
-"""CascadeUCB1: a bandit for users who read from the top and leave with the first click."""
+"""CascadeUCB1."""
 
 from __future__ import annotations
 
@@ -20,25 +20,24 @@ from rankloop.learners.query_table import Column, PerQuery, QueryTable, item_cod
 
 @dataclass
 class CascadeUCB1(PerQuery):
-    """Show the items that may be the most attractive, by the upper bounds of UCB1.
+    """Show the items with the highest UCB1 bounds of attractiveness.
 
-    It takes users for readers who look from the top and leave with their first click, and learns from any list. Its
-    bounds are wider than need be; `cascade-klucb` has tight ones and is the one to choose. This is the simpler relative
-    to compare with.
+    Assumes that users look from the top and leave with the first click, and learns from any list. `cascade-klucb` has
+    tighter bounds and learns faster; this one is for comparison.
 
     Parameters
     ----------
     observe
-        Which positions count as looked at: those down to the "first" click, as in the paper, or to the "last" one, for
+        Which positions count as examined: those down to the "first" click, as in the paper, or to the "last" one, for
         users who click more than once. Without a click all of them do.
     ties
-        Among equal bounds a "random" item comes first, or the one that does in the "base" order. An item that was never
-        looked at has the highest bound, so this says in which order a new query's items are tried.
+        Among equal bounds a "random" item comes first, or the first in "base" order. An item that was never examined
+        has the highest bound.
     max_queries
-        How many queries are remembered. A new one takes the place of the one learned from the longest ago.
+        How many queries are remembered. A new one replaces the one learned from the longest ago.
     max_items
-        How many of a query's candidates take part, the first ones of the base order; the others stand below them. So
-        many items are remembered: a new one takes the place of the one learned from the longest ago.
+        How many of a query's candidates take part, the first ones of the baseline ranking; the others are ranked below
+        them. So many items are remembered: a new one replaces the one learned from the longest ago.
 
     Examples
     --------
@@ -53,18 +52,9 @@ class CascadeUCB1(PerQuery):
 
     Notes
     -----
-    Branislav Kveton et al. Cascading bandits: learning to rank in the cascade model. ICML 2015, Algorithm 1. The bound
-    of an item with rate w after T observations is w + √(1.5 log(t - 1) / T) in round t, the number of times that the
-    query was learned from, plus 1. The paper begins with one observation of every item; here an item without any has
-    the highest bound, so one that comes later is tried as well. `best` sorts by the rates; an item that was never
-    looked at has rate 0, and equal ones keep the base order.
-
-    Lists that someone else ordered teach as much as its own: an observation is one whoever chose the item. Items that
-    are gone keep their counts. If users are no such readers, regret may grow linearly: `bubblerank`, `toprank` and
-    `batchrank` do without the assumption.
-
-    A query of m items costs 40 + 20 m bytes, and about 105 in a dictionary: 345 for ten items, so by default at most
-    21 MB.
+    Branislav Kveton et al. Cascading bandits: learning to rank in the cascade model. ICML 2015, Algorithm 1: the bound
+    of an item with click rate w after T observations is w + √(1.5 log(t - 1) / T) in round t of its query. Difference:
+    the paper begins with one observation of every item; here an item without any has the highest bound.
     """
 
     observe: Literal["first", "last"] = "first"
@@ -93,11 +83,9 @@ class CascadeUCB1(PerQuery):
         return self._chance(candidates, self._bounds(candidates), order)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        """The list as told; it teaches like any other."""
         return show(candidates, checked_order(candidates, order))
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        """The k highest rates."""
         _, numbers, shows, wins = self._known(candidates)
         return self._order(candidates, k, kernels.rates(numbers, shows, wins), np.zeros(numbers.size))
 
@@ -110,7 +98,6 @@ class CascadeUCB1(PerQuery):
         kernels.count(numbers, tossed(clicks, rng), shows, wins)
 
     def load(self, state: Mapping[str, Array]) -> None:
-        """Go on from `state`."""
         shows, wins = np.asarray(state.get("shows_", 0)), np.asarray(state.get("wins_", 0))
         if shows.shape == wins.shape and (wins < 0).any() | (wins > shows).any():
             raise InvalidInput("state 'wins_' is not between 0 and 'shows_' everywhere; restore an older version")

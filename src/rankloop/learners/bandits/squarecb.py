@@ -1,4 +1,4 @@
-"""SquareCB: predict each item's reward, show items the more often the less they fall behind."""
+"""SquareCB."""
 
 from __future__ import annotations
 
@@ -34,31 +34,29 @@ from rankloop.kernels.sparse import sparse_scores
 
 @dataclass
 class SquareCB:
-    """A contextual bandit: linear regression of the reward, exploration by inverse gaps.
+    """A contextual bandit: linear regression of the reward, exploration by inverse gap weighting.
 
-    Choose it where one item is shown and rewarded for itself: an offer, a banner, a headline, whatever was ranked by
-    Azure Personalizer. Pairwise learners compare the items of a list, so a list of one teaches them nothing; this one
-    learns how much each item is worth. It knows exactly how likely it was to show what it showed. For search results
-    choose `pairrank`: clicks on a list say which of its items is better, not how good one is.
+    Choose it where one item is shown and has a reward of its own (an offer, a banner, a headline), as with Azure
+    Personalizer. Pairwise learners compare the items of a list, so a list of one teaches them nothing. For search
+    results choose `pairrank`. Propensities are exact.
 
     Parameters
     ----------
     gamma
-        An item that is predicted Δ below the best of n has the probability epsilon / (n + γΔ), with
-        γ = gamma · events^growth: the larger, the less it explores. 0 does not look at Δ.
+        An item predicted Δ below the best of n has the probability epsilon / (n + γΔ), with γ = gamma · events^growth:
+        the larger, the less exploration. 0 ignores Δ.
     growth
-        How γ grows with the events learned from; 1/2 is the theory's.
+        How γ grows with the events learned from; 1/2 in the theory.
     epsilon
-        1 is SquareCB. Below 1 items that are not best share only so much; `gamma=0&epsilon=0.2` is ε-greedy, which
-        shows a random item a fifth of the time for ever.
+        1 is SquareCB. Below 1 the items that are not best share less; `gamma=0&epsilon=0.2` is ε-greedy.
     prior
-        How sure to be at first that no feature matters, in multiples of the mean squared length of the first list's
+        How certain the start is that no feature matters, in multiples of the mean squared length of the first list's
         rows.
     noise
-        The variance of a reward about what is predicted; .25 is that of a coin.
+        The variance of a reward around its prediction; 0.25 is that of a coin.
     examine_next
-        Of lists of several items: take the one below the last click as seen. The first one always is. Where it was
-        reported what came into view, that counts.
+        Whether the item below the last click counts as examined, in lists of several items where the client does not
+        report what was viewed.
 
     Examples
     --------
@@ -73,18 +71,12 @@ class SquareCB:
 
     Notes
     -----
-    Dylan J. Foster and Alexander Rakhlin. Beyond UCB: Optimal and efficient contextual bandits with regression oracles.
-    ICML 2020: Algorithm 1 (our γΔ has their factor in it; n in the place of their μ).
+    Dylan J. Foster and Alexander Rakhlin. Beyond UCB: optimal and efficient contextual bandits with regression oracles.
+    ICML 2020, Algorithm 1, with n in place of their μ. Differences:
 
-    The oracle is ours: each weight is a Gaussian of its own, the posterior's covariance cut to its diagonal after each
-    reward (as in AROW, Crammer et al. 2009, for classes). O(d) memory and time, no step size, and no step goes past the
-    reward it was taken for, however many features of a row come together, as crosses of context and action do.
-
-    Lists of more than one item are drawn one position after the other by the same law. Learning does not look at how
-    likely a list was: a regression is not misled by which items were shown, as long as rewards are linear in the
-    features; positions below the last click are not learned from.
-
-    gamma and prior were chosen on four worlds of `benchmarks.one_item`; docs/learners/bandits.md has others.
+    - The regression keeps a Gaussian per weight; the posterior's covariance is cut to its diagonal after each reward,
+      as in AROW (Crammer et al. 2009). O(d) memory and time, no step size.
+    - Lists of several items are drawn position by position; what is below the last click is not learned from.
     """
 
     gamma: float = 30.0
@@ -133,16 +125,13 @@ class SquareCB:
         return inverse_gap_weighting.chances(self.score(candidates), left, self._gamma(), self.epsilon)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        """The list as told: it teaches like one of its own."""
         wide_rows_of(candidates, self.theta_.size)
         return show(candidates, checked_order(candidates, order))
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        """The k highest predictions; equal ones keep the base order."""
         return top_k(self.score(candidates), np.zeros(candidates.n), cut(candidates, k))
 
     def score(self, candidates: Candidates) -> Array:
-        """(n,) the predicted rewards."""
         return np.asarray(self._scores(wide_rows_of(candidates, self.theta_.size)) + self.level_[0])
 
     def parts(self, impression: Impression) -> Parts:
@@ -168,7 +157,6 @@ class SquareCB:
         self.theta_, self.variance_, self.level_, self.events_ = theta, variance, level, self.events_ + 1
 
     def remap(self, columns: FeatureMap) -> None:
-        """Weights and variances in other columns."""
         if columns.nothing:
             self.theta_, self.variance_ = np.zeros(0), np.zeros(0)  # the next list says how large variances begin
         elif self.theta_.size:
@@ -176,11 +164,9 @@ class SquareCB:
             self.variance_ = columns.weights(self.variance_, float(self.variance_.max()), power=2)
 
     def state(self) -> dict[str, Array]:
-        """Weights and how wide they are, the intercept, and how many events there were."""
         return state_of(self)
 
     def load(self, state: Mapping[str, Array]) -> None:
-        """Go on from `state`."""
         load_state(self, state, {"theta_": ("d",), "variance_": ("d",), "level_": (2,), "events_": (1,)})
 
     def _scores(self, rows: Array | SparseRows) -> Array:

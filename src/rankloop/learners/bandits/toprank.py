@@ -1,4 +1,4 @@
-"""TopRank: blocks of items that are not known to differ, shuffled."""
+"""TopRank."""
 
 from __future__ import annotations
 
@@ -19,21 +19,18 @@ from rankloop.learners.query_table import Column, PerQuery, QueryTable, item_cod
 
 @dataclass
 class TopRank(PerQuery):
-    """Shuffle what is not known to differ; put an item below another as soon as the clicks say so for sure.
+    """Shuffle items that are not known to differ; rank an item below another as soon as clicks show that it is worse.
 
-    It assumes little of its users (no order gets more clicks than that by attraction, and a click says more of the item
-    than of its position once positions are shuffled), and learns much faster than `batchrank`. A new query's first
-    lists are random, though: choose it where that is no harm, and `bubblerank` where a good list must not be spoilt.
+    It assumes only that no order gets more clicks than that by attractiveness and that, in shuffled positions, clicks
+    depend on the item more than on the position. Much faster than `batchrank`. The first lists of a query are random:
+    choose `bubblerank` where a good list must be kept.
 
     Parameters
     ----------
     horizon
-        About how often a query will come. An item goes below another with confidence δ = 1 / horizon.
-    max_queries
-        How many queries are remembered. A new one takes the place of the one learned from the longest ago.
-    max_items
-        How many of a query's candidates take part, the first ones of the base order; the others stand below them. So
-        many items are remembered: a new one takes the place of the one learned from the longest ago.
+        About how often a query will be shown. Decisions have confidence δ = 1 / horizon.
+    max_queries, max_items
+        Bounds of the table; see `CascadeUCB1`.
 
     Examples
     --------
@@ -48,18 +45,13 @@ class TopRank(PerQuery):
 
     Notes
     -----
-    Tor Lattimore et al. TopRank: a practical algorithm for online stochastic ranking. NeurIPS 2018, Algorithm 1. Pairs
-    of one block of which exactly one was clicked count; j goes below i when S ≥ √(2 N log(c √N / δ)). Blocks are the
-    items that nobody beats, then those that nobody of the rest beats, and so on. The block's items that had no position
-    count as not clicked: who is shown is a fair draw. Blocks of display time travel in the memo, for late feedback.
-    `best` sorts a block by the clicks that its items got more than each other.
+    Tor Lattimore et al. TopRank: a practical algorithm for online stochastic ranking. NeurIPS 2018, Algorithm 1: j goes
+    below i when S ≥ √(2 N log(c √N / δ)). Differences:
 
-    Blocks are made of the candidates at hand: an item that is gone beats nobody, and keeps its statistics. One that is
-    new is beaten by nobody, so it is in the first block. Lists that someone else ordered are no fair draw, and teach
-    nothing.
-
-    A query of m items costs 48 + 12 m + 4 m (m - 1) bytes, and about 105 in a dictionary: 633 for ten items,
-    so by default at most .41 GB with 100 items in every query, and 6 MB with ten.
+    - The memo holds the blocks at display time, for late feedback; items of the last block that had no position count
+      as not clicked.
+    - Blocks are formed of the candidates at hand; a new item is in the first block.
+    - Lists that someone else ordered are not a random draw, so nothing is learned from them.
     """
 
     horizon: int = 1_000_000
@@ -95,12 +87,10 @@ class TopRank(PerQuery):
         return chance_of(-block, order)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        """The list as told; it was no fair draw, so nothing will be learned from it."""
         order = checked_order(candidates, order)
         return show(candidates, order, {"blocks": np.full(order.size, -1), "unseen": np.zeros(0, np.int64)})
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        """Block by block, each by what is known of it so far."""
         k = cut(candidates, k)
         numbers, block, leads = self._blocks(candidates.query, item_codes(candidates.items[: self.max_items]))
         order = top_k(-block.astype(np.float64), -kernels.net_wins(leads, numbers, block), k)

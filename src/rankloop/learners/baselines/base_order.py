@@ -1,4 +1,4 @@
-"""The production ranker as it is."""
+"""The baseline ranking."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rankloop.learners.baselines.random_order import RandomOrder
 
 @dataclass
 class BaseOrder(RandomOrder):
-    """Keep the order in which the candidates came, learn nothing: what users see today.
+    """Show the baseline ranking and learn nothing: what users see today.
 
     Examples
     --------

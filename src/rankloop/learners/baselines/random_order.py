@@ -17,7 +17,7 @@ from rankloop.kernels.ranking import epsilon_greedy_log_probability, top_k
 
 @dataclass
 class RandomOrder:
-    """Show a uniformly random list, learn nothing: the floor that every learner must beat.
+    """Show a uniformly random list and learn nothing: the lower reference.
 
     Examples
     --------
@@ -41,11 +41,9 @@ class RandomOrder:
         return float(epsilon_greedy_log_probability(np.zeros(candidates.n), order, 1.0))
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        """The list as told."""
         return show(candidates, checked_order(candidates, order))
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        """The base order: it knows of none better."""
         return np.arange(cut(candidates, k))
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
@@ -62,9 +60,7 @@ class RandomOrder:
         return play
 
     def state(self) -> dict[str, Array]:
-        """Nothing."""
         return state_of(self)
 
     def load(self, state: Mapping[str, Array]) -> None:
-        """Takes only an empty state."""
         load_state(self, state, {})

@@ -1,4 +1,4 @@
-"""DBGD: Dueling Bandit Gradient Descent."""
+"""Dueling Bandit Gradient Descent."""
 
 from __future__ import annotations
 
@@ -30,26 +30,24 @@ from rankloop.learners.pairwise._linear import CARRIES, best_of
 
 @dataclass
 class DBGD:
-    """Try a random change of the ranker on every list, mixed with the ranker itself; keep a bit of it if it wins.
+    """Interleave the ranker with a random variation of it; take a small step towards the variation if it wins.
 
-    Needs no model of clicks and no gradient, and is the ancestor of all learners that explore in model space. It
-    learns from one bit a list, so it is slow: `pdgd` and `pairrank` learn more from the same clicks. Choose it as a
-    baseline, or below `dm2l` where users change.
+    Needs no click model and no gradient. It learns one bit per list, so `pdgd` and `pairrank` learn more from the same
+    clicks. Choose it as a baseline, or inside `dm2l` for users who change.
 
     Parameters
     ----------
     rate
-        How far to go in a direction that won.
+        Length of the step in a direction that won.
     delta
-        How far away the exploring ranker is.
+        Distance of the exploring ranker.
     mixing
-        How the two rankings become one list: "probabilistic" sees every difference, "team-draft" shows only what the
-        two rankers put highest.
+        How two rankings become one: "probabilistic" interleaving is sensitive to every difference, "team-draft" only to
+        what the two rankers put highest.
     dsp
-        Project a winning direction on the space of the documents that were looked at (document space projection): what
-        no shown document could tell is left alone.
+        Document space projection: project a winning direction on the space of the examined documents.
     radius
-        Keep the weights in a ball of this radius; 0 is no limit.
+        The weights stay in a ball of this radius; 0 is no limit.
 
     Examples
     --------
@@ -65,12 +63,9 @@ class DBGD:
     Notes
     -----
     Yisong Yue and Thorsten Joachims. Interactively optimizing information retrieval systems as a dueling bandits
-    problem. ICML 2009; as in Algorithm 1 of paper 004, with probabilistic interleaving (Hofmann et al. 2011, τ = 3).
-    The exploring ranker wins if, over all ways in which the list can have come about, it is more likely to own more of
-    the clicks than to own fewer: computed exactly, where published code samples assignments. A draw changes nothing.
-    rate and delta are the usual .01 and 1. DSP: Wang et al., Variance reduction in gradient exploration for online
-    learning to rank, SIGIR 2019. Lists that someone else ordered (shadow exposure) compare nobody, so nothing is
-    learned from them.
+    problem. ICML 2009; Algorithm 1 of paper 004. Probabilistic interleaving: Hofmann et al. 2011, τ = 3. DSP: Wang et
+    al., SIGIR 2019. Differences: the winner is computed exactly over all assignments of the clicks, where published
+    code samples them; a draw changes nothing. Nothing is learned from lists that someone else ordered.
     """
 
     rate: float = 0.01
@@ -99,11 +94,9 @@ class DBGD:
         return _duel.duel(candidates, k, theta, directions, self.delta, self.mixing, rng)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        """The list as told; nothing will be learned from it."""
         return _duel.no_duel(candidates, order, self.theta_.size)
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        """The k highest scores."""
         return best_of(self.theta_, candidates, k)
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:
@@ -147,17 +140,13 @@ class DBGD:
         return loop
 
     def remap(self, columns: FeatureMap) -> None:
-        """θ in other columns."""
         self.theta_ = columns.weights(self.theta_)
 
     def remap_memo(self, memo: Mapping[str, Array], columns: FeatureMap) -> dict[str, Array]:
-        """The directions that were compared, in other columns."""
         return {**memo, "directions": columns.weights(memo["directions"])} if "directions" in memo else dict(memo)
 
     def state(self) -> dict[str, Array]:
-        """θ."""
         return state_of(self)
 
     def load(self, state: Mapping[str, Array]) -> None:
-        """Go on from `state`."""
         load_state(self, state, {"theta_": ("d",)})

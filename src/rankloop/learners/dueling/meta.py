@@ -1,4 +1,4 @@
-"""Meta learning over step sizes: learners that track users whose taste changes (DM²L, M³L, NM²L, and over PDGD)."""
+"""Meta learning over step sizes (DM²L, M³L, NM²L, and the same over PDGD)."""
 
 from __future__ import annotations
 
@@ -29,23 +29,24 @@ FIRST_HORIZON = 1024  # of the doubling where the horizon is not known
 
 @dataclass
 class Meta:
-    """Experts that go the same way with different steps, weighed by how well they do; their mean ranks.
+    """Experts that share every update direction with different step sizes; their weighted mean ranks.
 
-    A small step forgets too slowly when users change, a large one never settles. Here N experts share every update
-    direction of a base learner, each with its own step size, and Hedge weighs them: after a change the large steps win,
-    in quiet times the small ones. It costs a few vectors more than its base.
+    A small step forgets too slowly when users change, a large one never settles. Hedge weights N experts by how well
+    they do: after a change the large steps win, in quiet times the small ones. The learners `dm2l`, `m3l`, `nm2l` and
+    `pm2l` are this class over DBGD, MGD, NSGD and PDGD.
 
     Parameters
     ----------
     base
-        "dbgd" (DM²L), "mgd" (M³L), "nsgd" (NM²L), or "pdgd": the papers' open question.
+        "dbgd" (DM²L), "mgd" (M³L), "nsgd" (NM²L), or "pdgd", the papers' open question.
     base_parameters
         Parameters of the base learner; its own step size is not used.
     horizon
-        How many events there will be, from which steps and weights follow; 0 if that is not known: then it starts with
-        1024 and doubles, and at each doubling the experts start together from where they have come.
+        How many events there will be: steps and weights depend on it. 0 if unknown: it starts with 1024 and doubles,
+        and at each doubling the experts restart from their mean.
     reach
-        Radius R of the ball in which the experts stay, and unit of the steps.
+        Radius R of the ball in which the experts stay, and unit of the steps. PDGD draws lists by scores, so `pm2l` has
+        a larger one.
     finest
         The smallest step, as a share of Theorem 2's R √(5/T).
     losses
@@ -66,18 +67,15 @@ class Meta:
 
     Notes
     -----
-    Paper 004 (dueling bandits in non-stationary environments), Algorithms 2 and 3 and Theorem 2: the number of experts
-    N = ⌈log2 √(1 + 4T/5)⌉ + 1, steps γ_i = 2^(i-1) R √(5/T), first weights π_i = (N + 1) / (i (i + 1) N), Hedge's rate
-    α = 4/√T, losses -(d/δ)⟨u, w_i - w⟩: `finest=1, losses="paper"`, with an R that the paper does not tell (say,
-    `reach=1`). Where our defaults differ, and why:
+    Lu et al. Non-stationary dueling bandits for online learning to rank (paper 004), Algorithms 2 and 3 and Theorem 2:
+    N = ⌈log2 √(1 + 4T/5)⌉ + 1 experts, steps γ_i = 2^(i-1) R √(5/T), first weights (N + 1) / (i (i + 1) N), Hedge's
+    rate α = 4/√T, losses -(d/δ)⟨u, w_i - w⟩. `dm2l@paper` and its relatives have all of it. Differences, measured in
+    docs/learners/dueling.md:
 
-    - Losses. They reach 2dR/δ, but Hedge wants at most 1. Divided by this bound they are about 1/√d, for that is the
-      cosine of a random direction and any other vector; so the typical size is 2dR/δ/√d. Over PDGD, whose gradient
-      is the direction, the length of a gradient above 1 counts too.
-    - R = 4δ. A ranker shorter than δ is hardly to be seen beside its changes w + δu, and every list is half random.
-    - Steps start at an eighth of the theorem's. Its largest, 2R and more, replace an expert by whatever won last.
-
-    Measured in docs/learners/dueling.md.
+    - Losses reach 2dR/δ, but Hedge wants at most 1; a random direction's cosine is about 1/√d, so they are divided by
+      2R/√d. Over PDGD the length of a gradient above 1 counts, too.
+    - R = 4δ: a shorter ranker is hardly visible beside its variations w + δu.
+    - Steps start at 1/8 of the theorem's; its largest replace an expert by whatever won last.
     """
 
     base: Literal["dbgd", "mgd", "nsgd", "pdgd"] = "dbgd"
@@ -125,17 +123,14 @@ class Meta:
         return _steps(int(self.horizon_[0]), self.reach, self.finest)
 
     def rank(self, candidates: Candidates, k: int, rng: np.random.Generator) -> Impression:
-        """As the base learner would with the mean of the experts."""
         found: Impression = self._base.rank(candidates, k, rng)
         return found
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        """As the base learner would."""
         found: Impression = self._base.adopt(candidates, order)
         return found
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        """The k highest scores of the mean."""
         found: Array = self._base.best(candidates, k)
         return found
 
@@ -165,12 +160,10 @@ class Meta:
             self.experts_ = np.repeat(self.theta_[None, :], self.log_weights_.size, axis=0)
 
     def remap(self, columns: FeatureMap) -> None:
-        """Every expert's weights in other columns."""
         self._base.remap(columns)
         self.experts_ = columns.weights(self.experts_)
 
     def remap_memo(self, memo: Mapping[str, Array], columns: FeatureMap) -> dict[str, Array]:
-        """As the base learner's."""
         found: dict[str, Array] = dict(memo)
         return self._base.remap_memo(memo, columns) if hasattr(self._base, "remap_memo") else found
 
@@ -180,7 +173,6 @@ class Meta:
         return {**state_of(self), **inner}
 
     def load(self, state: Mapping[str, Array]) -> None:
-        """Go on from `state`."""
         inner = {name.removeprefix("base_"): value for name, value in state.items() if name.startswith("base_")}
         outer = {name: value for name, value in state.items() if not name.startswith("base_")}
         fresh, base = clone(self), BASES[self.base](**self.base_parameters)
@@ -192,101 +184,6 @@ class Meta:
             raise InvalidInput(f"state 'experts_' has shape {fresh.experts_.shape}; it must be {wanted}")
         self.experts_, self.log_weights_ = fresh.experts_, fresh.log_weights_
         self.rounds_, self.horizon_, self._base = fresh.rounds_, fresh.horizon_, base
-
-
-@dataclass
-class DM2L(Meta):
-    """`Meta` over `DBGD`: DM²L.
-
-    Parameters
-    ----------
-    base, base_parameters, horizon, reach, finest, losses
-        As in `Meta`.
-
-    Examples
-    --------
-    >>> DM2L(horizon=1000).rates.round(3)
-    array([0.035, 0.071, 0.141, 0.283, 0.566, 1.131])
-    >>> DM2L(horizon=1000, reach=1.0, finest=1.0, losses="paper").rates.round(3)  # as in the paper
-    array([0.071, 0.141, 0.283, 0.566, 1.131, 2.263])
-
-    Notes
-    -----
-    Paper 004, Algorithm 2. See `Meta`.
-    """
-
-    base: Literal["dbgd", "mgd", "nsgd", "pdgd"] = "dbgd"
-
-
-@dataclass
-class M3L(Meta):
-    """`Meta` over `MGD`: M³L.
-
-    Parameters
-    ----------
-    base, base_parameters, horizon, reach, finest, losses
-        As in `Meta`.
-
-    Examples
-    --------
-    >>> M3L(base_parameters={"candidates": 19}).base
-    'mgd'
-
-    Notes
-    -----
-    Paper 004, Algorithm 2 with MGD's directions. See `Meta`.
-    """
-
-    base: Literal["dbgd", "mgd", "nsgd", "pdgd"] = "mgd"
-
-
-@dataclass
-class NM2L(Meta):
-    """`Meta` over `NSGD` with document space projection: NM²L.
-
-    Parameters
-    ----------
-    base, base_parameters, horizon, reach, finest, losses
-        As in `Meta`.
-
-    Examples
-    --------
-    >>> NM2L().base
-    'nsgd'
-
-    Notes
-    -----
-    Paper 004, Algorithm 2 with the directions of NSGD-DSP. See `Meta`. These lie in the space of the documents shown,
-    so a step changes a ranking more than one of DBGD of the same length: the steps are half as long.
-    """
-
-    base: Literal["dbgd", "mgd", "nsgd", "pdgd"] = "nsgd"
-    finest: float = 1 / 16
-
-
-@dataclass
-class PM2L(Meta):
-    """`Meta` over `PDGD`: tracks change with PDGD's gradient.
-
-    Parameters
-    ----------
-    base, base_parameters, horizon, reach, finest, losses
-        As in `Meta`.
-
-    Examples
-    --------
-    >>> PM2L().base
-    'pdgd'
-
-    Notes
-    -----
-    The open question at the end of paper 004: experts with different rates share PDGD's gradient. See `Meta`. PDGD
-    draws lists by their scores, and short weights leave them random: hence a larger ball.
-    """
-
-    base: Literal["dbgd", "mgd", "nsgd", "pdgd"] = "pdgd"
-    reach: float = 10.0
-    finest: float = 1 / 4
 
 
 # -- Theorem 2 of paper 004 ----------------------------------------------------------------------------------------
@@ -309,7 +206,7 @@ def rates_for(horizon: int, reach: float) -> Array:
 
 @lru_cache(maxsize=64)
 def _steps(horizon: int, reach: float, finest: float) -> Array:
-    """Kept, since every event asks for them; not to be written to."""
+    """Cached and read-only: every event asks for them."""
     steps: Array = finest * rates_for(horizon, reach)
     steps.setflags(write=False)
     return steps

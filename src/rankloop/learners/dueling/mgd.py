@@ -1,4 +1,4 @@
-"""MGD: Multileave Gradient Descent."""
+"""Multileave Gradient Descent."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from rankloop.learners.dueling.dbgd import DBGD
 
 @dataclass
 class MGD(DBGD):
-    """DBGD with several random changes at once, all mixed into one list; go towards the mean of those that win.
+    """DBGD with several variations in one multileaved list; step towards the mean of those that win.
 
-    Each list tells about several directions, so it learns faster than `dbgd` for the same clicks, at the price of more
-    rankers to score. Choose it as a baseline, or below `m3l`.
+    Learns faster than `dbgd` from the same clicks and scores more rankers. Choose it as a baseline, or inside `m3l`.
 
     Parameters
     ----------
     candidates
-        How many changes to try on a list; 9, 19 and 49 are usual.
+        How many variations a list compares; 9, 19 and 49 are usual.
     rate, delta, mixing, dsp, radius
         As in `DBGD`.
 
@@ -37,14 +36,8 @@ class MGD(DBGD):
     Notes
     -----
     Anne Schuth, Harrie Oosterhuis, Shimon Whiteson and Maarten de Rijke. Multileave gradient descent for fast online
-    learning to rank. WSDM 2016, the variant that goes to the mean of the winners (MGD-M), with its team draft
-    multileaving and its η = .03: the default is `mgd@paper`. The released P-MGD (Oosterhuis et al., ECIR 2016) mixes
-    probabilistically, with 49 candidates and .01: `mgd@code`. A candidate wins if it is more likely to own more clicks
-    than the current ranker than to own fewer, by the exact law of the difference. The authors' code lets those win that
-    own most, unless the current ranker is one of them: the same where each ranker has one result at most.
-
-    With .03 in place of .01 users are served better, whatever the mixing, at times at the price of a worse ranker in
-    the end (docs/learners/dueling.md).
+    learning to rank. WSDM 2016, MGD-M. `mgd@code` is P-MGD (Oosterhuis et al., ECIR 2016). Difference: a candidate wins
+    if it is more likely to own more clicks than the current ranker than to own fewer, computed exactly.
     """
 
     rate: float = 0.03

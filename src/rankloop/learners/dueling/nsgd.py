@@ -1,4 +1,4 @@
-"""NSGD: Null Space Gradient Descent, with or without document space projection."""
+"""Null Space Gradient Descent."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from rankloop.learners.pairwise._linear import CARRIES
 
 @dataclass
 class NSGD(MGD):
-    """MGD that does not try again what has just failed, and prefers changes that matter for the query at hand.
+    """MGD that avoids directions that lost and prefers directions that matter for the query.
 
-    It remembers directions that lost, explores in the space orthogonal to the worst of them, takes from twice as many
-    random directions those that change the scores of this query's documents most, and lets recent lists on which it was
-    wrong decide between several winners. With `dsp` it is the strongest of the DBGD family.
+    It explores orthogonally to the worst directions that lost, takes from twice as many random directions those that
+    change this query's scores most, and lets recent lists that it ranked wrongly decide between several winners. With
+    `dsp` it is the strongest of the DBGD family.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ class NSGD(MGD):
     worst
         How many of them, those that lost by most clicks, to avoid.
     hard
-        How many lists on which the ranker lost are kept to decide between winners; 0 goes to the winners' mean.
+        How many lists on which the ranker lost are kept to decide between winners; 0 steps to the winners' mean.
     dsp
-        On by default: NSGD-DSP, the baseline of paper 004.
+        Document space projection, on by default: NSGD-DSP, the baseline of paper 004.
     candidates, rate, delta, mixing, radius
         As in `MGD`.
 
@@ -50,9 +50,8 @@ class NSGD(MGD):
     Notes
     -----
     Huazheng Wang, Ramsey Langley, Sonwoo Kim, Eric McCord-Snook and Hongning Wang. Efficient exploration of gradient
-    space for online learning to rank. SIGIR 2018, Algorithm 1; memory 60, worst 25, 9 of 2 (9 + 1) directions as there.
-    A direction's deficit is by how many expected clicks its ranker fell behind. Hard lists judge a winner by the pairs
-    of clicked and examined unclicked documents that θ + δu has in the right order.
+    space for online learning to rank. SIGIR 2018, Algorithm 1, with its memory 60, worst 25 and 9 of 2 (9 + 1)
+    directions. A direction's deficit is the number of expected clicks by which its ranker lost.
     """
 
     rate: float = 0.01
@@ -133,7 +132,6 @@ class NSGD(MGD):
         self.hard_rows_, self.hard_lists_ = np.concatenate([old, pairs])[recent], lists[recent]
 
     def remap(self, columns: FeatureMap) -> None:
-        """θ in other columns. Directions and rows that are kept say little without some of their columns."""
         if columns.identity:
             return
         super().remap(columns)
@@ -141,11 +139,9 @@ class NSGD(MGD):
         self.hard_rows_, self.hard_lists_ = np.zeros((0, 0)), np.zeros(0)
 
     def state(self) -> dict[str, Array]:
-        """θ, the directions that lost, the hard lists."""
         return state_of(self)
 
     def load(self, state: Mapping[str, Array]) -> None:
-        """Go on from `state`."""
         widths = {name: np.asarray(state.get(name)).shape[1:] for name in ("bad_", "hard_rows_")}
         theta = np.asarray(state.get("theta_"))
         for name, width in widths.items():

@@ -1,4 +1,4 @@
-"""Follow the perturbed leader with all grades: what `rtopk-items` could do if users told it everything."""
+"""Follow the perturbed leader, with all grades."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ from rankloop.learners.query_table import Column, PerQuery, QueryTable, item_cod
 
 @dataclass
 class FTPLFull(PerQuery):
-    """Sort the items by what they have gained so far plus random numbers, and count every grade that comes.
+    """Follow the perturbed leader with all grades: the full-information reference for `rtopk-items`.
 
-    The mark that `rtopk-items` is held against: with the whole list shown and graded it has full information, and a
-    regret of √T. Choose it where users do grade all they see. With part of the list graded it goes on with the mean
-    gain of each item, explores only by its perturbation, and has no guarantee.
+    Sorts items by their summed gains plus random numbers. With the whole list shown and graded its regret is √T. With
+    part of the list graded it uses the mean gain of each item and has no guarantee.
 
     Parameters
     ----------
     measure
-        What is to be good: "dcg", "sumloss" or "precision", as in `rtopk-items`.
+        What to optimize: "dcg", "sumloss" or "precision", as in `RTopKItems`.
     grades
-        The highest grade there is; they start at 0.
+        The highest grade; grades start at 0.
     horizon
-        Rounds to come, for each query; 0: not known, doubling.
+        Rounds per query; 0 if unknown: the next power of two.
     epsilon
-        1/ε is by how much the leader is perturbed; 0: ε = 1/√(mT), divided by the gain of the highest grade.
+        1/ε is the size of the perturbation; 0: ε = 1/√(mT), divided by the gain of the highest grade.
     max_queries, max_items
-        Bounds of the table: beyond them the query, or the item of a query, learned from the longest ago is forgotten.
+        Bounds of the table: beyond them the query or item learned from the longest ago is replaced.
 
     Examples
     --------
@@ -52,9 +51,8 @@ class FTPLFull(PerQuery):
 
     Notes
     -----
-    Adam Kalai and Santosh Vempala. Efficient algorithms for online decision problems. JCSS 71, 2005; the full
-    information algorithm of Chaudhuri and Tewari (2017), Figure 3. An unknown horizon is the next power of two. The
-    state grows with the queries and items met, up to its bounds.
+    Adam Kalai and Santosh Vempala. Efficient algorithms for online decision problems. JCSS 71, 2005; the
+    full-information algorithm of Chaudhuri and Tewari (2017), Figure 3.
     """
 
     measure: Literal["sumloss", "dcg", "precision"] = "dcg"
@@ -93,11 +91,9 @@ class FTPLFull(PerQuery):
         return show(candidates, order)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        """The list as told."""
         return show(candidates, checked_order(candidates, order))
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        """The k highest mean gains so far; equal ones keep the base order."""
         slot, numbers = self._places(candidates)
         mean = ftpl.means(numbers, *self.queries_.values(slot))
         return top_k(mean, np.zeros(mean.size), cut(candidates, k))
@@ -116,7 +112,6 @@ class FTPLFull(PerQuery):
         return slot, self.queries_.numbers(slot, item_codes(candidates.items))
 
     def rule(self) -> ftpl.ItemRule:
-        """The parameters as kernels take them."""
         return ftpl.ItemRule(MEASURES[self.measure], float(self.grades), 1, self.horizon, 0, float(self.epsilon), False)
 
     def compiled_items(self, world: GradedItems) -> Callable[[Array, int, Array], None]:

@@ -1,4 +1,4 @@
-"""Online ListNet with all grades: what `rtopk` could do if users told it everything."""
+"""Online ListNet, with all grades."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from rankloop.learners.pairwise._linear import CARRIES, best_of, scores_of
 
 @dataclass
 class ListNetFull:
-    """Go down the cross entropy between the softmax of the grades and that of the scores, list by list.
+    """Online ListNet with all grades: the full-information reference for `rtopk`.
 
-    The mark that `rtopk` is held against: it sees the grades of the whole list, and never explores. Choose it where
-    users or editors do grade all that is shown. With only the first few graded, it learns from the list of these.
+    Descends the cross entropy between the softmax of the grades and that of the scores; never explores. With only the
+    first few documents graded, it learns from the list of these.
 
     Parameters
     ----------
     grades
-        The highest grade there is; they start at 0.
+        The highest grade; grades start at 0.
     rate
-        a of the step size a/√t, t counting the lists learned from. The default was the best of .01, .1, 1 and 10 on
-        four of five sets (20,000 rounds).
+        a of the step size a/√t, t counting the lists learned from.
     radius
         The weights stay in a ball of this radius.
 
@@ -48,9 +47,9 @@ class ListNetFull:
 
     Notes
     -----
-    Cao et al., Learning to rank: from pairwise approach to listwise approach, ICML 2007, top-one probabilities; as the
-    online comparator of Chaudhuri and Tewari, JMLR 18, 2017, section 4.2, which had η = .01/√t. Scores are those of
-    display time and travel in the memo.
+    Cao et al., Learning to rank: from pairwise approach to listwise approach, ICML 2007, top-one probabilities; the
+    online comparator of Chaudhuri and Tewari, JMLR 18, 2017, section 4.2, with η = 0.01/√t. Scores are those of display
+    time.
     """
 
     grades: int = 4
@@ -76,12 +75,10 @@ class ListNetFull:
         return show(candidates, order, {"scores": scores})
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        """The list as told."""
         scores, order = scores_of(self.theta_, candidates), checked_order(candidates, order)
         return show(candidates, order, {"scores": scores[order]})
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        """The k highest scores."""
         return best_of(self.theta_, candidates, k)
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
@@ -113,13 +110,10 @@ class ListNetFull:
         return play
 
     def remap(self, columns: FeatureMap) -> None:
-        """θ in other columns."""
         self.theta_ = columns.weights(self.theta_)
 
     def state(self) -> dict[str, Array]:
-        """θ and how many lists it was learned from."""
         return state_of(self)
 
     def load(self, state: Mapping[str, Array]) -> None:
-        """Go on from `state`."""
         load_state(self, state, {"theta_": ("d",), "rounds_": (1,)})

@@ -1,4 +1,4 @@
-"""RTop-kF with context: a linear ranker from the grades of the first positions only."""
+"""RTop-kF: a linear ranker from the grades of the first positions."""
 
 from __future__ import annotations
 
@@ -33,34 +33,29 @@ SURROGATES = {"squared": topk.SQUARED, "ranksvm": topk.RANKSVM, "kl": topk.KL, "
 
 @dataclass
 class RTopK:
-    """Show the best list, now and then a random one, and learn from the grades of the first one or two results.
+    """Show the best list, sometimes a random one, and learn from the grades of the first results only.
 
-    For users who rate what stands on top and nothing else: it costs them effort, privacy, or you money. The whole
-    ranking is learned all the same, because a random list now and then brings every document to the top, and what is
-    graded there counts by how rarely that happens. Choose it when you have explicit grades; from clicks, `pairrank`
-    and `pdgd` learn more.
+    For users who rate only what is on top. The whole ranking is learned: random lists bring every document to the top,
+    and grades there are weighted by the inverse of their propensity. From clicks, `pairrank` and `pdgd` learn more.
 
     Parameters
     ----------
     surrogate
-        The loss that is brought down: "ranksvm" (hinge on pairs, needs two grades a list), "kl" (listwise),
-        "squared" (regression on the grades), "smoothdcg" (a smooth DCG@1; not convex, no guarantee).
+        The loss: "ranksvm" (hinge on pairs, needs two grades per list), "kl" (listwise), "squared" (regression on the
+        grades), "smoothdcg" (a smooth DCG@1; not convex, no guarantee).
     top
-        How many results are graded, from the first. Feedback with fewer grades is refused, more are not used.
+        How many results are graded, from the first. Feedback with fewer grades is refused; more are not used.
     grades
-        The highest grade there is; they start at 0.
+        The highest grade; grades start at 0.
     rate, explore
         a and b of the step size a/t^(2/3) and of the probability b/t^(1/3) of a random list (at most 1/2), t counting
         the lists learned from.
     mismatch
-        What a grade is divided by when its document came to the top by a random list: "exact" is the probability of
-        that, which is tiny and makes the estimate unbiased and wild: Theorem 19's regret of T^(2/3) is for this one
-        only. "gamma" is the probability of any random list, which is the paper's practice: see the notes.
+        The propensity of a document that a random list brought to the top: "exact" is unbiased with a large variance,
+        and the one that Theorem 19 covers; "gamma" is the probability of any random list, the paper's practice.
     known
         The part of the gradient that needs no grade (kl, squared): "weighted", from the graded documents by their
-        propensity, as the paper has it for kl, or "exact" over all candidates. Both are unbiased where propensities are
-        exact. Weighted, a graded document adds its own error, which is small where little is left to learn and keeps
-        its sign with mismatch="gamma"; with "exact", documents that are seldom graded are pulled towards 0.
+        propensity, as in the paper for kl, or "exact" over all candidates.
     radius
         The weights stay in a ball of this radius.
     temperature
@@ -80,30 +75,16 @@ class RTopK:
 
     Notes
     -----
-    Sougata Chaudhuri and Ambuj Tewari. Online Learning to Rank with Top-k Feedback. JMLR 18, 2017: Algorithm 2 and
-    section 3.2. Where we differ:
+    Sougata Chaudhuri and Ambuj Tewari. Online learning to rank with top-k feedback. JMLR 18, 2017: Algorithm 2 and
+    section 3.2. No theorem covers the default mismatch="gamma". Differences:
 
-    - smoothdcg is a gain: we go up, Algorithm 2 as printed goes down.
-    - The match of a pair is that of the *set* of two documents, so that its probability is 1 - γ + 2γ/(m(m-1)): the
-      sum p(1,2) + p(2,1) in the denominator of section 3.2, which section 3.3 gives for one order only.
-    - With `top` above 1 the estimates from each graded position (ranksvm: from each pair of them) are averaged.
-    - Ties in the scores, such as all of them at the start, are broken at random. The estimates stay unbiased: they are
-      so for each way of breaking them.
-    - From one above the highest grade on, kl's exp(score) goes on as a straight line: the loss stays convex with the
-      same minimum, and one wild step does not send the next ones to infinity.
-
-    **No theorem covers the default.** With mismatch="gamma" a document that a random list brought to the top counts m
-    times less than it should, so what is brought down is another loss, in which the leader counts in full and every
-    other document 1/m; against the best ranker for the true one the regret grows linearly (log-log slopes .93 to .98 up
-    to a million rounds). Its lists are better all the same for long: steps m times smaller do not throw the weights
-    about, and the reweighted loss looks at the top, as those do who judge lists. On a small set "exact" passes it after
-    some 100,000 rounds with ranksvm, and not within a million with squared and kl (docs/learners/grades.md). Theorem 21
-    bounds what is possible at all: with one grade a list nobody has sublinear regret for a surrogate that is calibrated
-    for NDCG; these are not.
-
-    Scores and propensities are those of display time and travel in the memo, with Xᵀs (or its like) over all
-    candidates, so late grades stay unbiased. A list that someone else ordered has no propensity: its graded documents
-    count as they are, and the loss is that of these documents alone.
+    - smoothdcg is a gain: steps go up, Algorithm 2 as printed goes down.
+    - A pair matches as a set of two documents, so its propensity is 1 - γ + 2γ/(m(m-1)).
+    - With `top` above 1 the estimates of the graded positions (ranksvm: of their pairs) are averaged.
+    - Equal scores are ordered at random.
+    - kl's exp(score) continues as a straight line from one above the highest grade.
+    - Scores and propensities are those of display time. A list that someone else ordered has no propensity: its graded
+      documents count once each.
     """
 
     surrogate: Literal["squared", "ranksvm", "kl", "smoothdcg"] = "ranksvm"
@@ -142,12 +123,10 @@ class RTopK:
         return self._shown(candidates, order, *memo)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        """The list as told; its graded documents will count once each."""
         rows, order = rows_of(candidates, self.theta_.size), checked_order(candidates, order)
         return self._shown(candidates, order, *topk.adopted(rows, self.theta_, order, self.rule()))
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        """The k highest scores."""
         return best_of(self.theta_, candidates, k)
 
     def learn(self, impression: Impression, feedback: Feedback, rng: np.random.Generator) -> None:  # noqa: ARG002
@@ -162,7 +141,6 @@ class RTopK:
         self.rounds_ = self.rounds_ + 1.0
 
     def rule(self) -> topk.Rule:
-        """The parameters as kernels take them."""
         return topk.Rule(
             SURROGATES[self.surrogate],
             self.top,
@@ -195,13 +173,10 @@ class RTopK:
         return show(candidates, order, memo)
 
     def remap(self, columns: FeatureMap) -> None:
-        """θ in other columns."""
         self.theta_ = columns.weights(self.theta_)
 
     def state(self) -> dict[str, Array]:
-        """θ and how many lists it was learned from."""
         return state_of(self)
 
     def load(self, state: Mapping[str, Array]) -> None:
-        """Go on from `state`."""
         load_state(self, state, {"theta_": ("d",), "rounds_": (1,)})

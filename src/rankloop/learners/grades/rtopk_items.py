@@ -1,4 +1,4 @@
-"""RTop-kF without context: the order of a query's items from the grades of the first positions only."""
+"""RTop-kF without features."""
 
 from __future__ import annotations
 
@@ -38,31 +38,30 @@ COLUMNS = {
 
 @dataclass
 class RTopKItems(PerQuery):
-    """Bring every item to the top once in a block of rounds, at a random moment; otherwise show the perturbed leader.
+    """Bring every item to the top once per block of rounds, at a random moment; otherwise show the perturbed leader.
 
-    For items that are always the same (activities in an app, categories of a shop) and users who rate the first one or
-    two only. No features, and nothing is assumed of the users: tastes may differ and change in any way, and the lists
-    still become as good as the best single ranking in hindsight, with a regret of T^(2/3), which is the best possible
-    from one grade a round. Every query has its own items, clock and statistics.
+    For a fixed set of items (activities in an app, categories of a shop) and users who rate only the first one or two.
+    It uses no features and assumes nothing about users: the regret against the best single ranking is T^(2/3), the best
+    possible from one grade per round. Each query has its own items and statistics.
 
     Parameters
     ----------
     measure
-        What is to be good: "dcg" (a grade counts 2^grade - 1), "sumloss" (the sum of rank times grade, for two grades
-        the same as the number of pairs in the wrong order), "precision" (relevant or not; the cut-off changes nothing).
+        What to optimize: "dcg" (gain 2^grade - 1), "sumloss" (the sum of rank times grade) or "precision" (relevant or
+        not).
     top
-        How many results are graded, from the first. Feedback with fewer grades is refused, more are not used.
+        How many results are graded, from the first. Feedback with fewer grades is refused; more are not used.
     grades
-        The highest grade there is; they start at 0. The perturbation is as large as it says.
+        The highest grade; grades start at 0. The perturbation is proportional to its gain.
     horizon
-        Rounds to come, for each query; 0: not known, doubling.
+        Rounds per query; 0 if unknown: it doubles.
     blocks, epsilon
-        Into how many blocks the horizon is cut, and 1/ε by how much the leader is perturbed; 0: as the paper's bound
-        says, K = m^(1/3) T^(2/3) / ⌈m/top⌉^(2/3) and ε = 1/√(mK), divided by the gain of the highest grade.
+        Into how many blocks the horizon is divided, and 1/ε, the size of the perturbation; 0: as in the paper's bound,
+        K = m^(1/3) T^(2/3) / ⌈m/top⌉^(2/3) and ε = 1/√(mK), divided by the gain of the highest grade.
     below
-        What stands below the items that are explored: the perturbed "leader", or a "random" order.
+        What is shown below the explored items: the perturbed "leader", or a "random" order.
     max_queries, max_items
-        Bounds of the table: beyond them the query, or the item of a query, learned from the longest ago is forgotten.
+        Bounds of the table: beyond them the query or item learned from the longest ago is replaced.
 
     Examples
     --------
@@ -77,29 +76,15 @@ class RTopKItems(PerQuery):
 
     Notes
     -----
-    Sougata Chaudhuri and Ambuj Tewari. Online Learning to Rank with Top-k Feedback. JMLR 18, 2017: Algorithm 1 with
-    FTPL. Where we differ, or the paper leaves it open:
+    Sougata Chaudhuri and Ambuj Tewari. Online learning to rank with top-k feedback. JMLR 18, 2017: Algorithm 1 with
+    FTPL. Differences:
 
-    - ε for DCG is divided by 2^n - 1; the square in Corollary 10 is a misprint (its proof has √(D/(RAK))).
-    - Which items go together to the top is drawn anew in each block. Each still gets there once, at a moment that is
-      uniform in the block, which is all that Lemma 7 needs.
-    - Below the explored items the paper allows any order. Its experiments are those of a random one; following the
-      leader halves the regret at 200 blocks (docs/learners/grades.md).
-    - An unknown horizon doubles, from m⌈m/top⌉. What was learned is kept: a grade stands for the rounds of its block.
-
-    `rank` changes nothing: with c groups left to explore and r rounds left of the block it explores with probability
-    c/r, so that lists, learned from in turn, are explored at the moments of a draw without replacement. A round is over
-    when its grades are learned. Lists that are open at the same time are all ranked from the same state: they may
-    explore the same item twice, or miss one in a block.
-
-    **Late, missing and doubled grades**: each explored grade counts once for its item, with the weight of the block in
-    which it was shown (memo), from the end of the block on in which it came. An item's estimate is its mean gain, so a
-    block in which its grade never came is filled from those in which one did; an item never graded counts like the mean
-    of the others. Feedback that never comes moves no clock.
-
-    A list that someone else ordered is taken as explored: its graded items count, whichever they are.
-
-    The state grows with the queries and items met, up to its bounds.
+    - ε for DCG is divided by 2^n - 1; the square in Corollary 10 is a misprint.
+    - Groups of explored items are drawn again in each block, and a round with c groups and r rounds left explores with
+      probability c/r, which gives the same moments as a plan. Lists open at the same time may explore an item twice.
+    - A grade counts with the weight of the block in which the list was shown. An item's estimate is its mean gain;
+      items never graded count like the mean of the others.
+    - The first items of a list that someone else ordered count as explored.
     """
 
     measure: Literal["sumloss", "dcg", "precision"] = "dcg"
@@ -137,14 +122,12 @@ class RTopKItems(PerQuery):
         return _shown(candidates, order, int(board.block[0]), length, explored)
 
     def adopt(self, candidates: Candidates, order: Array) -> Impression:
-        """The list as told; what will be graded of it counts as explored."""
         order, board = checked_order(candidates, order), ftpl.Board(*self.queries_.values(self._places(candidates)[0]))
         horizon = ftpl.first_horizon(candidates.n, self.rule())
         length = int(board.length[0]) or ftpl.plan(candidates.n, self.top, horizon, self.blocks)[1]
         return _shown(candidates, order, int(board.block[0]), length, min(self.top, order.size))
 
     def best(self, candidates: Candidates, k: int) -> Array:
-        """The k highest mean gains so far, those of the present block too; equal ones keep the base order."""
         slot, numbers = self._places(candidates)
         board = ftpl.Board(*self.queries_.values(slot))
         mean = ftpl.means(numbers, board.sums + board.new_sums, board.weights + board.new_weights)
@@ -167,7 +150,6 @@ class RTopKItems(PerQuery):
         return slot, self.queries_.numbers(slot, item_codes(candidates.items))
 
     def rule(self) -> ftpl.ItemRule:
-        """The parameters as kernels take them."""
         highest, epsilon = float(self.grades), float(self.epsilon)
         random_below = self.below == "random"
         return ftpl.ItemRule(
@@ -181,7 +163,6 @@ class RTopKItems(PerQuery):
         return lambda grades, first, orders: topk_loop.items_rounds(grades, world.key, first, board, rule, orders)
 
     def load(self, state: Mapping[str, Array]) -> None:
-        """Go on from `state`."""
         fresh = QueryTable(COLUMNS, self.max_queries, self.max_items)
         fresh.load(state)
         clocks = np.array([fresh.arrays[name] for name in CLOCK])
