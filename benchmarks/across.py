@@ -84,7 +84,7 @@ def node(url: str, name: str, learns: bool, takes: bool, seconds: float) -> None
     engine = Engine(settings(url, learn=learns))
     engine.machine, engine.worker = name, f"{name}:1:bench"
     engine.start()
-    engine.warm.wait(300)
+    engine.kernels_ready.wait(300)
     print(json.dumps({"ready": True}), flush=True)
     sys.stdin.readline()
     live, end, told, known = engine.rankers["r0"], time.time() + seconds, 0, -1
@@ -197,7 +197,7 @@ def idle(url: str, count: int, learns: bool, seconds: float) -> dict[str, Any]:
     with counted() as found:
         engine = Engine(settings(url, learn=learns))
         engine.start()
-        engine.warm.wait(300)
+        engine.kernels_ready.wait(300)
         time.sleep(6)
         before, began, busy = dict(found), time.monotonic(), time.process_time()
         time.sleep(seconds)

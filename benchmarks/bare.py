@@ -13,7 +13,7 @@ import msgspec
 import uvicorn
 
 from rankloop.service.api.content_encoding import whole
-from rankloop.service.ranking.features import Schema
+from rankloop.service.serving.schema import Schema
 from rankloop.wire.calls import RankAnswer, RankedItem
 from rankloop.wire.rankers import Spec
 

@@ -30,11 +30,11 @@ from benchmarks.common import machine, print_rows
 from benchmarks.shop import TWIN, Deployment, Negated, Sorted, shop_spec, taught
 from rankloop.core.learner import Learner
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.service.experiments import evidence
-from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
+from rankloop.service.serving.live_ranker import LiveRanker
 from rankloop.service.storage.admin import Ranker
 from rankloop.service.storage.experiments import Tally, guard_terms
+from rankloop.service.training import evidence
 from rankloop.wire.experiments import ExperimentRequest
 from rankloop.wire.rankers import Guardrail
 
@@ -164,7 +164,7 @@ def compare(name: str, mixing: str, seed: int, lists: int | None = None) -> Comp
     deployment = Deployment(better, shop_spec("full"), 2_000_000 + seed, learns=False)
     other = Ranker("rival", deployment.spec, 0.0, 0, 0, 0, True, None)
     deployment.rankers["rival"] = LiveRanker(other, Model(rival, deployment.spec, 0, 0))
-    deployment.rankers["rival"].warm = True
+    deployment.rankers["rival"].compiled = True
     deployment.try_out("experiment", ExperimentRequest("rival", 1.0, mixing, "full", ALPHA))  # type: ignore[arg-type]
     tally, size, pilot = deployment.tally, lists or PILOT, None
     while tally.lists < size and (lists or tally.verdict == "undecided"):

@@ -147,7 +147,7 @@ def in_service(spec: str, lists: list[Logged], features: int) -> float:
             learning.watch.slate = Slate()
             learning.sync()
             fold = learning.folds["shop"]
-            fold.held = fold.warm = True
+            fold.held = fold.compiled = True
             _append(process, row.spec.learner, lists, 0, BEFORE)
             due = BEFORE
             for turn in range(PASSES + 1):  # learning goes on: the log comes again, as new lists

@@ -20,7 +20,7 @@ import numpy as np
 import simdjson as _simdjson
 
 from rankloop.core.types import Array
-from rankloop.service.ranking.features import Schema
+from rankloop.service.serving.schema import Schema
 from rankloop.wire.calls import RankColumns, RankRequest
 from rankloop.wire.rankers import Spec
 

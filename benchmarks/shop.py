@@ -25,15 +25,15 @@ from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.datasets.sources import open_split
 from rankloop.learners.baselines.base_order import BaseOrder
 from rankloop.learners.pairwise.pairrank import PairRank
-from rankloop.service.experiments import evidence
-from rankloop.service.experiments.mixing import LiveTrial, Trials, prepared
 from rankloop.service.observability.metrics import Metrics
 from rankloop.service.ranking.exposure import choose
-from rankloop.service.ranking.features import RankCall
-from rankloop.service.ranking.live_ranker import LiveRanker, PendingRanking
 from rankloop.service.ranking.model import Model
+from rankloop.service.serving.experiments import LiveExperiment, RankerExperiments, prepare
+from rankloop.service.serving.live_ranker import LiveRanker, PendingRanking
+from rankloop.service.serving.schema import RankCall
 from rankloop.service.storage.admin import Ranker
 from rankloop.service.storage.experiments import Kind, Seen, Tally, Trial
+from rankloop.service.training import evidence
 from rankloop.wire.experiments import ExperimentRequest
 from rankloop.wire.rankers import Spec
 
@@ -127,23 +127,23 @@ class Deployment:
         self.streams, self.chances = Rng(seed), Rng(spec.seed)  # of the shop, and of the service
         self.requests, self.tally = 0, Tally()
         self.rankers, self.metrics, self.learns = {"shop": self.live}, Metrics(), learns
-        self.trials: Trials | None = None
+        self.trials: RankerExperiments | None = None
 
     def try_out(self, kind: Kind, terms: ExperimentRequest) -> None:
         """Begin a trial."""
         self.kind, self.terms = kind, terms
         row = Trial("shop", 1, kind, terms, b"", "running", None, 0.0, None, 0, Tally())
-        self.trials = Trials(self.row, [LiveTrial(row, terms.exposure or "full", None)])
+        self.trials = RankerExperiments(self.row, [LiveExperiment(row, terms.exposure or "full", None)])
 
     def request(self) -> bool:
         """A visit, from candidates to clicks to learning and counting; whether its list was a mixed one."""
         t = self.requests
         self.requests += 1
-        drawn = None if self.trials is None else self.trials.draw(t, K, self.row)
+        drawn = None if self.trials is None else self.trials.assign(t, K, self.row)
         if drawn is None and not self.learns:
             return False  # nothing hangs on this one
         found = visit(self.streams.for_event("visit", t))
-        mix = None if drawn is None else prepared(drawn, self._asked(found.candidates, t), self.rankers, self.metrics)
+        mix = None if drawn is None else prepare(drawn, self._asked(found.candidates, t), self.rankers, self.metrics)
         choice = choose(self.model.learner, found.candidates, K, self.chances.for_event("rank", t), self.spec, mix)
         chance = self.streams.for_event("user", t)
         clicks = self.users[int(chance.integers(len(USERS)))].react(found.grades[choice.impression.order], chance)

@@ -5,7 +5,7 @@ removed, an eleventh is added and another one is renamed. Reported is the NDCG@1
 rankers that go on with the same queries and users:
 
 - no change: the ten features stay;
-- carried over: as the service does it (`rankloop.service.ranking.carrying`);
+- carried over: as the service does it (`rankloop.service.ranking.spec_changes`);
 - from nothing: a new ranker with the changed features.
 
 Features are the eleven that correlate most with grades in the training queries, after those that repeat another one are

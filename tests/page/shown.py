@@ -39,7 +39,7 @@ class Served:
         self._thread.start()
         try:
             wait_for(lambda: self._server.started, "the service to start")
-            assert engine.warm.wait(PATIENCE)
+            assert engine.kernels_ready.wait(PATIENCE)
         except BaseException:
             self.stop()
             raise

@@ -48,7 +48,7 @@ def test_it_begins_as_the_engine_and_clicks_move_what_they_are_on(search: Search
     lifted = next(item for item in search.find("sort records")["learned"] if item["name"] == wanted)
     assert lifted["was"] == 7
     assert lifted["why"]["this query"] > 0
-    assert {"name match", "imported by", "kind=function", "documentation", "your order"} <= lifted["why"].keys()
+    assert {"name match", "imported by", "kind=function", "documentation", "baseline"} <= lifted["why"].keys()
 
 
 def test_the_catalog_knows_what_can_be_found(search: Search) -> None:

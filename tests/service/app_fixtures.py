@@ -17,9 +17,9 @@ from litestar.testing import TestClient
 
 from rankloop.core.registry import learner_class
 from rankloop.service.api.app import create_served
-from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
 from rankloop.service.serving.engine import Engine
+from rankloop.service.serving.live_ranker import LiveRanker
 from rankloop.service.settings import Settings
 from rankloop.service.storage import states
 from rankloop.service.storage.log import new_id
@@ -62,7 +62,7 @@ class Service:
 
     def ready(self) -> Self:
         """Wait until the kernels are warm."""
-        assert self.engine.warm.wait(PATIENCE)
+        assert self.engine.kernels_ready.wait(PATIENCE)
         return self
 
     # -- calls that must succeed -----------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ class Service:
         kernels.
         """
         status = self.put_cold(name, **spec)
-        until(lambda: self.engine.rankers[name].warm, f"the kernels of {name}")
+        until(lambda: self.engine.rankers[name].compiled, f"the kernels of {name}")
         return status
 
     def put_cold(self, name: str, **spec: Any) -> Any:
@@ -142,7 +142,7 @@ class Service:
 
 def model_of(live: LiveRanker) -> Model:
     """The model that was published last."""
-    assert live.model is not None, live.broken
+    assert live.model is not None, live.load_error
     return live.model
 
 

@@ -23,7 +23,7 @@ def running(settings: Settings, clock: Callable[[], float] | None = None) -> Ite
     engine = Engine(settings, clock=clock)
     engine.start()
     try:
-        assert engine.warm.wait(PATIENCE)
+        assert engine.kernels_ready.wait(PATIENCE)
         yield engine
     finally:
         engine.stop()

@@ -59,7 +59,7 @@ class Tenants:
             fine(self.ask("PUT", f"/v1/catalogs/{name}/items", self.ops, json=[item]))
             spec = {"learner": "greedy", "features": FEATURES, "catalog": name, "interactions": {"click": 1.0}}
             fine(self.ask("PUT", f"/v1/rankers/{name}", self.ops, json={**spec, "guardrail": None}))
-            until(lambda name=name: service.engine.rankers[name].warm, f"the kernels of {name}")  # type: ignore[misc]
+            until(lambda name=name: service.engine.rankers[name].compiled, f"the kernels of {name}")  # type: ignore[misc]
         self.shop = self.key("+".join(SCOPES), ["shop", "shop-test"], ["shop", "shop-new"])
 
     def key(self, scopes: str, rankers: list[str], catalogs: list[str] = []) -> dict[str, str]:  # noqa: B006

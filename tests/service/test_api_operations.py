@@ -17,9 +17,9 @@ from rankloop.core.registry import LEARNERS
 from rankloop.service.access.keys import digest, new_token
 from rankloop.service.api.routes import ROUTES
 from rankloop.service.observability.metrics import METRICS
-from rankloop.service.ranking import model as models
-from rankloop.service.ranking.features import Schema
-from rankloop.service.ranking.live_ranker import BLOCK
+from rankloop.service.ranking import kernel_compilation
+from rankloop.service.serving.live_ranker import BLOCK
+from rankloop.service.serving.schema import Schema
 from rankloop.service.settings import Settings
 from rankloop.service.storage import keys as stored
 from rankloop.service.storage.keys import StoredKey
@@ -70,23 +70,23 @@ def test_alive(service: Service) -> None:
 def test_not_ready_while_kernels_warm_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rankings come as fallbacks meanwhile; a ranker that is made just then is warm in the end, too."""
     go = threading.Event()
-    true_warm = models.warm
+    true_compile = kernel_compilation.compile_kernels
 
     def slow(spec: Spec) -> None:
         assert go.wait(PATIENCE)
-        true_warm(spec)
+        true_compile(spec)
 
     store = tmp_path / "cold.db"
     prepare_ranker(Settings(store=str(store)), "first", Spec(features=names(3), exposure="full"))
-    monkeypatch.setattr(models, "warm", slow)
+    monkeypatch.setattr(kernel_compilation, "compile_kernels", slow)
     with Service(store) as cold:
         response = cold.http.get("/readyz")
         assert (response.status_code, response.json()["error"]) == (503, "not-ready")
-        assert [reason["code"] for reason in response.json()["reasons"]] == ["warming-up"]
+        assert [reason["code"] for reason in response.json()["reasons"]] == ["compiling"]
         assert response.headers["retry-after"] == "1"
         assert fine(cold.http.get("/healthz"))["status"] == "ok"
         answer = cold.rank("first", items(4))
-        assert (answer["fallback"], answer["reason"]) == (True, "warming-up")
+        assert (answer["fallback"], answer["reason"]) == (True, "compiling")
         assert shown(answer) == ["i0", "i1", "i2", "i3"]
         assert cold.report(answer, ["i1"]) == "accepted"
         cold.put_cold("second", learner="pdgd", features=names(3), exposure="full")

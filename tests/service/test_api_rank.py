@@ -116,7 +116,7 @@ def test_contributions_sum_to_the_score(service: Service) -> None:
     answer = service.rank("explain", items(6, seed=77), explain=True)
     for item in answer["items"]:
         shares = item["features"]
-        assert list(shares) == [*names(3), "your order", "this query"]
+        assert list(shares) == [*names(3), "baseline", "this query"]
         for share in shares.values():
             assert share["contribution"] == share["value"] * share["weight"]
         assert sum(share["contribution"] for share in shares.values()) == pytest.approx(item["score"], abs=1e-15)

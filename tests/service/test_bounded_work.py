@@ -31,8 +31,8 @@ from rankloop.features.table import Table
 from rankloop.service.api import middleware
 from rankloop.service.control import rankers, versions
 from rankloop.service.observability import logs
-from rankloop.service.ranking import features, parsing
-from rankloop.service.ranking.catalog_cache import Catalog
+from rankloop.service.serving import request_body
+from rankloop.service.serving.catalog_cache import Catalog
 from rankloop.service.storage.catalog import Change
 from tests.page.shown import Served
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, until
@@ -296,8 +296,8 @@ def test_large_bodies_are_decoded_outside_of_the_event_loop(service: Service, mo
         threads.append(threading.current_thread().name)
         return usual(body)
 
-    usual = parsing.plain
-    monkeypatch.setattr(features, "plain", plain)
+    usual = request_body.plain
+    monkeypatch.setattr(request_body, "plain", plain)
     service.put("large", learner="base", width=1000, normalisation="none", features=[])
     service.put("large-dense", learner="base", features=["a"], defaults={"a": 0.0})
     one = {f"name-{i}": 1.0 for i in range(40)}

@@ -194,7 +194,7 @@ def test_features_sent_and_computed_stand_in_the_order_of_the_spec(service: Serv
     explained = by_ids(service, "both", ["a", "b"], features=[[7, 5], [8, 9]])
     assert len(explained["items"]) == 2
     answer = fine(service.http.post("/v1/rankers/both/rank?explain=true", json=forms[2]))
-    assert list(answer["items"][0]["features"]) == ["x", "price", "y", "stars", "your order"]
+    assert list(answer["items"][0]["features"]) == ["x", "price", "y", "stars", "baseline"]
 
 
 def test_what_a_spec_may_not_say(service: Service) -> None:
@@ -221,7 +221,7 @@ def test_a_rival_may_declare_other_features(service: Service) -> None:
     fine(service.http.post("/v1/rankers/shop/experiments", json={"against": "rival", "share": 1.0}))
     for _ in range(5):
         by_ids(service, "shop", [f"i{i}" for i in range(8)], features=[[i] for i in range(8)])
-    assert service.metric("rankloop_mixed_lists_total", ranker="shop") == 5
+    assert service.metric("rankloop_interleaved_rankings_total", ranker="shop") == 5
     assert service.metric("rankloop_unmixed_lists_total", ranker="shop") == 0
 
 

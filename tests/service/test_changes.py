@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from rankloop.service.ranking import kernel_compilation
 from rankloop.service.ranking import model as models
 from rankloop.wire.rankers import Spec
 from tests.service import misbehaving
@@ -245,14 +246,14 @@ def test_after_a_rollback_it_says_what_it_came_from_and_what_it_learned_since(tm
 
 
 def test_a_put_answers_while_kernels_are_compiled_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    true, go = models.warm, threading.Event()
+    true, go = kernel_compilation.compile_kernels, threading.Event()
 
     def slow(spec: Spec) -> None:
         if spec.learner != "base":
             assert go.wait(PATIENCE)
         true(spec)
 
-    monkeypatch.setattr(models, "warm", slow)
+    monkeypatch.setattr(kernel_compilation, "compile_kernels", slow)
     with Service(tmp_path / "a.db") as service:
         service.ready()
         made = service.put_cold("cold", features=names(3), exposure="full")
@@ -261,10 +262,10 @@ def test_a_put_answers_while_kernels_are_compiled_and_says_so(tmp_path: Path, mo
         service.put_cold("same", features=names(3), exposure="full")
         assert len([one for one in threading.enumerate() if one.name == "rankloop-warm"]) == 1  # one for both
         (reason,) = fine(service.http.get("/readyz"))["reasons"]
-        assert (reason["code"], reason["count"], reason["rankers"]) == ("warming-up", 2, ["cold", "same"])
+        assert (reason["code"], reason["count"], reason["rankers"]) == ("compiling", 2, ["cold", "same"])
         service.put("other", learner="base")
         assert service.status("other")["ready"] is True
-        assert service.rank("cold", items(3))["reason"] == "warming-up"
+        assert service.rank("cold", items(3))["reason"] == "compiling"
         go.set()
         until(lambda: service.status("cold")["ready"] and service.status("same")["ready"], "the kernels")
         assert service.status("cold")["warming"] is None
@@ -275,6 +276,7 @@ def test_a_put_answers_while_kernels_are_compiled_and_says_so(tmp_path: Path, mo
 STARTED = """
 import sys
 from rankloop.kernels.ragged import minmax_queries
+from rankloop.service.ranking import kernel_compilation
 from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
 engine = Engine(Settings(store=sys.argv[1], port=0))
@@ -302,14 +304,14 @@ def test_with_keys_readyz_names_rankers_to_those_who_may_look(tmp_path: Path, mo
         own = {"Authorization": f"Bearer {key}"}
         fine(service.http.put("/v1/rankers/secret", json={"features": names(2)}, headers=own))
         (reason,) = fine(service.http.get("/readyz"))["reasons"]
-        assert (reason["code"], reason["count"], reason["rankers"]) == ("warming-up", 1, [])
+        assert (reason["code"], reason["count"], reason["rankers"]) == ("compiling", 1, [])
         (reason,) = fine(service.http.get("/readyz", headers=own))["reasons"]
         assert reason["rankers"] == ["secret"]
         go.set()
 
 
 def test_not_ready_until_the_kernels_of_the_start_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long they take, up to warm_seconds; they are compiled side by side, so none waits for one that hangs."""
+    """For at most compile_seconds; they are compiled side by side, so none waits for one that hangs."""
     store, go = tmp_path / "a.db", threading.Event()
     with Service(store) as service:
         service.ready().put("a-slow-one", features=names(3))
@@ -319,7 +321,7 @@ def test_not_ready_until_the_kernels_of_the_start_are_there(tmp_path: Path, monk
         if spec.learner != "base":
             assert go.wait(PATIENCE)
 
-    monkeypatch.setattr(models, "warm", slow)
+    monkeypatch.setattr(kernel_compilation, "compile_kernels", slow)
     with Service(store) as service:
         until(lambda: service.status("quick")["ready"], "the quick one")
         assert service.status("a-slow-one")["ready"] is False

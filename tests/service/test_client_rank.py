@@ -15,7 +15,7 @@ import pytest
 from rankloop import Candidates
 from rankloop.client import Client
 from rankloop.core.errors import InvalidInput
-from rankloop.service.ranking.features import RankCall, Schema
+from rankloop.service.serving.schema import RankCall, Schema
 from rankloop.wire.calls import Candidate
 from rankloop.wire.rankers import Spec
 from tests.service.app_fixtures import Service, service

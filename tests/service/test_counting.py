@@ -12,7 +12,7 @@ import pytest
 
 from rankloop.core import codec
 from rankloop.features.counters import CountedOutcome, Counters
-from rankloop.service.ranking.declared import declarations
+from rankloop.service.ranking.feature_spec import declarations
 from rankloop.service.storage import counting
 from rankloop.service.storage import shown as lists
 from tests.service.app_fixtures import Service, fine, until

@@ -394,7 +394,7 @@ class Tried:
     def create(self) -> None:
         for path in CREATE:
             self.send("PUT", path)
-        until(lambda: self.service.engine.rankers["example"].warm, "the kernels")
+        until(lambda: self.service.engine.rankers["example"].compiled, "the kernels")
 
     def rank(self) -> None:
         found = self.send("POST", "/v1/rankers/example/rank")

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankloop.evaluation.sequential import ConfidenceSequence, samples_needed
-from rankloop.service.experiments import evidence
-from rankloop.service.experiments.evidence import fold, forecast, rate, score
 from rankloop.service.storage.experiments import Seen, Tally
+from rankloop.service.training import evidence
+from rankloop.service.training.evidence import fold, forecast, rate, score
 
 CREDIT = st.sampled_from([1.0, -1.0, 0.0, 0.25, -0.7])
 

@@ -16,8 +16,8 @@ from rankloop.core.scaling import SIZES
 from rankloop.core.types import Feedback, Impression
 from rankloop.service.maintenance.archive.exporting import export_log
 from rankloop.service.offline.replay import open_store, rebuild
-from rankloop.service.ranking import carrying
 from rankloop.service.ranking import model as models
+from rankloop.service.ranking import spec_changes
 from rankloop.service.serving import engine
 from rankloop.service.storage import admin, lineage, log, schema
 from rankloop.service.storage.lineage import Change
@@ -326,19 +326,19 @@ def fixed(features: list[Any], normalisation: str = "query-minmax") -> dict[str,
 
 
 def test_a_name_that_was_taken_over_belongs_to_its_new_owner() -> None:
-    assert carrying.names_after(["a", "b"], [{}, {"a": "b"}]) == ["b", None]  # b was removed before a took its name
-    assert carrying.names_after(["a", "b"], [{"a": "b", "b": "c"}]) == ["b", "c"]
-    assert carrying.names_after(["a"], [{"a": "b"}, {"b": "c"}]) == ["c"]
+    assert spec_changes.names_after(["a", "b"], [{}, {"a": "b"}]) == ["b", None]  # b was removed before a took its name
+    assert spec_changes.names_after(["a", "b"], [{"a": "b", "b": "c"}]) == ["b", "c"]
+    assert spec_changes.names_after(["a"], [{"a": "b"}, {"b": "c"}]) == ["c"]
 
 
 def test_columns_of_a_category_are_known_by_their_values() -> None:
     def brand(values: list[str]) -> dict[str, Any]:
         return {"name": "brand", "kind": "category", "of": "item.brand", "values": values}
 
-    columns = carrying.columns_between(fixed(["a", brand(["x", "y"])]), fixed([brand(["z", "y"]), "a"]), [])
+    columns = spec_changes.columns_between(fixed(["a", brand(["x", "y"])]), fixed([brand(["z", "y"]), "a"]), [])
     assert columns.source.tolist() == [-1, 2, 0]
     hashed = {"name": "brand", "kind": "category", "of": "item.brand", "buckets": 2}
-    columns = carrying.columns_between(fixed([hashed]), fixed([{**hashed, "buckets": 3}]), [])
+    columns = spec_changes.columns_between(fixed([hashed]), fixed([{**hashed, "buckets": 3}]), [])
     assert columns.source.tolist() == [-1, -1, -1]
 
 
@@ -348,7 +348,7 @@ def test_rows_from_before_are_on_the_present_scale() -> None:
 
     def carried(before: str, after: str, rows: np.ndarray, memo: dict[str, np.ndarray]) -> Impression:
         change = Change(fixed(["a", "b"], before), fixed(["b", "a", "c"], after), {})
-        mapped = carrying.CarriedImpressions(models._unchecked(change.after), change.after, [change])
+        mapped = spec_changes.CarriedImpressions(models.unchecked_learner(change.after), change.after, [change])
         return mapped.carried(Impression("q", np.arange(3), np.array(list("xyz")), rows, memo))
 
     found = carried("stream", "stream", rows, {SIZES: sizes})

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rankloop.core import codec
-from rankloop.service.experiments.evidence import score
+from rankloop.service.training.evidence import score
 from tests.service.app_fixtures import Body, Service, items, model_of, names, service, shown, teach, until
 from tests.service.experimenting import counted, look, owners, reverse, sent, start, stop
 from tests.service.truths import read
@@ -46,7 +46,7 @@ def test_a_share_of_the_lists_is_mixed_and_says_so(reverse: Service) -> None:
         assert number == answer["experiment"]
         expected = None if number is None else [1.0 if item in "fe" else -1.0 for item in shown(answer)]
         assert credit == expected
-    assert reverse.metric("rankloop_mixed_lists_total", ranker="shared", kind="experiment") == len(mixed)
+    assert reverse.metric("rankloop_interleaved_rankings_total", ranker="shared", kind="experiment") == len(mixed)
 
 
 def ask_often(service: Service, ask: list[Body]) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from rankloop.service.experiments import evidence
 from rankloop.service.storage.experiments import Seen, Tally
+from rankloop.service.training import evidence
 from rankloop.wire.experiments import ExperimentRequest
 from tests.service.running import Load, Service, wait_for
 from tests.service.truths import check_log, read

@@ -127,7 +127,7 @@ def test_a_rival_that_hangs_is_not_asked_any_more(reverse: Service) -> None:
             answer = reverse.rank("patient", ask, query="hang")
             assert (answer["fallback"], answer["reason"], answer["experiment"]) == (True, "timeout", None)
         live = reverse.engine.rankers["patient"]
-        assert (live.hanging, reverse.engine.rankers.trials["patient"].trials[0].hanging) == (0, 3)
+        assert (live.hanging, reverse.engine.rankers.experiments["patient"].running[0].hanging) == (0, 3)
         answer = reverse.rank("patient", ask, query="hang")
         assert (answer["fallback"], answer["experiment"], shown(answer)) == (False, None, ["a", "b"])
         assert reverse.metric("rankloop_unmixed_lists_total", ranker="patient", reason="hanging") == 1

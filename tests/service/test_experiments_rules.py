@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankloop.client import Client
-from rankloop.service.experiments.mixing import LiveTrial, Trials
+from rankloop.service.serving.experiments import LiveExperiment, RankerExperiments
 from rankloop.service.storage.admin import Ranker
 from rankloop.service.storage.experiments import Kind, Tally, Trial
 from rankloop.wire.experiments import ExperimentRequest
@@ -164,9 +164,9 @@ def test_a_guardrail_draws_first_and_a_ranker_that_is_being_changed_takes_no_par
         Trial("shop", number, kind, ExperimentRequest(share=share), b"", "running", None, 0.0, None, 0, Tally())
         for number, (kind, share) in enumerate(zip(kinds, (1.0, 0.25), strict=True), 1)
     ]
-    mixed = Trials(row, [LiveTrial(one, "full", None) for one in parts])
-    drawn = [mixed.draw(number, 3, row) for number in range(400)]
+    mixed = RankerExperiments(row, [LiveExperiment(one, "full", None) for one in parts])
+    drawn = [mixed.assign(number, 3, row) for number in range(400)]
     assert all(one is not None and one.coins.shape == (3,) for one in drawn)
-    guarded = sum(one is not None and one.trial.row.kind == "guardrail" for one in drawn)
+    guarded = sum(one is not None and one.experiment.row.kind == "guardrail" for one in drawn)
     assert guarded == pytest.approx(100, abs=35)  # four standard deviations
-    assert mixed.draw(0, 3, row._replace(revision=4)) is None
+    assert mixed.assign(0, 3, row._replace(revision=4)) is None

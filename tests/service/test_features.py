@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.kernels.ragged import minmax_queries
 from rankloop.service.errors import UnknownFeature
-from rankloop.service.ranking import parsing
-from rankloop.service.ranking.declared import check_features
-from rankloop.service.ranking.features import RankCall, Schema
-from rankloop.service.ranking.parsing import QuickReader, plain
+from rankloop.service.ranking.feature_spec import check_features
+from rankloop.service.serving import request_body
+from rankloop.service.serving.request_body import QuickReader, plain
+from rankloop.service.serving.schema import RankCall, Schema
 from rankloop.wire.rankers import Spec
 
 NUMBERS = st.one_of(st.floats(-1e100, 1e100), st.integers(-(2**70), 2**70), st.floats(-1e10, 1e10, width=32))
@@ -289,12 +289,11 @@ def test_many_orders_of_names_are_read_all_the_same() -> None:
 def test_a_parser_that_is_held_up_is_replaced() -> None:
     """It refuses to read while something that it made is alive; the request is read all the same, and so are others."""
     sent = body("columns", ["x"], [[1.0, 2.0]], ["a", "b"])
-    held = parsing._parsed(sent)
+    held = request_body._parsed(sent)
     for _ in range(2):
         call = schema("a", "b").parse(sent)
         assert call.rows is not None
         assert call.rows.tolist() == [[1.0, 2.0]]
-    assert schema("a", "b")._quick is not None
     assert QuickReader(["a", "b"], {}).read(sent, 9) is not None  # the quick way again
     assert held["ids"].as_list() == ["x"]
 

@@ -35,7 +35,7 @@ def url(postgres: Postgres) -> str:
 @pytest.fixture
 def machines(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
     """Engines that believe to be machines, and do not look at everything by themselves."""
-    monkeypatch.setattr("rankloop.service.serving.replica_follower.NET", 3600.0)
+    monkeypatch.setattr("rankloop.service.serving.follower.NET", 3600.0)
     interval, started = sys.getswitchinterval(), []
 
     def start(name: str, learn: bool = True) -> Engine:
@@ -44,7 +44,7 @@ def machines(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
         engine.machine, engine.worker = name, f"{name}:1:test"
         engine.start()
         started.append(engine)
-        assert engine.warm.wait(PATIENCE)
+        assert engine.kernels_ready.wait(PATIENCE)
         wait_for(lambda: engine.is_notified, "it to listen")
         return engine
 
@@ -122,7 +122,7 @@ def test_an_idle_process_asks_nothing_of_rankers_that_nobody_told_of(
     one = machines("here/1", learn=False)
     for i in range(3):
         rankers.put(one, f"r{i}", Spec(**SPEC))
-    one.following.stop()
+    one.follower.stop()
     asked: list[str] = []
     rows = PostgresConnection.rows
 
@@ -131,11 +131,11 @@ def test_an_idle_process_asks_nothing_of_rankers_that_nobody_told_of(
         return rows(self, sql, *parameters)
 
     monkeypatch.setattr(PostgresConnection, "rows", noted)
-    one.following.refresh(whole=False)
+    one.follower.refresh(whole=False)
     assert asked
     assert not [sql for sql in asked if "rankers" in sql.partition("FROM ")[2] or "snapshots" in sql]
     asked.clear()
-    one.following.refresh()  # the net
+    one.follower.refresh()  # the net
     assert [sql for sql in asked if "snapshots" in sql]
 
 
@@ -184,11 +184,11 @@ def test_what_takes_long_to_load_is_loaded_less_often(machines: Machines) -> Non
     use(one, 2)
     wait_for(lambda: learned(two) == 2, "what was learned there")
     live = two.rankers["shop"]
-    live.rest = float("inf")  # it took for ever
+    live.retry_at = float("inf")  # it took for ever
     use(one, 2)
-    wait_for(lambda: live.put_off, "it to be put off")
+    wait_for(lambda: live.deferred, "it to be put off")
     assert learned(two) == 2
     assert two.rankers.put_off() == []
-    live.rest = 0.0
+    live.retry_at = 0.0
     wait_for(lambda: learned(two) == 4, "it to be loaded after all")
-    assert not live.put_off
+    assert not live.deferred

@@ -94,7 +94,7 @@ def test_a_killed_learner_is_replaced(postgres: Postgres, start_service: Start) 
     for load in everyone:
         load.end()
         assert load.refused == load.unranked == []
-        assert set(load.reasons) <= {"warming-up"}
+        assert set(load.reasons) <= {"compiling"}
         # What a process ranks with never goes back.
         made = [learned(version) for version in load.versions]
         assert made == sorted(made)
@@ -171,7 +171,7 @@ def engines(store_url: str) -> Iterator[Callable[[str], Engine]]:
         engine = engine_of(store_url, machine)
         engine.start()
         started.append(engine)
-        assert engine.warm.wait(PATIENCE)
+        assert engine.kernels_ready.wait(PATIENCE)
         return engine
 
     yield start
@@ -211,7 +211,7 @@ def fall_silent(engine: Engine) -> None:
     assert engine.learning is not None
     engine.learning.housekeeping.stop()
     engine.learning.heartbeat.stop()
-    engine.following.stop()
+    engine.follower.stop()
 
 
 @pytest.mark.slow

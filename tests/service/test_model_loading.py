@@ -155,7 +155,7 @@ def test_a_slow_load_concerns_its_own_ranker_and_is_used_when_it_returns(
 
 def test_a_slow_load_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rankloop.service.serving.live_rankers.LOAD_SECONDS", 0.05)
-    monkeypatch.setattr("rankloop.service.ranking.live_ranker.LOAD_SECONDS", 0.05)
+    monkeypatch.setattr("rankloop.service.serving.live_ranker.LOAD_SECONDS", 0.05)
     settings: dict[str, Any] = {"refresh_seconds": 0.1, "snapshot_seconds": 0.1}
     store = tmp_path / "store.db"
     with Service(store, **settings) as learns, Service(store, learn=False, **settings) as follows:
@@ -297,7 +297,7 @@ def test_no_publication_is_left_waiting_wherever_the_thread_is_when_it_comes(
     with Service(tmp_path / "store.db", learn=False) as service:
         service.ready().put("shop", learner="reverse", exposure="full")  # not of ours, so a thread puts it in
         rankers, live = service.engine.rankers, service.engine.rankers["shop"]
-        service.engine.following.stop()
+        service.engine.follower.stop()
 
         def publish(learned: int) -> None:
             arrays = {"learned_": np.array([float(learned)])}

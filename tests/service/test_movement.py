@@ -176,7 +176,7 @@ def test_a_learner_that_is_busy_or_fails_spoils_nothing(service: Service, monkey
     service.put("trouble", **{**SPEC, "learner": "hybrid"})  # which changes under those who rank: by parts
     teach(service, "trouble", 2)
     model = model_of(service.engine.rankers["trouble"])
-    with model.looked_at():
+    with model.locked():
         refused(service.http.get("/v1/rankers/trouble/movement"), 503, error="busy")
         tell_of_drift(service)
 

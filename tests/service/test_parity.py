@@ -21,7 +21,7 @@ from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.simulate import Step, simulate
 from rankloop.lab.worlds.world import Stationary
-from rankloop.service.ranking.live_ranker import BLOCK
+from rankloop.service.serving.live_ranker import BLOCK
 from tests.service.app_fixtures import Body, Service, model_of, names, shown, slow_except, until
 
 ROUNDS, SEED = 60, 11

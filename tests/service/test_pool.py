@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.ranking.pool import JobQueue, Pool
+from rankloop.service.worker.hang_supervisor import JobQueue, SupervisedPool
 from tests.service.running import PATIENCE, wait_for
 
 
 @pytest.fixture
-def pool() -> Iterator[Pool]:
-    made = Pool(2, name="pool-under-test")
+def pool() -> Iterator[SupervisedPool]:
+    made = SupervisedPool(2, name="pool-under-test")
     yield made
     made.close()
     soon(lambda: threads() == 0)  # they end in their own time; the next test counts anew
@@ -29,7 +29,7 @@ def soon(reached: Callable[[], bool]) -> None:
     wait_for(reached, "threads", every=0.005)
 
 
-def test_results_come_back_each_to_its_own(pool: Pool) -> None:
+def test_results_come_back_each_to_its_own(pool: SupervisedPool) -> None:
     async def many() -> list[int]:
         return list(await asyncio.gather(*(pool.run(lambda i=i: i * i, PATIENCE) for i in range(50))))  # type: ignore[misc]
 
@@ -38,7 +38,7 @@ def test_results_come_back_each_to_its_own(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyError, TimeoutError, MemoryError])
-def test_errors_come_back_as_they_are(pool: Pool, error: type[Exception]) -> None:
+def test_errors_come_back_as_they_are(pool: SupervisedPool, error: type[Exception]) -> None:
     def fails() -> None:
         raise error("no")
 
@@ -48,7 +48,9 @@ def test_errors_come_back_as_they_are(pool: Pool, error: type[Exception]) -> Non
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit, asyncio.CancelledError])
-def test_what_would_end_the_service_comes_back_as_a_plain_error(pool: Pool, error: type[BaseException]) -> None:
+def test_what_would_end_the_service_comes_back_as_a_plain_error(
+    pool: SupervisedPool, error: type[BaseException]
+) -> None:
     def fails() -> None:
         raise error("no")
 
@@ -58,7 +60,7 @@ def test_what_would_end_the_service_comes_back_as_a_plain_error(pool: Pool, erro
     soon(lambda: threads() == 2)
 
 
-def test_what_hangs_is_left_behind_and_its_thread_replaced(pool: Pool) -> None:
+def test_what_hangs_is_left_behind_and_its_thread_replaced(pool: SupervisedPool) -> None:
     free = threading.Event()
 
     def hang() -> None:
@@ -77,7 +79,7 @@ def test_what_hangs_is_left_behind_and_its_thread_replaced(pool: Pool) -> None:
     assert asyncio.run(pool.run(lambda: "fine", PATIENCE)) == "fine"
 
 
-def test_what_waits_too_long_for_a_thread_never_runs(pool: Pool) -> None:
+def test_what_waits_too_long_for_a_thread_never_runs(pool: SupervisedPool) -> None:
     free, ran = threading.Event(), []
     begun = threading.Semaphore(0)
 
@@ -101,7 +103,7 @@ def test_what_waits_too_long_for_a_thread_never_runs(pool: Pool) -> None:
     assert threads() == 2
 
 
-def test_a_caller_that_goes_away_does_not_lose_a_thread(pool: Pool) -> None:
+def test_a_caller_that_goes_away_does_not_lose_a_thread(pool: SupervisedPool) -> None:
     free, begun = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -123,7 +125,7 @@ def test_a_caller_that_goes_away_does_not_lose_a_thread(pool: Pool) -> None:
     soon(lambda: threads() == 2)
 
 
-def test_a_loop_that_has_closed_is_not_called(pool: Pool) -> None:
+def test_a_loop_that_has_closed_is_not_called(pool: SupervisedPool) -> None:
     free = threading.Event()
 
     async def asked() -> None:
@@ -138,7 +140,7 @@ def test_a_loop_that_has_closed_is_not_called(pool: Pool) -> None:
 
 
 def test_idle_threads_end_when_it_closes() -> None:
-    one = Pool(3, name="pool-under-test")
+    one = SupervisedPool(3, name="pool-under-test")
     soon(lambda: threads() == 3)
     one.close()
     soon(lambda: threads() == 0)

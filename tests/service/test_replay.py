@@ -329,7 +329,7 @@ def test_inspect_tells_what_is_there(local: Shop, capsys: pytest.CaptureFixture[
     assert found["learner"]["parameters"]["pairs"] == "matched"
     theta = codec.loads(local.last)[0]["theta_"]
     assert [one["weight"] for one in found["learner"]["weights"]] == theta.tolist()
-    assert [one["feature"] for one in found["learner"]["weights"]] == ["f0", "f1", "your order"]
+    assert [one["feature"] for one in found["learner"]["weights"]] == ["f0", "f1", "baseline"]
     state = {one["name"]: one for one in found["learner"]["state"]}
     assert state["theta_"] == {
         "name": "theta_",

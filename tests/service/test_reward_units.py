@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankloop.cli import main
-from rankloop.service.experiments import evidence
 from rankloop.service.maintenance.archive import files
 from rankloop.service.maintenance.archive.exporting import export_log
 from rankloop.service.maintenance.archive.schema import KEY
@@ -22,6 +21,7 @@ from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.storage import attention, event_counts, forgetting, states
 from rankloop.service.storage.experiments import Tally
 from rankloop.service.storage.rewards import LARGEST, PARTS, QUANTILE, RewardSketch
+from rankloop.service.training import evidence
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, shown, until
 from tests.service.experimenting import counted, refuse, start
 from tests.service.stores import Store, ev, statuses, store

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from rankloop.core import codec
 from rankloop.core.types import Array, Feedback
-from rankloop.service.ranking.exposure import Mix
-from rankloop.service.ranking.features import Schema
+from rankloop.service.ranking.exposure import Interleaving
 from rankloop.service.ranking.model import Model, Ranked, make_learner
-from rankloop.service.ranking.rules import SLOTS, Frame, framed, heard
+from rankloop.service.ranking.placement import SLOTS, PlacementConstraints, feedback_without_pins
+from rankloop.service.serving.schema import Schema
 from rankloop.wire.calls import RankColumns
 from rankloop.wire.rankers import Spec
 from rankloop.wire.rules import Quota
@@ -98,16 +98,18 @@ def check(request: RankColumns, found: list[Any], relaxed: tuple[str, ...]) -> N
         assert bool(relaxed) == (room < min(quota.within or len(found), len(found))), "relaxed only where it must be"
 
 
-def lists(model: Model, request: RankColumns, s: int, seed: int) -> list[tuple[str, Frame | None, Ranked]]:
+def lists(
+    model: Model, request: RankColumns, s: int, seed: int
+) -> list[tuple[str, PlacementConstraints | None, Ranked]]:
     """The request's lists in every exposure, mixed ones, and the caller's own order."""
-    found: list[tuple[str, Frame | None, Ranked]] = []
+    found: list[tuple[str, PlacementConstraints | None, Ranked]] = []
     for exposure in ("shadow", "bounded", "full"):
         spec = Spec(**{**_fields(model.spec), "exposure": exposure, "displacement": s})
         schema = Schema(spec)
-        call, frame = framed(schema.read(request), spec, schema)
+        call, frame = schema.constrain(schema.read(request), spec)
         candidates, k = schema.candidates(call), min(call.k or spec.k, len(call.ids))
         if frame is not None:
-            choice = frame.base(candidates, k)
+            choice = frame.baseline(candidates, k)
             found.append(
                 ("base", frame, Ranked(choice, codec.dump_impression(choice.impression), None, None, "live@0"))
             )
@@ -117,7 +119,7 @@ def lists(model: Model, request: RankColumns, s: int, seed: int) -> list[tuple[s
         if exposure != "shadow":
             for odds in (False, True):
                 coins = np.random.default_rng(seed).random((2, k) if odds else k)
-                mix = Mix(1, spec.exposure, np.arange(k), coins, odds)
+                mix = Interleaving(1, spec.exposure, np.arange(k), coins, odds)
                 found.append(("mixed", frame, model.rank(candidates, k, seed, spec, None, mix, frame)))
     return found
 
@@ -154,7 +156,7 @@ def test_a_pinned_list_is_as_likely_as_what_was_drawn(models: dict[str, Model]) 
     model = models["pdgd"]
     request = columns(np.eye(4, WIDTH), ids=list("abcd"), k=3, pinned={"c": 2})
     schema = Schema(model.spec)
-    call, frame = framed(schema.read(request), model.spec, schema)
+    call, frame = schema.constrain(schema.read(request), model.spec)
     candidates = schema.candidates(call)
     assert candidates.items.tolist() == ["a", "b", "d"]
     ranked = model.rank(candidates, 2, 0, model.spec, None, None, frame)
@@ -174,7 +176,7 @@ def test_a_pinned_list_is_as_likely_as_what_was_drawn(models: dict[str, Model]) 
 )
 def test_feedback_without_the_pins(values: list[float], seen: int | None, free: list[float], depth: int | None) -> None:
     impression = models_impression(np.array([0, 2, 4]))
-    found = heard(impression, Feedback.clicks(np.array(values, np.float64), seen))
+    found = feedback_without_pins(impression, Feedback.clicks(np.array(values, np.float64), seen))
     assert (found.values.tolist(), found.seen) == (free, depth)
 
 
@@ -299,7 +301,7 @@ def test_the_same_request_with_other_rules_is_another(service: Service) -> None:
 def test_mixed_lists_keep_the_rules_and_are_counted(service: Service) -> None:
     service.put("tried", learner="pdgd", features=names(WIDTH), exposure="full")
     fine(service.http.post("/v1/rankers/tried/experiments", json={"against": "base", "share": 1.0}))
-    until(lambda: service.engine.rankers.trials.get("tried") is not None, "the experiment")
+    until(lambda: service.engine.rankers.experiments.get("tried") is not None, "the experiment")
     for t in range(10):
         answer = service.rank("tried", items(8, seed=t), k=5, pinned={"i7": 3}, excluded=["i0"])
         assert answer["experiment"] is not None

@@ -9,9 +9,9 @@ import pytest
 
 from rankloop.core import codec
 from rankloop.core.types import Array, Candidates, Feedback
-from rankloop.service.ranking.features import Schema
 from rankloop.service.ranking.model import Model, make_learner
-from rankloop.service.ranking.rules import framed, heard
+from rankloop.service.ranking.placement import feedback_without_pins
+from rankloop.service.serving.schema import Schema
 from rankloop.wire.calls import RankColumns
 from rankloop.wire.rankers import Spec
 from rankloop.wire.rules import Quota
@@ -63,7 +63,7 @@ def taught(name: str, seed: int, pins: str = "none", quotas: bool = False) -> An
             quotas=[Quota("brand", 2, 4)] if quotas else [],
             groups={"brand": [i % 4 for i in range(N)]},
         )
-        call, frame = framed(schema.read(request), spec, schema)
+        call, frame = schema.constrain(schema.read(request), spec)
         candidates = schema.candidates(call)
         ranked = model.rank(candidates, min(call.k or K, candidates.n), t, spec, None, None, frame)
         free = ranked.choice.impression.items.tolist()
@@ -71,7 +71,9 @@ def taught(name: str, seed: int, pins: str = "none", quotas: bool = False) -> An
         looked = rng.random(places.size) < 1.0 / np.sqrt(places)
         clicks = (rng.random(places.size) < worth[shown]) & looked
         impression = codec.load_impression(ranked.body)
-        model.learner.learn(impression, heard(impression, Feedback.clicks(clicks.astype(np.float64))), rng)
+        model.learner.learn(
+            impression, feedback_without_pins(impression, Feedback.clicks(clicks.astype(np.float64))), rng
+        )
     return model.learner
 
 
@@ -98,11 +100,11 @@ def test_a_bad_item_does_not_rise_by_being_pinned() -> None:
         rng = np.random.default_rng([7, t])
         rows = np.column_stack([rng.random((N, WIDTH)), np.arange(N) == 0])
         request = RankColumns(ids=list(range(N)), features=rows.tolist(), k=K, pinned={"0": 1})
-        call, frame = framed(schema.read(request), spec, schema)
+        call, frame = schema.constrain(schema.read(request), spec)
         ranked = model.rank(schema.candidates(call), K - 1, t, spec, None, None, frame)
         impression = codec.load_impression(ranked.body)
         clicks = np.zeros(K)
         clicks[0] = 1.0
         clicks[1 + int(rng.integers(K - 1))] = 1.0
-        learner.learn(impression, heard(impression, Feedback.clicks(clicks)), rng)
+        learner.learn(impression, feedback_without_pins(impression, Feedback.clicks(clicks)), rng)
     assert learner.theta_[-1] == 0.0  # type: ignore[attr-defined]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rankloop.core.registry import LEARNERS
-from rankloop.service.ranking.in_flight import HANGING
-from rankloop.service.ranking.live_ranker import THREADS
+from rankloop.service.serving.live_ranker import THREADS
+from rankloop.service.worker.hang_supervisor import MOST_HANGING
 from tests.service import misbehaving
 from tests.service.app_fixtures import (
     Service,
@@ -207,17 +207,17 @@ def test_a_learner_that_hangs_costs_neither_the_request_nor_the_service(
     odd.put("other", learner="pdgd", features=names(WIDTH), exposure="full")
     live, threads = odd.engine.rankers["hangs"], threading.active_count()
     assert not odd.rank("hangs", items(6))["fallback"]
-    for hung in range(1, HANGING + 1):
+    for hung in range(1, MOST_HANGING + 1):
         answer = odd.rank("hangs", items(6), query="hang")  # while the learner is held up
         assert (answer["fallback"], answer["reason"]) == (True, "timeout")
         assert shown(answer) == [f"i{i}" for i in range(6)]
         assert live.hanging == hung
-        if hung < HANGING:  # a request that does not hang is answered, though another one of this ranker does
+        if hung < MOST_HANGING:  # a request that does not hang is answered, though another one of this ranker does
             assert not odd.rank("hangs", items(6))["fallback"]
     check_fallback(odd, "hangs", "hanging")  # not asked any more, and nothing is learned of it
     for _ in range(5):
         assert odd.rank("hangs", items(6), query="hang")["reason"] == "hanging"
-    assert odd.metric("rankloop_rank_fallbacks_total", ranker="hangs", reason="timeout") == HANGING
+    assert odd.metric("rankloop_rank_fallbacks_total", ranker="hangs", reason="timeout") == MOST_HANGING
     assert odd.metric("rankloop_rank_fallbacks_total", ranker="hangs", reason="hanging") == 6
 
     teach(odd, "other", 3)  # all others rank and learn meanwhile
@@ -240,7 +240,7 @@ def test_while_one_list_hangs_the_others_are_learned(odd: Service, held_up: Call
     hanging = threading.Thread(target=lambda: answers.append(odd.rank("hangs-learn", items(4), query="hang")))
     hanging.start()
     live = odd.engine.rankers["hangs-learn"]
-    until(lambda: bool(live._asked), "the thread to hang")
+    until(lambda: bool(live._inside), "the thread to hang")
     assert odd.report(fine, ["i2"]) == "accepted"
     hanging.join(PATIENCE)
     assert answers[0]["reason"] == "timeout"
@@ -272,11 +272,11 @@ def test_a_learner_that_hangs_from_the_first_moment_stops_nobody(
     """It hangs while it is warmed up, when it is made and when the service starts again."""
     misbehaving.install(monkeypatch)
     for _ in range(2):
-        with Service(tmp_path / "hang.db", warm_seconds=0.3) as one:
+        with Service(tmp_path / "hang.db", compile_seconds=0.3) as one:
             one.ready().put_cold("hangs", learner="hangs", parameters={"always": True}, exposure="full")
             assert one.http.get("/readyz").json()["reasons"][0]["rankers"] == ["hangs"]
             one.put("fine", learner="base", exposure="full")
-            assert one.rank("hangs", items(3))["reason"] == "warming-up"
+            assert one.rank("hangs", items(3))["reason"] == "compiling"
             until(lambda: not one.rank("fine", items(3))["fallback"])
             one.engine.cycle()
     held_up()

@@ -46,7 +46,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     settings = Settings(store=str(tmp_path / "store.db"), store_timeout_ms=request.param * 1e3, learn=False)
     with running(settings) as engine:
         rankers.put(engine, "shop", Spec(**SPEC))
-        wait_for(lambda: engine.rankers["shop"].warm, "the kernels")
+        wait_for(lambda: engine.rankers["shop"].compiled, "the kernels")
         yield engine
 
 

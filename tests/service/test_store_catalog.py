@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rankloop.features.field_types import FieldType
-from rankloop.service.ranking import catalog_cache
-from rankloop.service.ranking.catalog_cache import Catalog, Catalogs
+from rankloop.service.serving import catalog_cache
+from rankloop.service.serving.catalog_cache import Catalog, Catalogs
 from rankloop.service.storage import catalog
 from rankloop.service.storage.catalog import Bounds, Line
 from tests.service.stores import Store, store

@@ -174,7 +174,7 @@ def test_the_default_ranker_is_exported_to_each_engine_and_scored_there(tmp_path
     engine's score and the share of the baseline that the note names make up the score here."""
     with Service(tmp_path / "shop.db") as service:
         fine(service.ready().http.put("/v1/rankers/shop", json={"features": names(3)}))
-        until(lambda: service.engine.rankers["shop"].warm, "the kernels")
+        until(lambda: service.engine.rankers["shop"].compiled, "the kernels")
         spec = service.status("shop")["spec"]
         assert (spec["learner"], spec["normalisation"], spec["parameters"]["start"]) == ("hybrid", "stream", "base")
         ((stored,),) = service.engine.database.read(lambda c: c.rows("SELECT spec FROM rankers"))

@@ -147,7 +147,10 @@ def test_rubbish_without_end_does_not_fill_the_disk() -> None:
 
 def test_what_an_operator_did_says_who_it_was(tmp_path: Path) -> None:
     headers = {"authorization": f"Bearer {KEY}", "x-request-id": "deploy-12"}
-    with Service(tmp_path / "keyed.db", keys=f"{KEY}:admin") as keyed, heard(logs.PlainLines()) as lines:
+    with (
+        Service(tmp_path / "keyed.db", keys=f"{KEY}:admin") as keyed,
+        heard(logs.PlainLines()) as lines,
+    ):
         keyed.ready()
         fine(keyed.http.put("/v1/rankers/shop", json={"learner": "base"}, headers=headers))
         (line,) = [line for line in lines() if "shop: made" in line]

@@ -45,8 +45,8 @@ def test_every_command_works_and_says_what_the_page_says(start_service: Callable
     assert quality(shadow) == pytest.approx(0.54, abs=0.03)
     assert '"learned_impressions": 300' in look
     weights = dict(re.findall(r'"feature": "(.+)",\s+"weight": (\S+),', look))
-    assert list(weights)[:3] == ["your order", "discount", "rating"]
-    assert float(weights["your order"]) == pytest.approx(0.89, abs=0.05)
+    assert list(weights)[:3] == ["baseline", "discount", "rating"]
+    assert float(weights["baseline"]) == pytest.approx(0.89, abs=0.05)
     assert float(weights["delivery_days"]) > 0
     moved = [float(re.search(rf'"{name}": (\d\S*),\n    "', look)[1]) for name in ("agreement", "same_first")]  # type: ignore[index]
     assert moved == pytest.approx([0.73, 0.45], abs=0.05)

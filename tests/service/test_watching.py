@@ -134,13 +134,13 @@ def test_fallbacks_are_a_share_of_all_lists(service: Service) -> None:
     service.put("falls", **SPEC)
     live = service.engine.rankers["falls"]
     service.rank("falls", items(3))
-    live.warm = False
+    live.compiled = False
     assert service.rank("falls", items(3))["fallback"]
-    live.warm = True
+    live.compiled = True
     (point,) = watch(service, "falls", "series", step=86400)["points"][-1:]
     assert (point["lists"], point["fallbacks"]) == (2, 0.5)
     first, second = watch(service, "falls", "impressions")
-    assert (first["reason"], first["learned"], first["pairs"]) == ("warming-up", False, None)
+    assert (first["reason"], first["learned"], first["pairs"]) == ("compiling", False, None)
     assert (second["reason"], second["learned"]) == (None, True)
 
 
@@ -278,7 +278,7 @@ def test_bubblerank_tells_which_neighbours_it_tried(service: Service) -> None:
 def test_a_learner_that_is_busy_keeps_nobody_waiting_who_only_looks(service: Service) -> None:
     service.put("busy", **{**SPEC, "learner": "hybrid"})  # which changes under those who rank: by parts
     teach(service, "busy", 5)
-    with model_of(service.engine.rankers["busy"]).looked_at():
+    with model_of(service.engine.rankers["busy"]).locked():
         refused(service.http.get("/v1/rankers/busy/weights"), 503, error="busy")
         found = watch(service, "busy", "impressions", limit=1)
     assert [item["best"] for item in found[0]["items"]] == [None] * 5

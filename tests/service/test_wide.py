@@ -12,8 +12,8 @@ from rankloop.core import codec
 from rankloop.core.errors import InvalidInput
 from rankloop.core.types import SparseRows
 from rankloop.features import hashing
-from rankloop.service.ranking import sparse_bodies
-from rankloop.service.ranking.sparse_bodies import SparseReader
+from rankloop.service.serving import request_body
+from rankloop.service.serving.request_body import SparseReader
 from rankloop.wire.calls import Candidate, RankColumns, RankRequest
 from tests.service.app_fixtures import Service, fine, refused, service
 from tests.service.truths import read
@@ -118,7 +118,7 @@ def test_a_spec_that_cannot_be_is_named(service: Service, changes: Any, words: s
 
 
 def test_columns_of_names_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse_bodies, "MOST_KEPT", 4)
+    monkeypatch.setattr(request_body, "MOST_NAMES", 4)
     reader = SparseReader(WIDTH)
     for t in range(10):
         given: dict[str, float | None] = {f"item={t}": 1.0, "price": 0.5, "name without a value=": 2.0}

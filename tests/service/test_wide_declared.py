@@ -14,7 +14,7 @@ from rankloop.core.types import SparseRows
 from rankloop.service.offline.exports import export_ranker
 from rankloop.service.offline.inspection import inspect
 from rankloop.service.offline.replay import open_store, rebuild
-from rankloop.service.ranking.declared import check_features
+from rankloop.service.ranking.feature_spec import check_features
 from rankloop.wire.rankers import Spec
 from tests.service.app_fixtures import Service, fine, service, until
 from tests.service.truths import read

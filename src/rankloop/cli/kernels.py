@@ -36,8 +36,8 @@ def compile_kernels(*learners: str, json: bool = False) -> None:
     """
     try:
         from rankloop.service.control.rankers import complete
-        from rankloop.service.experiments import evidence
-        from rankloop.service.ranking.model import warm
+        from rankloop.service.ranking.kernel_compilation import compile_kernels as compile_for
+        from rankloop.service.training import evidence
         from rankloop.wire.rankers import Spec
     except ModuleNotFoundError as error:
         raise InvalidParameter(f"the service needs {error.name}; pip install 'rankloop[service]'") from None
@@ -50,13 +50,13 @@ def compile_kernels(*learners: str, json: bool = False) -> None:
     failed: dict[str, str] = {}
     with _out.progress_bars() as bars:
         bar = bars.add_task("compiling", total=len(wanted))
-        evidence.warm()
+        evidence.compile_kernels()
         for text, (name, parameters) in zip(learners or list(LEARNERS), wanted, strict=True):
             bars.update(bar, description=f"compiling {name}")
             features = ["a", "b", "c"] if learner_class(name).contextual else []
             began = time.perf_counter()
             try:
-                warm(complete(Spec(learner=name, parameters=parameters, features=features)))
+                compile_for(complete(Spec(learner=name, parameters=parameters, features=features)))
                 seconds[text] = time.perf_counter() - began
             except Exception as error:  # one that needs what is not installed does not keep the others from it
                 failed[text] = f"{type(error).__name__}: {error}"

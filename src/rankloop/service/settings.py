@@ -120,7 +120,7 @@ class Settings:
     )
     webhook: str = _setting("", "a URL that is told, by POST, when a guardrail puts a ranker into shadow")
     webhook_secret: str = _setting("", "signs what is sent to it: HMAC-SHA256 of the body in X-Rankloop-Signature")
-    warm_seconds: float = _setting(
+    compile_seconds: float = _setting(
         300.0, "how long /readyz says no at the start for kernels that are not compiled yet", 0, YEAR
     )
     notice_seconds: float = _setting(0.0, "how long /readyz says no after SIGTERM before the listener closes", 0, YEAR)

@@ -42,7 +42,7 @@ class Reason(Struct):
     code: Annotated[
         Literal[
             "stopping",
-            "warming-up",
+            "compiling",
             "store",
             "thread",
             "rankers",

@@ -29,7 +29,7 @@ const why = (item, mean, moved) => {
   const sign = moved < 0 ? -1 : 1;
   const parts = Object.entries(item.why ?? {}).map(([name, value]) => [name, value - mean[name]]);
   const best = parts.filter(([, value]) => sign * value > .02).sort((a, b) => sign * (b[1] - a[1])).slice(0, 3);
-  const words = {"your order": "the engine’s ranking", "this query": "clicks on this query"};
+  const words = {"baseline": "the engine’s ranking", "this query": "clicks on this query"};
   return best.map(([name, value]) => `${words[name] ?? name} ${value > 0 ? "+" : "−"}${Math.abs(value).toFixed(2)}`).join(", ");
 };
 

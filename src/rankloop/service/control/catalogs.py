@@ -16,8 +16,8 @@ import msgspec
 from rankloop.core.errors import InvalidInput
 from rankloop.service.control._shared import Action, Done
 from rankloop.service.errors import CatalogInUse, Malformed, OverLimit, UnknownCatalog, UnknownEntry, UnknownRanker
-from rankloop.service.ranking import catalog_checks
-from rankloop.service.ranking.declared import declarations
+from rankloop.service.ranking import feature_spec
+from rankloop.service.ranking.feature_spec import declarations
 from rankloop.service.serving.engine import Engine
 from rankloop.service.storage import admin
 from rankloop.service.storage import catalog as stored
@@ -253,8 +253,8 @@ def _misspelled(engine: Engine, name: str, kind: Kind, before: Part | None) -> l
     if not new or now is None:
         return []
     live = [one.row.spec for one in list(engine.rankers.values()) if one.row.spec.catalog == name]
-    return catalog_checks.misspelled(
-        new, [read for spec in live for read in catalog_checks.reads(declarations(spec))], kind, now
+    return feature_spec.misspelled_fields(
+        new, [read for spec in live for read in feature_spec.catalog_fields(declarations(spec))], kind, now
     )
 
 

@@ -11,8 +11,8 @@ from rankloop.core.capabilities import Remaps
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.learner import Learner
 from rankloop.core.scaling import unwrapped
-from rankloop.service.ranking import carrying
-from rankloop.service.ranking.declared import declarations
+from rankloop.service.ranking import spec_changes
+from rankloop.service.ranking.feature_spec import declarations
 from rankloop.service.ranking.model import fixed_part
 from rankloop.service.storage.lineage import Change
 from rankloop.wire.rankers import Spec, SpecChange, SpecChanges
@@ -57,14 +57,14 @@ def change(before: Spec, after: Spec, renamed: Mapping[str, str]) -> Change | No
 def answer(before: Spec, after: Spec, made: Change, learner: Learner) -> SpecChange:
     """What a request changed, for its answer; `learner` is the one that everything was carried over to."""
     old, new = ([one.name for one in declarations(spec)] for spec in (before, after))
-    names = carrying.names_after(old, [made.renamed])
-    carried = set(carrying.carried_features(made.before, made.after, made.renamed))
+    names = spec_changes.names_after(old, [made.renamed])
+    carried = set(spec_changes.carried_features(made.before, made.after, made.renamed))
     plain = unwrapped(learner)
     rule: str | None = "everything: this learner does not use features"
     if plain.contextual:
         rule = plain.carries if isinstance(plain, Remaps) else None
         if made.before["normalisation"] != made.after["normalisation"]:
-            rule = f"{rule}; {carrying.scaling_rule(made.before['normalisation'], made.after['normalisation'])}"
+            rule = f"{rule}; {spec_changes.scaling_rule(made.before['normalisation'], made.after['normalisation'])}"
     return SpecChange(
         fields(before, after),
         carried=[name for name in new if name in carried],

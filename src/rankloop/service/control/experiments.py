@@ -8,11 +8,11 @@ from rankloop.core.errors import InvalidParameter
 from rankloop.service.control._shared import Action, Done, changed, required, unknown
 from rankloop.service.control.versions import usable
 from rankloop.service.errors import Conflict, UnknownRanker
-from rankloop.service.experiments import evidence
 from rankloop.service.serving.engine import Engine
 from rankloop.service.storage import admin, experiments, log
 from rankloop.service.storage.database import Connection
 from rankloop.service.storage.rewards import scale_of
+from rankloop.service.training import evidence
 from rankloop.wire.experiments import Experiment, ExperimentRequest
 
 

@@ -17,10 +17,10 @@ from rankloop.integrations import metarank, personalizer, ubi
 from rankloop.service.access.keys import Key
 from rankloop.service.control import catalogs
 from rankloop.service.errors import Conflict, OverLimit, UnknownEvent, UnknownRanker
-from rankloop.service.ranking.features import RankCall
-from rankloop.service.ranking.live_ranker import LiveRanker
-from rankloop.service.ranking.parsing import check_counts
 from rankloop.service.serving.engine import Engine
+from rankloop.service.serving.live_ranker import LiveRanker
+from rankloop.service.serving.request_body import check_counts
+from rankloop.service.serving.schema import RankCall
 from rankloop.service.storage import NewEvent, requests
 from rankloop.service.storage.catalog import Kind
 from rankloop.service.storage.log import new_id

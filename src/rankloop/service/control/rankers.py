@@ -18,11 +18,11 @@ from rankloop.features import declarations as declared
 from rankloop.service.control import evolution, revisions, users
 from rankloop.service.control._shared import Action, Done, changed, required, unknown
 from rankloop.service.errors import Conflict, NoSuchCatalog, OverLimit, UnknownRanker
-from rankloop.service.ranking import carrying, catalog_checks
+from rankloop.service.ranking import feature_spec, spec_changes
 from rankloop.service.ranking import model as models
-from rankloop.service.ranking.declared import catalog_warnings, declarations, is_sparse, named, width_of
-from rankloop.service.ranking.live_ranker import LiveRanker
+from rankloop.service.ranking.feature_spec import catalog_warnings, declarations, is_sparse, unhashed_columns, width_of
 from rankloop.service.serving.engine import Engine
+from rankloop.service.serving.live_ranker import LiveRanker
 from rankloop.service.storage import (
     admin,
     event_counts,
@@ -128,8 +128,8 @@ def _check_fields(engine: Engine, row: admin.Ranker | None, spec: Spec) -> None:
             f"{UnknownName.among('catalog', catalog, names or ['none yet'])}; "
             f"upload items first (PUT /v1/catalogs/{catalog}/items), or send [] there to make an empty catalog"
         )
-    known = set() if old is None else {(one.kind, one.source) for one in catalog_checks.reads(declarations(old))}
-    for problem in catalog_checks.problems(catalog, declarations(spec), parts):
+    known = set() if old is None else {(one.kind, one.source) for one in feature_spec.catalog_fields(declarations(old))}
+    for problem in feature_spec.catalog_problems(catalog, declarations(spec), parts):
         read = problem.read
         if problem.wrong and read is not None and (read.kind, read.source) not in known:
             raise InvalidParameter(problem.text)
@@ -140,7 +140,7 @@ def _wanted(
 ) -> _Wanted:
     """Refuse what cannot be, with all that takes a learner: in a transaction it would stop everyone's writes."""
     width, sparse = width_of(spec), is_sparse(spec)
-    if (whole := named(spec) if sparse else width) > engine.settings.max_features:
+    if (whole := unhashed_columns(spec) if sparse else width) > engine.settings.max_features:
         raise OverLimit(f"{whole} features; the limit max_features is {engine.settings.max_features}")
     if sparse and width > engine.settings.max_width:
         raise OverLimit(f"{width} columns; the limit max_width is {engine.settings.max_width}")
@@ -170,7 +170,7 @@ def _wanted(
         return snapshot, to_learn, lineage.changes(connection, name), began
 
     snapshot, to_learn, earlier, began = engine.database.read(read)
-    refused = carrying.refusal(change.before, change.after)
+    refused = spec_changes.differences(change.before, change.after)
     fresh = not to_learn and models.fresh_state(row.spec) == snapshot.state
     if refused and not fresh:
         raise Conflict(
@@ -357,7 +357,7 @@ def _demotion(row: admin.Ranker, demotions: dict[str, Evidence]) -> Evidence | N
 def _waits_for(live: LiveRanker | None) -> str | None:
     if live is None:
         return "this process has not loaded it yet, or cannot: its log says so"
-    return None if live.warm else COMPILING
+    return None if live.compiled else COMPILING
 
 
 def _origin(number: int, began: lineage.Beginning, learned: int) -> Origin:
@@ -402,7 +402,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
                     name=row.name,
                     etag=revisions.etag(row),
                     spec=row.spec,
-                    ready=live is not None and live.warm,
+                    ready=live is not None and live.compiled,
                     warming=_waits_for(live),
                     serving="live" if row.serving is None else f"v{row.serving}",
                     learning=row.learning,

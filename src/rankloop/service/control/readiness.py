@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rankloop.service.ranking.in_flight import HANGING
-from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.serving.engine import Engine
+from rankloop.service.serving.live_ranker import LiveRanker
+from rankloop.service.worker.hang_supervisor import MOST_HANGING
 from rankloop.wire.process import Reason
 
 STALE_SECONDS = 60.0  # age of a live model from which on it is reported
@@ -18,8 +18,8 @@ def obstacles(engine: Engine) -> list[Reason]:
     """Why requests should go to another process; empty if they may come."""
     if engine.draining:
         return [Reason("stopping", "stopping")]
-    if not engine.warm.is_set():
-        return [Reason("warming-up", f"warming up: {WARMING}")]
+    if not engine.kernels_ready.is_set():
+        return [Reason("compiling", f"warming up: {WARMING}")]
     found, silence = [], engine.writer.silence
     if silence > max(SILENT_SECONDS, SILENT_BEATS * engine.settings.beat_seconds):
         found.append(Reason("store", f"the store has not taken a write of this process for {silence:.0f} s"))
@@ -39,12 +39,12 @@ def degradations(engine: Engine) -> list[Reason]:
     now, rankers = engine.clock(), dict(engine.rankers)
     stale = f"the live model does not include outcomes that are more than {STALE_SECONDS:g} s old"
     kinds: dict[str, tuple[str, Callable[[LiveRanker], bool]]] = {
-        "warming-up": (f"{WARMING}; the baseline ranking is shown", lambda live: not live.warm),
+        "compiling": (f"{WARMING}; the baseline ranking is shown", lambda live: not live.compiled),
         "damaged": ("no model could be loaded; the baseline ranking is shown", _damaged),
         "hanging": ("the learner does not answer; the baseline ranking is shown", _hangs),
         "loading": (
             "a state has been loading for long; the model before it is shown, if any",
-            lambda one: one.slow > 0,
+            lambda one: one.loading_seconds > 0,
         ),
         "load-error": ("the last attempt to load a state failed; it is tried again", lambda one: bool(one.errors)),
         "stale": (stale, lambda live: live.row.serving is None and live.age(now) > STALE_SECONDS),
@@ -62,4 +62,4 @@ def _damaged(live: LiveRanker) -> bool:
 
 
 def _hangs(live: LiveRanker) -> bool:
-    return not live.inline and live.hanging >= HANGING
+    return not live.inline and live.hanging >= MOST_HANGING

@@ -16,11 +16,11 @@ from rankloop.core.capabilities import Confident, Explains, Explanation
 from rankloop.core.errors import InvalidInput
 from rankloop.core.types import Impression
 from rankloop.service.errors import Conflict, UnknownRanker
-from rankloop.service.ranking.live_ranker import LiveRanker
-from rankloop.service.ranking.model import BASE_ORDER, Model, weights_of
-from rankloop.service.ranking.movement import looked_at, noticed, told
-from rankloop.service.ranking.rules import SLOTS
+from rankloop.service.ranking import movement as movements
+from rankloop.service.ranking.model import BASELINE, Model, weights_of
+from rankloop.service.ranking.placement import SLOTS
 from rankloop.service.serving.engine import Engine
+from rankloop.service.serving.live_ranker import LiveRanker
 from rankloop.service.storage import admin, event_counts, shown
 from rankloop.service.storage import series as buckets
 from rankloop.service.storage.series import RESOLUTIONS, Bucket
@@ -182,7 +182,7 @@ def weights(engine: Engine, name: str, limit: int) -> Weights:
     """What the model that ranks thinks of each feature."""
     live = _live(engine, name)
     model, names = _model(live, live.serving), live.schema.names
-    with model.looked_at() as learner:
+    with model.locked() as learner:
         theta, label = weights_of(learner), model.label
         bounds = learner.half_widths() if isinstance(learner, Confident) else None
     found = []
@@ -190,7 +190,7 @@ def weights(engine: Engine, name: str, limit: int) -> Weights:
     if theta is not None and theta.size in (count, count + 1):  # before that nothing is learned, and all are 0
         count = theta.size
         largest = np.argsort(-np.abs(theta), kind="stable")[:limit].tolist()
-        called = [names[j] if j < len(names) else BASE_ORDER for j in largest]
+        called = [names[j] if j < len(names) else BASELINE for j in largest]
         sure: list[Any] = [None] * len(largest) if bounds is None else bounds[largest].tolist()
         found = list(map(Weight, called, theta[largest].tolist(), sure))
     return Weights(name, label, theta is not None, count, found)
@@ -201,15 +201,13 @@ def movement(engine: Engine, name: str, limit: int) -> Movement:
     live = _live(engine, name)
     bodies = engine.database.read(lambda c: shown.latest_bodies(c, name, live.row.epoch, limit))
     serving = _model(live, live.serving)
-    found = looked_at(serving, bodies)
-    # A promoted version stands still; what users do is noticed by the model that learns behind it.
-    drift = noticed(_model(live, live.model))
-    return told(name, serving.label, found, drift)
+    # A promoted version does not learn; the live model behind it notices what users do.
+    return movements.movement(name, serving, bodies, _model(live, live.model))
 
 
 def _model(live: LiveRanker, model: Model | None) -> Model:
     if model is None:
-        raise Conflict(f"ranker {live.row.name!r} has no model: {live.broken or 'its state is being loaded'}")
+        raise Conflict(f"ranker {live.row.name!r} has no model: {live.load_error or 'its state is being loaded'}")
     return model
 
 

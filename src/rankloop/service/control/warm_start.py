@@ -21,8 +21,8 @@ from rankloop.core.errors import DataError, InvalidInput, InvalidParameter
 from rankloop.logs import LoggedList, Reading, Report, parse_line
 from rankloop.service.control._shared import Action
 from rankloop.service.errors import Conflict, OverLimit, UnknownRanker
-from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.serving.engine import Engine
+from rankloop.service.serving.live_ranker import LiveRanker
 from rankloop.service.storage import backfill
 from rankloop.service.storage.backfill import Added, PastList
 from rankloop.service.storage.database import Connection
@@ -119,7 +119,7 @@ def adopted(engine: Engine, live: LiveRanker, key: str, one: LoggedList) -> Past
         told["logged"] = np.ones(1)
     k = len(one.clicks)
     if live.model is None:
-        raise Conflict(f"ranker {live.row.name!r} has no model: {live.broken or 'its state is being loaded'}")
+        raise Conflict(f"ranker {live.row.name!r} has no model: {live.load_error or 'its state is being loaded'}")
     return PastList(key, one.user, one.items[:k], one.clicks, live.model.adopt(candidates, k, told))
 
 

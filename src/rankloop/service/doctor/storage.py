@@ -11,7 +11,7 @@ from rankloop.core import codec
 from rankloop.core.errors import CodecError, InvalidParameter, RankloopError
 from rankloop.service.doctor import machine
 from rankloop.service.doctor.finding import Finding
-from rankloop.service.ranking.declared import catalog_warnings
+from rankloop.service.ranking.feature_spec import catalog_warnings
 from rankloop.service.settings import Settings
 from rankloop.service.storage import admin, catalog, event_counts, open_database, states
 from rankloop.service.storage.database import Connection, Database, Retryable, without_password

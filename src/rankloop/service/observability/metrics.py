@@ -77,8 +77,8 @@ METRICS: Final[Mapping[str, Metric]] = {
     "lease_held": Metric("gauge", "1 in the process that learns, 0 in the others.", ("ranker",)),
     "snapshots_total": Metric("counter", "Snapshots of a learner that were saved.", ("ranker",)),
     "snapshot_seconds": Metric("histogram", "Time to save a snapshot."),
-    "mixed_lists_total": Metric("counter", "Lists mixed with a rival's, by what for.", ("ranker", "kind")),
-    "unmixed_lists_total": Metric("counter", "Lists that should have been, and why not.", ("ranker", "reason")),
+    "interleaved_rankings_total": Metric("counter", "Lists mixed with a rival's, by what for.", ("ranker", "kind")),
+    "not_interleaved_total": Metric("counter", "Lists that should have been, and why not.", ("ranker", "reason")),
     "experiment_lists_total": Metric(
         "counter", "Mixed lists with feedback: win, loss, tie.", ("ranker", "kind", "result")
     ),

@@ -31,7 +31,7 @@ class SharedReports:
     store
         The store; services of other stores have folders of their own.
     machine
-        As `identity.machine` names it.
+        As `machine_name` names it.
     worker
         This process: the machine, the process number and a random part, separated by colons.
     """

@@ -10,7 +10,7 @@ from rankloop.integrations.export import Engine, Exported, export
 from rankloop.service.errors import UnknownVersion
 from rankloop.service.offline.replay import State, served_spec
 from rankloop.service.ranking import model as models
-from rankloop.service.ranking.declared import column_names, declarations, is_sparse, listed, width_of
+from rankloop.service.ranking.feature_spec import column_names, declarations, is_sparse, listed, width_of
 from rankloop.service.storage import admin, lineage, states
 from rankloop.service.storage.database import Connection, Database
 

@@ -17,8 +17,8 @@ from rankloop.core.types import Array
 from rankloop.service.offline.past import find_ranker
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking import movement
-from rankloop.service.ranking.declared import column_names
 from rankloop.service.ranking.exposure import explored_positions
+from rankloop.service.ranking.feature_spec import column_names
 from rankloop.service.storage import admin, lineage, log, shown, states
 from rankloop.service.storage.database import Connection, Database
 from rankloop.wire.calls import RankAnswer
@@ -111,7 +111,7 @@ def look_inside(learner: Learner, names: Sequence[str] = ()) -> Learned:
         for j, weight in zip(largest.tolist(), theta[largest].tolist(), strict=True):
             known = None if sure is None or sure.size != theta.size else float(sure[j])
             base = j == theta.size - 1 and params(unwrapped(learner)).get("init") == "base"
-            name = models.BASE_ORDER if base else names[j] if j < len(names) else f"feature {j + 1}"
+            name = models.BASELINE if base else names[j] if j < len(names) else f"feature {j + 1}"
             weights.append(Weight(name, weight, known))
     inner = unwrapped(learner)
     return Learned(registry.name_of(inner), params(inner), state, weights)
@@ -160,10 +160,8 @@ def _read(connection: Connection, row: admin.Ranker, last: int) -> Inspection:
 
 
 def _movement(connection: Connection, row: admin.Ranker, model: models.Model) -> dict[str, Any]:
-    bodies = shown.latest_bodies(connection, row.name, row.epoch, movement.LOOKED_AT)
-    found: dict[str, Any] = msgspec.to_builtins(
-        movement.told(row.name, f"live@{model.learned}", movement.looked_at(model, bodies), movement.noticed(model))
-    )
+    bodies = shown.latest_bodies(connection, row.name, row.epoch, movement.LATEST)
+    found: dict[str, Any] = msgspec.to_builtins(movement.movement(row.name, model, bodies, model))
     return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from rankloop.core.types import Array, Feedback, Impression
 from rankloop.kernels import plackett_luce, ranking
 from rankloop.service.maintenance.archive.columns import CANDIDATES, LOG_PROPENSITY, Chunk
-from rankloop.service.ranking.rules import SLOTS, heard
+from rankloop.service.ranking.placement import SLOTS, feedback_without_pins
 
 LOGGED, BASE = "as logged", "base order"
 UNIT = 2**20  # what a reward of the whole scale counts: sums of integers are exact
@@ -105,7 +105,7 @@ def swap_shares(impression: Impression, may_be_uniform: bool) -> Array | None:
 
 def clicked(impression: Impression, values: Array, seen: int | None = None) -> tuple[Feedback, Array]:
     """What users did with what the learner put there, and (k,) which slots they clicked, whatever it was worth."""
-    feedback = heard(impression, Feedback("clicks", np.asarray(values, np.float64), seen))
+    feedback = feedback_without_pins(impression, Feedback("clicks", np.asarray(values, np.float64), seen))
     clicks = np.zeros(impression.k, np.uint8)
     clicks[: len(feedback.values)] = feedback.values[: impression.k] > 0
     return feedback, clicks

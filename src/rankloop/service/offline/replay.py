@@ -19,8 +19,8 @@ from rankloop.core import codec
 from rankloop.core.errors import InvalidParameter, RankloopError, UnknownName
 from rankloop.core.learner import Learner
 from rankloop.service.offline.past import View, past_of
-from rankloop.service.ranking import carrying
 from rankloop.service.ranking import model as models
+from rankloop.service.ranking import spec_changes
 from rankloop.service.storage import admin, open_database, schema
 from rankloop.service.storage.database import Database
 from rankloop.service.storage.lineage import Change
@@ -220,7 +220,7 @@ class _Point(NamedTuple):
 
 def _fresh(change: Change) -> bool:
     """Whether nothing carried over a change of the spec."""
-    return bool(carrying.refusal(change.before, change.after))
+    return bool(spec_changes.differences(change.before, change.after))
 
 
 def _name(one: Stored) -> str:
@@ -260,7 +260,7 @@ def served_spec(spec: Spec, start: State) -> Spec:
     """The spec that a state is served with: the present one if the state carries over to it, else its own."""
     own = spec_of(spec, start)
     before, after = (msgspec.to_builtins(models.fixed_part(one)) for one in (own, spec))
-    return own if carrying.refusal(before, after) else spec
+    return own if spec_changes.differences(before, after) else spec
 
 
 def _with(spec: Spec, fixed: Mapping[str, Any], name: str) -> Spec:

@@ -1,4 +1,4 @@
-"""The published model: what ranks. And how learners are made of specs, stored and warmed up."""
+"""The published model, which ranks; and how learners are made from specs, stored and loaded."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from rankloop.core.errors import InvalidParameter, RankloopError
 from rankloop.core.learner import Learner
 from rankloop.core.rng import Rng
 from rankloop.core.scaling import standardized
-from rankloop.core.types import Array, Candidates, Feedback, Impression, SparseRows
+from rankloop.core.types import Array, Candidates, Impression, Rows, SparseRows
 from rankloop.features.declarations import MOST_DENSE
 from rankloop.service.errors import TooSlow
-from rankloop.service.ranking import carrying, rules
-from rankloop.service.ranking.declared import check_features, is_sparse, width_of
-from rankloop.service.ranking.exposure import Choice, Mix, adopted, best_order, choose
+from rankloop.service.ranking import spec_changes
+from rankloop.service.ranking.exposure import Choice, Interleaving, adopted, best_order, choose
+from rankloop.service.ranking.feature_spec import check_features, is_sparse, width_of
+from rankloop.service.ranking.placement import PlacementConstraints, check_rules
 from rankloop.service.storage.lineage import Change
 from rankloop.wire.basics import Exposure
 from rankloop.wire.calls import Contribution
 from rankloop.wire.rankers import Spec
 
-WAIT = 0.2  # seconds that one who only looks waits for a learner
-WARM_ROUNDS = 6  # of a throw-away learner: enough to meet every kernel, cold and after learning
+WAIT = 0.2  # seconds that a reader waits for a learner
+BASELINE, THIS_QUERY = "baseline", "this query"  # the names of contributions beside those of features
+_FREE = nullcontext()
 
 
 class Ranked(NamedTuple):
@@ -41,23 +43,21 @@ class Ranked(NamedTuple):
     scores: list[float] | None
     contributions: list[dict[str, Contribution]] | None
     version: str  # the label of the model that ranked
-    chances: dict[str, float | None] | None = None  # of each candidate, to stand first; if asked for
+    chances: dict[str, float | None] | None = None  # the probability that each candidate is first, if requested
 
 
 class Model:
-    """A learner that does not learn, and how far in the log it had come when it was published: the live model, or the
-    kept version of that number.
+    """A published learner, which does not learn: the live model after `learned` outcomes, or a kept version.
 
-    What ranks is never what learns: the fold has a learner of its own (`learning.fold`) and publishes copies, so that
-    nobody waits here for a list to be learned from. Only a learner that is published in parts (`telling.InParts`)
-    changes under those who rank; a lock, held for as long as a part is put in, keeps it whole.
+    The learner that learns is another object (`training.fold`), which publishes copies. Only a learner that is
+    published by deltas changes while it ranks; a lock guards it while a delta is applied.
     """
 
     def __init__(self, learner: Learner, spec: Spec, generation: int, learned: int, version: int | None = None) -> None:
         self.learner, self.spec = learner, spec
         self.generation, self.learned, self.version = generation, learned, version
         self._guard = threading.Lock() if isinstance(learner, InParts) else None
-        self._local = threading.local()  # the generator that draws is reused, so each thread has its own
+        self._local = threading.local()  # the generator is reused, so each thread has its own
 
     @property
     def label(self) -> str:
@@ -71,43 +71,37 @@ class Model:
         number: int,
         spec: Spec,
         names: Sequence[str] | None,
-        mix: Mix | None = None,
-        frame: rules.Frame | None = None,
+        rival: Interleaving | None = None,
+        constraints: PlacementConstraints | None = None,
     ) -> Ranked:
-        """Rank for impression `number`; `names` of features asks for contributions."""
+        """Rank for impression `number`; feature `names` request contributions."""
         try:
             streams: Rng = self._local.streams
         except AttributeError:
             streams = self._local.streams = Rng(self.spec.seed)
         with self._guard or _FREE:
-            choice = choose(self.learner, candidates, k, streams.for_event("rank", number), spec, mix)
-            if frame is not None:
-                own = mix is None and spec.exposure == "full"
-                choice = frame.applied(choice, self.learner, candidates, own)
-            parts, label = parts_of(self.learner, choice.impression), self.label
+            choice = choose(self.learner, candidates, k, streams.for_event("rank", number), spec, rival)
+            if constraints is not None:
+                own = rival is None and spec.exposure == "full"
+                choice = constraints.applied(choice, self.learner, candidates, own)
+            parts, label = score_terms(self.learner, choice.impression), self.label
         scores = contributions = None
         if parts is not None:
-            rows, weights, offsets = parts
-            weights = weights if weights.size else np.zeros(rows.shape[1])
-            if names and isinstance(rows, SparseRows):
-                contributions, scores = _sparse_contributions(names, rows, weights, offsets), parts.scores().tolist()
-            elif names:
-                products = rows * weights
-                contributions = _contributions(names, rows, weights, products, offsets)
-                total = products.sum(axis=1)
-                scores = (total if offsets is None else total + offsets).tolist()
-            else:
-                scores = parts.scores().tolist()
+            scores = parts.scores().tolist()
+            if names:
+                rows, weights, offsets = parts
+                weights = weights if weights.size else np.zeros(rows.shape[1])
+                contributions = _contributions(names, rows, weights, offsets)
         return Ranked(choice, codec.dump_impression(choice.impression), scores, contributions, label)
 
     def best(self, candidates: Candidates, k: int, exposure: Exposure, displacement: int) -> Array:
-        """(k,) what the learner believes best, for a list of another ranker that is mixed with it."""
+        """(k,) the learner's best order, for a ranking of another ranker that is interleaved with it."""
         with self._guard or _FREE:
             return best_order(self.learner, candidates, k, exposure, displacement)
 
     def chances(self, candidates: Candidates, spec: Spec) -> dict[str, float | None]:
-        """How likely each candidate was to stand first in a list that was not mixed, in the order believed best; None
-        where that is not known: of learners that do not say, and where exposure bends what they would show."""
+        """The probability that each candidate is first, in the best order; None where it is unknown: for learners that
+        do not report it, and where exposure changes what they would show."""
         with self._guard or _FREE:
             order = best_order(self.learner, candidates, candidates.n, "full", 0).tolist()
             known: list[float | None] = [None] * candidates.n
@@ -118,34 +112,34 @@ class Model:
         ids = candidates.items.tolist()
         return {str(ids[i]): known[i] for i in order}
 
-    def adopt(self, candidates: Candidates, k: int, told: dict[str, Array]) -> bytes:
-        """A list of the first k candidates that was shown without us, as it is stored; `told` joins its memo."""
+    def adopt(self, candidates: Candidates, k: int, memo: dict[str, Array]) -> bytes:
+        """The stored form of a ranking of the first k candidates that someone else showed, with more for its memo."""
         with self._guard or _FREE:
             made = adopted(self.learner, candidates, np.arange(k))
-        return codec.dump_impression(made._replace(memo={**made.memo, **told}))
+        return codec.dump_impression(made._replace(memo={**made.memo, **memo}))
 
-    def take(self, part: Mapping[str, Array], learned: int, patience: float = -1) -> bool:
-        """Put in what has been learned since; False if someone looks at the learner for longer than `patience`."""
+    def apply_delta(self, delta: Mapping[str, Array], learned: int, patience: float = -1) -> bool:
+        """Apply a state delta; False if someone reads the learner for longer than `patience` seconds."""
         assert self._guard is not None
         assert isinstance(self.learner, InParts)
         if not self._guard.acquire(timeout=patience):
             return False
         try:
-            self.learner.take(part)
+            self.learner.take(delta)
             self.learned = learned
         finally:
             self._guard.release()
         return True
 
     def state(self) -> tuple[int, bytes]:
-        """How far it had come, and its bytes there."""
+        """How many outcomes it includes, and its state."""
         with self._guard or _FREE:
             learned, arrays = self.learned, self.learner.state()
         return learned, state_bytes(self.spec, arrays)
 
     @contextmanager
-    def looked_at(self) -> Iterator[Learner]:
-        """The learner, for someone who only looks, and quickly: who ranks may wait for it."""
+    def locked(self) -> Iterator[Learner]:
+        """The learner, to read it quickly: requests may wait."""
         if self._guard is not None and not self._guard.acquire(timeout=WAIT):
             raise TooSlow("the learner is busy")
         try:
@@ -155,28 +149,23 @@ class Model:
                 self._guard.release()
 
     def explain(self, impression: Impression) -> Explanation | None:
-        """What a learner that explains itself says of a list; None for one it cannot tell of: of before a reset, of
-        other features, of another learner."""
+        """The learner's explanation of a ranking; None if it has none, or the ranking is from before a reset, of other
+        features or of another learner."""
         try:
-            with self.looked_at() as learner:
+            with self.locked() as learner:
                 return learner.explain(impression) if isinstance(learner, Explains) else None
         except RankloopError:
             return None
 
 
-_FREE = nullcontext()
-
-BASE_ORDER, THIS_QUERY = "your order", "this query"  # what contributions beside those of the features are called
-
-
 @cache
 def _scores_by_parts(kind: type[Learner]) -> bool:
-    """Remembered: to look through a protocol takes as long as to rank a short list."""
+    """Cached: checking a protocol takes as long as ranking a short list."""
     return issubclass(kind, ScoresByParts)
 
 
-def parts_of(learner: Learner, impression: Impression) -> Parts | None:
-    """What the scores of a list are made of, if the learner has scores that are sums."""
+def score_terms(learner: Learner, impression: Impression) -> Parts | None:
+    """The terms of the scores of a ranking, if the learner's scores are sums."""
     if impression.features is None:
         return None
     if _scores_by_parts(type(learner)):
@@ -189,32 +178,20 @@ def parts_of(learner: Learner, impression: Impression) -> Parts | None:
 
 
 def _contributions(
-    names: Sequence[str], rows: Array, weights: Array, products: Array, own: Array | None
+    names: Sequence[str], rows: Rows, weights: Array, own: Array | None
 ) -> list[dict[str, Contribution]]:
-    """By item and name: value, weight and what they come to; of what is remembered, how much of 1 that is."""
-    if rows.shape[1] == len(names) + 1:
-        names = [*names, BASE_ORDER]
-    found = [
-        {n: Contribution(*v) for n, *v in zip(names, row.tolist(), weights.tolist(), part.tolist(), strict=True)}
-        for row, part in zip(rows, products, strict=True)
-    ]
-    return _with_own(found, own)
-
-
-def _sparse_contributions(
-    names: Sequence[str], rows: SparseRows, weights: Array, own: Array | None
-) -> list[dict[str, Contribution]]:
-    """The same of what is not 0 in a row: of a hundred thousand columns an item has thirty."""
-    known = weights[rows.indices]
-    parts = zip(
-        rows.indices.tolist(), rows.values.tolist(), known.tolist(), (rows.values * known).tolist(), strict=True
-    )
-    told = [(names[j] if j < len(names) else BASE_ORDER, Contribution(*rest)) for j, *rest in parts]
-    starts = rows.indptr.tolist()
-    return _with_own([dict(told[a:b]) for a, b in pairwise(starts)], own)
-
-
-def _with_own(found: list[dict[str, Contribution]], own: Array | None) -> list[dict[str, Contribution]]:
+    """By item and name: value, weight and product. Sparse rows have only what is not 0."""
+    if isinstance(rows, SparseRows):
+        columns = [names[j] if j < len(names) else BASELINE for j in rows.indices.tolist()]
+        values, used, ends = rows.values, weights[rows.indices], rows.indptr.tolist()
+    else:
+        assert rows is not None
+        n, d = rows.shape
+        columns = [*names, BASELINE][:d] * n
+        values, used, ends = rows.ravel(), np.tile(weights, n), list(range(0, n * d + 1, d))
+    each = zip(values.tolist(), used.tolist(), (values * used).tolist(), strict=True)
+    named = list(zip(columns, [Contribution(*one) for one in each], strict=True))
+    found = [dict(named[a:b]) for a, b in pairwise(ends)]
     if own is not None:
         for one, part in zip(found, own.tolist(), strict=True):
             one[THIS_QUERY] = Contribution(1.0, part, part)
@@ -233,7 +210,7 @@ def make_learner(spec: Spec) -> Learner:
 
 
 def plain_learner(spec: Spec) -> Learner:
-    """The same without the scaler that may stand before it."""
+    """A fresh learner of a spec, without the scaler that may precede it."""
     registry.require_allowed(spec.learner)  # a request imports nothing
     learner = registry.make(spec.learner, **spec.parameters)
     if learner.contextual and not spec.features and not spec.width:
@@ -245,17 +222,17 @@ def plain_learner(spec: Spec) -> Learner:
             f"pairrank or hybrid with parameters {{'confidence': 'diagonal'}}, or squarecb{rather}"
         )
     check_features(spec)
-    rules.check(spec)
+    check_rules(spec)
     return learner
 
 
 def state_bytes(spec: Spec, arrays: dict[str, Any]) -> bytes:
-    """A state with the parts of the spec it is a state of."""
+    """A state with the parts of the spec that it belongs to."""
     return codec.dumps(arrays, _meta(spec))
 
 
 def state_pieces(spec: Spec, arrays: dict[str, Any], size: int) -> Iterator[bytes]:
-    """The same, `size` bytes at a time."""
+    """`state_bytes`, `size` bytes at a time."""
     return codec.pieces(arrays, _meta(spec), size)
 
 
@@ -269,29 +246,29 @@ def fresh_state(spec: Spec) -> bytes:
 
 
 def fixed_part(spec: Spec) -> dict[str, Any]:
-    """What a learned state hangs on: change it and the state means nothing."""
+    """The fields of a spec that a learned state depends on."""
     names = ("learner", "parameters", "features", "normalisation", "seed")
-    wide = ("width",) if spec.width else ()  # states of before there was any say nothing of it
+    wide = ("width",) if spec.width else ()  # states of rankers without a width do not have the field
     return {name: getattr(spec, name) for name in (*names, *wide)}
 
 
 def load_learner(spec: Spec, state: bytes, name: str, changes: Sequence[Change] = ()) -> Learner:
-    """A learner that goes on from stored bytes, bit for bit. A state with other features or scaling is carried over;
-    `changes` of the ranker's spec say which features were renamed since."""
+    """A learner that continues from stored bytes, bit for bit. A state with other features or scaling is carried over;
+    `changes` of the ranker's spec name the features renamed since."""
     arrays, meta = codec.loads(state, name)
     after, before = msgspec.to_builtins(fixed_part(spec)), meta.get("fixed")
     if before != after:
         if not isinstance(before, dict) or not after.keys() - {"width"} <= before.keys():
-            raise InvalidParameter(f"{name} does not say which spec it belongs to")
-        old = _unchecked(before)
+            raise InvalidParameter(f"{name} does not name the spec it belongs to; restore an intact copy")
+        old = unchecked_learner(before)
         old.load(arrays)
-        arrays = carrying.carried_state(old, before, after, changes, name)
-    learner = _unchecked(after)
+        arrays = spec_changes.carried_state(old, before, after, changes, name)
+    learner = unchecked_learner(after)
     learner.load(arrays)
     return learner
 
 
-def _unchecked(fixed: Mapping[str, Any]) -> Learner:
+def unchecked_learner(fixed: Mapping[str, Any]) -> Learner:
     """A fresh learner of the fixed part of a spec, which was checked when the spec was stored."""
     registry.require_allowed(fixed["learner"])
     learner = registry.make(fixed["learner"], **fixed["parameters"])
@@ -299,10 +276,10 @@ def _unchecked(fixed: Mapping[str, Any]) -> Learner:
 
 
 def carried_bytes(spec: Spec, state: bytes, name: str, changes: Sequence[Change]) -> bytes:
-    """Stored bytes as the state of a learner of this spec; the same bytes if they are of this spec already, or of one
-    that nothing carries over from."""
+    """Stored bytes as the state of a learner of this spec; the same bytes if they belong to this spec already, or to
+    one from which nothing carries over."""
     before, after = codec.loads(state, name)[1].get("fixed"), msgspec.to_builtins(fixed_part(spec))
-    if before == after or not isinstance(before, dict) or carrying.refusal(before, after):
+    if before == after or not isinstance(before, dict) or spec_changes.differences(before, after):
         return state
     return state_bytes(spec, load_learner(spec, state, name, changes).state())
 
@@ -316,30 +293,5 @@ def load_model(
     version: int | None = None,
     changes: Sequence[Change] = (),
 ) -> Model:
-    """The same to rank with: the live model, or the kept version of that number."""
+    """The live model, or a kept version, from stored bytes."""
     return Model(load_learner(spec, state, name, changes), spec, generation, learned, version)
-
-
-def warm(spec: Spec) -> None:
-    """Compile or load every kernel that requests of this spec will need, on a throw-away learner."""
-    width, sparse, rng = width_of(spec), is_sparse(spec), np.random.default_rng(0)
-    n = min(spec.k, 20) + spec.displacement % 20 + 2
-    for exposure in ("full", "bounded", "shadow"):
-        tried = msgspec.structs.replace(spec, exposure=exposure, timeout_ms=60_000.0)
-        model = Model(make_learner(tried), tried, 0, 0)
-        for t in range(WARM_ROUNDS):
-            rows: Any = None
-            if sparse:
-                rows = SparseRows(np.arange(n + 1) * 3, rng.integers(0, width, 3 * n), np.ones(3 * n), width)
-            elif width:
-                rows = rng.random((n, width))
-            candidates = Candidates.without_copy("warm", [str(i) for i in range(n)], rows)
-            k = min(spec.k, n)
-            odds = t % 2 == 0 and exposure == "full"
-            mixed = Mix(0, tried.exposure, np.arange(k), rng.random((2, k) if odds else k), odds)
-            ranked = model.rank(candidates, spec.k, t, tried, None, mixed if t > 2 and exposure != "shadow" else None)
-            values = np.zeros(len(ranked.choice.impression.order))
-            values[min(t % 4, values.size - 1)] = 1.0
-            shown = codec.load_impression(ranked.body)
-            model.learner.learn(shown, Feedback(model.learner.feedback, values), np.random.default_rng(t))
-        make_learner(tried).load(model.learner.state())

@@ -1,7 +1,4 @@
-"""How far a ranker has moved from the caller's order, what it remembers of queries, what it noticed of users.
-
-Nothing is kept for this where requests pass: whoever asks has the latest lists ranked anew, by what is believed now.
-"""
+"""How far a ranker has moved from the baseline ranking, computed from the latest rankings when somebody asks."""
 
 from __future__ import annotations
 
@@ -17,75 +14,51 @@ from rankloop.core.learner import Learner
 from rankloop.core.types import Array, Candidates, Impression, taken
 from rankloop.service.observability.metrics import Metrics
 from rankloop.service.ranking.exposure import best_order
-from rankloop.service.ranking.model import Model, parts_of
+from rankloop.service.ranking.model import Model, score_terms
 from rankloop.wire.watch import DriftNoticed, Memory, Movement
 
-LOOKED_AT = 100  # lists, unless another number is asked for
+LATEST = 100  # rankings, unless another number is requested
 logger = logging.getLogger("rankloop")
 
 
-class Moved(NamedTuple):
-    """One list: what is believed of it now, against the base order of the same items."""
+class _Moved(NamedTuple):
+    """The current best order of one ranking against the baseline order of the same items."""
 
-    displacement: float  # mean places
+    displacement: float  # mean positions
     pairs: int
-    agreed: int  # of the pairs, those in the base order
+    agreed: int  # of the pairs, those in the baseline order
     same_first: bool
-    brought_up: float  # share of items that the base order has below the end of the list
-    remembered: bool  # whether what is known of the query alone has a part in it
+    brought_up: float  # share of items that the baseline order has below the end of the ranking
+    remembered: bool  # whether the memory of the query contributes
 
 
-class Looked(NamedTuple):
-    """The latest lists, and how many queries are remembered: None if this learner remembers none."""
-
-    lists: list[Moved]
-    remembered: int | None
-
-
-def looked_at(model: Model, bodies: Sequence[bytes]) -> Looked:
-    """What a model believes now of stored lists; one that it cannot tell of is left out. The lock is held list by list,
-    so that whoever ranks waits for one of them at most."""
+def movement(ranker: str, model: Model, bodies: Sequence[bytes], live: Model) -> Movement:
+    """Means over stored rankings, and the drift that the `live` model has noticed. Rankings that the model cannot order
+    are left out. The lock is held for one ranking at a time."""
     found = [moved for body in bodies if (moved := _moved(model, codec.load_impression(body))) is not None]
-    with model.looked_at() as learner:
-        return Looked(found, learner.remembered if isinstance(learner, Remembers) else None)
-
-
-def noticed(model: Model) -> DriftNoticed | None:
-    """What a learner that follows its users has noticed."""
-    with model.looked_at() as learner:
-        return _noticed(learner)
-
-
-def _noticed(learner: Learner) -> DriftNoticed | None:
-    if not isinstance(learner, Follows):
-        return None
-    drift = learner.drift()
-    return DriftNoticed(drift.alarms, drift.latest.tolist(), drift.since, drift.lists)
-
-
-def told(ranker: str, version: str, looked: Looked, drift: DriftNoticed | None) -> Movement:
-    """Means over the lists, for those who watch."""
-    lists, count = looked.lists, len(looked.lists)
-    pairs = sum(one.pairs for one in lists)
-    memory = None
-    if looked.remembered is not None:
-        memory = Memory(looked.remembered, sum(one.remembered for one in lists) / count if count else None)
+    with model.locked() as learner:
+        remembered = learner.remembered if isinstance(learner, Remembers) else None
+    with live.locked() as learner:
+        drift = _drift(learner)
+    count, pairs, memory = len(found), sum(one.pairs for one in found), None
+    if remembered is not None:
+        memory = Memory(remembered, sum(one.remembered for one in found) / count if count else None)
     return Movement(
         ranker=ranker,
-        version=version,
+        version=model.label,
         lists=count,
-        displacement=sum(one.displacement for one in lists) / count if count else None,
-        agreement=sum(one.agreed for one in lists) / pairs if pairs else None,
-        same_first=sum(one.same_first for one in lists) / count if count else None,
-        brought_up=sum(one.brought_up for one in lists) / count if count else None,
+        displacement=sum(one.displacement for one in found) / count if count else None,
+        agreement=sum(one.agreed for one in found) / pairs if pairs else None,
+        same_first=sum(one.same_first for one in found) / count if count else None,
+        brought_up=sum(one.brought_up for one in found) / count if count else None,
         memory=memory,
         drift=drift,
     )
 
 
-def count(name: str, learner: Learner, metrics: Metrics, known: dict[str, int]) -> None:
-    """Set a ranker's gauges; an alarm more than the last time, which `known` has by ranker, is logged."""
-    drift = _noticed(learner)
+def set_gauges(name: str, learner: Learner, metrics: Metrics, known: dict[str, int]) -> None:
+    """Set a ranker's gauges of memory and drift; log an alarm that is new since the last call, by ranker in `known`."""
+    drift = _drift(learner)
     if drift is not None:
         metrics.gauge("drift_alarms", drift.alarms, ranker=name)
         if drift.alarms > known.get(name, drift.alarms):
@@ -95,17 +68,24 @@ def count(name: str, learner: Learner, metrics: Metrics, known: dict[str, int]) 
         metrics.gauge("remembered_queries", learner.remembered, ranker=name)
 
 
-def _moved(model: Model, impression: Impression) -> Moved | None:
-    with model.looked_at() as learner:
+def _drift(learner: Learner) -> DriftNoticed | None:
+    if not isinstance(learner, Follows):
+        return None
+    drift = learner.drift()
+    return DriftNoticed(drift.alarms, drift.latest.tolist(), drift.since, drift.lists)
+
+
+def _moved(model: Model, impression: Impression) -> _Moved | None:
+    with model.locked() as learner:
         try:
-            best, remembered = _believed(learner, impression)
-        except Exception:  # anybody's learner, perhaps of other features than the list: to look must not fail with it
+            best, remembered = _best_slots(learner, impression)
+        except Exception:  # any learner, perhaps of other features than the ranking
             return None
     k = impression.k
-    place = np.argsort(best)  # (k,) of each slot, by belief
-    base = np.argsort(np.argsort(impression.order))  # and by the caller's order
+    place = np.argsort(best)  # (k,) of each slot, in the best order
+    base = np.argsort(np.argsort(impression.order))  # and in the baseline order
     above = np.less.outer(base, base)
-    return Moved(
+    return _Moved(
         displacement=float(np.abs(place - base).mean()),
         pairs=k * (k - 1) // 2,
         agreed=int(np.count_nonzero(above & np.less.outer(place, place))),
@@ -115,9 +95,9 @@ def _moved(model: Model, impression: Impression) -> Moved | None:
     )
 
 
-def _believed(learner: Learner, impression: Impression) -> tuple[Array, bool]:
-    """(k,) slots in the order that is believed best now, and whether the query's own part had a say in it."""
-    parts = parts_of(learner, impression)
+def _best_slots(learner: Learner, impression: Impression) -> tuple[Array, bool]:
+    """(k,) slots in the current best order, and whether the memory of the query contributes to it."""
+    parts = score_terms(learner, impression)
     if parts is not None:
         return np.lexsort((impression.order, -parts.scores())), bool(np.any(parts.own))
     by_base = np.argsort(impression.order)

@@ -1,9 +1,10 @@
-"""The engine: what a process that ranks does. Knows nothing of HTTP.
+"""The engine of a process that ranks, without HTTP.
 
-A request to rank is: candidates -> the published model, asked right here -> impression to the writer -> answer, once it
-is committed. There is no lock on that road, and no thread but perhaps the writer's; a learner that is slow, or that
-others have brought, is asked in threads of its own, with a deadline. A feedback is: events joined and committed ->
-answer; learning happens behind it, in another process or another thread (`learning/`), and comes back by `take`.
+rank: candidates -> the published model, on the event loop -> impression to the writer -> answer, once it is committed.
+A slow learner, or one of a plugin, ranks in threads of its own, with a deadline.
+
+feedback: events joined and committed -> answer. Learning happens in another process or thread, and
+comes back by `LiveRankers.take`.
 """
 
 from __future__ import annotations
@@ -22,32 +23,32 @@ import msgspec
 from rankloop.core.errors import InvalidInput, RankloopError
 from rankloop.service.access.keys import Keys
 from rankloop.service.errors import Busy, Conflict, StoreUnavailable, TooSlow, UnknownRanker
-from rankloop.service.experiments import evidence, mixing
-from rankloop.service.ranking import features, rules
-from rankloop.service.ranking.exposure import Mix
-from rankloop.service.ranking.features import RankCall
-from rankloop.service.ranking.in_flight import HANGING
-from rankloop.service.ranking.live_ranker import BLOCK, Answered, LiveRanker, PendingRanking
+from rankloop.service.ranking.exposure import Interleaving
+from rankloop.service.ranking.kernel_compilation import KernelCompiler, compile_shared_kernels, freeze
 from rankloop.service.ranking.model import Ranked
-from rankloop.service.ranking.warm_up import WarmUp, freeze
+from rankloop.service.serving import experiments
+from rankloop.service.serving.follower import Follower
+from rankloop.service.serving.live_ranker import BLOCK, Answered, LiveRanker, PendingRanking
 from rankloop.service.serving.live_rankers import LiveRankers
-from rankloop.service.serving.replica_follower import Following
+from rankloop.service.serving.schema import RankCall
 from rankloop.service.settings import Settings
 from rankloop.service.storage import NewEvent, admin, log, states
 from rankloop.service.storage.log import Receipts, Stored
 from rankloop.service.storage.notifications import Notification
 from rankloop.service.storage.writer import Write
+from rankloop.service.training import evidence
 from rankloop.service.training.channel import Inbox
 from rankloop.service.training.learning import Learning
 from rankloop.service.training.windows import Windows
 from rankloop.service.worker.executors import BoundedExecutor
+from rankloop.service.worker.hang_supervisor import MOST_HANGING
 from rankloop.service.worker.process import Process
 from rankloop.wire.calls import RankAnswer, Receipt
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
 CURRENT_SECONDS = 5.0  # that an operation waits for a snapshot, or for the next part of one
 WARN_EVERY = 60.0  # seconds between warnings of a ranker's rejected events
-_NOBODY = nullcontext()  # waits in a thread
+_INLINE = nullcontext()
 logger = logging.getLogger("rankloop")
 
 
@@ -71,14 +72,14 @@ class Engine(Process):
         super().__init__(settings, clock)
         self.keys = Keys(settings, self.clock)
         self.rankers = LiveRankers(self)
-        self.warming = WarmUp(self.rankers)
+        self.compiler = KernelCompiler(self.rankers)
         self.draining = False
-        self.warm = threading.Event()
+        self.kernels_ready = threading.Event()
         self.inbox = inbox
-        self.learning = Learning(self, self.rankers.take, self.warming) if inbox is None and settings.learn else None
+        self.learning = Learning(self, self.rankers.take, self.compiler) if inbox is None and settings.learn else None
         self.windows = Windows(self, None, self.wake_learner, self.changed) if self.learning is None else None
-        self.following = Following(self, self.keys, self.rankers, self.warming, self.learning)
-        self.refresh = self.following.refresh
+        self.follower = Follower(self, self.keys, self.rankers, self.compiler, self.learning)
+        self.refresh = self.follower.refresh
         if self.learning is not None:
             self.learning.on_change = self.refresh
         self.answers: Counter[tuple[str, int]] = Counter()  # (route, status) of the calls past the framework
@@ -93,25 +94,24 @@ class Engine(Process):
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bring the store up to date, load every ranker, begin to learn; kernels warm up behind."""
+        """Bring the store up to date, load every ranker, begin to learn; kernels are compiled in the background."""
         sys.setswitchinterval(SWITCH)
-        features.warm()
-        rules.warm()
+        compile_shared_kernels()
         self.open()
         self.refresh()
         if self.learning is not None:
             self.learning.start()
-        self.following.start()
+        self.follower.start()
         if self.windows is not None:
             self.windows.start()
-        threading.Thread(target=self._warm_up, name="rankloop-warm-up", daemon=True).start()
+        threading.Thread(target=self._compile, name="rankloop-compile-all", daemon=True).start()
 
     def stop(self) -> None:
         """Learn what is logged, if that happens here; save it, give the leases back."""
         self.draining = True
         if self.windows is not None:
             self.windows.stop()
-        self.following.stop()
+        self.follower.stop()
         self.rankers.catalogs.stop()
         self.rankers.counted.stop()
         if self.learning is not None:
@@ -131,7 +131,7 @@ class Engine(Process):
     def dead_threads(self) -> list[str]:
         """The names of threads that this process needs and that have ended without being told to."""
         learning = [] if self.learning is None else self.learning.dead_threads()
-        return [*learning, *self.following.dead_threads(), *self.writer.dead_threads()]
+        return [*learning, *self.follower.dead_threads(), *self.writer.dead_threads()]
 
     def cycle(self) -> None:
         """Look at the store now rather than in a second: what is new, who learns what."""
@@ -148,7 +148,7 @@ class Engine(Process):
         if self.inbox is not None:
             inbox, take = self.inbox, self.rankers.take
             self.rankers.behind = inbox.want_all
-            loop.add_reader(inbox.fileno(), lambda: inbox.read(take, self.following.refresh_soon))
+            loop.add_reader(inbox.fileno(), lambda: inbox.read(take, self.follower.refresh_soon))
             inbox.hello()
 
     def wake_learner(self, names: Iterable[str]) -> None:
@@ -161,22 +161,22 @@ class Engine(Process):
             for name in names:
                 self.notify(Notification("outcomes", name))
 
-    def _warm_up(self) -> None:
-        evidence.warm()
+    def _compile(self) -> None:
+        evidence.compile_kernels()
         for live in list(self.rankers.values()):  # each has its own thread: none waits for one that hangs
-            thread = self.warming.begin(live)
+            thread = self.compiler.begin(live)
             if thread is not None:
-                thread.join(self.settings.warm_seconds)
+                thread.join(self.settings.compile_seconds)
         self.rankers.wait()
         freeze()
-        self.warm.set()
-        logger.info("ready: kernels are warm")
+        self.kernels_ready.set()
+        logger.info("ready: kernels are compiled")
 
     def load(self, name: str) -> LiveRanker | None:
         """A ranker as it is in the store now. Kernels that it needs are compiled behind: until then it is not asked."""
         live = self.rankers.load(name)
-        if live is not None and not live.warm:
-            self.warming.begin(live)
+        if live is not None and not live.compiled:
+            self.compiler.begin(live)
         return live
 
     def changed(self, name: str) -> None:
@@ -232,27 +232,28 @@ class Engine(Process):
     async def _read(self, live: LiveRanker, body: bytes) -> RankCall:
         """The request in a body; a large one is decoded in a thread, so that others need not wait for it."""
         schema, most = live.schema, self.settings.max_candidates
-        small = len(body) <= schema.most_inline
-        return schema.call(schema.decode(body, most) if small else await self.bodies.run(schema.decode, body, most))
+        small, read = len(body) <= schema.body.most_inline, schema.body.read
+        return schema.call(read(body, most) if small else await self.bodies.run(read, body, most))
 
     async def answer(self, live: LiveRanker, call: RankCall, explain: bool, start: float) -> bytes:
         """The answer to a request that has been read, in whatever words it came; `start` is when it did."""
-        frame = None
-        if live.ruled or call.wishes is not None:
-            call, frame = rules.framed(call, live.row.spec, live.schema)
+        constraints = None
+        if live.has_rules or call.wishes is not None:
+            call, constraints = live.schema.constrain(call, live.row.spec)
         candidates = live.schema.candidates(call)
         number = live.numbers.take()
         if number is None or live.numbers.low:
             number = await self._reserved(live, number)
-        return await self._stored(PendingRanking(live, call, candidates, number, self.clock, frame), explain, start)
+        pending = PendingRanking(live, call, candidates, number, self.clock, constraints)
+        return await self._stored(pending, explain, start)
 
     async def _stored(self, pending: PendingRanking, explain: bool, start: float) -> bytes:
         """A list that is in the store, or the caller's own order if it cannot be put there."""
         live, call = pending.live, pending.call
         if pending.number is None:  # not even a number could be had
             return self._unstored(live, pending)
-        ranked, mix, reason = await self._ranked(pending, live.schema.names if explain else None)
-        write = self.writer.impression(pending.impression(ranked, mix, reason), asyncio.get_running_loop())
+        ranked, rival, reason = await self._ranked(pending, live.schema.names if explain else None)
+        write = self.writer.impression(pending.impression(ranked, rival, reason), asyncio.get_running_loop())
         try:
             stored: Stored = await write.done(self.settings.store_timeout_ms / 1e3)
         except (TimeoutError, StoreUnavailable):
@@ -272,43 +273,43 @@ class Engine(Process):
 
     async def _ranked(
         self, pending: PendingRanking, names: Sequence[str] | None
-    ) -> tuple[Ranked, Mix | None, str | None]:
-        """A list, what it was mixed with, and why it is the caller's own order, if it is."""
+    ) -> tuple[Ranked, Interleaving | None, str | None]:
+        """A ranking, what it is interleaved with, and why it is the baseline ranking, if it is."""
         live, spec, number = pending.live, pending.spec, pending.number
         served = live.serving
         assert number is not None
-        reason = "damaged" if served is None else None if live.warm else "warming-up"
-        if not live.inline and live.hanging >= HANGING:
+        reason = "damaged" if served is None else None if live.compiled else "compiling"
+        if not live.inline and live.hanging >= MOST_HANGING:
             reason = "hanging"
-        if pending.frame is not None and pending.frame.fixed:
+        if pending.constraints is not None and pending.constraints.fixed:
             reason = "pinned"
         if served is None or reason is not None:
-            return pending.base(), None, reason
-        trials = None if pending.call.as_shown else self.rankers.trials.get(live.row.name)
-        drawn = None if trials is None else trials.draw(number, pending.k, pending.row)
+            return pending.baseline(), None, reason
+        running = None if pending.call.as_shown else self.rankers.experiments.get(live.row.name)
+        assigned = None if running is None else running.assign(number, pending.k, pending.row)
 
-        def work(asked: AbstractContextManager[None]) -> tuple[Ranked, Mix | None]:
-            mix = None if drawn is None else mixing.prepared(drawn, pending, self.rankers, self.metrics)
-            with asked:
+        def work(inside: AbstractContextManager[None]) -> tuple[Ranked, Interleaving | None]:
+            rival = None if assigned is None else experiments.prepare(assigned, pending, self.rankers, self.metrics)
+            with inside:
                 began = time.perf_counter()
-                ranked = served.rank(pending.candidates, pending.k, number, spec, names, mix, pending.frame)
+                ranked = served.rank(pending.candidates, pending.k, number, spec, names, rival, pending.constraints)
                 if pending.call.chances:
                     ranked = ranked._replace(chances=served.chances(pending.candidates, spec))
-                live.took(time.perf_counter() - began)
-            return ranked, mix
+                live.record(time.perf_counter() - began)
+            return ranked, rival
 
         try:
-            if live.inline and (drawn is None or drawn.trial.inline(self.rankers)):
-                return *work(_NOBODY), None
-            return *await live.pool.run(lambda: work(live.asked(number)), spec.timeout_ms / 1e3), None
+            if live.inline and (assigned is None or assigned.experiment.inline(self.rankers)):
+                return *work(_INLINE), None
+            return *await live.pool.run(lambda: work(live.inside(number)), spec.timeout_ms / 1e3), None
         except (TimeoutError, TooSlow):
-            live.given_up(number)
-            if drawn is not None:
-                drawn.trial.given_up(number)
-            return pending.base(), None, "timeout"
+            live.abandon(number)
+            if assigned is not None:
+                assigned.experiment.abandon(number)
+            return pending.baseline(), None, "timeout"
         except Exception as error:
             logger.warning("ranker %s: the learner failed to rank: %s", live.row.name, error)
-            return pending.base(), None, "error"
+            return pending.baseline(), None, "error"
 
     async def _reserved(self, live: LiveRanker, number: int | None) -> int | None:
         """Ask for more numbers, once for all who need some; wait for them only if there is none left."""

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from rankloop.core.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking import model as models
-from rankloop.service.ranking.catalog_cache import Catalogs
-from rankloop.service.ranking.counter_cache import CountedRankers
-from rankloop.service.ranking.declared import counts, declarations
-from rankloop.service.ranking.features import Schema
-from rankloop.service.ranking.live_ranker import LOAD_SECONDS, LiveRanker
+from rankloop.service.ranking.feature_spec import declarations, has_counters
 from rankloop.service.ranking.model import Model
-from rankloop.service.serving.state_loading import StateLoading
+from rankloop.service.serving.catalog_cache import Catalogs
+from rankloop.service.serving.counter_cache import CounterCache
+from rankloop.service.serving.live_ranker import LOAD_SECONDS, LiveRanker
+from rankloop.service.serving.schema import Schema
+from rankloop.service.serving.state_loading import StateLoader
 from rankloop.service.storage import admin, experiments, log, published, states
 from rankloop.service.storage.catalog import KINDS, Bounds
 from rankloop.service.storage.database import Connection
@@ -41,13 +41,13 @@ class LiveRankers(dict[str, LiveRanker]):
 
     def __init__(self, process: Process) -> None:
         super().__init__()
-        self.states = StateLoading(process)
-        self.trials = self.states.trials
+        self.states = StateLoader(process)
+        self.experiments = self.states.experiments
         self.behind: Callable[[], None] = lambda: None  # called when what is learned here must come whole
         self._process = process
         settings = process.settings
         self.catalogs = Catalogs(process.database, Bounds(settings.catalog_items, settings.catalog_bytes))
-        self.counted = CountedRankers(process.database, lambda: process.writer, process.clock, settings.counter_keys)
+        self.counted = CounterCache(process.database, lambda: process.writer, process.clock, settings.counter_keys)
         self._loading = threading.RLock()  # for rows; nobody loads a state while holding it
         self._fresh: dict[str, LiveRanker] = {}  # those that take their place when their first load is over
 
@@ -86,7 +86,7 @@ class LiveRankers(dict[str, LiveRanker]):
                 self._process.metrics.drop("catalog_bytes", catalog=gone)
                 for kind in KINDS:
                     self._process.metrics.drop("catalog_entries", catalog=gone, kind=kind)
-            self.counted.keep([name for name, live in kept.items() if counts(live.row.spec)])
+            self.counted.keep([name for name, live in kept.items() if has_counters(live.row.spec)])
         return loaded
 
     def count_missing(self, live: LiveRanker) -> None:
@@ -120,12 +120,12 @@ class LiveRankers(dict[str, LiveRanker]):
             live = self._in_place(row)
             before = live.serving
             catalog = None if row.spec.catalog is None else self.catalogs.want(row.spec.catalog)
-            counters = self.counted.want(name, declarations(row.spec)) if counts(row.spec) else None
+            counters = self.counted.want(name, declarations(row.spec)) if has_counters(row.spec) else None
             live.row = row
             live.schema = Schema(row.spec, catalog, self._process.clock, live.schema, counters)
-            if live.asked_for is None:
+            if live.wanted is None:
                 live.previous = before
-            self.states.open_trials(live, running, lambda _: None)
+            self.states.open_experiments(live, running, lambda _: None)
             self.states.forget_errors(live)
             if not self.states.complete(live):
                 self.states.order(live)
@@ -153,7 +153,7 @@ class LiveRankers(dict[str, LiveRanker]):
         fresh = self._fresh[row.name] = LiveRanker(row)
         if live is not None:
             fresh.take_over(live)
-            fresh.warm = live.warm and fits
+            fresh.compiled = live.compiled and fits
             if same and live.row.epoch == row.epoch:  # not after a reset: what was learned is not wanted any more
                 fresh.previous = live.serving
         return fresh
@@ -198,7 +198,7 @@ class LiveRankers(dict[str, LiveRanker]):
     def put_off(self) -> list[str]:
         """Rankers of which there is a snapshot that was not loaded when it came, and may be now."""
         now = time.monotonic()
-        return [name for name, live in list(self.items()) if live.put_off and live.rest <= now]
+        return [name for name, live in list(self.items()) if live.deferred and live.retry_at <= now]
 
     # -- from those who learn --------------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class LiveRankers(dict[str, LiveRanker]):
         if news.base is not None:
             if model is None or model.learned != news.base or model.generation != news.generation:
                 return False
-            return model.take(news.arrays, news.learned, patience=0.05)
+            return model.apply_delta(news.arrays, news.learned, patience=0.05)
         if model is not None and model.generation == news.generation and news.learned < model.learned:
             return True
         try:

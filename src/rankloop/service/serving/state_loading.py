@@ -12,10 +12,10 @@ from rankloop.core import codec
 from rankloop.core.capabilities import InParts
 from rankloop.core.errors import InvalidInput
 from rankloop.service.errors import StoreUnavailable
-from rankloop.service.experiments import mixing
 from rankloop.service.ranking import model as models
-from rankloop.service.ranking.live_ranker import LiveRanker
 from rankloop.service.ranking.model import Model
+from rankloop.service.serving.experiments import RankerExperiments, open_experiments
+from rankloop.service.serving.live_ranker import LiveRanker
 from rankloop.service.storage import admin, experiments, lineage, published, states
 from rankloop.service.storage.database import Connection
 from rankloop.service.worker.process import Process
@@ -29,7 +29,7 @@ T = TypeVar("T")
 logger = logging.getLogger("rankloop")
 
 
-class StateLoading:
+class StateLoader:
     """Loads the live state, the promoted version and the versions in experiments of rankers.
 
     A ranker has one thread for it at most, so a state that is large, damaged or slow to load concerns no other ranker,
@@ -38,22 +38,22 @@ class StateLoading:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self.trials: dict[str, mixing.Trials] = {}  # of rankers that have some
+        self.experiments: dict[str, RankerExperiments] = {}  # of rankers that have some
         self._unopened: set[str] = set()  # rankers with experiments whose version is not loaded yet
         self._opening = threading.Lock()
         self._reading = threading.BoundedSemaphore(READS)
 
     def drop(self, name: str) -> None:
         """Forget a ranker that has gone."""
-        self.trials.pop(name, None)
+        self.experiments.pop(name, None)
         self._unopened.discard(name)
 
     def look(self, live: LiveRanker, seq: int) -> None:
         """Have a ranker loaded if its snapshot, which includes `seq` outcomes, is newer than its model or if something
         is missing; later, if it was loaded just now and is large, or has failed."""
         current = live.model is not None and seq <= live.model.learned and self.complete(live)
-        live.put_off = not current and time.monotonic() < live.rest
-        if not current and not live.put_off:
+        live.deferred = not current and time.monotonic() < live.retry_at
+        if not current and not live.deferred:
             self.order(live)
 
     def order(self, live: LiveRanker) -> None:
@@ -63,21 +63,21 @@ class StateLoading:
 
     def complete(self, live: LiveRanker) -> bool:
         """Whether everything is loaded that the row asks for."""
-        return live.model is not None and live.asked_for is not None and live.row.name not in self._unopened
+        return live.model is not None and live.wanted is not None and live.row.name not in self._unopened
 
-    def open_trials(
+    def open_experiments(
         self, live: LiveRanker, running: Sequence[experiments.Trial], load: Callable[[int], Model | None]
     ) -> None:
         """Open the experiments of a ranker that run; `load` returns the model of a version, or None if not now."""
         row, name = live.row, live.row.name
-        found, incomplete = mixing.opened(self.trials.get(name), row, running, load)
+        found, incomplete = open_experiments(self.experiments.get(name), row, running, load)
         with self._opening:
             if live.row is not row:
                 return  # it was changed meanwhile, and its trials with it
             if found is None:
-                self.trials.pop(name, None)
+                self.experiments.pop(name, None)
             else:
-                self.trials[name] = found
+                self.experiments[name] = found
             if incomplete:
                 self._unopened.add(name)
             else:
@@ -94,7 +94,7 @@ class StateLoading:
     def _load(self, live: LiveRanker) -> None:
         name, version, known, began = live.row.name, live.row.serving, live.model, time.monotonic()
         steps: dict[str, Callable[[], int]] = {}
-        if version is not None and live.asked_for is None:
+        if version is not None and live.wanted is None:
             steps[f"v{version}"] = lambda: self._load_promoted(live, version)
         steps["live"] = lambda: self._load_snapshot(live)
         if name in self._unopened:
@@ -110,13 +110,13 @@ class StateLoading:
                 self._process.metrics.count("model_load_errors_total", ranker=name)
                 logger.error("ranker %s: %s could not be loaded: %s", name, what, live.errors[what])
         self.forget_errors(live)
-        if live.asked_for is not None or (failed and not unreadable):
+        if live.wanted is not None or (failed and not unreadable):
             live.previous = None
         live.failures = live.failures + 1 if failed else 0
         pause = min(FIRST_RETRY * 2.0 ** (live.failures - 1), LONGEST_RETRY) if failed else 0.0
         if size > LARGE and known is not None:
             pause = max(pause, SHARE * (time.monotonic() - began))
-        live.rest, live.put_off = time.monotonic() + pause, failed
+        live.retry_at, live.deferred = time.monotonic() + pause, failed
 
     def _load_snapshot(self, live: LiveRanker) -> int:
         """Load the last snapshot if it is newer than what is known; how many bytes that is."""
@@ -139,7 +139,7 @@ class StateLoading:
     def _load_rivals(self, live: LiveRanker) -> int:
         name = live.row.name
         running = self._read(lambda connection: experiments.running(connection, name))
-        self.open_trials(live, running, lambda version: self._version(live.row, version)[0])
+        self.open_experiments(live, running, lambda version: self._version(live.row, version)[0])
         return 0
 
     def _version(self, row: admin.Ranker, version: int) -> tuple[Model, int]:
@@ -167,7 +167,7 @@ class StateLoading:
             if part.base > model.learned:
                 break  # one is missing: the next snapshot has it
             arrays = codec.loads(part.state, f"ranker {name!r}, a part of its state")[0]
-            model.take(arrays, part.seq)
+            model.apply_delta(arrays, part.seq)
 
     def _read(self, query: Callable[[Connection], T]) -> T:
         """Read from the store in the thread of a ranker: a few at a time, and no connection is kept."""

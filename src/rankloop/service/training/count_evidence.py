@@ -12,10 +12,10 @@ import logging
 import time
 from collections.abc import Collection
 
-from rankloop.service.experiments import evidence
 from rankloop.service.storage import audit, experiments, log
 from rankloop.service.storage.database import Connection
 from rankloop.service.storage.experiments import Seen, Tally
+from rankloop.service.training import evidence
 from rankloop.service.training.fold import Fold
 from rankloop.service.worker.process import Process
 

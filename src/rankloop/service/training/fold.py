@@ -15,9 +15,9 @@ from rankloop.core.errors import RankloopError
 from rankloop.core.learner import Learner
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Feedback, Impression
-from rankloop.service.ranking.carrying import CarriedImpressions
 from rankloop.service.ranking.model import fixed_part, state_bytes
-from rankloop.service.ranking.rules import heard
+from rankloop.service.ranking.placement import feedback_without_pins
+from rankloop.service.ranking.spec_changes import CarriedImpressions
 from rankloop.service.storage.admin import Ranker
 from rankloop.service.storage.experiments import Trial
 from rankloop.service.storage.lineage import Change
@@ -57,7 +57,7 @@ class Fold:
         self.held = False  # whether this process holds the lease and learns
         self.quarantined = False  # whether it is tried again after a quarantine, and has not been learned yet
         self.failures, self.rests_until = 0, 0.0  # in a row; monotonic: when it is tried again after them
-        self.warm = False  # whether its kernels are compiled or loaded; before that it is not learned
+        self.compiled = False  # whether its kernels are compiled or loaded; before that it is not learned
         self.turn = threading.Lock()  # one at a time works through the log
         self.snapshot_seq = self.version_seq = learned
         self.last_snapshot = self.last_version = self.last_count = 0.0  # monotonic seconds
@@ -91,7 +91,7 @@ class Fold:
                 if self._changes and outcome.epoch < self._changes[-1].epoch:
                     impression = self._carry(impression, outcome.epoch)
                 values = np.array(outcome.values, dtype=np.float64)
-                feedback = heard(impression, Feedback(self.learner.feedback, values, outcome.viewed))
+                feedback = feedback_without_pins(impression, Feedback(self.learner.feedback, values, outcome.viewed))
                 self.learner.learn(impression, feedback, self._streams.for_event("learn", outcome.seq))
                 if self._changed is not None:
                     self._changed.add(impression.query)

@@ -164,7 +164,7 @@ class Housekeeping:
             if fold.held and fold.turn.acquire(timeout=TICK):  # else the next time
                 try:
                     with self.learning.watch.of(fold.row, "explain", fold.learned):
-                        movement.count(name, fold.learner, self.process.metrics, self._alarms)
+                        movement.set_gauges(name, fold.learner, self.process.metrics, self._alarms)
                 except BaseException as error:  # SystemExit, too: the other rankers are reported
                     logger.warning("ranker %s: its learner does not report: %r", name, error)
                 finally:

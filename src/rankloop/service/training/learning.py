@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from rankloop.core.errors import RankloopError
 from rankloop.service.errors import StoreUnavailable
-from rankloop.service.ranking.warm_up import WarmUp
+from rankloop.service.ranking.kernel_compilation import KernelCompiler
 from rankloop.service.storage import admin, log, quarantine
 from rankloop.service.storage.notifications import Notification
 from rankloop.service.training import count_evidence
@@ -56,7 +56,9 @@ class Learning:
         Of a process that also ranks: kernels are compiled once for both.
     """
 
-    def __init__(self, process: Process, publish: Callable[[Publication], bool], warming: WarmUp | None = None) -> None:
+    def __init__(
+        self, process: Process, publish: Callable[[Publication], bool], compiler: KernelCompiler | None = None
+    ) -> None:
         self.process, self._publish = process, publish
         self.folds: dict[str, Fold] = {}
         self.wake = threading.Event()
@@ -73,7 +75,7 @@ class Learning:
         self._loading = threading.RLock()
         self._told = False  # whether someone of this machine has added to the log since the last look at it
         self._heads: dict[str, int] = {}  # outcomes of each ranker when others were last told
-        self._warming = warming or WarmUp(self.folds)
+        self._compiler = compiler or KernelCompiler(self.folds)
         self._running = False
         self._stopping = threading.Event()
         self._thread = Essential("learning", self._work, self._stopping, process.thread_failed)
@@ -210,7 +212,7 @@ class Learning:
                     self.process.notify(Notification("outcomes", name))
             self._heads = heads
         for fold in [fold for fold in list(self.folds.values()) if fold.held and not fold.copying]:
-            if not fold.warm and self._warming.begin(fold) is not None:
+            if not fold.compiled and self._compiler.begin(fold) is not None:
                 continue  # its kernels are on their way: the others are learned meanwhile, and it does not seem to hang
             if self._thread.replaced:
                 return
@@ -229,7 +231,7 @@ class Learning:
         fold = self.folds.get(name)
         if fold is None or not fold.held:
             return False
-        fold.warm = True  # whoever asks for this waits
+        fold.compiled = True  # whoever asks for this waits
         with fold.turn:
             self.advance(fold)
         self.publish(fold, at_once=True)

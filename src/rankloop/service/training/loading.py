@@ -10,11 +10,11 @@ from typing import NamedTuple
 from rankloop.core.learner import Learner
 from rankloop.service.errors import StoreUnavailable, TooSlow
 from rankloop.service.ranking.model import fixed_part, load_learner
-from rankloop.service.ranking.pool import bounded
 from rankloop.service.storage import admin, experiments, lineage, quarantine, states
 from rankloop.service.storage.database import Connection
 from rankloop.service.training.fold import Fold
 from rankloop.service.training.watch import Entry, Watch
+from rankloop.service.worker.hang_supervisor import run_bounded
 from rankloop.service.worker.process import Process
 
 logger = logging.getLogger("rankloop")
@@ -108,7 +108,7 @@ def _load(process: Process, folds: dict[str, Fold], name: str, watch: Watch) -> 
         return learner
 
     try:
-        learner = bounded(load, process.settings.learn_seconds, f"rankloop-load-{name}")
+        learner = run_bounded(load, process.settings.learn_seconds, f"rankloop-load-{name}")
     except TooSlow:
         watch.take_down(Entry(row, at[0], snapshot.seq, 0.0, process.worker))
         folds.pop(name, None)

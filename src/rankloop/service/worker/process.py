@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
-from rankloop.service.access import identity
+from rankloop.core import registry
+from rankloop.core.errors import RankloopError
 from rankloop.service.observability.history import History
 from rankloop.service.observability.metrics import Metrics, process_files, process_memory
 from rankloop.service.observability.position_counts import PositionCounts
@@ -36,7 +40,7 @@ class Process:
 
     def __init__(self, settings: Settings, clock: Callable[[], float] | None = None) -> None:
         self.settings = settings
-        self.machine = identity.machine()
+        self.machine = machine_name()
         self.worker = f"{self.machine}:{os.getpid()}:{new_id()[-6:]}"
         self.metrics = Metrics()
         self.position_counts = PositionCounts()
@@ -61,7 +65,7 @@ class Process:
         self.metrics.gauge("process_start_time_seconds", time.time())
         self.writer = Writer(
             self.database,
-            identity.kinds(),
+            feedback_kinds(),
             self._store_error,
             self.clock,
             all_durable=self.settings.durability == "everything",
@@ -131,3 +135,38 @@ class Process:
 
     def _store_error(self, kind: str) -> None:
         self.metrics.count("store_errors_total", kind=kind)
+
+
+class FeedbackKinds(dict[str, str]):
+    """Learner -> the kind of feedback it takes; plugins are looked up when they are first requested."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The kind of a learner's feedback; `default` if no such learner is installed."""
+        if name not in self:
+            try:
+                self[name] = registry.learner_class(name).feedback
+            except (ImportError, RankloopError):
+                return default
+        return self[name]
+
+
+def feedback_kinds() -> FeedbackKinds:
+    """The kinds of the learners that are installed."""
+    found = FeedbackKinds()
+    for name in registry.LEARNERS:
+        found.get(name)
+    return found
+
+
+def machine_name() -> str:
+    """This machine since its boot, and the namespace of its processes: process numbers are unique within it."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")[:8]
+    except OSError:
+        boot = "0"
+    try:
+        # Containers of one machine number their own processes.
+        space = str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
+    except OSError:
+        space = "0"
+    return f"{socket.gethostname()}/{boot}/{space}"

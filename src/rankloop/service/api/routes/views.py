@@ -20,7 +20,7 @@ from rankloop.service.api.routes.common import (
 )
 from rankloop.service.control import experiments, views
 from rankloop.service.errors import NotAllowed
-from rankloop.service.ranking.movement import LOOKED_AT
+from rankloop.service.ranking.movement import LATEST
 from rankloop.wire.experiments import Experiment, ExperimentRequest
 from rankloop.wire.watch import Movement, Series, ShownList, Weights
 
@@ -59,7 +59,7 @@ async def get_weights(state: State, name: RankerName, limit: Features = 30) -> R
 
 
 @route(get, f"{RANKER}/movement", "read", "watch", "Distance from your order", 400, 404, returns=Movement)
-async def get_movement(state: State, name: RankerName, limit: Lists = LOOKED_AT) -> Response[bytes]:
+async def get_movement(state: State, name: RankerName, limit: Lists = LATEST) -> Response[bytes]:
     """How the model would order its latest impressions, compared with your order of the same items; its memory of
     queries and the drift it detected."""
     return await _recent(state, views.movement, name, limit)

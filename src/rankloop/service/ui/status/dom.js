@@ -104,7 +104,7 @@ const REASONS = {
   timeout: "the learner took too long",
   error: "the learner failed",
   hanging: "the learner does not return",
-  "warming-up": "kernels were being compiled",
+  "compiling": "kernels were being compiled",
   store: "the store was unreachable",
 };
 

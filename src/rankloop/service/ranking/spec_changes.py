@@ -1,8 +1,7 @@
-"""What carries over when a ranker's features or scaling change: a learned state, and impressions shown before.
+"""What carries over when a ranker's features or scaling change: a learned state, and impressions shown earlier.
 
-States and impressions stay in the store as they were written. Whoever loads a state or learns from an impression maps
-it to the present spec, by the names of features and the renames that the ranker's generations have recorded. So a
-change writes no state, a rollback to a version from before it needs nothing special, and replay gives the same bits.
+States and impressions stay in the store as they were written, and are mapped to the current spec when they are loaded,
+by the names of features and the recorded renames.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ Fixed = Mapping[str, Any]  # `model.fixed_part` of a spec, as JSON has it
 TO_STREAM, TO_MINMAX = ("query-minmax", "stream"), ("stream", "query-minmax")
 
 
-def refusal(before: Fixed, after: Fixed) -> str:
-    """Which parts differ that nothing carries over; empty if features and scaling are all that differ."""
+def differences(before: Fixed, after: Fixed) -> str:
+    """The parts that differ and prevent carrying over; empty if only features and scaling differ."""
     parts = [name for name in ("learner", "seed", "width") if before.get(name) != after.get(name)]
     old, new = ({**one.get("parameters", {})} for one in (before, after))
     if isinstance(old.get("init"), list) and isinstance(new.get("init"), list):  # as wide as the features
@@ -37,7 +36,7 @@ def refusal(before: Fixed, after: Fixed) -> str:
 
 
 def columns_between(before: Fixed, after: Fixed, renames: Sequence[Mapping[str, str]]) -> FeatureMap:
-    """Where the columns of `after` were in `before`, by the names of features; on the same scale."""
+    """Where the columns of `after` were in `before`, by the names of features."""
     names = names_after([_name(one) for one in before["features"]], renames)
     old = [key for one, name in zip(before["features"], names, strict=True) for key in _columns(one, name)]
     places = {key: place for place, key in enumerate(old) if key[0] is not None}
@@ -46,7 +45,7 @@ def columns_between(before: Fixed, after: Fixed, renames: Sequence[Mapping[str, 
 
 
 def names_after(names: Sequence[str], renames: Sequence[Mapping[str, str]]) -> list[str | None]:
-    """What features are called after some changes. None: another feature has taken the name, so it was removed."""
+    """The names of features after some changes; None for a removed one, whose name another feature took."""
     found: list[str | None] = list(names)
     for renamed in renames:
         taken = {new for old, new in renamed.items() if old in found}
@@ -56,14 +55,14 @@ def names_after(names: Sequence[str], renames: Sequence[Mapping[str, str]]) -> l
 
 
 def renames_since(fixed: Fixed, changes: Sequence[Change]) -> list[Mapping[str, str]]:
-    """The renames since a state with this fixed part was learned: from the last change that ended such a spec on."""
+    """The renames since a state with this fixed part was learned, from the last change that ended such a spec."""
     last = max((i for i, one in enumerate(changes) if one.before == fixed), default=len(changes))
     return [one.renamed for one in changes[last:]]
 
 
 def carried_state(old: Learner, before: Fixed, after: Fixed, changes: Sequence[Change], what: str) -> dict[str, Array]:
-    """The state of a learner of another spec, for a learner of the present one; `old` is used up."""
-    if differs := refusal(before, after):
+    """The state of a learner of another spec, for a learner of the current one; modifies `old`."""
+    if differs := differences(before, after):
         raise InvalidParameter(f"{what} belongs to another spec: other {differs}, not only features or scaling")
     inner = unwrapped(old)
     if not inner.contextual:
@@ -97,7 +96,7 @@ def _scales_carry(before: str, after: str) -> bool:
 
 
 def scaling_rule(before: str, after: str) -> str:
-    """What another scaling does to what was learned, in one line."""
+    """A line about what another scaling does to what was learned."""
     if (before, after) == ("stream", "none"):
         return "weights are divided by the sizes that were learned"
     if _scales_carry(before, after):
@@ -106,8 +105,8 @@ def scaling_rule(before: str, after: str) -> str:
 
 
 def _on_scale(columns: FeatureMap, before: str, after: str, scaler: StreamScaler) -> FeatureMap:
-    """The same map with what another scaling does to values. Where nobody knows, columns start anew."""
-    if before == after or (before, after) in (TO_STREAM, TO_MINMAX):  # of the same size for values spread evenly
+    """The map with the effect of another scaling on values. Where that is unknown, columns start over."""
+    if before == after or (before, after) in (TO_STREAM, TO_MINMAX):
         return columns
     if (before, after) == ("stream", "none") and scaler.lists:
         spread = columns.weights(scaler.spread, power=0)
@@ -120,23 +119,22 @@ def _inverse(spread: Array) -> Array:
 
 
 class CarriedImpressions:
-    """Impressions of an earlier spec, as a learner of the present one learns from them.
+    """Impressions of an earlier spec, for a learner of the current one.
 
-    A new feature has the same value for every document, so it gets no weight from them. Between min-max and stream
-    scaling values are converted by the list's own sizes; raw values from min-max ones cannot be had, so features count
-    for nothing there, and only what a learner remembers of queries learns.
+    A new feature is constant, so it gets no weight from them. Min-max and stream scaling are converted by the sizes of
+    the ranking; raw values cannot be recovered from min-max ones, so there only the memory of queries learns.
     """
 
     def __init__(self, learner: Learner, after: Fixed, changes: Sequence[Change]) -> None:
         before = changes[0].before
-        if differs := refusal(before, after):
+        if differs := differences(before, after):
             raise InvalidParameter(f"the impression was shown with another spec (other {differs})")
         self._columns = columns_between(before, after, [one.renamed for one in changes])
         self._scaling = before["normalisation"], after["normalisation"]
         self._learner: Any = unwrapped(learner)
 
     def carried(self, impression: Impression) -> Impression:
-        """The same impression with features in the present columns and on the present scale."""
+        """The impression with features in the current columns and on the current scale."""
         columns, rows, memo = self._columns, impression.features, dict(impression.memo)
         if hasattr(self._learner, "remap_memo") and not columns.identity:
             memo = self._learner.remap_memo(memo, columns)
@@ -151,7 +149,7 @@ class CarriedImpressions:
         return impression._replace(features=np.ascontiguousarray(made), memo=memo)
 
     def _scaled(self, rows: Array, sizes: Array | None) -> tuple[Array, Array | None]:
-        """(k, d) rows on the present scale and, if it is stream, (2, d) sizes; NaN where they are scaled already."""
+        """(k, d) rows on the current scale and, if it is stream, (2, d) sizes; NaN where they are scaled already."""
         before, after = self._scaling
         new = self._columns.source < 0
         if before == "stream" and sizes is not None:
@@ -178,7 +176,7 @@ def _name(given: str | Mapping[str, Any]) -> str:
 
 
 def _columns(given: str | Mapping[str, Any], name: str | None) -> list[tuple[str | None, str]]:
-    """The columns of a feature by what they mean: those of a category by value, of a hash by how many there are."""
+    """The columns of a feature by meaning: those of a category by value, those of a hash by their number."""
     one = declaration(given)
     if isinstance(one, Category):
         ends = one.values or [f"#{j} of {one.buckets}" for j in range(one.buckets)]

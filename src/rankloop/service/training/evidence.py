@@ -147,7 +147,7 @@ def _state(watch: ConfidenceSequence) -> State:
     return {name: array.tolist() for name, array in watch.state().items()} if watch.n else {}
 
 
-def warm() -> None:
+def compile_kernels() -> None:
     """Compile or load the kernels, on a throw-away tally."""
     tally = Tally()
     fold(tally, [Seen(i, [1.0, 0.5], [float(i % 2), 1.0], 0.0) for i in range(8)], 0.05, True)

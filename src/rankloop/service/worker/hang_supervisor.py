@@ -1,4 +1,4 @@
-"""Threads for work that may hang: a pool, a queue with one thread, a call with a time limit."""
+"""Daemon threads for work that may hang: a pool, a queue with one thread, a call with a time limit, a counter."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from rankloop.service.errors import TooSlow
 
 T = TypeVar("T")
-STEP = 0.25  # seconds of a wait at a time, to notice that the whole process stood still
+STEP = 0.25  # seconds of a wait at a time, to notice that the whole process was stopped
+MOST_HANGING = 3  # threads that may hang in a learner before it is no longer called
 logger = logging.getLogger("rankloop")
 
 
@@ -22,13 +24,13 @@ class _Job(Generic[T]):
     def __init__(self, work: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
         self.work, self.loop = work, loop
         self.future: asyncio.Future[T] = loop.create_future()
-        self.state = "queued"  # then running, then done or left
+        self.state = "queued"  # then running, then done or abandoned
 
 
-class Pool:
-    """Daemon threads for work that may hang.
+class SupervisedPool:
+    """Threads that are replaced when a job outlasts its time limit.
 
-    `concurrent.futures` would wait for a hanging thread when the process ends; these are left behind.
+    They are daemons: `concurrent.futures` would wait for a hanging thread when the process ends.
     """
 
     def __init__(self, size: int, name: str = "rankloop-rank") -> None:
@@ -39,16 +41,16 @@ class Pool:
             self._start()
 
     async def run(self, work: Callable[[], T], timeout: float) -> T:
-        """`work()` in a thread; TimeoutError if it takes longer than `timeout` seconds, waiting included."""
+        """Return `work()`, run in a thread; raise TimeoutError after `timeout` seconds, time in the queue included."""
         job = _Job(work, asyncio.get_running_loop())
         self._jobs.put(job)
-        watch = job.loop.call_later(timeout, self._expire, job)
-        result = await job.future  # on cancellation the watch stays: the thread may hang all the same
-        watch.cancel()
+        timer = job.loop.call_later(timeout, self._expire, job)
+        result = await job.future  # on cancellation the timer stays: the thread may hang all the same
+        timer.cancel()
         return result
 
     def close(self) -> None:
-        """Let idle threads end."""
+        """End the idle threads."""
         for _ in range(self._size):
             self._jobs.put(None)
 
@@ -58,7 +60,7 @@ class Pool:
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             with self._lock:
-                if job.state == "left":
+                if job.state == "abandoned":
                     continue
                 job.state = "running"
             result: Any = None
@@ -70,7 +72,7 @@ class Pool:
                 plain = isinstance(caught, Exception) and not isinstance(caught, StopIteration)
                 error = caught if plain else RuntimeError(f"it raised {caught!r}")
             with self._lock:
-                replaced = job.state == "left"
+                replaced = job.state == "abandoned"
                 job.state = "done"
             try:
                 job.loop.call_soon_threadsafe(_settle, job.future, result, error)
@@ -83,7 +85,7 @@ class Pool:
         with self._lock:
             if job.state == "done":
                 return  # its result is on the way
-            hangs, job.state = job.state == "running", "left"
+            hangs, job.state = job.state == "running", "abandoned"
         if hangs:
             self._start()
         _settle(job.future, None, TimeoutError())
@@ -99,16 +101,8 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
 
 
 class JobQueue:
-    """Runs jobs one after another in a thread of its own, which ends when no job is left.
-
-    At most one thread exists, however long a job takes: a job that never returns costs one thread, and the jobs after
-    it wait.
-
-    Parameters
-    ----------
-    name
-        Of the thread.
-    """
+    """Runs jobs one after another in one thread, which ends when no job is left. A job that never returns costs one
+    thread, and the jobs after it wait."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -172,10 +166,10 @@ class JobQueue:
                 logger.exception("%s: a job failed", self._name)
 
 
-def bounded(work: Callable[[], T], seconds: float, name: str) -> T:
-    """`work()` in a thread of its own, which is left behind if it takes longer: TooSlow.
+def run_bounded(work: Callable[[], T], seconds: float, name: str) -> T:
+    """Return `work()`, run in a thread of its own; raise TooSlow after `seconds`, and leave the thread behind.
 
-    Time in which the whole process stood still (SIGSTOP, a paused machine) does not count.
+    Time during which the whole process was stopped (SIGSTOP, a paused machine) does not count.
     """
     found: list[T] = []
     failed: list[BaseException] = []
@@ -199,3 +193,35 @@ def bounded(work: Callable[[], T], seconds: float, name: str) -> T:
     if not found:
         raise TooSlow(f"it takes longer than {seconds:g} s")
     return found[0]
+
+
+class HangCounter:
+    """Counts the threads that hang in a learner: those still inside after their caller stopped waiting."""
+
+    def __init__(self) -> None:
+        self._inside: set[int] = set()  # impressions whose thread is in the learner
+        self._abandoned: set[int] = set()  # those of them whose caller stopped waiting
+        self._counting = threading.Lock()
+
+    @contextmanager
+    def inside(self, number: int) -> Iterator[None]:
+        """While a thread calls the learner for impression `number`."""
+        with self._counting:
+            self._inside.add(number)
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._inside.discard(number)
+                self._abandoned.discard(number)
+
+    def abandon(self, number: int) -> None:
+        """Stop waiting for impression `number`. A thread that has not begun, or has come back, does not hang."""
+        with self._counting:
+            if number in self._inside:
+                self._abandoned.add(number)
+
+    @property
+    def hanging(self) -> int:
+        """How many threads hang in the learner."""
+        return len(self._abandoned)

@@ -12,7 +12,7 @@ import time
 
 from rankloop.service.access.keys import Keys
 from rankloop.service.errors import StoreUnavailable
-from rankloop.service.ranking.warm_up import WarmUp
+from rankloop.service.ranking.kernel_compilation import KernelCompiler
 from rankloop.service.serving.live_rankers import LiveRankers
 from rankloop.service.storage import admin, keys, log
 from rankloop.service.storage.notifications import LOG, NEWS, Notification
@@ -24,7 +24,7 @@ NET = 10.0  # seconds between looks at everything, where notifications arrive
 logger = logging.getLogger("rankloop")
 
 
-class Following:
+class Follower:
     """The threads that keep up.
 
     Parameters
@@ -35,17 +35,17 @@ class Following:
         The keys that requests are checked against.
     rankers
         What this process ranks with.
-    warming
+    compiler
         Compiles the kernels of rankers that are new.
     learning
         Of a process that learns, too; it is told what it should know.
     """
 
     def __init__(
-        self, process: Process, known: Keys, rankers: LiveRankers, warming: WarmUp, learning: Learning | None
+        self, process: Process, known: Keys, rankers: LiveRankers, compiler: KernelCompiler, learning: Learning | None
     ) -> None:
         self._process, self._keys, self._rankers = process, known, rankers
-        self._warming, self._learning = warming, learning
+        self._compiler, self._learning = compiler, learning
         self._turn = threading.Lock()
         self._looked = float("-inf")  # monotonic: when everything was last looked at
         every = process.settings.beat_seconds
@@ -96,8 +96,8 @@ class Following:
             self._rankers.compare(process.database.read(log.heads))
             process.metrics.keep_rankers(self._rankers)
             for live in list(self._rankers.values()):
-                if not live.warm:
-                    self._warming.begin(live)
+                if not live.compiled:
+                    self._compiler.begin(live)
 
     def _beat(self) -> None:
         self.refresh(not self._process.is_notified or time.monotonic() - self._looked >= NET)
@@ -141,7 +141,7 @@ class Following:
         with self._turn:
             if notification.kind == "changed":
                 live = self._rankers.look(notification.ranker)
-                if live is not None and not live.warm:
-                    self._warming.begin(live)
+                if live is not None and not live.compiled:
+                    self._compiler.begin(live)
             else:
                 self._rankers.follow(notification)

@@ -58,7 +58,7 @@ class Counted:
             self.seq = one.seq + 1
 
 
-class CountedRankers(dict[str, Counted]):
+class CounterCache(dict[str, Counted]):
     """Name of a ranker -> its counters, if its features count.
 
     Parameters
