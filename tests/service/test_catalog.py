@@ -222,7 +222,7 @@ def test_a_rival_may_declare_other_features(service: Service) -> None:
     for _ in range(5):
         by_ids(service, "shop", [f"i{i}" for i in range(8)], features=[[i] for i in range(8)])
     assert service.metric("rankloop_interleaved_rankings_total", ranker="shop") == 5
-    assert service.metric("rankloop_unmixed_lists_total", ranker="shop") == 0
+    assert service.metric("rankloop_not_interleaved_total", ranker="shop") == 0
 
 
 def test_forgetting_a_user_forgets_the_entry_and_uploads_are_in_the_audit_list(service: Service) -> None:

@@ -260,7 +260,7 @@ def test_a_put_answers_while_kernels_are_compiled_and_says_so(tmp_path: Path, mo
         assert (made["ready"], made["warming"]) == (False, service.status("cold")["warming"])
         assert "compiled" in made["warming"]
         service.put_cold("same", features=names(3), exposure="full")
-        assert len([one for one in threading.enumerate() if one.name == "rankloop-warm"]) == 1  # one for both
+        assert len([one for one in threading.enumerate() if one.name == "rankloop-compile"]) == 1  # one for both
         (reason,) = fine(service.http.get("/readyz"))["reasons"]
         assert (reason["code"], reason["count"], reason["rankers"]) == ("compiling", 2, ["cold", "same"])
         service.put("other", learner="base")
@@ -297,7 +297,7 @@ def test_the_kernel_that_every_request_passes_is_there_before_any_request(tmp_pa
 
 def test_with_keys_readyz_names_rankers_to_those_who_may_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go = threading.Event()
-    monkeypatch.setattr(models, "warm", lambda _: go.wait(PATIENCE))
+    monkeypatch.setattr(kernel_compilation, "compile_kernels", lambda _: go.wait(PATIENCE))
     key = "an-admin-key-0123456789"
     with Service(tmp_path / "a.db", keys=f"{key}:admin") as service:
         service.ready()

@@ -99,10 +99,10 @@ def test_a_rival_that_has_gone_or_changed_is_left_out(reverse: Service) -> None:
     reverse.put("gone", learner="base", features=["z"])
     answer = reverse.rank("left", ask)
     assert (answer["experiment"], answer["fallback"], shown(answer)) == (None, False, ["a", "b"])
-    assert reverse.metric("rankloop_unmixed_lists_total", ranker="left", reason="features") == 1
+    assert reverse.metric("rankloop_not_interleaved_total", ranker="left", reason="features") == 1
     reverse.http.delete("/v1/rankers/gone")
     assert reverse.rank("left", ask)["experiment"] is None
-    assert reverse.metric("rankloop_unmixed_lists_total", ranker="left", reason="gone") == 1
+    assert reverse.metric("rankloop_not_interleaved_total", ranker="left", reason="gone") == 1
 
 
 @pytest.mark.parametrize("what", ["plain", "memory", "stop", "exit"])
@@ -112,7 +112,7 @@ def test_a_rival_that_fails_costs_nobody_a_list(reverse: Service, what: str) -> 
     start(reverse, f"sound-{what}", against=f"fails-{what}", share=1.0)
     answer = reverse.rank(f"sound-{what}", [{"id": c} for c in "abc"])
     assert (answer["experiment"], answer["fallback"], shown(answer)) == (None, False, ["c", "b"])
-    assert reverse.metric("rankloop_unmixed_lists_total", ranker=f"sound-{what}", reason="error") == 1
+    assert reverse.metric("rankloop_not_interleaved_total", ranker=f"sound-{what}", reason="error") == 1
 
 
 def test_a_rival_that_hangs_is_not_asked_any_more(reverse: Service) -> None:
@@ -130,7 +130,7 @@ def test_a_rival_that_hangs_is_not_asked_any_more(reverse: Service) -> None:
         assert (live.hanging, reverse.engine.rankers.experiments["patient"].running[0].hanging) == (0, 3)
         answer = reverse.rank("patient", ask, query="hang")
         assert (answer["fallback"], answer["experiment"], shown(answer)) == (False, None, ["a", "b"])
-        assert reverse.metric("rankloop_unmixed_lists_total", ranker="patient", reason="hanging") == 1
+        assert reverse.metric("rankloop_not_interleaved_total", ranker="patient", reason="hanging") == 1
         assert not reverse.rank("stuck", ask)["fallback"]
     finally:
         misbehaving.Hangs.free.set()
