@@ -37,7 +37,7 @@ serve: $(SERVING)  ## Start the service on 127.0.0.1:8080 with an example ranker
 	$(BIN)/rankloop serve --example
 
 demo: $(SERVING)  ## Watch rankings learn: a shop with simulated shoppers and the status page in your browser
-	$(BIN)/rankloop demo
+	$(BIN)/python -m examples.shop
 
 compare: install  ## Compare learners in the lab on a generated data set, and draw the curves
 	@mkdir -p results

@@ -28,6 +28,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from rankloop.service.supervisor.embedded import address, embedded, listening
+
 from rankloop.client import Client, ServiceError
 from rankloop.service.offline.replay import rebuild
 from rankloop.service.ranking import model as models
@@ -37,7 +39,6 @@ from rankloop.service.settings import Settings
 from rankloop.service.storage import admin, lineage, log, states
 from rankloop.service.storage.database import Connection, Retryable
 from rankloop.service.storage.writer import Write, Writer
-from rankloop.service.supervisor.embedded import address, embedded, listening
 from rankloop.wire.calls import FeedbackEvent
 
 NAME = "shop"

@@ -11,8 +11,6 @@ from rankloop import cli
 
 COMMANDS = (
     "",
-    "demo",
-    "search",
     "serve",
     "doctor",
     "keys create",

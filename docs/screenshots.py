@@ -1,7 +1,7 @@
 """Takes the screenshots of docs/page.md: `python docs/screenshots.py [--seconds 230] [--to FOLDER] [--site site]`.
 
-Starts `rankloop demo`, waits until tastes have changed and were followed, and looks at the page with Chromium: light,
-dark, narrow, and the latest impressions. With `--site`, the folder that `make docs` has built, it looks at that
+Starts `python -m examples.shop`, waits until tastes have changed, and looks at the page with Chromium: light, dark,
+narrow, and the latest impressions. With `--site`, the folder that `make docs` has built, it looks at that
 instead. Needs Chromium and playwright (extra `dev`).
 """
 
@@ -28,7 +28,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 
 def demo() -> tuple[subprocess.Popen[str], str]:
     """A running demo and its address."""
-    command = [sys.executable, "-c", "from rankloop.cli import main; main()", "demo", "--no-browser", "--port", "0"]
+    command = [sys.executable, "-m", "examples.shop", "--no-browser", "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:

@@ -99,7 +99,6 @@ def test_without_a_command_it_says_where_to_go(capsys: pytest.CaptureFixture[str
         "rankloop serve --example",
         "rankloop learners",
         "rankloop compare",
-        "rankloop demo",
         "rankloop doctor",
     ):
         assert step in " ".join(said.split())

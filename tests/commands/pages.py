@@ -50,7 +50,7 @@ def environment(**more: str) -> dict[str, str]:
     """As of somebody who has installed rankloop and uses it for the first time."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RANKLOOP_") or "KERNELS" in name}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
-    return kept | {"PATH": path, "PYTHONPATH": f"{ROOT / 'src'}"} | more
+    return kept | {"PATH": path, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"} | more
 
 
 def plain(text: str) -> bool:

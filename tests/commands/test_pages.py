@@ -25,9 +25,9 @@ from tests.adapters.test_metarank import CONFIG
 from tests.clicks.truths import pages as result_pages
 from tests.clicks.truths import truth
 from tests.commands.pages import BLOCK, ROOT, URL, begin_and_end, blocks, carry_out, lines, pages, plain, said_by
+from tests.examples.library import library
 from tests.logged.logs import lists, rows_of, write_json_lines, write_parquet, write_tsv
 from tests.logged.test_engines import EVENTS, RESPONSES
-from tests.search.library import library
 from tests.service.conftest import start_service
 from tests.service.running import Service, free_port
 from tests.service.scripted import Said, Server
@@ -174,14 +174,16 @@ def test_in_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_ser
     monkeypatch.setenv("RANKLOOP_PORT", str(service.port))
     for block in blocks("docs/in-the-shell.md"):
         for line in lines(block.text):
+            if line.startswith("make "):
+                continue
             words = small(line)
-            if words[0] in ("demo", "serve", "search"):
+            if words[0] == "serve":
                 more = ["--port", str(free_port())]
                 store = {"RANKLOOP_STORE": str(tmp_path / f"{words[0]}.db")}
                 begin_and_end(shlex.join(["rankloop", *words, *more]), tmp_path, "http://127.0.0.1:", **store)
-            elif words[0] == "load":  # it finds the service by itself where that is at its own port
+            elif words[0] == "bench":  # it finds the service by itself where that is at its own port
                 words[words.index("--seconds") + 1] = "1"
-                said_by(["load", f"http://127.0.0.1:{service.port}", *words[1:]])
+                said_by(["bench", f"http://127.0.0.1:{service.port}", *words[1:]])
             else:
                 (can_be_said if LONG.match(line) else said_by)(words)
 

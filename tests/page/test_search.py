@@ -1,4 +1,4 @@
-"""The page of `rankloop search` in a real browser: search, click, see it move."""
+"""The page of the search example in a real browser."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples.search.__main__ import run
 
 from rankloop.client import Client
-from rankloop.search.run import Site
+from tests.examples.library import library
 from tests.page.shown import Looker
-from tests.search.library import library
 from tests.waiting import PATIENCE, wait_for
 
 pytestmark = pytest.mark.slow
@@ -25,11 +25,15 @@ def read(client: Client) -> int:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """Its page and its service, as `rankloop search` runs them, on a thread of this process."""
+    """Its page and its service, as the example runs them, on a thread of this process."""
     folder = tmp_path_factory.mktemp("site")
-    made = Site(folder / "kept", [library(folder / "lib")], port=0)
     known: list[str] = []
-    thread = threading.Thread(target=made.run, args=(lambda *urls: known.extend(urls),))
+    stop = threading.Event()
+    thread = threading.Thread(
+        target=run,
+        args=(folder / "kept", [library(folder / "lib")]),
+        kwargs={"port": 0, "stop": stop, "opened": lambda *urls: known.extend(urls)},
+    )
     thread.start()
     try:
         wait_for(lambda: len(known) == 2, "the page to answer")
@@ -38,9 +42,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
             wait_for(lambda: read(client) == 35, "all source to be read")
         yield known[0], known[1]
     finally:
-        made.end()
+        stop.set()
         thread.join()
-    assert made.failures == 0
 
 
 def names(looker: Looker, side: str = "learned") -> list[str]:

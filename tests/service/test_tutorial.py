@@ -28,7 +28,7 @@ def test_every_command_works_and_says_what_the_page_says(start_service: Callable
     url = f"http://127.0.0.1:{service.port}"
     ((script,),) = [re.findall(r"```python\n(.*?)```", page, re.DOTALL)]
     (tmp_path / "visits.py").write_text(script.replace(URL, url))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}  # the folder is another
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}  # the folder is another
     printed = []
     for block in re.findall(r"```bash\n(.*?)```", page, re.DOTALL):
         commands = (

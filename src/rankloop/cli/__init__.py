@@ -30,7 +30,6 @@ def build() -> App:
         catalog,
         clicks,
         data,
-        demo,
         doctor,
         export,
         export_log,
@@ -44,7 +43,6 @@ def build() -> App:
         plan,
         replay,
         reproduce,
-        search,
         service,
         user,
         warm_start,
@@ -57,16 +55,15 @@ def build() -> App:
         default_parameter=Parameter(negative=()),  # `--json` needs no `--no-json`
         help=(
             "A ranking that learns from every click.\n\n"
-            "New here? `rankloop demo` opens a shop with simulated shoppers and lets you watch rankings learn. Where "
-            "something does not work, `rankloop doctor` says what to do.\n\n"
-            "`rankloop serve --example` starts the service: it ranks over HTTP and learns from clicks.\n\n"
+            "`rankloop serve --example` starts the service: it ranks over HTTP and learns from clicks. If "
+            "something does not work, `rankloop doctor` reports what to do.\n\n"
             "To compare learners, start with `rankloop learners`, then `rankloop compare pairrank pdgd greedy random`: "
             "it lets them serve simulated users and prints who did best. No data is needed; `synthetic:mslr` and its "
             "kin are generated."
         ),
     )
     for module in (
-        *(demo, search, service, doctor, keys, audit, backup, user, kernels, catalog, warm_start, import_, bench, plan),
+        *(service, doctor, keys, audit, backup, user, kernels, catalog, warm_start, import_, bench, plan),
         *(replay, inspect, export, export_log),
         *(learners, lab, reproduce, interleave, clicks, data),
     ):

@@ -206,7 +206,7 @@ function drawEmpty() {
     + "  -d '{\"features\": [\"text_match\", \"popularity\", \"price\"], \"exposure\": \"shadow\"}'";
   $$("main").replaceChildren(h("section", { class: "card" }, h("h1", {}, "No ranker yet"),
     h("p", {}, "Create one, then send your candidates and the clicks of your users:"), h("pre", { tabindex: "0" }, line),
-    h("p", {}, h("a", { href: "/docs" }, "The API"), " describes the calls. To see a ranker learn: ", h("code", {}, "rankloop demo"), ".")));
+    h("p", {}, h("a", { href: "/docs" }, "The API"), " describes the calls. To see a ranker learn: ", h("code", {}, "make demo"), ".")));
 }
 
 const FIXED = ["base", "random"]; // learners that do not learn

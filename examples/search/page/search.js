@@ -94,7 +94,7 @@ const search = async query => {
     draw(found);
     watch(found);
   } catch (error) {
-    if (number === newest) $("said").textContent = `That did not work: ${error.message}. Is “rankloop search” still running?`;
+    if (number === newest) $("said").textContent = `That did not work: ${error.message}. Is “python -m examples.search” still running?`;
   }
 };
 

@@ -1,4 +1,4 @@
-"""The engine: what Python source says of itself, in SQLite's full-text search. It knows nothing of rankloop."""
+"""The engine: SQLite full-text search over Python source. It does not use rankloop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CREATE INDEX IF NOT EXISTS entries_of ON entries (file);
 CREATE VIRTUAL TABLE IF NOT EXISTS docs USING fts5 (name, summary, body, tokenize = 'porter unicode61');
 CREATE TRIGGER IF NOT EXISTS gone AFTER DELETE ON entries BEGIN DELETE FROM docs WHERE rowid = OLD.id; END;
 """
-# The engine's own order: a word in the name counts ten times one in the body. What one would write on day one.
+# The engine's own order: a word in the name counts ten times as much as one in the body.
 FIND = """
 SELECT e.name, e.kind, docs.summary, -bm25(docs, 1, 0, 0), -bm25(docs, 0, 1, 0), -bm25(docs, 0, 0, 1)
 FROM docs JOIN entries e ON e.id = docs.rowid WHERE docs MATCH ? ORDER BY bm25(docs, 10, 4, 1), e.id LIMIT ?
@@ -48,11 +48,11 @@ BATCH = 200  # files that can be found from one moment on
 Source: TypeAlias = tuple[str, str, str]  # a file, the name of its module, and a stamp that changes when the file does
 Item: TypeAlias = dict[str, Any]  # what is known of an entry (a module, class, function or method) beside its text
 Read: TypeAlias = tuple[list[tuple[Item, int, str]], set[str]]  # items, lines and docstrings; packages imported
-Changed: TypeAlias = Callable[[list[Item], list[str]], None]  # hears of items that are new, and of ids that are gone
+Changed: TypeAlias = Callable[[list[Item], list[str]], None]  # called with new items and deleted ids
 
 
 def folders() -> list[Path]:
-    """Where this Python has its standard library and what is installed."""
+    """The folders of the standard library and of installed packages."""
     found = [sysconfig.get_path("stdlib"), *site.getsitepackages(), site.getusersitepackages()]
     return [path for path in dict.fromkeys(map(Path, found)) if path.is_dir()]
 
@@ -121,7 +121,7 @@ class Index:
         self.imported_by: dict[str, int] = dict(self._writing.execute(IMPORTED))  # package: by how many others
 
     def update(self, roots: list[Path], changed: Changed, told: Callable[[int, int], None]) -> None:
-        """Read what is new or has changed, forget what is gone; `told` hears how many files of how many are done."""
+        """Read new and changed files, delete what is gone; `told` is called with files done and files in total."""
         known = dict(self._writing.execute("SELECT path, stamp FROM files"))
         found = list(sources(roots))
         new = [one for one in found if known.get(one[0]) != one[2]]

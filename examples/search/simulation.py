@@ -1,8 +1,4 @@
-"""People who search Python and click, with tastes that the engine does not know: so that it can be watched and tested.
-
-They type words of names and of docstrings, read the list from the top, and like what is documented, public, shallow and
-of packages that others import. How much of each hangs on the seed. They go through the same `Search` as the page does.
-"""
+"""Simulated people who search Python and click, with tastes that the engine does not know, decided by a seed."""
 
 from __future__ import annotations
 
@@ -11,13 +7,13 @@ from math import log1p
 
 import numpy as np
 
+from examples.search.app import CANDIDATES, SHOWN, Search
+from examples.search.index import split
 from rankloop.clicks.users import DependentClickUser
 from rankloop.core.errors import InvalidInput
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.evaluation.metrics import ndcg
-from rankloop.search.app import CANDIDATES, SHOWN, Search
-from rankloop.search.index import split
 
 ASKED, HELD_OUT = 200, 60  # queries that people type, some often; and those that nobody types, to judge by
 GRADES = (4, 4, 3, 3, 3, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1)  # of the candidates liked most; the others get 0

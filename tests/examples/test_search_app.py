@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from examples.search.app import SHOWN, Search, application
 from litestar.testing import TestClient
 
 from rankloop.client import Client
-from rankloop.search.app import SHOWN, Search, application
-from tests.search.library import library, searching
+from tests.examples.library import library, searching
 from tests.service.running import free_port
 from tests.waiting import wait_for
 
@@ -33,7 +33,7 @@ def unmixed(search: Search, query: str) -> list[str]:
     return [item["name"] for item in found["learned"]]
 
 
-def test_it_begins_as_the_engine_and_clicks_move_what_they_are_on(search: Search) -> None:
+def test_it_starts_as_the_engine_and_clicked_items_move_up(search: Search) -> None:
     first = search.find("Sort-records!")
     assert first["query"] == "sort records"
     assert [item["was"] for item in first["engine"]] == list(range(1, SHOWN + 1))
@@ -58,14 +58,14 @@ def test_the_catalog_knows_what_can_be_found(search: Search) -> None:
     assert info.rankers == ["search"]
 
 
-def test_a_fifth_of_the_lists_is_compared(search: Search) -> None:
+def test_a_second_start_continues_the_experiment(search: Search) -> None:
     trial = search.state()["trial"]
     assert (trial.against, trial.share, trial.state) == ("base", 0.2, "running")
     Search(search.index, search.client, "search")  # a second start goes on with it
     assert search.state()["trial"].number == trial.number
 
 
-def test_without_the_service_there_is_the_engines_order(search: Search) -> None:
+def test_without_the_service_the_engines_order_is_shown(search: Search) -> None:
     with Client(f"http://127.0.0.1:{free_port()}", retries=0) as away:
         alone = Search.__new__(Search)
         alone.index, alone.client, alone.ranker = search.index, away, "search"
@@ -75,13 +75,13 @@ def test_without_the_service_there_is_the_engines_order(search: Search) -> None:
     assert (found["token"], found["impression"], found["instead"]) == (None, None, "unreachable")
 
 
-def test_a_pasted_page_gets_a_list(search: Search) -> None:
+def test_a_very_long_query_gets_a_ranking(search: Search) -> None:
     found = search.find("sort records " * 60)
     assert found["learned"]
     assert found["impression"]
 
 
-def test_nothing_is_asked_for_nothing(search: Search) -> None:
+def test_a_query_without_candidates_makes_no_impression(search: Search) -> None:
     found = search.find("zebra")
     assert (found["engine"], found["learned"], found["impression"], found["instead"]) == ([], [], None, None)
 

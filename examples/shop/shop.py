@@ -1,7 +1,4 @@
-"""The shop: products with features, shoppers with tastes, and what a list is worth to them.
-
-Nothing in here is known to the rankers. They see the features and the clicks, as they would in a real shop.
-"""
+"""The shop: products with features, and shoppers with tastes that the rankers only see through clicks."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ GRADES = (0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 4)  # of the products of a shelf, fro
 
 
 class Taste(NamedTuple):
-    """What a kind of shopper looks for, as weights of features that are scaled to 0 … 1 on each shelf."""
+    """What a kind of shopper looks for: weights of features that are scaled to 0 … 1 on each shelf."""
 
     name: str
     weights: dict[str, float]
@@ -34,7 +31,7 @@ TASTES = (
     Taste("quality seeker", {"rating": 1.0, "delivery_days": -0.5, "discount": 0.2, "text_match": 0.3}),
     Taste("trend follower", {"newness": 1.2, "rating": 0.4, "price": 0.3, "text_match": 0.3}),
 )
-# How shoppers read a list: click and stop probability by grade; the stop coin falls at every product they look at.
+# Click and stop probability by grade; a shopper may stop at every product they examine, clicked or not.
 HABITS = {
     "in a hurry": DependentClickUser((0.02, 0.08, 0.25, 0.6, 0.9), (0.3, 0.3, 0.35, 0.5, 0.7), False),
     "looking around": DependentClickUser((0.05, 0.15, 0.35, 0.6, 0.8), (0.1, 0.1, 0.12, 0.15, 0.2), False),
@@ -53,7 +50,7 @@ class Visit(NamedTuple):
 
 @dataclass
 class Shop:
-    """Shelves of twelve products each, in an order by popularity that a shop without learning would show.
+    """Shelves of twelve products each, in an order by popularity: the baseline ranking.
 
     >>> shop = Shop(seed=1)
     >>> shop.products[1][:2]
@@ -64,7 +61,7 @@ class Shop:
     """
 
     seed: int = 0
-    products: list[list[str]] = field(init=False)  # by shelf, in the shop's own order
+    products: list[list[str]] = field(init=False)  # by shelf, in baseline order
     rows: list[Array] = field(init=False)  # (12, 7) their features
 
     def __post_init__(self) -> None:
@@ -74,8 +71,8 @@ class Shop:
         for shelf in range(len(SHELVES)):
             rng = self._streams.for_event("demo/shelf", shelf)
             rows = _products(rng)
-            own_order = np.argsort(-(rows[:, 1] / 1000 + 2.0 * rows[:, 0]))
-            rows = rows[own_order]
+            baseline = np.argsort(-(rows[:, 1] / 1000 + 2.0 * rows[:, 0]))
+            rows = rows[baseline]
             scaled = (rows - rows.min(0)) / (rows.max(0) - rows.min(0))
             liked = np.stack([scaled @ [taste.weights.get(name, 0.0) for name in FEATURES] for taste in TASTES])
             grades = np.empty(liked.shape, np.int64)
@@ -85,19 +82,19 @@ class Shop:
             self._grades.append(grades)
 
     def visit(self, n: int, season: int) -> Visit:
-        """Who comes as number `n`, and looks for what."""
+        """The shopper number `n`."""
         rng = self._streams.for_event("demo/visit", n)
         taste = int(rng.choice(len(TASTES), p=SEASONS[season]))
         return Visit(int(rng.integers(len(SHELVES))), taste, int(rng.integers(len(HABITS))), season)
 
     def clicks(self, visit: Visit, shown: list[str], n: int) -> list[str]:
-        """What the shopper of visit `n` clicks on; the same in front of every ranker that shows the same list."""
+        """Clicks of visit `n`; the same for every ranker that shows the same ranking."""
         grades = self._grades[visit.shelf][visit.taste, self._places(visit, shown)]
         clicked = self._users[visit.habit].react(grades, self._streams.for_event("demo/clicks", n)).values
         return [item for item, click in zip(shown, clicked, strict=True) if click]
 
     def quality(self, visit: Visit, shown: list[str]) -> float:
-        """NDCG of a list for all the shoppers of the season, each with the gain of their own grade."""
+        """NDCG of a ranking for the shoppers of the season; gains are averaged over their tastes."""
         gains = SEASONS[visit.season] @ (2.0 ** self._grades[visit.shelf] - 1.0)
         grades = np.log2(1.0 + gains)  # whose gain is the mean gain
         return ndcg(grades[self._places(visit, shown)], len(shown), grades)
@@ -107,7 +104,7 @@ class Shop:
 
 
 def _products(rng: np.random.Generator) -> Array:
-    """(12, 7) features of a shelf: dear things are a little better, popular ones a little cheaper, new ones unknown."""
+    """(12, 7) features of a shelf: expensive products are a little better, popular ones a little cheaper."""
     n = len(MAKERS)
     hidden = rng.normal(size=n)
     price = np.exp(3.8 + 0.5 * hidden + 0.4 * rng.normal(size=n))

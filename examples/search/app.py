@@ -1,4 +1,4 @@
-"""The web application, with the six places where rankloop comes in; the sixth is in page/search.js."""
+"""The web application, with the six uses of rankloop; the sixth is in page/search.js."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from litestar.exceptions import NotFoundException
 from litestar.params import FromQuery
 from litestar.static_files import create_static_files_router
 
+from examples.search.index import Index, Item, split
 from rankloop.client import Client
-from rankloop.search.index import Index, Item, split
 
 CANDIDATES, SHOWN, PAGE = 50, 10, Path(__file__).parent / "page"
-# 1. What lists are ranked by. A plain name is sent with each request: only the engine knows how well a text matches.
-#    The others are declared: the service makes them from its catalog, and from what was clicked so far.
+# 1. Features. A plain name is sent with each request, because only the engine knows how well a text matches.
+#    The others are declared: the service computes them from its catalog and from clicks.
 SENT = ("name match", "summary match", "body match", "imported by")
 DECLARED: tuple[dict[str, Any], ...] = (
     {"name": "kind", "kind": "category", "of": "item.kind", "values": ["module", "class", "function", "method"]},
@@ -34,27 +34,27 @@ DECLARED: tuple[dict[str, Any], ...] = (
 
 
 class Search:
-    """The engine with a ranker behind it, which begins as the engine's own order; clicks may overturn it."""
+    """The engine with a ranker behind it, which starts from the engine's own order."""
 
     def __init__(self, index: Index, client: Client, ranker: str, seed: int = 0) -> None:
         self.index, self.client, self.ranker, self.read = index, client, ranker, (0, 0)
         self.catalog = client.catalog("python")
         spec = {"catalog": "python", "features": [*SENT, *DECLARED], "k": SHOWN, "exposure": "full", "seed": seed}
         self.catalog.put([])  # it must exist before a ranker can name it
-        # Of a list that no browser has shown nothing is learned; one that nobody closes is closed after ten minutes.
+        # Nothing is learned from an impression that no browser reported; it is closed after ten minutes.
         client.put_ranker(ranker, spec, silence="ignore", window_seconds=600.0)
-        # 2. Proof: one list in five is mixed with the engine's own order, and counted is whose items are clicked.
+        # 2. Proof: one ranking in five is interleaved with the engine's own order.
         if not any(one.kind == "experiment" for one in client.experiments(ranker)):
             client.start_experiment(ranker, "base", share=0.2, note="is it better than the engine's own order?")
 
     def know(self, new: list[Item], gone: list[str]) -> None:
-        """3. Items go to the catalog once, when they are indexed; a request then only names them."""
+        """3. Send items to the catalog once, when they are indexed; a request then only names them."""
         self.catalog.delete(gone)
         self.catalog.put(new)
 
     def find(self, query: str) -> dict[str, Any]:
-        """The list to show, beside the engine's own."""
-        query = " ".join(split(query).lower().split())[:512]  # what the engine takes for the same is one for learning
+        """The ranking to show, and the engine's own order."""
+        query = " ".join(split(query).lower().split())[:512]  # one query for learning where it is one for the engine
         hits = self.index.search(query, CANDIDATES)
         engine = {
             name: {"name": name, "kind": kind, "summary": summary, "was": place}
@@ -63,11 +63,11 @@ class Search:
         own = list(islice(engine.values(), SHOWN))
         matches = [(*hit[3:], log1p(self.index.imported_by.get(hit[0].partition(".")[0], 0))) for hit in hits]
         columns = dict(zip(SENT, zip(*matches, strict=True), strict=False))
-        # 4. Candidates in the engine's order, with what only it knows of them; a token for the browser's clicks. If the
-        #    service is down or slow, the answer is the engine's order.
+        # 4. Candidates in the engine's order, with their text matches; a token for the browser's clicks. If the service
+        #    is down or slow, the client returns the engine's order.
         options: dict[str, Any] = {"query": query, "k": SHOWN, "token": True, "explain": True}
         answer = self.client.rank(self.ranker, ids=list(engine), features=columns, **options)
-        learned = [  # 5. Why: what each feature adds to a score. The page tells what lifts an item above the others.
+        learned = [  # 5. Explanation: what each feature adds to a score.
             engine[str(item.id)] | {"why": {name: part.contribution for name, part in (item.features or {}).items()}}
             for item in answer.items
         ]
@@ -79,7 +79,7 @@ class Search:
         return {"query": query, "engine": own, "learned": learned, "mixed": answer.experiment is not None, **said}
 
     def state(self) -> dict[str, Any]:
-        """How far it has come: files read, lists learned from, and how the comparison stands."""
+        """Files read, impressions learned, and the state of the experiment."""
         status, trials = self.client.ranker(self.ranker), self.client.experiments(self.ranker)
         trial = next(one for one in trials if one.kind == "experiment")
         return {
@@ -92,7 +92,7 @@ class Search:
 
 
 def application(search: Search, hosts: list[str], service: str) -> Litestar:
-    """The page and what it asks for, under these names only: no other site's page is to read this machine's source."""
+    """The page and its calls, for these host names only, so that no other site can read this machine's source."""
     ours = f"script-src 'self' {service}; connect-src 'self' {service}"
     policy = f"default-src 'none'; style-src 'self'; img-src data:; {ours}"
     options: dict[str, Any] = {"openapi_config": None, "logging_config": None}

@@ -1,0 +1,1 @@
+"""Programs to run and to copy from: `python -m examples.shop`, `python -m examples.search`."""

@@ -1,0 +1,1 @@
+"""A small shop with simulated shoppers in front of a real service: `python -m examples.shop`."""
