@@ -28,7 +28,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rankloop.service.supervisor.embedded import address, embedded, listening
+from examples.embedded import address, embedded, listen
 
 from rankloop.client import Client, ServiceError
 from rankloop.service.offline.replay import rebuild
@@ -286,7 +286,7 @@ def run(store: str, actions: int, seconds: float, share: float, seed: int, every
     chance, counts = random.Random(seed), Counter(dict.fromkeys(COLUMNS, 0))
     settings = Settings(store=store, store_timeout_ms=30_000.0, feedback_timeout_ms=30_000.0, learn_in="thread")
     began = time.monotonic()
-    with embedded(settings, taken := listening(0)) as engine, Client(address(taken), timeout=60.0) as client:
+    with embedded(settings, taken := listen(0)) as engine, Client(address(taken), timeout=60.0) as client:
         client.wait_ready(PATIENCE)
         client.put_ranker(NAME, **SPEC, timeout_ms=10_000.0, wait=True)
         checked, load = Checked(engine, counts), Load(address(taken))
