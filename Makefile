@@ -80,10 +80,10 @@ format: install  ## Format the code with ruff
 	$(BIN)/ruff format .
 
 bench: install  ## Measure speed, one table
-	$(BIN)/python -m benchmarks bench_learners
+	$(BIN)/python -m benchmarks speed
 
 figures: install  ## Draw the README's figure and take the screenshots of the page
-	$(BIN)/python -m benchmarks.readme_figure
+	$(BIN)/python -m benchmarks readme_figure
 	$(BIN)/python docs/screenshots.py
 
 docs: install  ## Build the documentation as a site, with search, into site/

@@ -1,14 +1,6 @@
-"""Learning across machines on one PostgreSQL: `python -m benchmarks.across [reach] [idle] [commits]`.
+"""Learning across machines on one PostgreSQL: time until others rank with what was learned, idle load.
 
-- `reach`: how long after feedback was acknowledged a process of another machine ranks with what was learned from it,
-  where the machine that took the feedback learns and where it does not.
-- `idle`: statements, and rows they returned, that a ranking process and a learning one send each second while nobody
-  asks anything, with 1, 100 and 1,000 rankers.
-- `commits`: commits a second of four writers that say nothing, that say NOTIFY inside of each transaction, and that
-  leave it to a connection of its own. What decides where the word is said.
-
-Machines are processes with machine names of their own: what lies on one host is not known to another except through
-the database.
+Machines are processes with machine names of their own on one PostgreSQL. Parts: reach, idle, commits.
 """
 
 from __future__ import annotations
@@ -270,7 +262,7 @@ def commits(url: str, how: str, seconds: float, writers: int = 4) -> dict[str, A
 
 def main() -> None:
     """Parse, run, print."""
-    parser = ArgumentParser("python -m benchmarks.across", description=__doc__)
+    parser = ArgumentParser("python -m benchmarks across", description=__doc__)
     parser.add_argument("what", nargs="*", default=["reach", "idle", "commits"])
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--node", default="", help="used by `reach` itself")

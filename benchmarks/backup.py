@@ -1,17 +1,4 @@
-"""Back up a store under load, lose the machine, restore: `python -m benchmarks.backup [--sizes 100000 1000000]`.
-
-For each size: a store is filled with impressions of one ranker, `shop`, and a service is started on it. Callers rank
-and report clicks without pause on a second ranker, `live`: first alone, then while `rankloop backup` runs. The service
-is stopped and its store deleted, the backup is restored into an empty folder with `rankloop restore`, and a service is
-started on it. Checked are:
-
-- the backup verifies: integrity, checksums, and the log learned again gives the stored states bit for bit;
-- every outcome that was acknowledged before the recovery point is in the restored store;
-- the restored service ranks, takes feedback and learns, and replay of its log equals its snapshot.
-
-Impressions of stores larger than `LEARNED` are marked as not learned (as if learning had been paused), since learning
-them again takes minutes; they are read and checked all the same. The exit code is 1 if a check fails.
-"""
+"""Back up a store under load, lose it, restore it, and check that every outcome before the recovery point is there."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The least that could answer a request to rank: uvicorn, the body read into one array, an answer of the usual size.
-
-`python -m benchmarks.bare PORT FEATURES`. What a service takes beside this is what ranking, storing and everything
-around them costs. The server's own settings (loop, parser, no access log) are the service's.
-"""
+"""The least that could answer a rank request: uvicorn reads the body into one array and answers (used by wrk)."""
 
 from __future__ import annotations
 

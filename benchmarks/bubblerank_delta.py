@@ -1,12 +1,4 @@
-"""BubbleRank's δ: regret and harm for δ = n⁻⁴ (the paper's), n⁻² and n⁻¹, n rounds known or counted (anytime), with 10
-queries of 10 documents a click model, all shown, regret on the top 5, generated models and those of files that are
-named: a million rounds from random lists, then many runs of 30,000 from the best list, of which any change is harmful.
-Then the reference values of ALGORITHMS.md section 3, under n⁻⁴ and n⁻¹.
-
-    python -m benchmarks.bubblerank_delta [SEED [RUNS [FILE.json …]]]
-
-A change of the base list is harmful if it leaves more pairs the wrong way round; a list is spoilt if the one learned is
-expected to get fewer clicks at its top 5 than the one at the start."""
+"""BubbleRank's δ: regret and harm for n⁻⁴, n⁻² and n⁻¹ with known or counted rounds, per click model."""
 
 from __future__ import annotations
 
@@ -111,10 +103,15 @@ def references(seed: int, runs: int) -> list[dict[str, Any]]:
     return rows
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print the tables: `bubblerank_delta [SEED RUNS [FILE.json …]]`; files are click models."""
     first, count = (int(text) for text in [*sys.argv[1:3], "0", "2"][:2]) if len(sys.argv) > 2 else (0, 2)
     print_rows(choices(["generated", *sys.argv[3:]], first, count))
     print()
     print_rows(choices(["generated?queries=100", *sys.argv[3:]], first, 5 * count, rounds=30_000, best=True))
     print()
     print_rows(references(first, count))
+
+
+if __name__ == "__main__":
+    main()

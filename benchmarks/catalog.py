@@ -1,14 +1,4 @@
-"""Ranking by ids against features in the body, and what a catalog costs: `python -m benchmarks.catalog`.
-
-Two rankers with the same learner rank the same 100 candidates out of the same items: one by ids, its features declared
-as fields of a catalog; the other by features in the body, packed, as rows of JSON or by name. Requests go one after
-the other over one connection each, the forms in turns, so that what else the machine does falls on all alike. Bodies
-are encoded before the clock starts: what is measured is what a caller waits for. Where other programs run beside it, p5
-is nearer to what a quiet machine would do than p50.
-
-Then `--large` items with `--large-fields` numbers and two strings are loaded, and the table says what they take on the
-disk and in the memory of the process that ranks, how long loading takes, and how long a restart reads them.
-"""
+"""Ranking by catalog ids beside features in the body (packed, rows, names), and what a large catalog costs."""
 
 from __future__ import annotations
 

@@ -1,12 +1,7 @@
-"""Who follows users who change? `python -m benchmarks.changing [--learners …] [--worlds …] [--out FILE] [--cost]`.
+"""Learners under users whose tastes change: mean NDCG of the rankings shown, paired with the first learner's.
 
-Mean NDCG of the lists shown, over runs with each data set, user and seed; in brackets how far the first learner is
-above, paired by run, ± the standard error with runs of one seed and data set as one cluster: they share their tastes.
-`data@SEEDS` names the seeds of a data set, `learner@SEEDS` has it run on these of them only, and is compared there.
-The second table has what the first learner says of itself: models that took over, and alarms, a run.
-
-Runs are stored in `--out`, each when it ends: interrupted, the same command goes on. `--cost` prints instead the
-processor time that learners take to rank and to learn, in turns, on lists of one length.
+`data@SEEDS` names the seeds of a data set, `learner@SEEDS` those of a learner. Interrupted, it continues from --out.
+`--cost` prints processor time instead.
 """
 
 from __future__ import annotations

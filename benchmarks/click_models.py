@@ -1,9 +1,4 @@
-"""Click models: rates of readers, simulated users and fits, best of three, one core.
-
-`python -m benchmarks.click_models` prints, after this table, those of docs/click-models.md on CLARA2: how well each
-model foresees, and how its attraction goes with the published grades. Without the data (RANKLOOP_SHARED, or
-../shared/data) the fits are of simulated logs only.
-"""
+"""Click models: rates of readers, simulated users and fits; with CLARA2, prediction and agreement with grades."""
 
 from __future__ import annotations
 

@@ -1,14 +1,7 @@
-"""The Python client while its service fails: `python -m benchmarks.client_faults`.
+"""The Python client while its service is killed, stopped, frozen and slow: latency, fallbacks, lost and late clicks.
 
-Threads call `rank` 50 times per second and click 2 seconds later in every ranking that has an impression_id, with the
-client's default settings. Meanwhile the service is killed (SIGKILL) and started again, stopped (SIGTERM) and started
-again, frozen for 5 seconds (SIGSTOP, SIGCONT), and answers 2 seconds late (through a proxy).
-
-A click is lost if the store does not hold its event at the end of the phase. It is late if the service has received it
-more than a second after `click` was called. Impressions not shown are those in the store that no caller has got,
-because `rank` had returned the baseline ranking by then. Withdrawn are those of them that the service has marked as
-never seen, because the connection was closed: nothing is learned from them. The stall is how much longer than asked for
-a thread of this program has slept: on a busy machine every deadline is missed by about as much.
+A click is lost if the store does not hold its event at the end of the phase, and late if the service received it more
+than a second after `click` was called.
 """
 
 from __future__ import annotations
@@ -269,7 +262,7 @@ def run(seconds: float, rate: float, folder: Path) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Parse, run, print."""
-    parser = ArgumentParser("python -m benchmarks.client_faults", description=__doc__)
+    parser = ArgumentParser("python -m benchmarks client_faults", description=__doc__)
     parser.add_argument("--seconds", type=float, default=8.0, help="before a fault; twice as long after it")
     parser.add_argument("--rate", type=float, default=50.0, help="calls of rank per second")
     options = parser.parse_args()

@@ -1,11 +1,4 @@
-"""How often 95 % intervals hold the truth: Student's, clustered one and two ways, paired, and off-policy by user.
-
-    python -m benchmarks.coverage [draws]
-
-Every line draws samples of which the truth is known and counts. With 2,000 draws an interval that holds in 95 % is seen
-within 94 to 96 % in 95 of 100 lines; 93 to 97 % is what the tests ask for. "naive" is what treating every value as
-independent would have held (in differences: the seeds of the two learners).
-"""
+"""How often 95 % intervals hold the truth: Student, clustered one and two ways, paired, and off-policy by user."""
 
 from __future__ import annotations
 

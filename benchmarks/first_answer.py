@@ -1,9 +1,4 @@
-"""From nothing to the first answer: `python -m benchmarks.first_answer [--install] [--cpu generic]`.
-
-Each step in a process of its own, wall and processor seconds: installing into an empty environment (`--install`, which
-fetches packages), importing, ranking and learning for the first time with no machine code kept, and the same in the
-next process, which finds it. `--cpu generic` compiles for any x86-64 processor, as code in a wheel would have to be.
-"""
+"""Seconds from nothing to the first answer: installing, importing, compiling, ranking and learning."""
 
 from __future__ import annotations
 
@@ -55,7 +50,7 @@ def timed(command: list[str], environment: dict[str, str]) -> tuple[float, float
 
 def main() -> None:
     """Print the table."""
-    parser = ArgumentParser("python -m benchmarks.first_answer", description=__doc__)
+    parser = ArgumentParser("python -m benchmarks first_answer", description=__doc__)
     parser.add_argument("--install", action="store_true", help="into an empty environment; fetches packages")
     parser.add_argument("--cpu", help="as numba names it: generic, skylake-avx512, …; this machine's if left out")
     options = parser.parse_args()

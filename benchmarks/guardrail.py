@@ -1,15 +1,4 @@
-"""Proof on live traffic, simulated: `python -m benchmarks.guardrail [guardrail] [experiments] [--deployments 200]`.
-
-In the shop of `benchmarks/shop.py`. `--log FILE` keeps every deployment that is done, and goes on from there.
-
-guardrail: what becomes of a ranker that has learned in shadow (good), one that begins with nothing (cold), one whose
-scores are negated (sabotaged), one that is good for as long as the others live and then is negated (breaks; counted
-from then on), and one that is exactly as good as the shop's order, but another (twin).
-
-experiments: two rankers, of which it is known which is better, are compared. After 200 lists the forecast of the status
-is taken, for an effect that is surely there (the lower end of the interval of a long run) and for the default, and at
-these numbers of lists the verdict.
-"""
+"""Simulated live traffic: how often the guardrail stops good, cold and broken rankers; experiments."""
 
 from __future__ import annotations
 
@@ -208,9 +197,9 @@ def _progress(what: str, done: int, of: int) -> None:
         print(f"\r{what}: {done} of {of}" + " " * 10, end="\n" if done == of else "", file=sys.stderr, flush=True)
 
 
-async def main(arguments: Sequence[str] | None = None) -> None:
+async def tables(arguments: Sequence[str] | None = None) -> None:
     """Parse, run, print."""
-    parser = ArgumentParser("python -m benchmarks.guardrail", description=__doc__)
+    parser = ArgumentParser("python -m benchmarks guardrail", description=__doc__)
     parser.add_argument("what", nargs="*", default=["guardrail", "experiments"], help="guardrail, experiments, or both")
     parser.add_argument("--deployments", type=int, default=200)
     parser.add_argument("--requests", type=int, default=3_000, help="that a deployment lives")
@@ -232,5 +221,10 @@ async def main(arguments: Sequence[str] | None = None) -> None:
         print_rows(experiments(asked, log))
 
 
+def main() -> None:
+    """Run."""
+    asyncio.run(tables())
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

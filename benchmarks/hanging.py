@@ -1,9 +1,4 @@
-"""What a ranker notices of another whose learner hangs: `python -m benchmarks.hanging`.
-
-One service, two rankers: `bubblerank`, which is measured by a client that ranks and clicks without pause, and one whose
-learner does not come back from `rank`, `learn` (asleep, or in machine code that never lets go of the interpreter) or
-`load`. The table has the first one's latency alone and beside each of these, and what became of the second.
-"""
+"""Latency of one ranker beside another whose learner hangs in rank, learn or load."""
 
 from __future__ import annotations
 
@@ -78,7 +73,7 @@ def line(where: str, seconds: float, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Parse, run, print."""
-    parser = ArgumentParser("python -m benchmarks.hanging", description=__doc__)
+    parser = ArgumentParser("python -m benchmarks hanging", description=__doc__)
     parser.add_argument("--seconds", type=float, default=15.0)
     options = parser.parse_args()
     rows = []

@@ -1,13 +1,4 @@
-"""Head and tail: who serves queries that come often, and who those that hardly come? `python -m benchmarks.headtail`.
-
-Queries come with Zipf frequencies, candidates in a production order. Mean NDCG of all lists shown up to each mark: of
-queries that had come at least 20 times by then (head), of those that had come at most three times (tail), and of all;
-queries without a relevant document are left out. Means over seeds, in brackets the difference to the first learner,
-paired by seed, with its standard error. There are so many queries (10,000) that some still are rare after 100,000
-lists. `python -m benchmarks.yandex_hybrid` asks the same of click models that were fitted to a real log.
-
-Runs are kept in `--out`, each when it ends: interrupted, the same command goes on. A run of other code is made anew.
-"""
+"""Mean NDCG of frequent and of rare queries, which come with Zipf frequencies, relative to the first learner."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Three hosts, a network that breaks, an outside checker: `python -m benchmarks.hosts [--faults 200] [--seed 1]`.
-
-Hosts are network namespaces of this machine (root is needed), each with `rankloop serve` and a clock that is minutes
-off; a real PostgreSQL is in a fourth, users of all three in a fifth. Half of the faults come one at a time, when each
-host learns one of three rankers: from these the first table has how long it took until learning went on. The other half
-come two at a time. Then a checker that knows only what users were told, and the tables, says what is wrong.
-"""
+"""Three hosts in network namespaces with network, process and clock faults, and a checker from outside (needs root)."""
 
 from __future__ import annotations
 
@@ -128,7 +122,7 @@ def run(count: int, seed: int, keep: Path | None) -> int:
 
 def main() -> None:
     """Parse, run, print."""
-    parser = ArgumentParser("python -m benchmarks.hosts", description=__doc__)
+    parser = ArgumentParser("python -m benchmarks hosts", description=__doc__)
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, default=None, help="a folder for the record, the logs and the faults")

@@ -1,10 +1,4 @@
-"""The service for a long while: `python -m benchmarks.hour [--minutes 60] [--rate 150] [--figure hour.png]`.
-
-One process that ranks and one that learns on a fresh SQLite store, requests of 20 x 20 at a set rate (take half of what
-`benchmarks.wrk` finds) with a simulated user's feedback, an experiment and a guardrail running, and the page open in a
-browser (Chromium, if there is one). Every ten seconds: memory of each process, lag, size of the store, how long a probe
-takes that asks ten times a second. What is seen is written to a file of JSON lines as it comes.
-"""
+"""The service for an hour with an experiment, a guardrail and the page open: memory, lag, store size, latency."""
 
 from __future__ import annotations
 
@@ -118,7 +112,7 @@ def draw(samples: list[dict[str, Any]], path: Path) -> None:
 
 def main() -> None:
     """Parse, run, print, draw."""
-    parser = ArgumentParser("python -m benchmarks.hour", description=__doc__)
+    parser = ArgumentParser("python -m benchmarks hour", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--rate", type=float, default=150.0, help="requests a second, each with feedback")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir(), "rankloop-hour.jsonl"))

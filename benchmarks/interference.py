@@ -1,18 +1,4 @@
-"""Ranking beside what others do to the same process: `python -m benchmarks.interference [--quick]`.
-
-One `rankloop serve` on a fresh SQLite store. One client ranks 20 candidates with 20 features over one keep-alive
-connection, one request after the other: first alone, then beside each of
-
-- clients that do not read: connections without a key that ask for /docs and never read the answer; one that the service
-  drops is replaced;
-- operators that wait: concurrent `POST /v1/rankers/shop/versions` with no learning process running, so that each of
-  them blocks for as long as an operator call may;
-- a large catalog: rows in the store, none of which this ranker uses, while the sweep of deleted entries runs;
-- many rankers: each of them ranks once before the clock starts, and in turns while it runs.
-
-Each of the last three has a service of its own, and "alone" is measured on it first. Everything is on loopback, and
-the connections, rows and seconds are bounded by the options.
-"""
+"""Ranking latency beside clients that do not read, waiting operators, a large catalog, and many rankers."""
 
 from __future__ import annotations
 
@@ -274,7 +260,7 @@ CONDITIONS = {"readers": readers, "operators": operators, "catalog": catalog, "r
 
 def main() -> None:
     """Parse, run, print."""
-    parser = ArgumentParser("python -m benchmarks.interference", description=__doc__.partition("\n")[0])
+    parser = ArgumentParser("python -m benchmarks interference", description=__doc__.partition("\n")[0])
     parser.add_argument("--requests", type=int, default=3000, help="rankings per line")
     parser.add_argument("--connections", type=int, default=200, help="clients that do not read")
     parser.add_argument("--operators", type=int, default=12, help="concurrent operator calls")

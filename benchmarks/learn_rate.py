@@ -1,10 +1,4 @@
-"""How many outcomes a second one ranker learns on one core: `python -m benchmarks.learn_rate`.
-
-The same log for all: lists of ten that a `pairrank` drew and simulated users clicked. It is learned from three times:
-by the learner alone (library), by the fold of a service from the bytes of its log, and by a service's learning loop out
-of SQLite, which also counts, publishes and keeps snapshots. Processor time of the thread, the best of three passes
-over the end of the log; what comes before is learned before the clock runs, so that batches have their full size.
-"""
+"""Outcomes per second that one core learns: the learner alone, a fold of the log, and the loop of a service."""
 
 from __future__ import annotations
 
@@ -185,7 +179,7 @@ def _write(impressions: list[NewImpression], events: list[NewEvent], learner: st
 
 def main() -> None:
     """Print the table."""
-    parser = ArgumentParser("python -m benchmarks.learn_rate", description=__doc__)
+    parser = ArgumentParser("python -m benchmarks learn_rate", description=__doc__)
     parser.add_argument("--features", type=int, nargs="*", default=list(FEATURES))
     parser.add_argument("--users", nargs="*", default=list(USERS))
     parser.add_argument("--learners", nargs="*", default=list(LEARNERS))

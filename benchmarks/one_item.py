@@ -1,8 +1,4 @@
-"""One item shown, one reward: which learner finds what users of each kind like? `python -m benchmarks.one_item`
-
-The world of a Personalizer: ten actions of five types, six kinds of users, who like types; features are hashed with
-their crosses, as the adapter does it. Of each list only the first item is shown and rewarded, 1 or 0.
-"""
+"""One item shown, one reward: learners in a world of ten actions and six kinds of users."""
 
 from __future__ import annotations
 

@@ -1,16 +1,6 @@
-"""Operator actions under load with lost COMMITs: does every acknowledged outcome end in a version or in the live state?
+"""Operator actions under load with lost COMMITs: does every acknowledged outcome end in a version or the live state?
 
-    python -m benchmarks.operator_actions --actions 200 --seconds 300
-
-A service in this process ranks and learns while two clients rank and click without pause. Random operator actions
-(keep, promote, rollback, reset, patch, delete with put) come by HTTP. A share of all committed transactions, those of
-actions included, ends as if the connection had been cut before the COMMIT was acknowledged, so the writer repeats it.
-Before some actions learning is stopped, so that they are refused, or forced.
-
-After each action (`--every`) the load rests until everything is learned. Then the bytes of what is served and of the
-newest kept version are compared with a fold of the log, and every acknowledged outcome is looked for in the versions
-and the live state. After every action versions, generations and audit entries are counted: an action must have taken
-place once if it was answered with success, and not at all if it was refused.
+After each action the live state, the versions and the counted outcomes are compared with what the clients were told.
 """
 
 from __future__ import annotations

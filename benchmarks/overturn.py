@@ -1,9 +1,4 @@
-"""A bad production order is overturned: after how many lists? `python -m benchmarks.overturn`.
-
-Under orders that are random, worst first by the grades, or a good model's turned round, a learner that starts as the
-caller's order meets the same users as one that starts from zero. Told are the lists after which the next 200 are, in
-mean NDCG, where the other had its first 200 (a start from zero is bad at first, too), and the last 500 of both.
-"""
+"""Impressions until a learner that starts from a bad baseline ranking is as good as one that starts from zero."""
 
 from __future__ import annotations
 

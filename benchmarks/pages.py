@@ -1,9 +1,6 @@
-"""Does watching cost? `python -m benchmarks.pages [--pages 10] [--rounds 5] [--seconds 20] [--rate 60]`.
+"""Latency and processor time of ranking with and without ten open status pages, in turns on one service.
 
-The latency of ranking with and without ten open status pages, in turns on one service, so that a machine that gets
-slower or faster meanwhile does both alike; and the processor time of the service, which says what pages cost also on a
-busy machine. A page is what its requests are: `ASKED` is what a real one sends, which
-`tests/page` holds to be so; a browser on the same two cores would measure itself.
+A page is its requests: `ASKED` is what a real one sends, which tests/page checks.
 """
 
 from __future__ import annotations
@@ -67,7 +64,7 @@ def measured(plan: LoadPlan, pages: int) -> LoadReport:
 
 def main() -> None:
     """Parse, run, print."""
-    parser = ArgumentParser("python -m benchmarks.pages", description=__doc__)
+    parser = ArgumentParser("python -m benchmarks pages", description=__doc__)
     parser.add_argument("--pages", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=20.0)

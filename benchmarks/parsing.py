@@ -1,9 +1,4 @@
-"""From the body of a rank request to ids and one array, by form and by reader: `python -m benchmarks.parsing`.
-
-`service` is what the service does (`Schema.parse`, with every check); the others are the bare readers it was chosen
-from, without checks: msgspec into lists or dictionaries, msgspec into a type made of the ranker's feature names, and
-simdjson. Times are medians of calls in turns, so what else the machine does is shared by all; features have six digits.
-"""
+"""Microseconds from the body of a rank request to ids and one array, by form and by reader."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""A store with millions of settled lists, as a service leaves it behind, written straight into its tables.
-
-Over HTTP ten million lists would take most of a day. So lists are drawn by the million by a fixed Plackett-Luce policy,
-and their rows written as the service writes them: the same bytes of a list, the same columns. What differs: answers
-are empty (they are kept for repeated requests only), and there are no events behind the outcomes (nobody reads them
-again). The ranker is one of `pdgd` that has learned nothing: its lists are those of another model, which replay need
-not know.
-"""
+"""A store with millions of closed impressions, written straight into its tables as a service would."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""How well learners serve and learn, over fixed worlds and seeds: `python -m benchmarks.quality [DATA …]`.
+"""Held-out NDCG@10 and cumulative online NDCG of learners after simulated rounds, by data set, user and delay.
 
-5,000 rounds of three users, with the stop rule of the published code. A row a data set and user: held-out NDCG@10 and
-cumulative NDCG (γ = .9995), means over seeds with standard errors, and in brackets the difference to the first learner
-named, paired by seed. DATA are data specs (`folder?fold=2` is one); the generated worlds if none is given. Interrupted,
-it goes on where it stopped.
+Means over seeds with standard errors; in brackets the difference to the first learner, paired by seed. An interrupted
+run continues from --out. For example, batches: --learners pairrank pairrank?batch=8 pairrank?batch=64.
 """
 
 from __future__ import annotations
@@ -36,15 +34,26 @@ def main() -> None:
     parser.add_argument(
         "--learners", nargs="+", default=LEARNERS, help="the first is what the others are compared with"
     )
+    parser.add_argument("--users", nargs="+", default=USERS)
+    parser.add_argument("--delays", default="none", help="of feedback: none, or late?mean=100")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=5000)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("results/quality.parquet"))
     asked = parser.parse_args()
     trials = [
-        Trial(name, data, f"{user}?stop_requires_click=false", parameters, asked.rounds, seed=seed, evaluations=2)
+        Trial(
+            name,
+            data,
+            f"{user}?stop_requires_click=false",
+            parameters,
+            asked.rounds,
+            seed=seed,
+            delays=asked.delays,
+            evaluations=2,
+        )
         for data in asked.data
-        for user in USERS
+        for user in asked.users
         for name, parameters in map(parse_learner, asked.learners)
         for seed in range(asked.seeds)
     ]
@@ -68,7 +77,7 @@ def main() -> None:
                 },
             }
             for data in asked.data
-            for user in USERS
+            for user in asked.users
         ]
     )
 

@@ -1,4 +1,4 @@
-"""Draws the README's figure: held-out and cumulative NDCG of the learners for three users, on a generated world."""
+"""Draws the README's figure: held-out and cumulative NDCG of learners for three users."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Replay and off-policy estimates: `python -m benchmarks.replay [--speed] [--coverage] [--propensities] [--quick]`.
-
---speed: a store with 100,000 lists of a simulated service (no HTTP, else its own code), rebuilt from the log, then with
-another learner tried on it. --coverage: how often the 95 % intervals hold the true value, over some hundred simulated
-logs; users follow the position-based model, so the truth of every list is known exactly. --propensities: what it costs
-to write them down. All three if none is named.
-"""
+"""Replay and off-policy estimates: speed, coverage of 95 % intervals, and the cost of writing propensities."""
 
 from __future__ import annotations
 
@@ -344,7 +338,7 @@ def _time(call: Callable[[], Any]) -> float:
 
 def main() -> None:
     """Parse, run, print."""
-    parser = ArgumentParser("python -m benchmarks.replay", description=__doc__)
+    parser = ArgumentParser("python -m benchmarks replay", description=__doc__)
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--coverage", action="store_true")
     parser.add_argument("--propensities", action="store_true")

@@ -1,15 +1,4 @@
-"""Per-request min-max scaling against scaling learned over the stream: `python -m benchmarks.scaling DATA …`.
-
-DATA are LETOR files or folders (`folder?fold=2` is one). The learner is the default of the service: `hybrid` with the
-baseline ranking as its start. The baseline sorts by the feature that ranks ten labeled queries best, which is the same
-order under both kinds of scaling. For each data set and simulated user the table has, for both kinds of scaling, the
-mean online NDCG@10 of all rankings shown and the held-out NDCG@10 at the end, with standard errors over the seeds, and
-the difference `stream` minus `query-minmax`, paired by seed. Finished runs are kept in `--out`: an interrupted run
-continues where it stopped.
-
-With `--export` the table compares, under stream scaling, the held-out NDCG@10 of the baseline, of the ranker and of the
-model that `rankloop export` gives a search engine, which does not apply the baseline.
-"""
+"""NDCG with per-request min-max scaling, with scaling learned over the stream, and of the exported model."""
 
 from __future__ import annotations
 

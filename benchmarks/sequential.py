@@ -1,9 +1,4 @@
-"""Confidence sequences in figures: `python -m benchmarks.sequential [--streams 200]`.
-
-How many values it takes to tell a preference from 0 while looking after every one: `ConfidenceSequence`, the hedged
-capital of Waudby-Smith and Ramdas with its default bets, and a z-test that may look only once, at a size fixed before.
-Then how often each is wrong where there is no preference.
-"""
+"""Confidence sequences: values until a preference is found while looking after each, and how often each is wrong."""
 
 from __future__ import annotations
 
@@ -109,7 +104,7 @@ def _count(value: float) -> int | str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, run, print."""
-    parser = ArgumentParser("python -m benchmarks.sequential", description=__doc__)
+    parser = ArgumentParser("python -m benchmarks sequential", description=__doc__)
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--false", type=int, default=1000, help="streams without a preference")
     asked = parser.parse_args(arguments)

@@ -1,13 +1,4 @@
-"""What is learned from lists that someone else ordered: `python -m benchmarks.shadow [DATA …]`.
-
-Live, users see the learner's own lists. In shadow, they see only the production order, which the learner adopts. Both
-meet the same queries of the same three users, with the stop rule of the published code. A row a data set and user:
-held-out NDCG@10 of the production order and of each learner's best lists, means over seeds with standard errors, and in
-brackets the difference between shadow and live, paired by seed.
-
-The production order sorts by the one feature (or its negative) that ranks the training queries best, with noise added
-once to every document, `--noise` times the feature's standard deviation: a decent ranker that has its own opinions.
-"""
+"""Held-out NDCG of learners that adopt the production ranking (shadow) beside learners whose rankings are shown."""
 
 from __future__ import annotations
 

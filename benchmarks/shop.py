@@ -1,9 +1,4 @@
-"""A simulated shop for benchmarks of live traffic. Its own order is one feature with as much noise: decent, not good.
-
-20 candidates a request, 10 shown, and each visitor is a perfect, a navigational or an informational user. Everything is
-the service's own code (who takes part, mixing, learning, scoring, counting); only HTTP and the store, with the bytes
-that go there, are left out. Each deployment has visitors, queries and chances of its own.
-"""
+"""A simulated shop for benchmarks of live traffic, with the code of the service except HTTP and the store."""
 
 from __future__ import annotations
 

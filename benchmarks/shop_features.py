@@ -1,10 +1,4 @@
-"""What declared features reach of what hand-made ones do, in a shop where likes are seen through nothing else.
-
-    python -m benchmarks.shop_features [--visits 4000] [--seeds 10-12]
-
-Declarations and their priors were chosen on seeds 0 and 1; the table is of others. Hand-made features are the very
-numbers that the simulated visitors go by (their secret brands, the items' secret quality), so 1.000 is a ceiling.
-"""
+"""NDCG that declared features reach in a shop, as a share of what the simulated visitors really go by."""
 
 from __future__ import annotations
 

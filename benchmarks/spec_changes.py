@@ -1,17 +1,4 @@
-"""What a change of features costs: `python -m benchmarks.spec_changes`.
-
-The service's default ranker learns 5,000 impressions of a simulated user with ten features. Then one of the ten is
-removed, an eleventh is added and another one is renamed. Reported is the NDCG@10 of the next rankings shown, for three
-rankers that go on with the same queries and users:
-
-- no change: the ten features stay;
-- carried over: as the service does it (`rankloop.service.ranking.spec_changes`);
-- from nothing: a new ranker with the changed features.
-
-Features are the eleven that correlate most with grades in the training queries, after those that repeat another one are
-left out. In random order they are the ten, with the last one added later. Candidates come in the order of the fourth
-best of them, as an engine would send them. Means over seeds ± standard error; differences are within seeds.
-"""
+"""NDCG after a feature was removed, added and renamed: carried over, from nothing, and without a change."""
 
 from __future__ import annotations
 

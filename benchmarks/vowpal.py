@@ -1,9 +1,6 @@
-"""Vowpal Wabbit's bandit for lists as a learner of the lab: `rankloop compare hybrid benchmarks.vowpal:VowpalWabbit …`.
+"""Vowpal Wabbit's conditional contextual bandit as a learner of the lab, and what a ranking costs it.
 
-Its conditional contextual bandit (`--ccb_explore_adf`) fills the positions of a list one after the other, and is told
-for each whether what stood there was clicked, with the probability that it was drawn with: what its documentation gives
-for lists. It needs the package `vowpalwabbit`, which rankloop does not install. `python -m benchmarks weekly --learners
-vowpal …` puts it in the tables of benchmarks/weekly_table.py; `python -m benchmarks.vowpal` tells what a list costs.
+rankloop compare hybrid benchmarks.vowpal:VowpalWabbit --data … (needs the package vowpalwabbit)
 """
 
 from __future__ import annotations
@@ -176,7 +173,7 @@ def cost(learner: Learner, candidates: int, features: int, lists: int = 300) -> 
 
 
 def main() -> None:
-    """What a list costs, beside rankloop's own: `python -m benchmarks.vowpal`."""
+    """What a list costs, beside rankloop's own: `python -m benchmarks vowpal`."""
     made: dict[str, Callable[[], Learner]] = {
         "hybrid?init=base": lambda: make("hybrid", init="base"),
         "squarecb": lambda: make("squarecb"),

@@ -1,14 +1,4 @@
-"""What a log teaches before the first request: `python -m benchmarks.warm [--lists 100000] [--seeds 0 1]`.
-
-A production ranker (a linear model fitted on ten labelled queries) has shown its first ten to simulated users; lists
-and clicks are written as JSON lines. Each learner is warmed with them as `rankloop warm --learner` does it, and then
-serves the same users, beside one that begins cold. A row a user and learner, means over seeds: seconds of warming,
-by the clock and of CPU, held-out NDCG@10 before the first request, the mean NDCG@10 of the first lists shown, and
-held-out after them. `production` is the order as it was.
-
-`--store` also warms a ranker of the first learner in a new SQLite store, as `rankloop warm RANKER` does it, and replays
-it.
-"""
+"""What a log teaches before the first request: NDCG of learners with and without a warm start."""
 
 from __future__ import annotations
 

@@ -1,16 +1,11 @@
-"""What teams do today: boosted trees, trained again every so many lists on the clicks so far, served as they are.
+"""LightGBM's lambdarank retrained every so many impressions on the clicks so far, alone and below a rankloop learner.
 
-`Weekly` is LightGBM's lambdarank as a learner of the lab, `Pair` puts a rankloop learner on top of it; so both meet the
-users, seeds, queries and measures of any other learner:
-
-    rankloop compare pdgd benchmarks.weekly:Weekly "benchmarks.weekly:Pair?spec=pdgd" --world "stationary?base=feature"
-
-What stands before the first training is the world's base order: `--world "stationary?base=random"`, `base=feature`,
-`base=model:10`. `python -m benchmarks weekly` prints the tables (benchmarks/weekly_table.py).
+rankloop compare pdgd benchmarks.weekly:Weekly "benchmarks.weekly:Pair?spec=pdgd" --world "stationary?base=feature"
 """
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -330,3 +325,14 @@ def _below(candidates: Candidates, order: Array, score: Array, shown: Impression
     """The impression in the caller's positions and features; what the learner on top needs goes into the memo."""
     memo = {**shown.memo, "pair_order": shown.order, "pair_score": score[shown.order]}
     return show(candidates, order[shown.order], memo)
+
+
+def main() -> None:
+    """Print the tables of docs/weekly.md."""
+    from benchmarks import weekly_table
+
+    weekly_table.print_tables(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,15 +1,4 @@
-"""Learners against LightGBM retrained every 1,000 lists: `python -m benchmarks weekly [--data …] [--users …] …`.
-
-Each learner serves the same users, starting from the same production order. `--recur 10` lets training queries come ten
-times each on average within the longest of `--lists`, or more often where the data has fewer queries. Three tables: at
-each of `--lists`, mean NDCG of the lists shown so far and NDCG@10 on held-out queries; the mean NDCG of the first 50,
-100, 300 and 1,000 lists, for those who look at the start; and NDCG of the lists shown thousand by thousand. Means over
-seeds with standard errors, in brackets the difference to the first learner, paired by seed.
-
-Learners are names with parameters (`pairrank?alpha=0.1`), `weekly` and `pair` (`weekly?labels=debiased`,
-`pair?spec=pdgd`), of benchmarks/weekly.py, and `base`, the production order as it is. Runs are stored in `--out`, each
-when it ends: interrupted, the same command goes on.
-"""
+"""Tables of learners against LightGBM retrained every 1,000 impressions (docs/weekly.md)."""
 
 from __future__ import annotations
 
@@ -105,7 +94,7 @@ def located(name: str, wanted: int) -> tuple[str, int] | None:
     return data, min(wanted, len(open_split(data).train))
 
 
-def main(arguments: Sequence[str]) -> None:
+def print_tables(arguments: Sequence[str]) -> None:
     """Parse, run, print."""
     asked = _parsed(arguments)
     cells = [Cell(*parts, asked.base) for parts in product(asked.data, asked.users, asked.recur)]
@@ -241,7 +230,3 @@ class _Progress:
         left = spent / share * (1 - event.share) if share > 0 else float("nan")
         told = f"{event.done}/{event.runs} {event.kind} {event.trial.id} {event.reason}".rstrip()
         print(f"{told}; {spent / 60:.1f} min, {left / 60:.0f} min left", file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -1,12 +1,4 @@
-"""The service beside the least that could answer, by form and connections: `python -m benchmarks.wrk [--against PATH]`.
-
-For each size of request three processes run side by side: `benchmarks.bare`, which reads the body and answers; the
-service of this checkout, one process on a fresh store, `pairrank` with full exposure, learning; and, with --against,
-the service of another checkout. wrk sends the same body to each in turns, several times over, so whatever else the
-machine does meets all of them, and meanwhile a feeder ranks and clicks at a set rate on the one that is measured, so
-that there is always something to learn. Latency is of requests sent one after the other on each connection (closed
-loop). p50 and p99 are medians of the turns.
-"""
+"""The service beside a bare handler that parses the same body: latency and rate by form and connections, with wrk."""
 
 from __future__ import annotations
 
@@ -181,7 +173,7 @@ def _rows(
 
 def main() -> None:
     """Parse, run, print line by line."""
-    parser = ArgumentParser("python -m benchmarks.wrk", description=__doc__)
+    parser = ArgumentParser("python -m benchmarks wrk", description=__doc__)
     parser.add_argument("--against", help="another checkout of rankloop, measured in the same turns")
     parser.add_argument("--seconds", type=float, default=5.0, help="a turn")
     parser.add_argument("--turns", type=int, default=TURNS)

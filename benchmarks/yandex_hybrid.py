@@ -1,23 +1,7 @@
-"""Head and tail with users of real click models: `python -m benchmarks.yandex_hybrid [--models FILE]`.
+"""Head and tail queries with users of click models that were fitted to a real log.
 
-`--models` holds click models that others fitted to ten queries of a real log, ten documents each (CM, PBM, DCM, DBN,
-CCM, UBM; `rankloop.clicks.files` says what a file must hold). Ten queries would all be head queries soon. So there
-are 10,000, each a copy of one of the ten with features, noise and production order of its own, which come with Zipf
-frequencies (exponent 1). All ten documents are shown, and the user of the copied query clicks.
-
-Features explain half of what attracts. With z the log-odds of a document's attraction, less the query's mean and
-divided by the standard deviation of these over all documents, and with ε and η standard normal, a document has
-
-    x = (√½ z + √½ ε) u + (I - uuᵀ) η
-
-for a direction u of 5 dimensions that is drawn once: the best weights are u, they explain half of the variance of z,
-and what they cannot explain stays the same whenever the query comes back. The production order is that of x·v with a v
-whose cosine with u is .6.
-
-Printed is the mean NDCG@5 of all lists shown up to each mark, with attraction as gain, of head and tail queries as
-`python -m benchmarks.headtail` has them; in brackets the difference to the first learner, paired by seed. `late` is the
-NDCG@5 of the last tenth of the lists, of queries that came 1,000 times or more, whose best list ought to be known by
-then; `clicks` are a list. Interrupted, the same command goes on.
+There are 10,000 queries, each a copy of one of the ten queries of the models, with features and noise of its own;
+features explain half of what attracts.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def wake_believing(made: Cluster) -> None:
 
 
 def test_faults() -> None:
-    """Eight faults in quick succession; `python -m benchmarks.hosts` makes as many as asked for."""
+    """Eight faults in quick succession; `python -m benchmarks hosts` makes as many as asked for."""
     with cluster(seed=COUNT, **QUICK) as made:
         made.begin(window_seconds=2.0)
         wake_believing(made)

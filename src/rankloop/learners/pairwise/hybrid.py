@@ -80,7 +80,7 @@ class Hybrid(PairRank):
     their own: there is nothing to remember yet, and one who never comes back should not pay for being explored.
 
     **What it costs.** 40 + 36 m bytes a query with m items that were seen, and about 105 in a dictionary: 505 for ten.
-    1.5 to 1.7 times PairRank's time (`python -m benchmarks.cost`).
+    1.5 to 1.7 times PairRank's time (`python -m benchmarks speed requests`).
     """
 
     memory: float = 1.0

@@ -1,7 +1,7 @@
 """From the bytes of a rank request to ids and one array of feature values.
 
 `BodyReader.read` tries the fast way for the form of the body (simdjson or a typed msgspec decoder; measured by
-`python -m benchmarks.parsing`). What they do not accept is read again by `plain`, which
+`python -m benchmarks parsing`). What they do not accept is read again by `plain`, which
 takes every form and says what is wrong. The number of candidates is bounded before any of them is read.
 """
 
