@@ -117,7 +117,7 @@ class Log(NamedTuple):
         for draw in range(draws):
             rewards, weights, user = self.draw(np.random.default_rng([seed, draw]))
             for way, users in enumerate((user, None)):
-                found = off_policy.by_list(rewards, weights, users=users, most=1.0)
+                found = off_policy.by_ranking(rewards, weights, users=users, most=1.0)
                 for name, count in held.items():
                     estimate = found[name].estimate()
                     count[way] += estimate.low <= truth <= estimate.high

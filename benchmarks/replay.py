@@ -26,7 +26,7 @@ from rankloop.core.learner import DRAWN
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.evaluation import statistics
-from rankloop.evaluation.off_policy import intervals
+from rankloop.evaluation.off_policy import IntervalEstimate
 from rankloop.service.control.rankers import complete
 from rankloop.service.offline.challengers import Terms, Tries, planned, try_out
 from rankloop.service.offline.estimates import Found, Pages, find
@@ -282,7 +282,7 @@ def _summed(told: list[tuple[float, ...]]) -> dict[str, Any]:
     }
 
 
-def _judged(policy: Found, truth: dict[str, float]) -> Iterator[tuple[tuple[str, str], intervals.Estimate, float]]:
+def _judged(policy: Found, truth: dict[str, float]) -> Iterator[tuple[tuple[str, str], IntervalEstimate, float]]:
     """Every interval of a policy, with what is true."""
     if policy.label == LOGGED:
         yield ("by position", "as logged"), policy.value, truth[LOGGED]

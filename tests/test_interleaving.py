@@ -5,10 +5,8 @@ Expectations are exact: every list that a method can draw, with its probability,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from itertools import permutations, product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,41 +16,57 @@ from hypothesis import strategies as st
 from rankloop.core import codec
 from rankloop.core.errors import InvalidInput, InvalidParameter, UnknownName
 from rankloop.core.types import Array, Impression
-from rankloop.evaluation.interleaving import METHODS, Method, Mixed, credit_of, mix, outcome, preferences, rankings_of
-from tests.kernels.inputs import SEEDS, frozen, positions
+from rankloop.evaluation.interleaving import (
+    METHODS,
+    InterleavedRanking,
+    Method,
+    credit,
+    interleave,
+    preferences,
+    rankings_from_scores,
+)
+from rankloop.kernels.interleaving import credit_of
+from tests.kernels.inputs import SEEDS, positions
 from tests.reference import interleaving as naive
 
 Rankings = list[list[int]]
 Clicks = Callable[[tuple[int, ...]], list[float]]  # the clicks on a list
 
 
-def every_list(method: Method, rankings: Rankings, k: int, tau: int = 3) -> Iterator[tuple[float, Mixed]]:
-    """All lists that `mix` can draw, and how likely each is."""
+def every_list(method: Method, rankings: Rankings, k: int, tau: int = 3) -> Iterator[tuple[float, InterleavedRanking]]:
+    """All rankings that `interleave` can draw, and how likely each is."""
     if method == "team-draft":
         for (order, team), chance in naive.team_draft_law(rankings, k).items():
             memo = {"team": positions(team), "rankers": positions([len(rankings)])}
-            yield float(chance), Mixed(method, positions(order), memo)
+            yield float(chance), InterleavedRanking(method, positions(order), memo)
     elif method == "probabilistic":
         for order, chance in naive.probabilistic_law(rankings, k, tau).items():
-            yield float(chance), Mixed(method, positions(order), {"credit": credit_of(rankings, order, tau)})
+            yield (
+                float(chance),
+                InterleavedRanking(
+                    method, positions(order), {"credit": credit_of(positions(rankings), positions(order), float(tau))}
+                ),
+            )
     else:
         choices = [len(naive.choice_set(rankings, p + 1)) - p for p in range(k)]
         for order, chance in naive.pairwise_preference_law(rankings, k).items():
             ranks = [[ranking.index(d) for ranking in rankings] for d in order]
             yield (
                 float(chance),
-                Mixed(method, positions(order), {"ranks": positions(ranks), "choices": positions(choices)}),
+                InterleavedRanking(
+                    method, positions(order), {"ranks": positions(ranks), "choices": positions(choices)}
+                ),
             )
 
 
 def expected(method: Method, rankings: Rankings, k: int, clicks: Clicks) -> tuple[Array, Array]:
     """(R,) mean credit, and (R,) mean win - loss against the first ranker."""
-    credit, score = np.zeros(len(rankings)), np.zeros(len(rankings))
+    earned, score = np.zeros(len(rankings)), np.zeros(len(rankings))
     for chance, mixed in every_list(method, rankings, k):
         clicked = clicks(tuple(mixed.order.tolist()))
-        credit += chance * outcome(mixed, clicked)
+        earned += chance * credit(mixed, clicked)
         score += chance * preferences(mixed, clicked).score
-    return credit, score
+    return earned, score
 
 
 def on(*relevant: int) -> Clicks:
@@ -75,10 +89,10 @@ def test_clicks_that_know_no_documents_prefer_nobody(method: Method, rankings: R
     """Whatever positions are clicked, every ranker expects the same credit."""
     k = data.draw(st.integers(1, len(rankings[0])))
     clicks = data.draw(st.lists(st.sampled_from([0.0, 1.0]), min_size=k, max_size=k))
-    credit, score = expected(method, rankings, k, lambda _: clicks)
-    assert credit == pytest.approx(np.full(len(rankings), credit[0]), abs=1e-12)
+    earned, score = expected(method, rankings, k, lambda _: clicks)
+    assert earned == pytest.approx(np.full(len(rankings), earned[0]), abs=1e-12)
     if method != "pairwise-preference":
-        assert credit == pytest.approx(np.full(len(rankings), sum(clicks) / len(rankings)))
+        assert earned == pytest.approx(np.full(len(rankings), sum(clicks) / len(rankings)))
         assert score == pytest.approx(np.zeros(len(rankings)), abs=1e-12)
 
 
@@ -87,8 +101,8 @@ def test_clicks_that_know_no_documents_prefer_nobody(method: Method, rankings: R
 def test_equal_rankers_are_not_told_apart(method: Method, rankers: int) -> None:
     """Nor by clicks that like some documents better."""
     rankings = [[2, 0, 3, 1]] * rankers
-    credit, score = expected(method, rankings, 3, on(0, 1))
-    assert credit == pytest.approx(np.full(rankers, credit[0]), abs=1e-12)
+    earned, score = expected(method, rankings, 3, on(0, 1))
+    assert earned == pytest.approx(np.full(rankers, earned[0]), abs=1e-12)
     assert score == pytest.approx(np.zeros(rankers), abs=1e-12)
 
 
@@ -97,26 +111,10 @@ def test_equal_rankers_draw_to_the_last_bit_on_every_list(seed: int, rankers: in
     """So a long comparison of equal rankers does not drift off zero, not even by rounding."""
     rng = np.random.default_rng(seed)
     one, other = rng.permutation(20), rng.permutation(20)
-    mixed = mix([one, one, *[other] * (rankers - 2)], 10, rng)
+    mixed = interleave([one, one, *[other] * (rankers - 2)], 10, rng)
     clicks = (rng.random(10) < 0.6).astype(float)
-    assert outcome(mixed, clicks)[0] == outcome(mixed, clicks)[1]
+    assert credit(mixed, clicks)[0] == credit(mixed, clicks)[1]
     assert preferences(mixed, clicks).score[1] == 0.0
-
-
-@given(rankings=small_rankings, data=st.data())
-def test_credit_follows_the_ranker_not_its_number(rankings: Rankings, data: st.DataObject) -> None:
-    shuffle = data.draw(st.permutations(range(len(rankings))))
-    order = data.draw(st.permutations(range(len(rankings[0]))))
-    credit = credit_of([rankings[r] for r in shuffle], order)
-    assert credit == pytest.approx(credit_of(rankings, order)[:, shuffle], rel=1e-14)
-    assert credit.sum(axis=1) == pytest.approx(np.ones(len(order)))
-
-
-def test_counting_lists_is_not_fair_with_pairwise_preference() -> None:
-    """Why `preferences` says to add up outcomes: the last position is always clicked, whatever stands there."""
-    credit, score = expected("pairwise-preference", [[0, 1, 2, 3], [2, 3, 1, 0]], 4, lambda _: [0, 0, 0, 1])
-    assert credit[0] == pytest.approx(credit[1])
-    assert score[1] == pytest.approx(1 / 3)
 
 
 # -- who is better wins --------------------------------------------------------------------------------------------
@@ -129,11 +127,11 @@ def test_the_better_ranker_wins(method: Method, k: int) -> None:
 
     Between the first and the third team draft may call a draw: both have something else to show first.
     """
-    credit, score = expected(method, [[4, 3, 2, 1, 0], [0, 1, 2, 3, 4], [2, 0, 3, 1, 4]], k, on(0, 1))
-    assert credit[1] > credit[2] >= credit[0]
+    earned, score = expected(method, [[4, 3, 2, 1, 0], [0, 1, 2, 3, 4], [2, 0, 3, 1, 4]], k, on(0, 1))
+    assert earned[1] > earned[2] >= earned[0]
     assert score[1] > 0
     if method != "team-draft":
-        assert credit[2] > credit[0]
+        assert earned[2] > earned[0]
         assert score[2] > 0
 
 
@@ -148,19 +146,19 @@ def test_pareto_dominance_is_always_seen(method: Method) -> None:
         for relevant in ({0}, {1}, {3}, {0, 2}, {1, 2}, {1, 3}, {0, 1, 3}):
             moves = [second.index(d) - first.index(d) for d in relevant]
             if any(moves) and min(moves) >= 0:
-                credit, _ = expected(method, [first, list(second)], 4, on(*relevant))
-                assert credit[0] > credit[1] + 1e-9, (second, relevant)
+                earned, _ = expected(method, [first, list(second)], 4, on(*relevant))
+                assert earned[0] > earned[1] + 1e-9, (second, relevant)
 
 
 def test_team_draft_misses_what_the_others_see() -> None:
     """The example of Hofmann et al. (2011): 2 stands higher in the second ranking, yet is as often the first's."""
     rankings = [[0, 1, 2], [1, 2, 0]]
-    credit, score = expected("team-draft", rankings, 3, on(2))
-    assert credit[0] == credit[1]
+    earned, score = expected("team-draft", rankings, 3, on(2))
+    assert earned[0] == earned[1]
     assert score[1] == 0.0
     for method in METHODS[1:]:
-        credit, score = expected(method, rankings, 3, on(2))
-        assert credit[1] > credit[0]
+        earned, score = expected(method, rankings, 3, on(2))
+        assert earned[1] > earned[0]
         assert score[1] > 0
 
 
@@ -180,7 +178,7 @@ def test_no_document_stands_higher_than_some_ranker_has_it(method: Method, ranki
 def test_same_numbers_same_list_and_nothing_is_touched(method: Method) -> None:
     rankings = positions([np.random.default_rng(r).permutation(30) for r in range(4)])
     before = rankings.copy()
-    one, two = (mix(rankings, 10, np.random.default_rng(5), method) for _ in range(2))
+    one, two = (interleave(rankings, 10, np.random.default_rng(5), method) for _ in range(2))
     assert one.order.tolist() == two.order.tolist()
     assert all(value.tobytes() == two.memo[name].tobytes() for name, value in one.memo.items())
     assert len(set(one.order.tolist())) == one.k == 10
@@ -190,49 +188,28 @@ def test_same_numbers_same_list_and_nothing_is_touched(method: Method) -> None:
         assert not np.shares_memory(value, rankings)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_single_document_is_shown(method: Method) -> None:
-    mixed = mix([[0], [0]], 1, np.random.default_rng(0), method)
-    assert mixed.order.tolist() == [0]
-
-
 # -- scoring -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_many_lists_are_open_and_answered_in_any_order(method: Method) -> None:
-    rng = np.random.default_rng(1)
-    rankings = [rng.permutation(15) for _ in range(3)]
-    mixed = [mix(rankings, 6, rng, method) for _ in range(20)]
-    clicks = [frozen((rng.random(6) < 0.4).astype(float)) for _ in mixed]
-    there = [outcome(m, c).tolist() for m, c in zip(mixed, clicks, strict=True)]
-    back = [outcome(m, c).tolist() for m, c in zip(mixed[::-1], clicks[::-1], strict=True)]
-    assert there == back[::-1]
-    for m, c in zip(mixed, clicks, strict=True):
-        for value in m.memo.values():
-            value.setflags(write=False)  # a second look must not write either
-        assert preferences(m, c).win.tolist() == preferences(m, c).win.tolist()
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_memo_travels_with_an_impression(method: Method) -> None:
     rng = np.random.default_rng(2)
-    mixed = mix([rng.permutation(9) for _ in range(3)], 5, rng, method)
+    mixed = interleave([rng.permutation(9) for _ in range(3)], 5, rng, method)
     impression = Impression("q", mixed.order, mixed.order, None, {**mixed.memo, "direction": np.ones(4)})
     read = codec.load_impression(codec.dump_impression(impression))
-    again = Mixed(method, read.order, read.memo)
+    again = InterleavedRanking(method, read.order, read.memo)
     for clicks in product([0.0, 1.0], repeat=5):
-        assert outcome(again, clicks).tolist() == outcome(mixed, clicks).tolist()
+        assert credit(again, clicks).tolist() == credit(mixed, clicks).tolist()
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_unreported_positions_are_unclicked_and_no_click_is_a_draw(method: Method) -> None:
     rng = np.random.default_rng(3)
-    mixed = mix([rng.permutation(9) for _ in range(3)], 5, rng, method)
-    assert outcome(mixed, [0, 1]).tolist() == outcome(mixed, [0, 1, 0, 0, 0]).tolist()
-    assert outcome(mixed, [0, 2.5]).tolist() == outcome(mixed, [0, 1]).tolist()  # a click is a click
+    mixed = interleave([rng.permutation(9) for _ in range(3)], 5, rng, method)
+    assert credit(mixed, [0, 1]).tolist() == credit(mixed, [0, 1, 0, 0, 0]).tolist()
+    assert credit(mixed, [0, 2.5]).tolist() == credit(mixed, [0, 1]).tolist()  # a click is a click
     for nothing in ([], [0, 0, 0]):
-        assert outcome(mixed, nothing).tolist() == [0, 0, 0]
+        assert credit(mixed, nothing).tolist() == [0, 0, 0]
         assert preferences(mixed, nothing).tie.tolist() == [1, 1, 1]
 
 
@@ -243,39 +220,23 @@ def test_wins_losses_and_ties(seed: int, rankers: int, against: int) -> None:
     rankings = [rng.permutation(12) for _ in range(rankers)]
     clicks = (rng.random(6) < 0.5).astype(float)
     for method in METHODS:
-        mixed = mix(rankings, 6, rng, method)
-        found, credit = preferences(mixed, clicks, against), outcome(mixed, clicks)
+        mixed = interleave(rankings, 6, rng, method)
+        found, earned = preferences(mixed, clicks, against), credit(mixed, clicks)
         assert found.win + found.loss + found.tie == pytest.approx(np.ones(rankers))
         for r in range(rankers):
             back = preferences(mixed, clicks, r)
             assert found.win[r] == pytest.approx(back.loss[against], abs=1e-14)
         if method != "probabilistic":
-            assert np.sign(found.score).tolist() == np.sign((credit - credit[against]).round(9)).tolist()
+            assert np.sign(found.score).tolist() == np.sign((earned - earned[against]).round(9)).tolist()
         elif clicks.sum() == 1:
-            assert found.score == pytest.approx(credit - credit[against])
-
-
-def test_a_list_in_someones_own_order_credits_that_one() -> None:
-    """Why `credit_of` warns: a list that was not drawn does not treat rankers alike."""
-    rankings = [[0, 1, 2, 3], [3, 2, 1, 0]]
-    order = rankings[0]
-    credit = outcome(Mixed("probabilistic", positions(order), {"credit": credit_of(rankings, order)}), [1, 1, 1, 1])
-    assert credit[0] > 2 > credit[1]
-    assert credit.sum() == pytest.approx(4)
-
-
-def test_the_credit_of_a_drawn_list_is_the_one_in_its_memo() -> None:
-    rng = np.random.default_rng(4)
-    rankings = rng.permuted(np.tile(np.arange(40), (6, 1)), axis=1)
-    mixed = mix(rankings, 10, rng, tau=2.0)
-    assert credit_of(rankings, mixed.order, tau=2.0).tolist() == mixed.memo["credit"].tolist()
+            assert found.score == pytest.approx(earned - earned[against])
 
 
 def test_rankings_of_breaks_ties_at_random_but_for_all_alike() -> None:
     rng = np.random.default_rng(5)
     seen = set()
     for _ in range(40):
-        first, second = rankings_of([[1.0, 1.0, 2.0], [0.0, 0.0, -1.0]], rng).tolist()
+        first, second = rankings_from_scores([[1.0, 1.0, 2.0], [0.0, 0.0, -1.0]], rng).tolist()
         assert first[0] == 2 == second[2]
         assert first[1:] == second[:2]
         seen.add(first[1])
@@ -303,28 +264,26 @@ GOOD = [[0, 1, 2], [2, 1, 0]]
 )
 def test_rankings_that_are_none(rankings: list[list[int]], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        mix(rankings, 1, np.random.default_rng(0))
-    with pytest.raises(InvalidInput, match=words):
-        credit_of(rankings, [0])
+        interleave(rankings, 1, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("k", [0, 4, -1, 1.5, True])
 def test_k_that_cannot_be(k: int) -> None:
     with pytest.raises(InvalidInput, match=f"k is {k!r}; it must be a whole number from 1 to 3"):
-        mix(GOOD, k, np.random.default_rng(0))
+        interleave(GOOD, k, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("tau", [-1, 31, float("nan"), "steep"])
 def test_tau_that_cannot_be(tau: float) -> None:
     with pytest.raises(InvalidParameter, match="tau is"):
-        mix(GOOD, 2, np.random.default_rng(0), tau=tau)
+        interleave(GOOD, 2, np.random.default_rng(0), tau=tau)
 
 
 def test_a_method_that_is_none() -> None:
     with pytest.raises(UnknownName, match="did you mean 'team-draft'"):
-        mix(GOOD, 2, np.random.default_rng(0), "teamdraft")  # type: ignore[arg-type]
+        interleave(GOOD, 2, np.random.default_rng(0), "teamdraft")  # type: ignore[arg-type]
     with pytest.raises(UnknownName, match="no interleaving method is called 'balanced'"):
-        outcome(Mixed("balanced", positions([0]), {}), [1])  # type: ignore[arg-type]
+        credit(InterleavedRanking("balanced", positions([0]), {}), [1])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -339,35 +298,29 @@ def test_a_method_that_is_none() -> None:
 )
 @pytest.mark.parametrize("method", METHODS)
 def test_clicks_that_do_not_fit(method: Method, clicks: list[float], words: str) -> None:
-    mixed = mix(GOOD, 2, np.random.default_rng(0), method)
-    for scoring in (outcome, preferences):
+    mixed = interleave(GOOD, 2, np.random.default_rng(0), method)
+    for scoring in (credit, preferences):
         with pytest.raises(InvalidInput, match=words):
             scoring(mixed, clicks)
 
 
-@pytest.mark.parametrize("order", [[0, 0], [3], [-1], [], [[0]], [0.5]])
-def test_orders_that_do_not_fit(order: list[int]) -> None:
-    with pytest.raises(InvalidInput, match="order"):
-        credit_of(GOOD, order)
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_a_memo_that_is_not_whole(method: Method) -> None:
-    mixed = mix(GOOD, 3, np.random.default_rng(0), method)
+    mixed = interleave(GOOD, 3, np.random.default_rng(0), method)
     for name, value in mixed.memo.items():
         for broken in (value[:0], value.astype(np.float32), -1 - value, value[None]):
-            with pytest.raises(InvalidInput, match=r"memo's '.*' is missing or not that of"):
-                outcome(mixed._replace(memo={**mixed.memo, name: broken}), [1])
-        with pytest.raises(InvalidInput, match=f"memo's '{name}' is missing"):
-            outcome(mixed._replace(memo={key: other for key, other in mixed.memo.items() if key != name}), [1])
-    with pytest.raises(InvalidInput, match="memo's"):
-        outcome(mixed._replace(order=mixed.order[:2]), [1])
+            with pytest.raises(InvalidInput, match="is missing in the memo or not that of"):
+                credit(mixed._replace(memo={**mixed.memo, name: broken}), [1])
+        with pytest.raises(InvalidInput, match=f"'{name}' is missing in the memo"):
+            credit(mixed._replace(memo={key: other for key, other in mixed.memo.items() if key != name}), [1])
+    with pytest.raises(InvalidInput, match="memo"):
+        credit(mixed._replace(order=mixed.order[:2]), [1])
 
 
 @pytest.mark.parametrize("against", [2, -1, True, 0.0])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_ranker_that_is_not_there(method: Method, against: int) -> None:
-    mixed = mix(GOOD, 3, np.random.default_rng(0), method)
+    mixed = interleave(GOOD, 3, np.random.default_rng(0), method)
     with pytest.raises(InvalidInput, match="it must be a ranker's number, from 0 to 1"):
         preferences(mixed, [1], against)
 
@@ -383,18 +336,7 @@ def test_a_ranker_that_is_not_there(method: Method, against: int) -> None:
 )
 def test_scores_that_rank_nothing(scores: list[list[float]], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        rankings_of(scores, np.random.default_rng(0))
+        rankings_from_scores(scores, np.random.default_rng(0))
 
 
 # -- docs ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_page_runs_and_names_every_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[1] / "docs" / "interleaving.md").read_text("utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "docs/interleaving.md", "exec"), {})
-    for method in METHODS:
-        assert f"`{method}`" in page

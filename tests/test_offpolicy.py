@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.types import Array
 from rankloop.evaluation import off_policy
-from rankloop.evaluation.off_policy import Moves, by_list, by_position, gains, intervals
+from rankloop.evaluation.off_policy import RankMoves, by_position, by_ranking, gains
+from rankloop.evaluation.off_policy_sums import SUMS
 from rankloop.evaluation.position_bias import Examination, examination_from_swaps, swap_wins
 from rankloop.kernels import certainty, plackett_luce
 from tests.kernels.inputs import SEEDS, frozen, pair_rows, positions, some_lists
@@ -45,7 +46,7 @@ def test_by_position_is_unbiased(order: tuple[int, ...], gain: off_policy.Gain) 
     truth = float((THETA[list(order)] * LIKED * worth[list(order)]).sum())
     mean = 0.0
     for clicks, chance in click_patterns(THETA * LIKED):
-        mean += chance * by_position(Moves.of(clicks[None], ranks), Examination.known(3 * THETA), gain)["ips"].value
+        mean += chance * by_position(RankMoves.of(clicks[None], ranks), Examination.known(3 * THETA), gain)["ips"].value
     assert mean == pytest.approx(truth, rel=1e-12)
 
 
@@ -53,7 +54,7 @@ def test_by_position_is_unbiased(order: tuple[int, ...], gain: off_policy.Gain) 
 def test_by_position_is_its_definition(seed: int, N: int, K: int, clip: float) -> None:
     clicks, ranks, attraction = some_lists(seed, N, K)
     clicks[0, 0] = 1  # without any click the model's scale is 0/0 in the plain version
-    found = by_position(Moves.of(clicks, ranks, attraction), Examination.known(THETA), "dcg", clip)
+    found = by_position(RankMoves.of(clicks, ranks, attraction), Examination.known(THETA), "dcg", clip)
     plain: tuple[Any, ...] = (clicks.tolist(), ranks.tolist(), THETA.tolist(), gains("dcg", 4).tolist(), clip)
     assert found["ips"].value == pytest.approx(naive.ips(*plain), rel=1e-12)
     assert found["snips"].value == pytest.approx(naive.snips(*plain), rel=1e-12)
@@ -68,7 +69,7 @@ def test_by_position_is_its_definition(seed: int, N: int, K: int, clip: float) -
 def test_left_out_is_the_estimate_without_a_group(seed: int, N: int, groups: int) -> None:
     clicks, ranks, attraction = some_lists(seed, N, 4)
     clicks[:, 0] = 1
-    found = by_position(Moves.of(clicks, ranks, attraction, groups), Examination.known(THETA), clip=1.2)
+    found = by_position(RankMoves.of(clicks, ranks, attraction, groups), Examination.known(THETA), clip=1.2)
     G = min(N, groups)
     for g in range(G):
         rest = [naive.without(rows.tolist(), g, G) for rows in (clicks, ranks, attraction)]
@@ -84,7 +85,7 @@ def test_what_was_logged_is_worth_what_it_got() -> None:
     clicks, ranks, _ = some_lists(3, 20, 4)
     stay = np.where(ranks >= 0, np.arange(4), -1)
     for looked in (THETA, np.array([1.0, np.nan, np.nan, np.nan])):
-        found = by_position(Moves.of(clicks, stay), Examination(looked))["ips"]
+        found = by_position(RankMoves.of(clicks, stay), Examination(looked))["ips"]
         assert found.value == pytest.approx(clicks.sum() / 20)
         assert found.effective == pytest.approx(clicks.sum())
         assert not found.warning
@@ -97,23 +98,23 @@ def test_clipping_loses_clicks_and_the_others_make_up_for_it() -> None:
     alike, liked = np.full((50, 4), 0.4), rng.random((50, 4))
     for attraction, exact in ((alike, ("snips", "dr")), (liked, ("dr",))):
         truth = float((THETA[ranks] * attraction).sum() / 50)
-        found = by_position(Moves.of(THETA * attraction, ranks, attraction), Examination.known(THETA), clip=1.0)
+        found = by_position(RankMoves.of(THETA * attraction, ranks, attraction), Examination.known(THETA), clip=1.0)
         assert found["ips"].value < 0.8 * truth
         cut = 1 - found["ips"].value / truth
-        assert all(found[name].warning.startswith(f"clipping took {cut:.1%}") for name in ("ips", "snips", "dr"))
+        assert all(found[name].warning.startswith(f"clipping removed {cut:.1%}") for name in ("ips", "snips", "dr"))
         assert found["model"].value == pytest.approx(truth)
         for name in exact:
             assert found[name].value == pytest.approx(truth), name
-    wrong = by_position(Moves.of(THETA * liked, ranks, alike), Examination.known(THETA), clip=1.0)
+    wrong = by_position(RankMoves.of(THETA * liked, ranks, alike), Examination.known(THETA), clip=1.0)
     assert abs(wrong["dr"].value - truth) < abs(wrong["ips"].value - truth)
 
 
 def test_examination_that_is_not_known_is_told() -> None:
     clicks, ranks = np.array([[0, 1, 0]] * 4), np.array([[0, 2, 1]] * 4)
-    found = by_position(Moves.of(clicks, ranks), Examination(np.array([1.0, 0.5, np.nan])))["ips"].estimate()
-    assert "not known" in found.warning
+    found = by_position(RankMoves.of(clicks, ranks), Examination(np.array([1.0, 0.5, np.nan])))["ips"].estimate()
+    assert "unknown" in found.warning
     assert (found.low, found.high) == (-inf, inf) or np.isnan(found.value)
-    unclicked = by_position(Moves.of(clicks, np.array([[2, 1, 0]] * 4)), Examination(np.array([1, 0.5, np.nan])))
+    unclicked = by_position(RankMoves.of(clicks, np.array([[2, 1, 0]] * 4)), Examination(np.array([1, 0.5, np.nan])))
     assert unclicked["ips"].value == 1.0  # nobody clicked what moves to or from the unknown rank
 
 
@@ -198,7 +199,7 @@ def test_by_list_is_unbiased_whatever_users_do_and_dr_whatever_the_model_says() 
     ips = dr = mean = 0.0
     for p, order, weight in zip(old, lists, weights, strict=True):
         for reward, q in cascade(order):
-            found = by_list(np.array([reward]), np.array([weight]), np.array([told]), np.array([says[order]]))
+            found = by_ranking(np.array([reward]), np.array([weight]), np.array([told]), np.array([says[order]]))
             ips += float(p) * q * found["ips"].value
             dr += float(p) * q * found["dr"].value
             mean += float(p) * q * found["weights"].value
@@ -211,7 +212,7 @@ def test_by_list_is_unbiased_whatever_users_do_and_dr_whatever_the_model_says() 
 def test_self_normalised_is_a_weighted_mean_and_its_error_the_ratios() -> None:
     rng = np.random.default_rng(5)
     rewards, weights = rng.integers(0, 3, 150).astype(float), rng.exponential(size=150)
-    found = by_list(rewards, np.log(weights))["snips"].estimate()
+    found = by_ranking(rewards, np.log(weights))["snips"].estimate()
     ratio = (weights * rewards).sum() / weights.sum()
     assert found.value == pytest.approx(ratio)
     left_out = [np.average(np.delete(rewards, t), weights=np.delete(weights, t)) for t in range(150)]
@@ -219,18 +220,18 @@ def test_self_normalised_is_a_weighted_mean_and_its_error_the_ratios() -> None:
     linear = np.sqrt((weights**2 * (rewards - ratio) ** 2).sum()) / weights.sum()
     assert found.error == pytest.approx(linear, rel=0.05)
     assert found.effective == pytest.approx(weights.sum() ** 2 / (weights**2).sum())
-    clipped = by_list(rewards, np.log(weights), clip=1.0)["ips"]
+    clipped = by_ranking(rewards, np.log(weights), clip=1.0)["ips"]
     assert clipped.value == pytest.approx((np.minimum(weights, 1) * rewards).mean())
     assert "clipped" in clipped.warning
 
 
 def test_lists_that_never_come_up_are_told() -> None:
     """The log shows one of two lists only; the new policy shows both alike: half of the weight is lacking."""
-    found = by_list(np.ones(500), np.full(500, log(0.5)))
+    found = by_ranking(np.ones(500), np.full(500, log(0.5)))
     assert found["weights"].value == 0.5
-    assert "lacking" in found["ips"].warning
-    assert "lacking" in found["snips"].estimate().warning
-    fair = by_list(np.ones(500), np.where(np.arange(500) % 2 == 0, log(2.0), -inf))
+    assert "lacks" in found["ips"].warning
+    assert "lacks" in found["snips"].estimate().warning
+    fair = by_ranking(np.ones(500), np.where(np.arange(500) % 2 == 0, log(2.0), -inf))
     assert not fair["ips"].warning
 
 
@@ -238,19 +239,19 @@ def test_lists_that_never_come_up_are_told() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    moves = Moves.of(np.ones((3, 2)), np.tile([1, 0], (3, 1)))
+    moves = RankMoves.of(np.ones((3, 2)), np.tile([1, 0], (3, 1)))
     with pytest.raises(InvalidInput, match=r"shape \(3, 2\) and ranks \(2, 2\)"):
-        Moves.of(np.ones((3, 2)), np.ones((2, 2), int))
-    with pytest.raises(InvalidInput, match="examination knows 1 ranks, but lists have 2"):
+        RankMoves.of(np.ones((3, 2)), np.ones((2, 2), int))
+    with pytest.raises(InvalidInput, match="examination has 1 ranks, but rankings have 2"):
         by_position(moves, Examination.known([1.0]))
-    with pytest.raises(InvalidInput, match="without 5 groups, lists have 3"):
+    with pytest.raises(InvalidInput, match="without 5 groups"):
         by_position(moves, Examination(np.ones(2), np.ones((5, 2))))
     with pytest.raises(InvalidParameter, match="clip is 0"):
         by_position(moves, Examination.known([1.0, 1.0]), clip=0)
     with pytest.raises(InvalidParameter, match="gain is 'likes'"):
         gains("likes", 3)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="rewards have shape"):
-        by_list(np.ones(3), np.ones(2))
+        by_ranking(np.ones(3), np.ones(2))
     for values in ([], [[1.0]], [1.0, -1.0], [1.0, inf]):
         with pytest.raises(InvalidParameter, match="examination"):
             Examination.known(values)
@@ -259,8 +260,8 @@ def test_bad_input_is_named() -> None:
 def test_very_long_lists_take_fewer_groups() -> None:
     rng = np.random.default_rng(0)
     ranks = np.array([rng.permutation(400) for _ in range(250)])
-    moves = Moves.of(np.ones((250, 400)), ranks)
-    assert moves.lists.size * moves.old.size <= intervals.SUMS
+    moves = RankMoves.of(np.ones((250, 400)), ranks)
+    assert moves.lists.size * moves.old.size <= SUMS
     assert moves.shown.sum() == 250 * 400
     theta = np.exp(-np.arange(400) / 100)
     assert by_position(moves, Examination.known(theta))["ips"].value == pytest.approx(

@@ -11,8 +11,7 @@ from scipy.special import stdtrit
 
 from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.types import Array
-from rankloop.evaluation.off_policy import Moves, by_list, by_position, intervals
-from rankloop.evaluation.off_policy.intervals import Statistic
+from rankloop.evaluation.off_policy import RankMoves, Statistic, bernstein, by_position, by_ranking, hoeffding
 from rankloop.evaluation.position_bias import Examination, examination_from_swaps, swap_wins
 from tests.kernels.inputs import some_lists
 
@@ -27,8 +26,8 @@ def test_the_error_of_a_mean_is_the_textbooks() -> None:
     ranks = np.array([rng.permutation(3) for _ in range(150)])
     weights = THETA[ranks] / THETA[:3]
     values, logged = (clicks * weights).sum(axis=1), clicks.sum(axis=1)
-    new = by_position(Moves.of(clicks, ranks), Examination.known(THETA))["ips"]
-    old = by_position(Moves.of(clicks, np.tile(np.arange(3), (150, 1))), Examination.known(THETA))["ips"]
+    new = by_position(RankMoves.of(clicks, ranks), Examination.known(THETA))["ips"]
+    old = by_position(RankMoves.of(clicks, np.tile(np.arange(3), (150, 1))), Examination.known(THETA))["ips"]
     for statistic, sample in ((new, values), (old, logged), (new.minus(old), values - logged)):
         found = statistic.estimate(0.9)
         error = sample.std(ddof=1) / sqrt(150)
@@ -42,20 +41,20 @@ def test_the_error_of_a_mean_is_the_textbooks() -> None:
 def test_few_clicks_get_a_wider_interval_and_a_warning() -> None:
     clicks = np.zeros((40, 2))
     clicks[:5, 1] = 1
-    statistic = by_position(Moves.of(clicks, np.tile([1, 0], (40, 1))), Examination.known([1.0, 0.5]))["ips"]
+    statistic = by_position(RankMoves.of(clicks, np.tile([1, 0], (40, 1))), Examination.known([1.0, 0.5]))["ips"]
     found = statistic.estimate()
     assert "5.0 effective" in found.warning
     assert statistic.means is not None
     assert (statistic.means == np.where(np.arange(40) < 5, 2.0, 0.0)).all()
     assert statistic.largest == pytest.approx(2.5)  # both clicked: 1/2 and 2
-    half = intervals.bernstein(statistic.means, 2.5, 0.95)
+    half = bernstein(statistic.means, 2.5, 0.95)
     assert half == pytest.approx(sqrt(2 * statistic.means.var(ddof=1) * log(80) / 40) + 7 * 2.5 * log(80) / (3 * 39))
     assert found.high - found.value == pytest.approx(half)
     assert half > stdtrit(39, 0.975) * found.error
 
 
 def test_one_list_says_nothing() -> None:
-    found = by_position(Moves.of(np.array([[1, 0]]), np.array([[1, 0]])), Examination.known([1.0, 0.5]))[
+    found = by_position(RankMoves.of(np.array([[1, 0]]), np.array([[1, 0]])), Examination.known([1.0, 0.5]))[
         "ips"
     ].estimate()
     assert (found.value, found.low, found.high) == (0.5, -inf, inf)
@@ -85,7 +84,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         truth = float((THETA * LIKED[wanted[0]]).sum())
         shares = 0.5 * (1 - np.eye(K))
         wins = np.array([swap_wins(clicks[g::200].sum(axis=0), shares) for g in range(200)])
-        new, old = Moves.of(clicks, ranks), Moves.of(clicks, np.tile(np.arange(K), (N, 1)))
+        new, old = RankMoves.of(clicks, ranks), RankMoves.of(clicks, np.tile(np.arange(K), (N, 1)))
         sure, found = (
             by_position(new, Examination.known(THETA))["ips"],
             by_position(new, examination_from_swaps(wins))["ips"],
@@ -94,7 +93,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         expected = float((THETA * LIKED[items]).sum() / N)
         same = (ranks == np.arange(K)).all(axis=1)
         model = 0.8 * THETA @ LIKED[wanted[0]], 0.8 * (THETA * LIKED[items]).sum(axis=1)
-        listed = by_list(clicks.sum(axis=1), np.where(same, log(24), -inf), np.full(N, model[0]), model[1])
+        listed = by_ranking(clicks.sum(axis=1), np.where(same, log(24), -inf), np.full(N, model[0]), model[1])
         for name, statistic, value in (
             ("known", sure, truth),
             ("harvested", found, truth),
@@ -132,13 +131,13 @@ def test_a_list_that_carries_all_weight_says_nothing() -> None:
     one = weights.copy()
     one[1:] = -60.0
     for name in ("ips", "snips"):
-        found = by_list(rewards, one, most=3.0)[name].estimate()
+        found = by_ranking(rewards, one, most=3.0)[name].estimate()
         assert found.effective == pytest.approx(1.0)
         assert found.low == pytest.approx(0.0, abs=1e-6)
         assert found.high == pytest.approx(3.0)
         assert found.warning
-    even = by_list(rewards, weights, most=3.0)["ips"]
-    assert "lacking" in even.warning  # two hundred lists alike in weight: Student's, and told what is missing
+    even = by_ranking(rewards, weights, most=3.0)["ips"]
+    assert "lacks" in even.warning  # two hundred lists alike in weight: Student's, and told what is missing
     assert even.estimate().high < 1e-8
 
 
@@ -149,10 +148,10 @@ def test_students_interval_is_carried_by_enough_lists(lists: int, heavy: int, st
     """By 30 of equal weight, by 100 if those are not half of all: `heavy` lists have a weight, the others none."""
     weights = np.zeros(lists) if heavy == 1 else np.where(np.arange(lists) < heavy, log(lists / heavy), -inf)
     rewards = np.random.default_rng(0).integers(0, 2, lists).astype(float)
-    statistic = by_list(rewards, weights, most=1.0)["snips"]
+    statistic = by_ranking(rewards, weights, most=1.0)["snips"]
     assert statistic.carried == student
     found = statistic.estimate()
-    half = intervals.hoeffding(found.effective, 1.0, 0.95)
+    half = hoeffding(found.effective, 1.0, 0.95)
     if student:
         assert found.high - found.value < half
     else:
@@ -164,14 +163,14 @@ def test_lists_of_a_user_are_in_one_group_and_go_out_together() -> None:
     rng = np.random.default_rng(0)
     users = rng.integers(0, 12, 90)
     rewards, weights = rng.random(90), rng.exponential(size=90)
-    found = by_list(rewards, np.log(weights), users=users, groups=5)["ips"]
+    found = by_ranking(rewards, np.log(weights), users=users, groups=5)["ips"]
     assert found.units is not None
     assert all(np.unique(found.units.group[users == user]).size == 1 for user in range(12))
     for g in range(5):
         stay = found.units.group != g
         assert found.left_out[g] == pytest.approx((weights * rewards)[stay].mean())
     clicks, ranks, _ = some_lists(1, 90, 4)
-    moves = Moves.of(clicks, ranks, users=users.tolist())
+    moves = RankMoves.of(clicks, ranks, users=users.tolist())
     assert moves.lists.tolist() == [(users == user).sum() for user in dict.fromkeys(users.tolist())]
 
 
@@ -180,23 +179,23 @@ def test_a_user_with_many_lists_is_one_witness() -> None:
     rng = np.random.default_rng(3)
     rewards, users = rng.random(40), np.repeat(np.arange(40), 10)
     once, often = (
-        by_list(rewards, np.zeros(40))["ips"].estimate(),
-        by_list(rewards.repeat(10), np.zeros(400), users=users),
+        by_ranking(rewards, np.zeros(40))["ips"].estimate(),
+        by_ranking(rewards.repeat(10), np.zeros(400), users=users),
     )
     found = often["ips"].estimate()
     assert (found.value, found.error, found.low, found.effective) == pytest.approx(
         (once.value, once.error, once.low, once.effective)
     )
     clicks, ranks, _ = some_lists(5, 60, 4)
-    single = by_position(Moves.of(clicks, ranks), Examination.known(THETA))["ips"].estimate()
-    tenfold = Moves.of(clicks.repeat(10, axis=0), ranks.repeat(10, axis=0), users=np.repeat(np.arange(60), 10))
+    single = by_position(RankMoves.of(clicks, ranks), Examination.known(THETA))["ips"].estimate()
+    tenfold = RankMoves.of(clicks.repeat(10, axis=0), ranks.repeat(10, axis=0), users=np.repeat(np.arange(60), 10))
     many = by_position(tenfold, Examination.known(THETA))["ips"].estimate()
     assert (many.value, many.error) == pytest.approx((single.value, single.error))
     assert many.effective <= 60
 
 
 def test_one_user_says_nothing_however_many_lists() -> None:
-    found = by_list(np.random.default_rng(0).random(300), np.zeros(300), users=["ann"] * 300)["ips"].estimate()
+    found = by_ranking(np.random.default_rng(0).random(300), np.zeros(300), users=["ann"] * 300)["ips"].estimate()
     assert (found.low, found.high) == (-inf, inf)
-    with pytest.raises(InvalidInput, match="2 users for 3 lists"):
-        by_list(np.ones(3), np.zeros(3), users=["a", "b"])
+    with pytest.raises(InvalidInput, match="2 users for 3 impressions"):
+        by_ranking(np.ones(3), np.zeros(3), users=["a", "b"])

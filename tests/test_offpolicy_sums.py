@@ -13,15 +13,23 @@ from hypothesis import strategies as st
 
 from rankloop.core.errors import InvalidInput
 from rankloop.core.types import Array
-from rankloop.evaluation.off_policy import Moves, WholeLists, by_list, by_position, by_whole_list, gains
-from rankloop.evaluation.off_policy.exact import ExactSums
-from rankloop.evaluation.off_policy.intervals import GROUPS, SUMS
-from rankloop.evaluation.off_policy.sums import (
+from rankloop.evaluation.off_policy import (
+    RankingSums,
+    RankMoves,
+    by_position,
+    by_ranking,
+    by_ranking_sums,
+    gains,
+)
+from rankloop.evaluation.off_policy_sums import (
     BINS,
+    GROUPS,
+    SUMS,
     Curve,
+    ExactSums,
     PolicySums,
     UnitSums,
-    divided,
+    group_count,
     groups_of,
     user_codes,
     weights_of,
@@ -98,18 +106,18 @@ def test_parts_of_a_log_add_up_to_the_whole_bit_for_bit(seed: int, N: int, K: in
 
     def told(parts: list[slice]) -> list[object]:
         sums, units, whole = gathered(parts, log, 2.0)
-        moves = Moves.from_sums(sums, units)
-        lists = WholeLists.from_sums(sums, whole, (0.0, float(rewards.max())), float(K), 2.0, False)
+        moves = RankMoves.from_sums(sums, units)
+        lists = RankingSums.from_sums(sums, whole, (0.0, float(rewards.max())), float(K), 2.0, False)
         curve = sums.curve.values(looked.values, gains("dcg", 4))
         position = by_position(moves, looked, "dcg", 2.0)["snips"].estimate()
-        return [position, by_whole_list(lists, 2.0)["ips"].estimate(), curve, moves.units.number]
+        return [position, by_ranking_sums(lists, 2.0)["ips"].estimate(), curve, moves.units.number]
 
     whole = told([slice(0, N)])
     assert repr(told(parts)) == repr(told(parts[::-1])) == repr(whole)
     position, listed = whole[0], whole[1]
-    plain = by_position(Moves.of(clicks, ranks), looked, "dcg", 2.0)["snips"]
+    plain = by_position(RankMoves.of(clicks, ranks), looked, "dcg", 2.0)["snips"]
     assert position.value == pytest.approx(plain.value, nan_ok=True)  # type: ignore[attr-defined]
-    expected = by_list(rewards, weights, clip=2.0, most=float(K))["ips"].value
+    expected = by_ranking(rewards, weights, clip=2.0, most=float(K))["ips"].value
     assert listed.value == pytest.approx(expected)  # type: ignore[attr-defined]
 
 
@@ -137,7 +145,7 @@ def test_long_lists_make_fewer_groups_and_the_sums_stay() -> None:
     other = deepcopy(short)
     other.merge(long)
     G, K, _ = other.clicked.shape
-    assert divided(GROUPS, 150) == G
+    assert group_count(GROUPS, 150) == G
     assert K == 150
     assert G < GROUPS
     assert G * K * K <= SUMS

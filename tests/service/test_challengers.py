@@ -12,7 +12,7 @@ from rankloop.core import codec, registry
 from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates, Feedback, Impression
-from rankloop.evaluation.off_policy.intervals import GROUPS
+from rankloop.evaluation.off_policy_sums import GROUPS
 from rankloop.kernels import plackett_luce
 from rankloop.service.offline.challengers import Terms, Tries, planned, try_out
 from rankloop.service.offline.estimates import FOLDS, Findings, Forecast, Pages, find
@@ -267,7 +267,7 @@ def test_figures_lie_near_the_truth(options: dict[str, Any], source: str) -> Non
             assert abs(one.difference.value - truth[one.label] + truth[LOGGED]) < 3 * one.difference.error
     if "clip" in options:
         assert found.policies[2].value == found.policies[2].by_position["dr"]
-        assert "clipping took" in found.policies[2].value.warning
+        assert "clipping removed" in found.policies[2].value.warning
         assert set(found.policies[2].by_position) == {"ips", "snips", "model", "dr"}
 
 

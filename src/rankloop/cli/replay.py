@@ -15,7 +15,7 @@ from rankloop.cli import _out
 from rankloop.core.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from rankloop.evaluation.off_policy.intervals import Estimate
+    from rankloop.evaluation.off_policy import IntervalEstimate
     from rankloop.service.offline.estimates import Findings, Found
 
 ABOUT = "of the items that were shown, in each policy's order; the log keeps no other candidates"
@@ -285,11 +285,11 @@ def _warnings(found: Findings) -> list[str]:
     return list(dict.fromkeys(filter(None, told)))
 
 
-def _interval(one: Estimate, sign: str = "") -> str:
+def _interval(one: IntervalEstimate, sign: str = "") -> str:
     return f"{one.value:{sign}.4f} [{one.low:{sign}.4f}, {one.high:{sign}.4f}]"
 
 
-def _verdict(difference: Estimate | None) -> str:
+def _verdict(difference: IntervalEstimate | None) -> str:
     if difference is None:
         return ""
     return "better" if difference.low > 0 else "worse" if difference.high < 0 else "undecided"

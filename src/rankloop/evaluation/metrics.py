@@ -1,17 +1,9 @@
-"""Ranking metrics, checked and ready to call: (N)DCG, AP, precision, recall, MRR, ERR, RBP, AUC, Kendall's tau.
+"""Ranking metrics: (N)DCG, AP, precision, recall, MRR, ERR, RBP, AUC, Kendall's tau.
 
-Those of one list take its grades, best position first: `ndcg([2, 0, 1])`. Those of many queries take the scores and
-grades of all documents and where each query's begin (`evaluate` the means, `per_query` the values of each).
-
-Conventions, as others differ in them. A document is relevant if its grade is above 0. The gain of (N)DCG is 2^grade - 1
-("exponential", Burges et al. 2005) or the grade itself ("linear", Järvelin and Kekäläinen 2002, and trec_eval), the
-discount log2(1 + position). What NDCG says of a list in which nothing is relevant is an argument (`empty`). Documents
-of equal scores stand in the order in which they were given, or as `ties` says; give random `ties` for a list as likely
-as any. In Kendall's tau, which compares scores and not lists, such a pair counts half.
-
-References: Chapelle, Metzler, Zhang, Grinspan, Expected reciprocal rank for graded relevance, CIKM 2009; Moffat, Zobel,
-Rank-biased precision for measurement of retrieval effectiveness, TOIS 2008; Somers, A new asymmetric measure of
-association for ordinal variables, 1962 (tau over the pairs of different grades).
+Functions of one list take its grades, best position first. Functions of many queries take scores and grades of all
+documents, and the offsets of the queries (`evaluate`, `per_query`). A document is relevant if its grade is above 0. The
+gain of (N)DCG is 2^grade - 1 ("exponential") or the grade ("linear"), the discount log2(1 + position). `empty` is the
+NDCG of a list with nothing relevant. Equal scores keep the given order, or that of `ties`.
 """
 
 from __future__ import annotations
@@ -36,7 +28,7 @@ HIGHEST_GRADE = 1000.0  # 2^grade, summed over a list, must fit in a double
 
 
 def dcg(grades: Grades, k: int = 10, gain: Gain = "exponential") -> float:
-    """Discounted cumulative gain of the first k.
+    """Return the discounted cumulative gain of the first k.
 
     >>> from math import log2
     >>> dcg([0, 1, 0, 2]) == 1 / log2(1 + 2) + 3 / log2(1 + 4)
@@ -50,7 +42,7 @@ def dcg(grades: Grades, k: int = 10, gain: Gain = "exponential") -> float:
 def ndcg(
     grades: Grades, k: int = 10, candidates: Grades | None = None, empty: Empty = "0", gain: Gain = "exponential"
 ) -> float:
-    """DCG over the highest DCG@k possible; `candidates` are the grades of all that could have been shown.
+    """Return DCG@k divided by the highest possible; `candidates` are the grades of all candidates.
 
     >>> from math import log2
     >>> ndcg([0, 1]) == 1 / log2(1 + 2)
@@ -67,7 +59,7 @@ def ndcg(
 
 
 def average_precision(grades: Grades) -> float:
-    """Mean of the precision at each relevant position of a whole list; grades above 0 are relevant.
+    """Return the mean precision at the relevant positions of a whole list.
 
     >>> average_precision([1, 0, 2]) == (1 / 1 + 2 / 3) / 2
     True
@@ -76,7 +68,7 @@ def average_precision(grades: Grades) -> float:
 
 
 def precision(grades: Grades, k: int = 10) -> float:
-    """Share of relevant documents in the first k positions.
+    """Return the share of relevant documents in the first k positions.
 
     >>> precision([1, 0, 2, 0], k=4)
     0.5
@@ -85,7 +77,7 @@ def precision(grades: Grades, k: int = 10) -> float:
 
 
 def recall(grades: Grades, k: int = 10, candidates: Grades | None = None, empty: Empty = "0") -> float:
-    """Share of all relevant documents that stand in the first k; `candidates` as in `ndcg`.
+    """Return the share of all relevant documents that are in the first k; `candidates` as in `ndcg`.
 
     >>> recall([1, 0, 2, 0], k=1)
     0.5
@@ -97,7 +89,7 @@ def recall(grades: Grades, k: int = 10, candidates: Grades | None = None, empty:
 
 
 def reciprocal_rank(grades: Grades, k: int | None = None) -> float:
-    """1 / position of the first relevant document, 0 if there is none in the first k. Its mean is MRR.
+    """Return 1 / position of the first relevant document, 0 if there is none in the first k.
 
     >>> reciprocal_rank([0, 0, 1]), reciprocal_rank([0, 0, 1], k=2)
     (0.3333333333333333, 0.0)
@@ -107,10 +99,9 @@ def reciprocal_rank(grades: Grades, k: int | None = None) -> float:
 
 
 def err(grades: Grades, k: int = 10, highest: float = 4.0) -> float:
-    """Expected reciprocal rank of the document that satisfies a user who reads from the top.
+    """Return the expected reciprocal rank (Chapelle et al. 2009).
 
-    A document of grade g satisfies with probability (2^g - 1) / 2^highest; `highest` is the top of the scale, not of
-    this list.
+    A document of grade g satisfies with probability (2^g - 1) / 2^highest; `highest` is the top of the scale.
 
     >>> err([1, 4], highest=4) == 1 / 16 + (1 - 1 / 16) * 15 / 16 / 2
     True
@@ -120,7 +111,7 @@ def err(grades: Grades, k: int = 10, highest: float = 4.0) -> float:
 
 
 def rbp(grades: Grades, p: float = 0.8) -> float:
-    """Rank-biased precision: the relevant documents that a user meets who goes on with probability p, per step.
+    """Return the rank-biased precision with persistence p (Moffat, Zobel 2008).
 
     >>> round(rbp([1, 0, 1], p=0.5), 3) == 0.5 * (1 + 0.25)
     True
@@ -129,7 +120,7 @@ def rbp(grades: Grades, p: float = 0.8) -> float:
 
 
 def auc(grades: Grades) -> float:
-    """Share of (relevant, irrelevant) pairs in the right order; 1 where there is no such pair.
+    """Return the share of (relevant, irrelevant) pairs in the right order; 1 if there is no such pair.
 
     >>> auc([1, 0, 1, 0]) == 3 / 4
     True
@@ -138,7 +129,7 @@ def auc(grades: Grades) -> float:
 
 
 def misordered_pairs(grades: Grades) -> int:
-    """Pairs in the wrong order, PairRank's regret; documents of equal grade never count.
+    """Return the number of pairs in the wrong order, PairRank's regret.
 
     >>> misordered_pairs([0, 2, 1, 1])
     3
@@ -147,7 +138,7 @@ def misordered_pairs(grades: Grades) -> int:
 
 
 def kendall_tau(grades: Grades) -> float:
-    """(right - wrong) / (right + wrong) over the pairs of different grades; 1 where there is no such pair.
+    """Return (right - wrong) / (right + wrong) over the pairs of different grades; 1 if there is no such pair.
 
     >>> kendall_tau([2, 0, 1]) == (2 - 1) / 3
     True
@@ -168,14 +159,14 @@ def mean_ndcg(
     ties: Numbers | None = None,
     empty: Empty = "skip",
 ) -> float:
-    """Mean NDCG@k over queries whose documents stand one after the other: query q's from offsets[q] to offsets[q+1].
+    """Return the mean NDCG@k over queries; documents of query q are at offsets[q] to offsets[q + 1].
 
     >>> from math import log2
     >>> mean_ndcg([2.0, 1, 5, 4], [1, 0, 0, 1], [0, 2, 4]) == (1 + 1 / log2(3)) / 2
     True
     """
     given = _checked(scores, grades, offsets, ties)
-    _gains(given.grades, "exponential")  # refuses what would not fit
+    _gains(given.grades, "exponential")  # checks the grades
     found = kernels.ragged_dcg(given.scores, given.ties, given.grades, given.offsets, _cut(k))
     return mean_ratio(found, kernels.ragged_ideal_dcg(given.grades, given.offsets, k), empty)
 
@@ -191,12 +182,11 @@ def per_query(
     highest: float | None = None,
     p: float = 0.8,
 ) -> dict[str, Array]:
-    """Every metric of this module for each query, (Q,) each: `statistics.mean` or `clustered` says how sure they are.
+    """Return every metric of this module per query, (Q,) each.
 
-    NDCG, AP, recall, AUC and RR of queries with nothing relevant are NaN, or what `empty` says; the others are 0 there.
-    RR is of the whole list. "right", "wrong" and "equal" count pairs of different grades by their scores, "tau" is
-    (right - wrong) over all three, NaN where there is no such pair. `highest` is ERR's top of the scale (None: the
-    highest grade of all queries), `p` is RBP's.
+    NDCG, AP, recall, AUC and RR of queries with nothing relevant are NaN, or what `empty` says. "right", "wrong" and
+    "equal" count pairs of different grades by their scores; "tau" is (right - wrong) over all three. `highest` is the
+    top of the scale of ERR (None: the highest grade), `p` the persistence of RBP.
 
     >>> from rankloop.evaluation import statistics
     >>> found = per_query([2.0, 1, 5, 4], [1, 0, 0, 1], [0, 2, 4], k=1)
@@ -246,9 +236,9 @@ def evaluate(
     highest: float | None = None,
     p: float = 0.8,
 ) -> dict[str, float]:
-    """The means of `per_query` over the queries; "misordered" and "tau" tell the pairs of all queries together.
+    """Return the means of `per_query`; "misordered" and "tau" are over the pairs of all queries.
 
-    A pair of equal scores counts half: as half a mis-ordered one, and as nothing in tau. With no pair tau is 1.
+    A pair of equal scores counts as half a misordered one. With no pair tau is 1.
 
     >>> found = evaluate([2.0, 1, 5, 4], [1, 0, 0, 1], [0, 2, 4], k=1)
     >>> found["ndcg@1"], found["ap"], found["precision@1"], found["mrr"], found["misordered"], found["tau"]
@@ -267,7 +257,7 @@ def evaluate(
 
 
 def mean_ratio(found: Array, ideal: Array, empty: Empty) -> float:
-    """Mean of found/ideal over the queries, those with nothing relevant taken as `empty` says."""
+    """Return the mean of found/ideal over queries; `empty` is the value of those with nothing relevant."""
     _check_empty(empty)
     relevant = ideal > 0
     ratios = found[relevant] / ideal[relevant]
@@ -275,8 +265,6 @@ def mean_ratio(found: Array, ideal: Array, empty: Empty) -> float:
         return float(ratios.mean()) if ratios.size else float("nan")
     return float((ratios.sum() + (empty == "1") * (~relevant).sum()) / ideal.size)
 
-
-# -- what comes in -------------------------------------------------------------------------------------------------
 
 _IF_EMPTY = {"skip": float("nan"), "0": 0.0, "1": 1.0}
 

@@ -1,17 +1,11 @@
-"""Watch a mean as it comes in, and stop whenever you like: intervals that hold at every moment at once.
-
-A common confidence interval is right at the one sample size that was fixed before. Who looks every day and stops when
-it says what he hopes for is wrong far more often than 5 %. A confidence sequence is a whole sequence of intervals, and
-with probability 1 - alpha all of them hold the mean, so one may look after every value and stop for any reason.
+"""Confidence sequences: intervals for a mean that hold at all times at once, so that one may stop at any time.
 
 >>> watch = ConfidenceSequence(alpha=0.05)
 >>> rng = np.random.default_rng(0)
->>> watch.add(rng.choice([-1.0, 0.0, 1.0], size=2000, p=[0.15, 0.6, 0.25]))  # users prefer one of two lists, or none
+>>> watch.add(rng.choice([-1.0, 0.0, 1.0], size=2000, p=[0.15, 0.6, 0.25]))  # preferences between two rankers
 >>> low, high = watch.interval()
 >>> low < 0.1 < high, watch.verdict
 (True, 'above')
-
-How many values it takes is predicted by `samples_needed` beforehand and by `still_needed` on the way.
 """
 
 from __future__ import annotations
@@ -31,10 +25,10 @@ from rankloop.core.types import Array
 from rankloop.kernels import sequential as kernels
 
 POINTS = 65  # of the grid on which values are counted: a step of 1/32, with -1, 0 and 1 on it
-BETS = 0.9 * 0.45 ** np.arange(8)  # shares of the wealth: .9 finds a mean of 1 in 9 values, .003 one of .003
+BETS = 0.9 * 0.45 ** np.arange(8)  # shares of the wealth, for large to small means
 _NORMAL = NormalDist()
-_LEAST = 5.0  # values other than 0 (their squares' sum) before anything is predicted
-_MOST = 10**9  # beyond it, a number of values means: never
+_LEAST = 5.0  # sum of squared values before anything is predicted
+_MOST = 10**9  # a larger number of values means never
 _SHAPES = {"counts_": (POINTS,), "sums_": (3,), "wealth_": (2, BETS.size), "crossed_": (2,)}
 Verdict = Literal["above", "below", "undecided"]
 
@@ -43,15 +37,12 @@ Verdict = Literal["above", "below", "undecided"]
 class ConfidenceSequence:
     """An interval for the mean of values in [-1, 1] that holds at all times at once.
 
-    Choose it to compare two rankers on live traffic, or for anything that is watched while it runs.
-
     Parameters
     ----------
     alpha
-        How likely it is that the mean is ever outside of the interval. Each side takes half of it: one who looks at one
-        end only, and gives 2 alpha, is wrong with probability alpha.
+        Probability that the mean is ever outside of the interval; half of it for each side.
     against
-        The mean that the verdict is about.
+        The mean that the verdict compares with.
 
     Examples
     --------
@@ -62,22 +53,10 @@ class ConfidenceSequence:
 
     Notes
     -----
-    For every m a gambler bets that the mean is not m. Where the mean is m, no way of betting makes rich: by Ville's
-    inequality wealth ever reaches 2 / alpha with probability alpha / 2 at most. The interval is all m at which he has
-    not become so rich. (I. Waudby-Smith and A. Ramdas, Estimating means of bounded random variables by betting, JRSS B
-    2024, section 4.) His bets are a mixture, 8 fixed shares of his wealth from .9 down to .003, as in their section
-    on diversified betting and in F. Orabona and K.-S. Jun, Tight concentrations and confidence sequences from the
-    regret of universal portfolio, IEEE Trans. Inf. Theory 2024. Their default, one share that falls with time, is
-    quicker where few values are enough, and takes up to twice as many where many are needed (docs/experiments.md).
-    Shares are fixed, so wealth falls steadily in m, the interval is one, and its ends are found by halving, not on a
-    grid of m.
-
-    The proof needs no independence, only that each value's mean given those before it is m. If that mean moves, as
-    that of a learner does, the verdict still says something: `below` is wrong with probability alpha / 2 at most if at
-    no time the mean given the past was below 0. The interval is then about a mean over time, without that promise.
-
-    Adding a value costs about 1 µs, and memory does not grow. Values are counted on a grid of 65 points; one between
-    two of them counts as a mixture of both, which makes the interval a little wider and never wrong.
+    Betting with a mixture of 8 fixed shares of the wealth (Waudby-Smith and Ramdas, JRSS B 2024, section 4; Orabona and
+    Jun, IEEE Trans. Inf. Theory 2024). Values need not be independent: `below` is wrong with probability alpha / 2 at
+    most if the mean given the past is never below `against`. Values are counted on a grid of 65 points; one between two
+    points counts as a mixture of both, which makes the interval slightly wider. docs/experiments.md compares methods.
     """
 
     alpha: float = 0.05
@@ -89,20 +68,19 @@ class ConfidenceSequence:
         require_number("against", self.against)
         require(abs(self.against) < 1, "against", self.against, "must be above -1 and below 1")
         self.counts_: Array = np.zeros(POINTS)
-        self.sums_: Array = np.zeros(3)  # how many values, their sum, the sum of their squares
-        self.wealth_: Array = np.zeros((2, BETS.size))  # log wealth of each bet on a mean above `against`, and below
-        self.crossed_: Array = np.zeros(2)  # after how many values that said so, above and below; 0: not yet
+        self.sums_: Array = np.zeros(3)  # count, sum and sum of squares
+        self.wealth_: Array = np.zeros((2, BETS.size))  # log wealth of the bets on a mean above `against`, and below
+        self.crossed_: Array = np.zeros(2)  # number of values when above and below became significant; 0: not yet
 
     def add(self, values: ArrayLike) -> None:
-        """Take in values, in the order they came."""
+        """Add values, in order."""
         given = self._checked(values)
         taken = 0
         while taken < given.size:
             taken += self._follow(given[taken:])
 
     def interval(self) -> tuple[float, float]:
-        """The interval now. It always holds the mean of the values. All intervals hold at once, so what those of
-        several moments have in common is one, too."""
+        """Return the current interval."""
         if not self.n:
             return -1.0, 1.0
         threshold = log(2.0 / self.alpha)
@@ -111,7 +89,7 @@ class ConfidenceSequence:
 
     @property
     def n(self) -> int:
-        """How many values have come."""
+        """Number of values."""
         return int(self.sums_[0])
 
     @property
@@ -126,18 +104,18 @@ class ConfidenceSequence:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the mean is above or below `against`, as soon as some interval has said so; it stays."""
+        """Whether the mean is above or below `against`, once an interval has excluded it; final."""
         above, below = self.crossed_
         if not above and not below:
             return "undecided"
         return "above" if above and not 0 < below < above else "below"
 
     def state(self) -> dict[str, Array]:
-        """Copies of all that it knows."""
+        """Return copies of the state."""
         return {name: getattr(self, name).copy() for name in _SHAPES}
 
     def load(self, state: Mapping[str, ArrayLike]) -> None:
-        """Go on from `state`, bit for bit."""
+        """Restore `state`, bit for bit."""
         fresh = {name: np.array(state.get(name, ()), dtype=np.float64) for name in _SHAPES}
         shapes = {name: array.shape for name, array in fresh.items()}
         if shapes != _SHAPES:
@@ -161,36 +139,29 @@ class ConfidenceSequence:
 
 
 def samples_needed(effect: float, variance: float, alpha: float = 0.05, power: float = 0.95) -> int | None:
-    """How many values it takes until a `ConfidenceSequence` tells their mean from 0, with probability `power`.
-
-    None if a billion is not enough.
+    """Return how many values a `ConfidenceSequence` needs to tell their mean from 0; None if a billion is not enough.
 
     Parameters
     ----------
     effect
-        The mean that is to be found, from -1 to 1 but not 0; its sign does not matter.
+        The mean, from -1 to 1 but not 0.
     variance
-        Of the values. If a part d of them is -1 or 1 and the others are 0, it is d - effect².
+        Of the values. If a share d of them is -1 or 1 and the others are 0, it is d - effect².
     alpha, power
-        How likely a wrong verdict may be, and how likely some verdict must be.
+        Probability of a wrong verdict, and of reaching a verdict.
 
     Examples
     --------
     >>> samples_needed(0.2, 0.96), samples_needed(0.1, 0.99), samples_needed(0.01, 0.0999)
     (629, 2495, 25032)
 
-    Notes
-    -----
-    By the normal approximation of the sum at that time, against the wealth that values of -1, 0 and 1 with such a mean
-    and variance would have brought. It does not count on verdicts that come and would be lost again, so a little more
-    than `power` will have come by then.
     """
     size = abs(float(effect))
-    require(0.0 < size <= 1.0, "effect", effect, "must be from -1 to 1, and not 0: a mean of 0 is never told from 0")
+    require(0.0 < size <= 1.0, "effect", effect, "must be from -1 to 1, and not 0")
     require(0.0 <= variance <= 1.0 - size**2 + 1e-9, "variance", variance, "must be from 0 to 1 - effect²")
     require(0.0 < power < 1.0, "power", power, "must be above 0 and below 1")
     require(0.0 < alpha < 1.0, "alpha", alpha, "must be above 0 and below 1")
-    second = max(min(variance + size**2, 1.0), size)  # of values from -1 to 1, no second moment is below |mean|²
+    second = max(min(variance + size**2, 1.0), size)  # values from -1 to 1
     quantile, threshold = _NORMAL.inv_cdf(power), log(2.0 / alpha)
 
     def enough(n: int) -> bool:
@@ -200,10 +171,9 @@ def samples_needed(effect: float, variance: float, alpha: float = 0.05, power: f
 
 
 def still_needed(watch: ConfidenceSequence, power: float = 0.95) -> int | None:
-    """How many more values bring a verdict with probability `power`, by what is known now; None if that is too little.
+    """Predict how many more values bring a verdict against 0 with probability `power`; None if too little is known.
 
-    The mean is not known, and a guess from few values would promise too much. So it is taken to lie around the mean so
-    far, as far as its standard error says, and the answer counts on that. The verdict must be one against 0.
+    The true mean is taken as normal around the current mean.
 
     >>> watch = ConfidenceSequence()
     >>> watch.add([0.0, 1.0, 0.0, 0.0, -1.0, 0.0, 1.0, 1.0, 0.0, -1.0] * 20)
@@ -227,7 +197,7 @@ def still_needed(watch: ConfidenceSequence, power: float = 0.95) -> int | None:
 
 
 def _first(enough: Callable[[int], bool], start: int) -> int | None:
-    """The first number that is enough, to 1 in 1000; None if there is none below a billion."""
+    """Return the first sufficient number to 1 in 1000; None if there is none below a billion."""
     high = start
     while not enough(high):
         high = ceil(high * 1.25)

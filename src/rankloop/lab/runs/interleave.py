@@ -20,8 +20,8 @@ from rankloop.core.presets import PUBLISHED
 from rankloop.core.registry import LEARNERS
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates
-from rankloop.evaluation import statistics
-from rankloop.evaluation.interleaving import METHODS, Method, mix, outcome, preferences
+from rankloop.evaluation import interleaving, statistics
+from rankloop.evaluation.interleaving import METHODS, Method, preferences
 from rankloop.evaluation.metrics import mean_ratio
 from rankloop.kernels.interleaving import rankings as ranked
 from rankloop.kernels.metrics import dcg, ragged_ideal_dcg
@@ -216,11 +216,13 @@ def compare(
     win, loss, credit = (np.zeros((rounds, len(rankers))) for _ in range(3))
     for t in range(rounds):
         q = int(streams.for_event("interleave/query", t).random() * len(dataset))
-        mixed = mix(rankings[q], min(k, rankings[q].shape[1]), streams.for_event("interleave/mix", t), method)
+        mixed = interleaving.interleave(
+            rankings[q], min(k, rankings[q].shape[1]), streams.for_event("interleave/mix", t), method
+        )
         shown, grades = dataset.candidates(q), dataset.grades_of(q)[mixed.order]
         rng = streams.for_event("interleave/user", t)
         clicks = reaction(user, shown.query, shown.items[mixed.order], grades, rng).values
-        credit[t] = outcome(mixed, clicks)
+        credit[t] = interleaving.credit(mixed, clicks)
         win[t], loss[t] = preferences(mixed, clicks)
         _tell(on_progress, "impressions", t + 1, rounds)
     return Comparison([ranker.label for ranker in rankers], method, k, win, loss, credit, _ndcg(rankings, dataset, k))

@@ -20,7 +20,7 @@ from rankloop.core.rng import Rng
 from rankloop.core.scaling import standardized, unwrapped
 from rankloop.core.types import Array, Candidates, Feedback, Impression, taken
 from rankloop.evaluation.off_policy import Gain
-from rankloop.evaluation.off_policy.sums import groups_of, user_codes
+from rankloop.evaluation.off_policy_sums import groups_of, user_codes
 from rankloop.service.maintenance.archive.columns import CANDIDATES, LOG_PROPENSITY, Chunk
 from rankloop.service.offline.lists import BASE, LOGGED, UNIT, Block, Lists, blocks_in, blocks_of, clicked
 from rankloop.service.offline.past import Past, past_of

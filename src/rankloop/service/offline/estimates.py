@@ -15,8 +15,8 @@ from rankloop.clicks.pbm import PositionBased
 from rankloop.core.errors import InvalidInput, InvalidParameter, UnknownName
 from rankloop.core.types import Array, Impression
 from rankloop.evaluation import off_policy
-from rankloop.evaluation.off_policy.intervals import FEWEST, GROUPS, Estimate, Statistic
-from rankloop.evaluation.off_policy.sums import UnitSums
+from rankloop.evaluation.off_policy import IntervalEstimate, Statistic
+from rankloop.evaluation.off_policy_sums import FEWEST, GROUPS, UnitSums
 from rankloop.evaluation.position_bias import Examination, position_bias
 from rankloop.kernels import click_models
 from rankloop.service.offline.challengers import Tries
@@ -57,10 +57,12 @@ class Found(NamedTuple):
     """What a policy's lists are worth, a list."""
 
     label: str
-    value: Estimate  # by position, the best there is of the estimates below
-    difference: Estimate | None  # to what was logged
-    by_position: dict[str, Estimate]
-    by_list: dict[str, Estimate]  # from the lists whose probability is known and that had all candidates; may be empty
+    value: IntervalEstimate  # by position, the best there is of the estimates below
+    difference: IntervalEstimate | None  # to what was logged
+    by_position: dict[str, IntervalEstimate]
+    by_list: dict[
+        str, IntervalEstimate
+    ]  # from the lists whose probability is known and that had all candidates; may be empty
     curve: list[float]  # the value along the log, in equal parts
 
 
@@ -80,7 +82,7 @@ class Findings(NamedTuple):
     def in_unit(self, scale: float) -> Findings:
         """The same figures times `scale`."""
 
-        def times(one: Estimate) -> Estimate:
+        def times(one: IntervalEstimate) -> IntervalEstimate:
             return one._replace(
                 value=one.value * scale, low=one.low * scale, high=one.high * scale, error=one.error * scale
             )
@@ -109,7 +111,7 @@ def find(
     clip: float | None = None,
     on_progress: Report | None = None,
 ) -> Findings:
-    """Estimate every policy's value.
+    """IntervalEstimate every policy's value.
 
     Parameters
     ----------
@@ -180,7 +182,7 @@ def figures(
         logged = best if label == LOGGED else logged
         by_list: dict[str, Statistic] = {}
         if tally.whole > 1:
-            by_list = off_policy.by_whole_list(tally.whole_lists(label, modelled), clip)
+            by_list = off_policy.by_ranking_sums(tally.whole_lists(label, modelled), clip)
         found.append(
             Found(
                 label,

@@ -8,9 +8,7 @@ from rankloop.core.errors import InvalidInput
 from rankloop.core.types import Array
 from rankloop.evaluation import off_policy
 from rankloop.evaluation.off_policy import Gain
-from rankloop.evaluation.off_policy.exact import ExactSums
-from rankloop.evaluation.off_policy.intervals import GROUPS
-from rankloop.evaluation.off_policy.sums import PolicySums, UnitSums, divided
+from rankloop.evaluation.off_policy_sums import GROUPS, ExactSums, PolicySums, UnitSums, group_count
 from rankloop.evaluation.position_bias import Examination, examination_from_swaps
 from rankloop.service.offline.lists import Block, Lists
 
@@ -117,20 +115,20 @@ class Tally:
 
     def examination(self) -> Examination:
         """How often ranks are looked at, from lists in which chance could have swapped two items."""
-        G = divided(GROUPS, self.longest)
+        G = group_count(GROUPS, self.longest)
         _, there = self.units.units(G)
         found = examination_from_swaps(self._wins.folded(G).values()[there][:, : self.longest, : self.longest])
         return found if self.longest <= DEEPEST else found.longer(self.longest)
 
-    def moves(self, label: str, groups: int) -> off_policy.Moves:
+    def moves(self, label: str, groups: int) -> off_policy.RankMoves:
         """A policy by position."""
-        return off_policy.Moves.from_sums(self.policies[label], self.units, groups)
+        return off_policy.RankMoves.from_sums(self.policies[label], self.units, groups)
 
-    def whole_lists(self, label: str, modelled: bool) -> off_policy.WholeLists:
+    def whole_lists(self, label: str, modelled: bool) -> off_policy.RankingSums:
         """A policy by list."""
         most = float(off_policy.gains(self.gain, self.longest).sum())
         sums = self.policies[label]
-        return off_policy.WholeLists.from_sums(sums, self.whole_units, self._rewards, most, self.clip, modelled)
+        return off_policy.RankingSums.from_sums(sums, self.whole_units, self._rewards, most, self.clip, modelled)
 
     def check(self) -> None:
         """Refuse a log without lists."""
