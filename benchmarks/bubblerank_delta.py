@@ -14,7 +14,7 @@ from rankloop.clicks.bandit_models import open_models, reordered
 from rankloop.core.types import Array, Candidates
 from rankloop.kernels.bandits import misordered
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickParameters, expected_clicks
-from rankloop.lab.runs.compiled_bandits import QUERY, best_clicks, play
+from rankloop.lab.runs.compiled import QUERY, best_clicks, play
 from rankloop.learners.bandits import bubblerank
 
 ROUNDS = 1_000_000

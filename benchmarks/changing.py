@@ -29,10 +29,10 @@ from rankloop.evaluation import statistics
 from rankloop.kernels.metrics import dcg
 from rankloop.lab.datasets.dataset import Split
 from rankloop.lab.datasets.sources import open_split
+from rankloop.lab.runs.record import Record, common_columns
 from rankloop.lab.runs.simulate import simulate
-from rankloop.lab.runs.sweep import carry_out
-from rankloop.lab.runs.trial import Record, Trial
-from rankloop.lab.runs.workers import Event
+from rankloop.lab.runs.sweep import Event, run_trials
+from rankloop.lab.runs.trial import Trial
 from rankloop.lab.worlds.world import open_world
 
 WORLDS = ["stationary", "swap", "piecewise?every=1000", "drift?period=1000", "recurring?every=500&tastes=2"]
@@ -52,7 +52,7 @@ class Shown(Trial):
         """That of the trial, and that it is not one."""
         return f"{super().id}|shown"
 
-    def carry_out(self, opened: Callable[[str], Split], on_progress: Callable[[int], None]) -> Record:
+    def run_trials(self, opened: Callable[[str], Split], on_progress: Callable[[int], None]) -> Record:
         """Run it."""
         train, learner = opened(self.data).train, make(self.learner, **self.params)
         world = open_world(self.world, train, self.k, self.seed)
@@ -69,7 +69,9 @@ class Shown(Trial):
         found["alarms"] = float(learner.drift().alarms) if isinstance(learner, Follows) else 0.0
         seconds = perf_counter() - start
         at, measures = np.array([self.rounds]), {name: np.array([value]) for name, value in found.items()}
-        return Record(self, at, measures, {"online.ndcg": "as of a Trial"}, seconds, self.rounds / seconds)
+        columns = {**common_columns(self), "data": self.data, "user": self.user}
+        stated = {"online.ndcg": "as of a Trial"}
+        return Record(self, at, measures, stated, seconds, self.rounds / seconds, columns)
 
 
 def main() -> None:
@@ -92,7 +94,7 @@ def main() -> None:
             for cell in cells
             if not seeds or cell[1] in seeds
         }
-    rows = carry_out([trial for runs in trials.values() for trial in runs.values()], asked.out, 1, _tell)
+    rows = run_trials([trial for runs in trials.values() for trial in runs.values()], asked.out, 1, _tell)
     stored = {row["run"]: row for row in rows.to_pylist()}
     values = {key: {cell: stored[trial.id] for cell, trial in runs.items()} for key, runs in trials.items()}
     print(f"{', '.join(asked.data)}; {', '.join(asked.users)}; {asked.rounds:,} rounds\n")

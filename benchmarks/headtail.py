@@ -16,13 +16,17 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.common import machine, print_rows
-from rankloop.core.registry import parse_learner
+from rankloop.clicks.users import open_user
+from rankloop.core.registry import make, parse_learner
 from rankloop.core.types import Array
 from rankloop.evaluation import statistics
+from rankloop.kernels.metrics import dcg
 from rankloop.lab.datasets.dataset import Split
 from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.provenance import provenance
-from rankloop.lab.runs.trial import Trial, run
+from rankloop.lab.runs.simulate import simulate
+from rankloop.lab.runs.trial import Trial
+from rankloop.lab.worlds.world import open_world
 
 HEAD, TAIL = 20, 3  # times that a query came
 KINDS = ("head", "tail", "all")
@@ -88,11 +92,16 @@ def rows_of(
 
 def served(trial: Trial, split: Split, marks: Sequence[int]) -> Spread:
     """Carry out a trial and take its lists apart."""
-    record = run(trial, split)
+    world, learner = open_world(trial.world, split.train, trial.k, trial.seed), make(trial.learner, **trial.params)
+    user = open_user(trial.user, split.train.highest_grade, learner.feedback)
+    query, ndcg = list[str](), list[float]()
+    for step in simulate(learner, world, user, trial.rounds, trial.seed):
+        query.append(step.impression.query)
+        ideal, grades = step.round.ideal, step.round.grades[step.impression.order]
+        ndcg.append(dcg(grades, trial.k) / ideal if ideal else 0.0)
     starts = split.train.offsets[:-1]
     relevant = split.train.queries[np.maximum.reduceat(np.asarray(split.train.grades), starts) > 0]
-    query = record.trace["query"]
-    return spread(query, np.where(np.isin(query, relevant), record.trace["ndcg"], np.nan), marks)
+    return spread(np.array(query), np.where(np.isin(query, relevant), ndcg, np.nan), marks)
 
 
 def parser(description: str | None, out: str) -> ArgumentParser:
@@ -120,7 +129,7 @@ def main() -> None:
             for spec in given.learners:
                 name, params = parse_learner(spec)
                 settings: dict[str, Any] = {"data": given.data, "user": user, "params": params, "world": given.world}
-                trial = Trial(name, **settings, rounds=marks[-1], seed=seed, trace=True, evaluations=1)
+                trial = Trial(name, **settings, rounds=marks[-1], seed=seed, evaluations=1)
                 key = f"{trial.id}|{marks}|{provenance(trial).code}"
                 found = kept.of(key, lambda trial=trial: served(trial, split, marks), trial.id)  # type: ignore[misc]
                 runs.setdefault(spec, []).append(found)

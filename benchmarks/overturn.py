@@ -45,8 +45,8 @@ def main() -> None:
     def shown(base: str, user: str, start: str, seed: int) -> Array:
         given = {**parameters, "init": start}
         world = f"stationary?base={base}"
-        trial = Trial(name, asked.data, user, given, asked.rounds, seed=seed, world=world, trace=True, evaluations=1)
-        return run(trial, split).trace["ndcg"]
+        trial = Trial(name, asked.data, user, given, asked.rounds, seed=seed, world=world, evaluations=1)
+        return run(trial, split).ndcg
 
     for base in asked.bases.split(","):
         for user in asked.users.split(","):

@@ -18,7 +18,7 @@ from rankloop.core.registry import parse_learner
 from rankloop.evaluation import statistics
 from rankloop.lab.plots.learning import short_names
 from rankloop.lab.runs.results import Curve, curves
-from rankloop.lab.runs.sweep import carry_out
+from rankloop.lab.runs.sweep import run_trials
 from rankloop.lab.runs.trial import Trial
 
 WORLDS = ["mslr", "yahoo?features=200", "mq2007", "mq2008", "np2003", "mslr?relevance=nonlinear"]
@@ -57,7 +57,7 @@ def main() -> None:
         for name, parameters in map(parse_learner, asked.learners)
         for seed in range(asked.seeds)
     ]
-    table = carry_out(trials, asked.out, asked.processes)
+    table = run_trials(trials, asked.out, asked.processes)
     found = {measure: curves(table, measure) for measure in MEASURES}
     names, labels = short_names(asked.data), list(dict.fromkeys(trial.label for trial in trials))
     print(f"Machine: {machine()}; {asked.rounds} rounds, {asked.seeds} seeds\n")

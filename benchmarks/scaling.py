@@ -23,7 +23,7 @@ from rankloop.lab.plots.learning import short_names
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.results import Curve, curves
 from rankloop.lab.runs.simulate import simulate
-from rankloop.lab.runs.sweep import carry_out
+from rankloop.lab.runs.sweep import run_trials
 from rankloop.lab.runs.trial import Trial
 from rankloop.lab.worlds.world import DataWorld, open_world
 
@@ -62,7 +62,7 @@ def compared(asked: Namespace) -> list[dict[str, str]]:
         for user in users.values()
         for spec in scalings.values()
     ]
-    table = carry_out(trials, asked.out, asked.processes)
+    table = run_trials(trials, asked.out, asked.processes)
     found = {measure: curves(table, measure) for measure in MEASURES.values()}
     names, label = short_names(asked.data), trials[0].label
     rows = []

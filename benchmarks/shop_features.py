@@ -9,9 +9,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
+from benchmarks.shop_world import Features, Shop, visits
 from rankloop.core.registry import make
-from rankloop.lab.runs.shop_trial import Features, visits
-from rankloop.lab.worlds.shop import Shop
 
 KINDS: tuple[Features, ...] = ("by hand", "declared", "static")
 

@@ -24,9 +24,8 @@ from rankloop.core.specs import parse_spec
 from rankloop.evaluation import statistics
 from rankloop.lab.datasets.sources import check_spec, open_split
 from rankloop.lab.plots import learning as figures
-from rankloop.lab.runs.sweep import carry_out
+from rankloop.lab.runs.sweep import Event, run_trials
 from rankloop.lab.runs.trial import Trial
-from rankloop.lab.runs.workers import Event
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data"  # beside the repository, where there is such a folder
 DATA = ["websearch300", "clueweb09", "synthetic:mslr", "synthetic:yahoo", "synthetic:mq2007"]
@@ -74,7 +73,7 @@ class Cell:
             world=world,
             evaluate_on=part,
             evaluations=1,
-            marks=marks,
+            checkpoints=marks,
         )
 
 
@@ -114,7 +113,7 @@ def print_tables(arguments: Sequence[str]) -> None:
     if not trials:
         return
     everything = list({trial.id: trial for runs in trials.values() for trial in runs}.values())
-    table = carry_out(everything, asked.out, asked.processes, _Progress())
+    table = run_trials(everything, asked.out, asked.processes, _Progress())
     rows: dict[str, dict[int, dict[str, Any]]] = {}
     for row in table.to_pylist():
         rows.setdefault(row["run"], {})[row["round"]] = row

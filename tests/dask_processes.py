@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from rankloop.core import cluster
-from rankloop.core.cluster import ONE_THREAD
+from rankloop.core import executors
+from rankloop.core.executors import BLAS_THREADS
 from tests.waiting import PATIENCE, wait_for
 
 
@@ -56,7 +56,7 @@ class Processes:
     def _start(
         self, kind: str, *options: str, python_path: str | None = None, **environment: str
     ) -> subprocess.Popen[bytes]:
-        inherited = {name: value for name, value in os.environ.items() if name not in ONE_THREAD}
+        inherited = {name: value for name, value in os.environ.items() if name not in BLAS_THREADS}
         path = python_path if python_path is not None else os.pathsep.join(part for part in sys.path if part)
         environment = {**inherited, **self._settings, "PYTHONPATH": path, **environment}
         call = [sys.executable, "-m", "dask", kind, "--host", "127.0.0.1", "--scheduler-file", str(self._about)]
@@ -94,10 +94,10 @@ class Processes:
 def dask_processes(folder: Path, workers: int = 0, **settings: str) -> Iterator[Processes]:
     """Start a scheduler and workers with one thread each; `settings` are added to their environment.
 
-    On a busy machine a connection takes longer than a user should wait for it: `connect` waits as long as a test may.
+    `open_executor` waits for connections as long as a test may: on a busy machine they take long.
     """
     processes = Processes(folder, **settings)
-    patient = patch.multiple(cluster, _ANSWER=PATIENCE, _COME=PATIENCE)
+    patient = patch.multiple(executors, _CONNECT_SECONDS=PATIENCE, _WORKER_SECONDS=PATIENCE)
     try:
         patient.start()
         if workers:

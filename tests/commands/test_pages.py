@@ -44,7 +44,7 @@ ELSEWHERE = {  # page -> the test that runs it
 OF_THE_LAB = ("docs/interleaving.md", "docs/lab.md", "docs/scaling.md")
 SMALL = {"--rounds": "40", "--seeds": "1", "--processes": "1"}
 # Minutes each, or a cluster (tests/lab/test_on_dask.py has a real one): whether they can be said is tried here.
-LONG = re.compile(r"rankloop (reproduce|sweep|clicks fit)|.* --on (tcp|local):")
+LONG = re.compile(r"rankloop (reproduce|sweep|clicks fit)|.* --cluster tcp:")
 
 
 @pytest.fixture(autouse=True)
@@ -310,7 +310,7 @@ def of_the_service(folder: Path, start: Start, engine: Server) -> None:  # noqa:
 
 def of_replay(folder: Path, start: Start, engine: Server) -> None:  # noqa: ARG001
     taught(start(store=folder / "rankloop.db"))
-    run_page("docs/replay.md", folder, None, **{"/srv/log": str(folder / "log"), "local:4": "local:1"})
+    run_page("docs/replay.md", folder, None, **{"/srv/log": str(folder / "log")})
 
 
 def of_ubi(folder: Path, start: Start, engine: Server) -> None:  # noqa: ARG001

@@ -40,15 +40,16 @@ def test_runs_repeat_and_start_where_they_should() -> None:
     def run(**changed: Any) -> Any:
         settings = {"start": "random", "rounds": 2000, "seed": 3, **changed}
         trial = BanditTrial("x", "bubblerank", "generated?documents=6", "CM", "2", **settings)
-        return trial.carry_out(None, lambda _: None)
+        return trial.run()
 
-    one, again, other = run(), run(), run(seed=4)
-    assert one.outcome.regret.tolist() == again.outcome.regret.tolist() != other.outcome.regret.tolist()
-    assert run(start="warm").wrong < run(start="random", seed=5).wrong
-    assert run(safety=True).outcome.regret.tolist() == one.outcome.regret.tolist()  # looking changes nothing
-    assert (run(safety=True).outcome.unsafe, WARM_ROUNDS) == (0, 20_000)
+    one, again, other = (found.measures["regret"].tolist() for found in (run(), run(), run(seed=4)))
+    assert one == again != other
+    assert run(start="warm").last("wrong") < run(start="random", seed=5).last("wrong")
+    safe = run(safety=True)
+    assert safe.measures["regret"].tolist() == one  # measuring changes nothing
+    assert (safe.last("unsafe"), WARM_ROUNDS) == (0, 20_000)
     with pytest.raises(UnknownName, match="no query is called '99'"):
-        BanditTrial("x", "toprank", "generated", "CM", "99", rounds=5).carry_out(None, lambda _: None)
+        BanditTrial("x", "toprank", "generated", "CM", "99", rounds=5).run()
     with pytest.raises(InvalidParameter, match="rounds is 0"):
         BanditTrial("x", "toprank", "generated", "CM", "1", rounds=0)
 

@@ -50,7 +50,7 @@ def test_parse_spec() -> None:
     assert parse_spec("a:b?x=1&y=c=d") == ("a:b", {"x": "1", "y": "c=d"})
     with pytest.raises(InvalidParameter, match="'x' in 'a\\?x' is not key=value"):
         parse_spec("a?x")
-    with pytest.raises(InvalidParameter, match="'x' stands twice"):
+    with pytest.raises(InvalidParameter, match="'x' is given twice"):
         parse_spec("a?x=1&x=2")
     with pytest.raises(InvalidParameter, match="has no name"):
         parse_spec("?x=1")

@@ -1,12 +1,9 @@
-"""Sweeps on a Dask cluster of real processes: the same results, bit for bit, whoever carries them out or dies."""
+"""Sweeps on a Dask cluster of real processes: the same results, bit for bit."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
-import signal
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,20 +14,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from rankloop.cli import main
-from rankloop.core.cluster import ClusterError, connect
 from rankloop.core.errors import RankloopError
-from rankloop.lab.runs import results, workers
+from rankloop.core.executors import ClusterError, open_executor
+from rankloop.lab.runs import results
 from rankloop.lab.runs.bandit_trial import BanditTrial
-from rankloop.lab.runs.sweep import carry_out, load_sweep
+from rankloop.lab.runs.record import Runnable
+from rankloop.lab.runs.sweep import Event, load_sweep, run_trials
 from rankloop.lab.runs.trial import Trial
-from rankloop.lab.runs.workers import Event, Runnable
 from rankloop.papers import engine
 from tests.dask_processes import Processes, dask_processes
 from tests.lab.test_papers import TINY
 
 TIMES = ("seconds", "rounds_per_second")  # of a run; all else in a file is the same
 DATA = ("synthetic:mq2008?queries=40&vali=5&test=5", "synthetic:mq2007?queries=30&vali=5&test=5")
-
 
 pytestmark = pytest.mark.slow
 
@@ -41,19 +37,9 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
         yield started
 
 
-@pytest.fixture(autouse=True)
-def _two_workers(processes: Processes) -> None:
-    """A worker that an earlier test killed has been started again."""
-    processes.wait_for(2)
-
-
-def some(rounds: int = 200, seeds: int = 2, **more: Any) -> list[Runnable]:
+def some(rounds: int = 200, seeds: int = 2) -> list[Runnable]:
     names = ("pairrank", "pdgd", "offline-ranknet", "dbgd")
-    return [Trial(name, data, rounds=rounds, seed=s, **more) for data in DATA for name in names for s in range(seeds)]
-
-
-def data_sets_read() -> int:
-    return workers._open_there.cache_info().misses
+    return [Trial(name, data, rounds=rounds, seed=s) for data in DATA for name in names for s in range(seeds)]
 
 
 def run(*arguments: str) -> int:
@@ -72,30 +58,12 @@ def stored(table: pa.Table) -> bytes:
     return buffer.getvalue()
 
 
-def test_the_same_parquet_though_a_worker_is_killed_in_the_middle(processes: Processes, tmp_path: Path) -> None:
-    trials = [*some(trace=True), BanditTrial("BubbleRank", "bubblerank", "generated", "PBM", "3", rounds=2000)]
-    local = carry_out(trials, tmp_path / "local.parquet", processes=2)
-    events: list[Event] = []
-    with connect(processes.address) as cluster:
-        victim, *_ = cluster.everywhere(os.getpid).values()
-        assert isinstance(victim, int)
-
-        def on_event(event: Event) -> None:
-            events.append(event)
-            if event.kind == "started" and sum(e.kind == "started" for e in events) == 6:
-                os.kill(victim, signal.SIGKILL)
-
-        found = carry_out(trials, tmp_path / "dask.parquet", on_event=on_event, cluster=cluster)
-        reads = cluster.everywhere(data_sets_read)
+def test_the_parquet_file_is_the_one_of_local_processes(processes: Processes, tmp_path: Path) -> None:
+    trials = [*some(), BanditTrial("BubbleRank", "bubblerank", "generated", "PBM", "3", rounds=2000)]
+    local = run_trials(trials, tmp_path / "local.parquet", processes=2)
+    with open_executor(cluster=processes.address) as executor:
+        found = run_trials(trials, tmp_path / "dask.parquet", executor=executor)
     assert stored(found) == stored(local) == stored(results.read_results(tmp_path / "dask.parquet"))
-    traces = [stored(results.read_traces(tmp_path / name)) for name in ("local.parquet", "dask.parquet")]
-    assert traces[0] == traces[1]
-    ended = Counter(event.trial.id for event in events if event.kind == "finished")
-    assert ended == Counter(trial.id for trial in trials)
-    begun = Counter(event.trial.id for event in events if event.kind == "started")
-    assert sum(begun.values()) <= len(trials) + 2, "what it was at began again, and what it had not handed over"
-    assert events[-1].share == 1.0
-    assert set(reads.values()) <= {0, 1, 2}, "each data set once a worker; one that came late may have read less"
 
 
 def test_stopped_on_a_cluster_it_goes_on_anywhere(processes: Processes, tmp_path: Path) -> None:
@@ -105,69 +73,45 @@ def test_stopped_on_a_cluster_it_goes_on_anywhere(processes: Processes, tmp_path
         if event.kind == "finished" and event.done == 3:
             raise KeyboardInterrupt
 
-    with connect(processes.address) as cluster:
-        with pytest.raises(KeyboardInterrupt):
-            carry_out(trials, out, on_event=impatient, cluster=cluster)
-        kept: list[Event] = []
-        found = carry_out(trials[:4], out, on_event=kept.append, cluster=cluster)
+    with open_executor(cluster=processes.address) as executor, pytest.raises(KeyboardInterrupt):
+        run_trials(trials, out, on_event=impatient, executor=executor)
+    kept: list[Event] = []
+    whole = run_trials(trials, out, on_event=kept.append)
     assert sum(event.kind == "kept" for event in kept) == 3
-    whole = carry_out(trials, out)
-    assert stored(whole) == stored(carry_out(trials, None))
-    assert stored(found) == stored(carry_out(trials[:4], None))
+    assert stored(whole) == stored(run_trials(trials, None))
 
 
-def test_a_run_that_fails_there_is_told_with_its_reason_and_costs_no_other(
-    processes: Processes, tmp_path: Path
-) -> None:
+def test_a_run_that_fails_there_costs_no_other(processes: Processes, tmp_path: Path) -> None:
     bad = Trial("pdgd", DATA[0], user="grader", rounds=20, world="stationary?queries=1000")
-    with connect(processes.address) as cluster, pytest.raises(RankloopError, match="1 of 3 runs failed") as failed:
-        carry_out([bad, *some(rounds=20, seeds=1)[:2]], tmp_path / "some.parquet", cluster=cluster)
+    with open_executor(cluster=processes.address) as executor, pytest.raises(RankloopError, match="1 of 3") as failed:
+        run_trials([bad, *some(rounds=20, seeds=1)[:2]], tmp_path / "some.parquet", executor=executor)
     with pytest.raises(RankloopError) as here:
-        carry_out([bad], None)
+        run_trials([bad], None)
     assert str(here.value).splitlines()[1:] == str(failed.value).splitlines()[1:]
     assert set(results.read_results(tmp_path / "some.parquet")["label"].to_pylist()) == {"pairrank", "pdgd"}
 
 
-def test_workers_with_other_code_or_other_files_are_refused_by_name(
+def test_workers_with_other_code_or_other_files_are_refused(
     processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [f"{grade} qid:{q} 1:{0.1 * grade + 0.01 * q} 2:{0.3 * q}" for q in range(1, 11) for grade in (0, 1, 2)]
-    (tmp_path / "mine.txt").write_text("\n".join(rows))
+    rows = "\n".join(f"{grade} qid:{q} 1:{grade + 0.1 * q}" for q in range(1, 11) for grade in (0, 1, 2))
     learner = (
         "from rankloop.learners.baselines.random_order import RandomOrder\n"
         "class Mine(RandomOrder):\n    '''Mine.'''\n    extra = {}\n"
     )
+    (tmp_path / "mine.txt").write_text(rows)
     (tmp_path / "mine_to_learn.py").write_text(learner.format(1))
+    (processes.folder / "mine_to_learn.py").write_text(learner.format(2))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    with connect(processes.address) as cluster:
-        trials = [Trial("pdgd", "mine.txt", rounds=5, seed=seed) for seed in range(3)]
-        with pytest.raises(ClusterError, match=r"tcp://\S+ has files none of mine\.txt instead of [0-9a-f]{24}"):
-            carry_out(trials, None, cluster=cluster)
-        (processes.folder / "mine.txt").write_text("\n".join(rows[:-1]))
-        with pytest.raises(ClusterError, match=r"has files [0-9a-f]{24} of mine\.txt instead of [0-9a-f]{24}") as other:
-            carry_out(trials, None, cluster=cluster)
-        assert str(other.value).count("tcp://") == len(cluster.threads()), "a line for each worker, not for each run"
-        (processes.folder / "mine.txt").write_text("\n".join(rows))
-        assert stored(carry_out(trials, None, cluster=cluster)) == stored(carry_out(trials, None))
-
-        (processes.folder / "mine_to_learn.py").write_text(learner.format(2))
-        own = [Trial("mine_to_learn:Mine", DATA[0], rounds=5)]
-        with pytest.raises(ClusterError, match=r"has code [0-9a-f]{24} of mine_to_learn:Mine instead of [0-9a-f]{24}"):
-            carry_out(own, None, cluster=cluster)
-
-
-def test_one_that_came_later_with_other_files_stops_the_sweep(
-    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(workers, "_check_workers", lambda *_: None)  # as if it had not been there yet
-    (tmp_path / "later.txt").write_text("\n".join(f"{g} qid:{q} 1:{g + q}" for q in range(10) for g in (0, 1)))
-    monkeypatch.chdir(tmp_path)
-    with (
-        connect(processes.address) as cluster,
-        pytest.raises(RankloopError, match=r"tcp://\S+: it has files none of later\.txt instead of"),
-    ):
-        carry_out([Trial("pdgd", "later.txt", rounds=5)], None, cluster=cluster)
+    with open_executor(cluster=processes.address) as executor:
+        trials = [Trial("pdgd", "mine.txt", rounds=5)]
+        with pytest.raises(ClusterError, match="has other files none for pdgd"):
+            run_trials(trials, None, executor=executor)
+        (processes.folder / "mine.txt").write_text(rows)
+        assert stored(run_trials(trials, None, executor=executor)) == stored(run_trials(trials, None))
+        with pytest.raises(ClusterError, match=r"has other code [0-9a-f]{24} for mine_to_learn:Mine"):
+            run_trials([Trial("mine_to_learn:Mine", DATA[0], rounds=5)], None, executor=executor)
 
 
 def test_the_commands_take_an_address(
@@ -175,41 +119,26 @@ def test_the_commands_take_an_address(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     call = ["compare", "pairrank", "pdgd", "--data", DATA[0], "--rounds", "50", "--seeds", "2", "--json"]
-    said = []
-    for more in (["--processes", "1"], ["--on", processes.address]):
+    outputs = []
+    for more in (["--processes", "1"], ["--cluster", processes.address]):
         assert run(*call, *more) == 0
         shown = capsys.readouterr()
-        said.append([_without_times(summary) for summary in json.loads(shown.out)])
-    assert said[0] == said[1]
+        outputs.append([_without_times(summary) for summary in json.loads(shown.out)])
+    assert outputs[0] == outputs[1]
     assert "2 workers of tcp://127.0.0.1:" in shown.err
-    assert "/status" in shown.err
     sweep = "[shared]\nrounds = 30\nseeds = 2\ndata = 'synthetic:mq2008?queries=20'\n[[learners]]\nname = 'pdgd'\n"
     Path("few.toml").write_text(sweep)
-    assert run("sweep", "few.toml", "--on", processes.address) == 0
+    assert run("sweep", "few.toml", "--cluster", processes.address) == 0
     there = results.read_results(Path("results", "few.parquet"))
-    assert stored(there) == stored(carry_out(load_sweep("few.toml").trials, None))
-    assert run("compare", "pdgd", "--on", "somewhere") == 2
-    assert "on is 'somewhere'; it must be the address of a Dask scheduler" in capsys.readouterr().err
-
-
-def test_a_paper_s_experiment_takes_an_address(
-    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    assert stored(there) == stored(run_trials(load_sweep("few.toml").trials, None))
+    assert run("compare", "pdgd", "--cluster", "somewhere") == 2
     paper = replace(TINY, drawings=())
     monkeypatch.setattr("rankloop.papers.open_paper", lambda _: paper)
-    assert run("reproduce", "pairrank", "--out", str(tmp_path / "there"), "--on", processes.address) == 0
-    assert "4 claims: 2 seen, 1 not seen, 1 not tested." in capsys.readouterr().out
+    assert run("reproduce", "pairrank", "--out", "there", "--cluster", processes.address) == 0
     engine.reproduce(paper, tmp_path / "here")
     for name in ("main.parquet", "main-choice-1.parquet", "main-choice-2.parquet"):
-        here, there = (stored(results.read_results(tmp_path / place / name)) for place in ("here", "there"))
-        assert here == there
-
-
-def test_local_workers_are_a_cluster_too(tmp_path: Path) -> None:
-    trials = some(rounds=30, seeds=1)[:2]
-    with connect("local:1") as cluster:
-        found = carry_out(trials, tmp_path / "some.parquet", cluster=cluster)
-    assert stored(found) == stored(carry_out(trials, None))
+        one, other = (stored(results.read_results(tmp_path / place / name)) for place in ("here", "there"))
+        assert one == other
 
 
 def _without_times(summary: dict[str, Any]) -> dict[str, Any]:

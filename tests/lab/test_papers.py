@@ -21,7 +21,7 @@ from rankloop.lab.plots.cells import Results
 from rankloop.lab.plots.report import Judged
 from rankloop.lab.plots.tables import Ends
 from rankloop.lab.runs.results import read_results
-from rankloop.lab.runs.workers import Event
+from rankloop.lab.runs.sweep import Event
 from rankloop.papers import PAPERS, bubblerank, engine, open_paper, theory
 from rankloop.papers.claims import RULE, Claim, Computed, Higher, Level, Never
 from rankloop.papers.engine import Contender, Look, Paper, Part

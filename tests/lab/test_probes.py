@@ -14,7 +14,7 @@ from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.datasets.lda import project
 from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.plots import learning as figures
-from rankloop.lab.runs.probes import BLOCK_PLACES, blocks, certain
+from rankloop.lab.runs.probes import BLOCK_PERCENTILES, blocks, certain
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.learners.neural.olranknet import OLRankNet
 
@@ -89,4 +89,4 @@ def test_block_sizes_by_rank_and_by_place() -> None:
     found = blocks(train)(Halves())  # type: ignore[arg-type]
     assert found["blocks"] == 2
     assert (found["block_size@1"], found["block_size@10"]) == (8, 32)
-    assert [found[f"block_size@{place}%"] for place in BLOCK_PLACES] == [8] * 5 + [32] * 16  # place 20 % is rank 8
+    assert [found[f"block_size@{place}%"] for place in BLOCK_PERCENTILES] == [8] * 5 + [32] * 16  # place 20 % is rank 8

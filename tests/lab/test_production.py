@@ -17,7 +17,7 @@ from rankloop.evaluation.metrics import mean_ndcg
 from rankloop.kernels.metrics import dcg
 from rankloop.lab.datasets.dataset import Dataset, Split
 from rankloop.lab.datasets.sources import open_split
-from rankloop.lab.runs.compiled_clicks import compiled
+from rankloop.lab.runs.compiled import compiled_rounds
 from rankloop.lab.runs.provenance import provenance
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.runs.sweep import load_sweep
@@ -196,32 +196,31 @@ def test_compiled_rounds_are_the_plain_ones(split: Split, options: str) -> None:
     plain, quick = registry.make("pdgd"), registry.make("pdgd")
     asked = [step.impression.query for step in simulate(plain, opened(spec, split.train, 2), user, 300, seed=2)]
     world = opened(spec, split.train, 2)
-    advance = compiled(quick, world, user, 2, None)
+    advance = compiled_rounds(quick, world, user, 2, None)
     assert advance is not None
-    stretches = [stretch for start, end in ((0, 100), (100, 300)) for stretch in advance(start, end)]
-    found = np.concatenate([stretch.rounds.queries for stretch in stretches])
+    batches = [batch for start, end in ((0, 100), (100, 300)) for batch in advance(start, end)]
+    found = np.concatenate([batch.rounds.queries for batch in batches])
     assert world.dataset.queries[found].tolist() == asked
     assert registry.dumps(plain) == registry.dumps(quick)
 
 
-def test_measures_are_there_at_any_mark(split: Split) -> None:
-    trial = Trial("pdgd", DATA, rounds=200, evaluations=1, marks=(50, 120), trace=True)
+def test_measures_are_there_at_any_checkpoint(split: Split) -> None:
+    trial = Trial("pdgd", DATA, rounds=200, evaluations=1, checkpoints=(50, 120))
     record = run(trial, split)
     assert record.at.tolist() == [50, 120, 200]
-    ndcg = record.trace["ndcg"]
-    assert record.measures["online.ndcg"] == pytest.approx([ndcg[:mark].mean() for mark in (50, 120, 200)])
+    assert record.measures["online.ndcg"] == pytest.approx([record.ndcg[:t].mean() for t in (50, 120, 200)])
     assert len(record.measures["offline.ndcg@10"]) == 3
-    assert record.rows()[0]["marks"] == "50,120"
-    assert "marks=50+120" in trial.id
-    with pytest.raises(InvalidParameter, match="marks has 201"):
-        replace(trial, marks=(201,))
+    assert record.rows()[0]["checkpoints"] == "50,120"
+    assert "checkpoints=50+120" in trial.id
+    with pytest.raises(InvalidParameter, match="checkpoints has 201"):
+        replace(trial, checkpoints=(201,))
 
 
 SWEEP = """
 [shared]
 data = "synthetic:mq2008"
 rounds = 100
-marks = [50]
+checkpoints = [50]
 world = "stationary?base=model:10&queries=20"
 
 [[learners]]
@@ -229,15 +228,15 @@ name = "base"
 """
 
 
-def test_sweeps_take_marks_and_worlds_with_options(tmp_path: Path) -> None:
+def test_sweeps_take_checkpoints_and_worlds_with_options(tmp_path: Path) -> None:
     file = tmp_path / "start.toml"
     file.write_text(SWEEP)
     (trial,) = load_sweep(file).trials
-    assert trial.marks == (50,)
+    assert trial.checkpoints == (50,)
     assert trial.world == "stationary?base=model:10&queries=20"
     assert provenance(trial).code != ""
     file.write_text(SWEEP.replace("[50]", "[true]"))
-    with pytest.raises(InvalidParameter, match=r"marks in \[shared\] is \[True\]"):
+    with pytest.raises(InvalidParameter, match="checkpoints has True"):
         load_sweep(file)
 
 

@@ -8,33 +8,30 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from rankloop.core import sources
 from rankloop.core.errors import RankloopError
+from rankloop.core.sources import code_of, sources_of
 from rankloop.lab.datasets.sources import open_split, write_letor
-from rankloop.lab.runs import provenance as provenance_module
 from rankloop.lab.runs.bandit_trial import BanditTrial
-from rankloop.lab.runs.provenance import meaning, provenance, sources_of
-from rankloop.lab.runs.results import finished_runs, journal_of
-from rankloop.lab.runs.sweep import carry_out
+from rankloop.lab.runs.provenance import provenance
+from rankloop.lab.runs.sweep import Event, run_trials
 from rankloop.lab.runs.trial import Trial
-from rankloop.lab.runs.workers import Event
 
-SOURCE = Path(provenance_module.__file__).parents[2]
+SOURCE = Path(sources.__file__).parents[1]
 TINY = "synthetic:mq2008?queries=20&vali=4&test=6&features=6"
 
 SWEEP = """
 import json, sys
-from rankloop.lab.runs.sweep import carry_out
+from rankloop.lab.runs.sweep import run_trials
 from rankloop.lab.runs.trial import Trial
 
 trials = [Trial(name, sys.argv[1], rounds=20, evaluations=2) for name in ("pdgd", "greedy")]
 told = []
-carry_out(trials, sys.argv[2], on_event=lambda e: told.append([e.kind, e.trial.learner, e.reason]))
+run_trials(trials, sys.argv[2], on_event=lambda e: told.append([e.kind, e.trial.learner, e.reason]))
 print(json.dumps([event for event in told if event[0] in ("kept", "outdated", "finished")]))
 """
 
@@ -115,32 +112,6 @@ def test_the_code_of_a_run_is_what_its_module_and_its_learner_import() -> None:
     assert "learners/bandits/bubblerank.py" in names("rankloop.learners.bandits.bubblerank")
 
 
-def test_whatever_names_the_code_changes_the_key() -> None:
-    key = provenance(Trial("pdgd")).code
-    assert provenance(Trial("pdgd", "synthetic:mq2007", rounds=7, seed=3)).code == key  # those are in the run's id
-    assert provenance(Trial("pdgd", params={"rate": 0.1})).code == key  # which is the default
-    others = [
-        Trial("pdgd", params={"rate": 0.2}),
-        Trial("greedy"),
-        BanditTrial("x", "bubblerank", "generated", "CM", "1"),
-    ]
-    assert len({key, *(provenance(trial).code for trial in others)}) == 4
-
-
-def test_another_version_of_numpy_or_numba_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {provenance(Trial("pdgd")).code}
-    for library in ("numpy", "numba"):
-        for kept in (provenance_module._version, provenance_module._hash, provenance_module._code):
-            kept.cache_clear()
-        with monkeypatch.context() as patch:
-            patch.setattr(f"{library}.__version__", "99.0")
-            keys.add(provenance(Trial("pdgd")).code)
-    for kept in (provenance_module._version, provenance_module._hash, provenance_module._code):
-        kept.cache_clear()
-    assert len(keys) == 3
-    assert provenance(Trial("pdgd")).code in keys
-
-
 def test_a_module_of_another_package_counts_with_what_it_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,49 +141,22 @@ def _of(module: str) -> set[str]:
 def test_words_do_not_count_but_long_texts_do() -> None:
     code = 'def f(x):\n    """What it does."""\n    return x\n'
     said = '"""A module."""\n\n# why\ndef f(x):\n    """Something else\n\n    entirely."""\n\n    # so\n    return x\n'
-    assert meaning(code) == meaning(said)
-    assert meaning(code) != meaning(code.replace("return x", "return -x"))
+    assert code_of(code) == code_of(said)
+    assert code_of(code) != code_of(code.replace("return x", "return -x"))
     query = 'QUERY = """\n# a line of it\n"""\n'
-    assert meaning(query) != meaning(query.replace("# a line of it\n", ""))
+    assert code_of(query) != code_of(query.replace("# a line of it\n", ""))
 
 
-@dataclass(frozen=True)
-class Mine:
-    """A run of some other kind, which says what computes it."""
-
-    data: str = ""
-    rounds: int = 1
-    modules: tuple[str, ...] = ("rankloop.core.rng",)
-
-    @property
-    def id(self) -> str:
-        return "mine"
-
-    def carry_out(self, *_: Any) -> Any:
-        return Found()
-
-
-class Found:
-    conventions: dict[str, Any] = {}  # noqa: RUF012
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [{"run": "mine", "label": "mine", "data": "d", "user": "u", "seed": 0, "round": 1, "found": 1.0}]
-
-
-def test_a_run_may_name_its_modules(tmp_path: Path) -> None:
-    assert provenance(Mine()) != provenance(Mine(modules=("rankloop.core.codec",)))
-    events: list[Event] = []
-    for trial in (Mine(), Mine(), Mine(modules=("rankloop.core.codec",))):
-        carry_out([trial], tmp_path / "mine.parquet", on_event=events.append)
-    told = [event.kind for event in events if event.kind not in ("started", "progress")]
-    assert told == ["finished", "kept", "outdated", "finished"]
-
-
-def test_the_learner_of_a_warm_start_counts() -> None:
-    cold, warm = (BanditTrial("x", "toprank", "generated", "CM", "1", start=start) for start in ("given", "warm"))
-    assert provenance(cold) != provenance(warm)
-    assert "learners/bandits/cascade_klucb.py" in names(*warm.modules)
-    assert "learners/bandits/cascade_klucb.py" not in names(*cold.modules, "rankloop.learners.bandits.toprank")
+def test_parameters_and_learner_change_the_key_but_rounds_do_not() -> None:
+    key = provenance(Trial("pdgd")).code
+    assert provenance(Trial("pdgd", "synthetic:mq2007", rounds=7, seed=3)).code == key  # those are in the run's id
+    assert provenance(Trial("pdgd", params={"rate": 0.1})).code == key  # which is the default
+    others = [
+        Trial("pdgd", params={"rate": 0.2}),
+        Trial("greedy"),
+        BanditTrial("x", "bubblerank", "generated", "CM", "1"),
+    ]
+    assert len({key, *(provenance(trial).code for trial in others)}) == 4
 
 
 def test_data_files_count_by_content(tmp_path: Path) -> None:
@@ -234,36 +178,18 @@ def test_data_files_count_by_content(tmp_path: Path) -> None:
     assert len({provenance(Trial("pdgd", f"{folder}?fold={fold}")).files for fold in (1, 2)}) == 2
 
 
-def test_results_from_before_there_were_keys_are_repeated(tmp_path: Path) -> None:
-    out = tmp_path / "some.parquet"
-    trial = Trial("pdgd", TINY, rounds=20, evaluations=2)
-    carry_out([trial], out)
-    journal = journal_of(out)
-    rows = json.loads(journal.read_text("utf-8"))
-    assert {"code", "files"} <= set(rows[0])
-    old = [{name: value for name, value in row.items() if name not in ("code", "files")} for row in rows]
-    journal.write_text(json.dumps(old) + "\n", "utf-8")
-    events: list[Event] = []
-    carry_out([trial], out, on_event=events.append)
-    assert [event.reason for event in events if event.kind == "outdated"] == ["other code"]
-    assert len(finished_runs(out)[trial.id]) == 2
-
-
 def test_a_source_that_was_edited_since_the_process_began_is_trusted_in_it_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mended_learner.py").write_text("x = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     __import__("mended_learner")
-    keys = []
+    files, keys = sources_of(["mended_learner"]), []
     for started in (time.time() - 100, time.time() - 99, time.time() + 100, time.time() + 101):
-        for kept in (provenance_module._meant, provenance_module._hash, provenance_module._code):
-            kept.cache_clear()
+        sources._digest_of.cache_clear()
         with monkeypatch.context() as patch:
-            patch.setattr(provenance_module, "_STARTED", started)
-            keys.append(provenance(Mine(modules=("mended_learner",))).code)
-    for kept in (provenance_module._meant, provenance_module._hash, provenance_module._code):
-        kept.cache_clear()
+            patch.setattr(sources, "_STARTED", started)
+            keys.append(sources.digest_of(files))
     assert len(set(keys[:3])) == 3
     assert keys[2] == keys[3]
 
@@ -277,17 +203,5 @@ def test_data_that_changes_under_a_run_is_not_taken_for_what_it_was(tmp_path: Pa
             edited(file, "0 qid", "1 qid")
 
     with pytest.raises(RankloopError, match="its data changed while it ran"):
-        carry_out([trial], out, on_event=meddle)
-    assert carry_out([trial], out).num_rows == 2
-
-
-def test_sources_are_read_once_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which is why every run of a sweep can have its key: the first reads some fifty files, the others none."""
-    first = provenance(Trial("pdgd"))
-
-    def refuse(path: Path, *_args: object, **_options: object) -> bytes:
-        raise AssertionError(f"{path} was read again")
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    monkeypatch.setattr(Path, "read_text", refuse)
-    assert provenance(Trial("pdgd", seed=1)).code == first.code
+        run_trials([trial], out, on_event=meddle)
+    assert run_trials([trial], out).num_rows == 2

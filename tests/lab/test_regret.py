@@ -14,10 +14,10 @@ from rankloop.clicks.users import Grader, open_user
 from rankloop.core.errors import InvalidInput, InvalidParameter, UnknownName
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array
-from rankloop.lab.runs.regret import LOSSES, MEASURES, Regret
+from rankloop.lab.runs.hindsight import LOSSES, MEASURES, Regret
 from rankloop.lab.runs.sweep import check_trials
 from rankloop.lab.runs.trial import Trial, run
-from rankloop.lab.worlds.item_worlds import Alternating, Corrupted, Switching, open_sequence
+from rankloop.lab.worlds.item_worlds import Alternating, Corrupted, Switching, open_item_world
 from rankloop.papers.observability import value_of
 from tests.kernels.inputs import SEEDS
 
@@ -89,7 +89,7 @@ def test_graders_reveal_the_first_grades() -> None:
 def test_graders_by_name() -> None:
     assert open_user("grader?top=2", 4, "grades") == Grader(2)
     assert open_user("grader", 4) == Grader(0, "clicks")
-    with pytest.raises(InvalidParameter, match="user 'perfect' clicks, but this learner wants grades"):
+    with pytest.raises(InvalidParameter, match="user 'perfect' clicks, but this learner needs grades"):
         open_user("perfect", 4, "grades")
     with pytest.raises(InvalidParameter, match="has no option 'k'; it has top"):
         open_user("grader?k=2", 4)
@@ -105,7 +105,7 @@ def test_learners_of_grades_and_of_clicks_run_on_the_same_graders() -> None:
         found = run(Trial(name, data, "grader?top=2", rounds=60, evaluations=2))
         assert 0 < found.last("online.ndcg") < 1
         assert found.conventions["stop_requires_click"] is None
-    with pytest.raises(InvalidParameter, match="wants grades"):
+    with pytest.raises(InvalidParameter, match="needs grades"):
         check_trials([Trial("rtopk", data, "navigational")])
 
 
@@ -139,7 +139,7 @@ def test_switching_changes_at_once_and_comes_back_the_same() -> None:
 
 def test_alternating_misleads_who_follows_the_leader() -> None:
     """The unperturbed leader is wrong in half of the rounds or more; the perturbed one is not."""
-    from rankloop.lab.runs.compiled_grades import run_items
+    from rankloop.lab.runs.compiled import run_items
     from rankloop.learners.grades.ftpl_full import FTPLFull
 
     world = Alternating(items=2, flip=0.0)
@@ -162,8 +162,8 @@ def test_alternating_misleads_who_follows_the_leader() -> None:
 )
 def test_bad_sequences_are_named(spec: str, words: str) -> None:
     with pytest.raises((InvalidParameter, UnknownName), match=words):
-        open_sequence(spec)
+        open_item_world(spec)
 
 
 def test_sequences_by_name() -> None:
-    assert open_sequence("switching?items=8&every=5&flip=0.2") == Switching(items=8, every=5, flip=0.2)
+    assert open_item_world("switching?items=8&every=5&flip=0.2") == Switching(items=8, every=5, flip=0.2)

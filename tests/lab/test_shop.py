@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from benchmarks.shop_world import DECLARED, WEIGHTS, Shop, visits
 
-from rankloop.lab.runs.shop_trial import visits
-from rankloop.lab.worlds.shop import DECLARED, WEIGHTS, Shop
 from rankloop.learners.pairwise.pairrank import PairRank
 
 

@@ -12,10 +12,9 @@ from rankloop.core.rng import Rng
 from rankloop.core.types import Candidates, Feedback, Impression
 from rankloop.evaluation.metrics import ndcg
 from rankloop.lab.datasets.dataset import Dataset
-from rankloop.lab.runs.delays import Delays, open_delays
 from rankloop.lab.runs.probes import held_out
-from rankloop.lab.runs.simulate import simulate
-from rankloop.lab.runs.trial import Trial, checkpoints, run
+from rankloop.lab.runs.simulate import Delays, open_delays, simulate
+from rankloop.lab.runs.trial import Trial, run, spaced_checkpoints
 from rankloop.lab.worlds.world import Stationary
 
 SMALL = "synthetic:mq2008?queries=30&vali=5&test=10"
@@ -105,9 +104,9 @@ def test_held_out_skips_queries_with_nothing_relevant() -> None:
 
 
 def test_checkpoints_are_log_spaced_and_end_with_the_run() -> None:
-    assert checkpoints(1000, 4).tolist() == [1, 10, 100, 1000]
-    assert checkpoints(3, 20).tolist() == [1, 2, 3]
-    assert checkpoints(7, 1).tolist() == [7]
+    assert spaced_checkpoints(1000, 4).tolist() == [1, 10, 100, 1000]
+    assert spaced_checkpoints(3, 20).tolist() == [1, 2, 3]
+    assert spaced_checkpoints(7, 1).tolist() == [7]
 
 
 def _exchange(delays: Delays, rounds: int) -> list[tuple[int, str]]:
@@ -149,7 +148,7 @@ def test_bad_delays_and_trials_are_named() -> None:
         open_delays("late?mean=soon")
     with pytest.raises(InvalidParameter, match="rounds is 0"):
         Trial("pdgd", rounds=0)
-    with pytest.raises(InvalidParameter, match="no probe is called colour"):
+    with pytest.raises(InvalidParameter, match="no probe is called 'colour'"):
         Trial("pdgd", probes=("colour",))
 
 

@@ -15,10 +15,9 @@ from rankloop.core.types import Array
 from rankloop.evaluation.metrics import ndcg
 from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.datasets.sources import open_split
-from rankloop.lab.runs.compiled_grades import run_contextual, run_items
-from rankloop.lab.runs.delays import Delays
-from rankloop.lab.runs.regret import Regret
-from rankloop.lab.runs.simulate import simulate
+from rankloop.lab.runs.compiled import run_contextual, run_items
+from rankloop.lab.runs.hindsight import Regret
+from rankloop.lab.runs.simulate import Delays, simulate
 from rankloop.lab.worlds.item_worlds import Corrupted, Switching
 from rankloop.lab.worlds.world import Stationary
 from rankloop.learners.baselines.random_order import RandomOrder

@@ -20,7 +20,7 @@ from rankloop.lab.plots import learning as figures
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.results import curves, read_results, rows_of, summarise, table_of
 from rankloop.lab.runs.simulate import simulate
-from rankloop.lab.runs.sweep import carry_out, load_sweep
+from rankloop.lab.runs.sweep import load_sweep, run_trials
 from rankloop.lab.runs.tracking import recovery, tracking_measures, window_ends, window_means
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.lab.worlds.world import open_world
@@ -217,7 +217,7 @@ def test_a_sweep_may_vary_the_world(tmp_path: Path) -> None:
     (tmp_path / "changing.toml").write_text(SWEEP)
     sweep = load_sweep(tmp_path / "changing.toml")
     assert [trial.world for trial in sweep.trials] == ["piecewise?every=20", "stationary"]
-    table = carry_out(sweep.trials, tmp_path / "changing.parquet")
+    table = run_trials(sweep.trials, tmp_path / "changing.parquet")
     assert set(read_results(tmp_path / "changing.parquet")["world"].to_pylist()) == {"piecewise?every=20", "stationary"}
     labels = [row["label"] for row in summarise(table, ["online.regret"])]
     assert labels == ["pdgd [world=piecewise?every=20]", "pdgd [world=stationary]"]
@@ -230,19 +230,9 @@ def test_a_sweep_may_vary_the_world(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_processes_give_the_same_bits_in_worlds_that_change(tmp_path: Path) -> None:
     trials = [Trial("pairrank", SMALL, rounds=100, world=world) for world in WORLDS]
-    tables = [carry_out(trials, tmp_path / f"{count}.parquet", count) for count in (1, 2)]
+    tables = [run_trials(trials, tmp_path / f"{count}.parquet", count) for count in (1, 2)]
     one, two = (repr(table.drop_columns(["seconds", "rounds_per_second"]).to_pylist()) for table in tables)
     assert one == two  # as texts, in which NaN equals NaN
-
-
-def test_results_from_before_there_were_worlds_count_as_stationary() -> None:
-    """Their rows lack the column; mixed with new ones they are one series."""
-    rows = rows_of(run(Trial("pdgd", SMALL, rounds=20, evaluations=2)))
-    old = [{name: value for name, value in row.items() if name not in ("world", "online.regret")} for row in rows]
-    table = table_of([*old, *({**row, "seed": 1, "run": "new"} for row in rows)])
-    assert set(table["world"].to_pylist()) == {"stationary"}
-    (row,) = summarise(table, ["online.cndcg"])
-    assert (row["label"], row["seeds"]) == ("pdgd", 2)
 
 
 def test_figures_mark_the_changes() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from rankloop.core.types import Array, Candidates, Impression
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickParameters
-from rankloop.lab.runs.compiled_bandits import QUERY
+from rankloop.lab.runs.compiled import QUERY
 from rankloop.learners.bandits.bubblerank import BubbleRank
 
 ONE, TABLE = np.ones(1), np.ones((1, 1))

@@ -16,7 +16,7 @@ from rankloop.core.learner import Learner
 from rankloop.core.registry import make
 from rankloop.core.types import Candidates, Feedback
 from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickParameters, expected_clicks, react
-from rankloop.lab.runs.compiled_bandits import QUERY, best_clicks, play
+from rankloop.lab.runs.compiled import QUERY, best_clicks, play
 from rankloop.learners.bandits.bubblerank import ANYTIME
 from tests.reference import bandits as naive
 

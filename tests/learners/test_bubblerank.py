@@ -14,7 +14,7 @@ from rankloop.core.registry import make
 from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels.bandits import misordered
 from rankloop.kernels.click_models import CASCADE, POSITION, expected_clicks, react
-from rankloop.lab.runs.compiled_bandits import QUERY, play
+from rankloop.lab.runs.compiled import QUERY, play
 from rankloop.learners.bandits.bubblerank import ANYTIME, BubbleRank
 from tests.learners.bubbling import (
     EVEN,

@@ -9,7 +9,7 @@ from rankloop.core.errors import InvalidInput
 from rankloop.core.types import Candidates, Feedback
 from rankloop.kernels.bandits import misordered_above
 from rankloop.kernels.click_models import CASCADE, POSITION
-from rankloop.lab.runs.compiled_bandits import QUERY, play
+from rankloop.lab.runs.compiled import QUERY, play
 from rankloop.learners.bandits.bubblerank import BubbleRank
 from tests.learners.bubbling import (
     EVEN,

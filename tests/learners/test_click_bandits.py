@@ -15,7 +15,7 @@ from rankloop.core.registry import make
 from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels.bandits import REGRET
 from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickParameters, expected_clicks
-from rankloop.lab.runs.compiled_bandits import QUERY, best_clicks, play
+from rankloop.lab.runs.compiled import QUERY, best_clicks, play
 
 ONE, TABLE = np.ones(1), np.ones((1, 1))
 PER_QUERY = ["cascade-klucb", "cascade-ucb1", "toprank", "batchrank"]

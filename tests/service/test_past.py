@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from benchmarks import past_store
 
 from rankloop.cli import main
 from rankloop.core import codec, registry
-from rankloop.core.cluster import ClusterError, Lost, connect
 from rankloop.core.errors import InvalidParameter, UnknownName
+from rankloop.core.executors import ProcessDied, open_executor
 from rankloop.service.maintenance import archiving
 from rankloop.service.maintenance.archive import columns, exporting, files, manifest
 from rankloop.service.maintenance.archive.exporting import export_log
@@ -64,13 +65,13 @@ def said(found: Findings) -> str:
     return repr([found, [value.hex() for value in found.examination.tolist()]])
 
 
-class Inline:
-    """A cluster of nobody: what comes back, the last first."""
+class Inline(Executor):
+    """Runs calls at once."""
 
-    def map(self, function: Callable[..., Any], items: Sequence[Any], names: Sequence[str], on_note: Any) -> Any:
-        assert len(names) == len(items)
-        for i in reversed(range(len(items))):
-            yield i, function(items[i], lambda note, i=i: on_note(i, note))
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = Future[Any]()
+        future.set_result(fn(*args, **kwargs))
+        return future
 
 
 @pytest.mark.slow
@@ -83,8 +84,7 @@ def test_estimates_have_the_same_bits_from_a_store_from_files_and_in_parts(logs:
             with open_store(str(logs.store)) as database:
                 assert walked(database, challengers, **terms)[1] == told
             progress: list[tuple[int, int]] = []
-            inline: Any = Inline()
-            tally, idle = try_out_on(inline, walk, lambda *told: progress.append(told))  # noqa: B023
+            tally, idle = try_out_on(Inline(), walk, lambda *told: progress.append(told))  # noqa: B023
             assert said(figures(tally, idle)) == told
             assert progress[-1][0] == progress[-1][1]
 
@@ -135,15 +135,15 @@ def test_files_rebuild_the_bits_of_the_store(logs: Logs) -> None:
 @pytest.mark.slow
 def test_two_real_workers_say_the_same(logs: Logs) -> None:
     walk, told = walked(logs.log, ["pdgd", "greedy"])
-    with connect("local:2") as cluster:
-        tally, idle = try_out_on(cluster, walk)
+    with open_executor(2) as executor:
+        assert executor is not None
+        tally, idle = try_out_on(executor, walk)
     assert said(figures(tally, idle)) == told
 
 
 def test_what_cannot_be_is_said_before_anything_is_read(logs: Logs, tmp_path: Path) -> None:
-    inline: Any = Inline()
     with open_store(str(logs.store)) as database, pytest.raises(InvalidParameter):
-        try_out_on(inline, planned(database, "shop", []))
+        try_out_on(Inline(), planned(database, "shop", []))
     with pytest.raises(InvalidParameter):
         past_of(tmp_path)
     with pytest.raises(UnknownName, match="'shop'"):
@@ -153,12 +153,13 @@ def test_what_cannot_be_is_said_before_anything_is_read(logs: Logs, tmp_path: Pa
         planned(tmp_path, "shop", [])
 
     class Dying(Inline):
-        def map(self, *_: Any) -> Any:
-            yield 0, Lost("it died")
+        def submit(self, *_: Any, **__: Any) -> Future[Any]:
+            future = Future[Any]()
+            future.set_exception(ProcessDied("the process died"))
+            return future
 
-    dying: Any = Dying()
-    with pytest.raises(ClusterError):
-        try_out_on(dying, planned(logs.log, "shop", []))
+    with pytest.raises(ProcessDied, match="the process died"):
+        try_out_on(Dying(), planned(logs.log, "shop", ["pdgd"]))
 
 
 def test_the_command_reads_files(logs: Logs, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,8 +174,8 @@ def test_the_command_reads_files(logs: Logs, capsys: pytest.CaptureFixture[str])
     code, told = run("--log", str(logs.log), "--try", "pdgd", "--json")
     assert (code, '"lists": 1500' in told) == (0, True)
     assert "give one of them" in run("--log", str(logs.log), "--store", "x.db")[1]
-    assert "--on is for --log" in run("--try", "pdgd", "--on", "local:2")[1]
-    assert "on is 'local:0'" in run("--log", str(logs.log), "--try", "pdgd", "--on", "local:0")[1]
+    assert "need --log with --try" in run("--try", "pdgd", "--processes", "2")[1]
+    assert "cluster is 'here'" in run("--log", str(logs.log), "--try", "pdgd", "--cluster", "here")[1]
 
 
 # -- archive before deleting ---------------------------------------------------------------------------------------

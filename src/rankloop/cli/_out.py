@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,15 @@ def sparkline(values: Sequence[float | None]) -> str:
         " " if value is None or value != value else BARS[round((value - low) / span * (len(BARS) - 1))]
         for value in values
     )
+
+
+@contextmanager
+def executor(processes: int, cluster: str | None) -> Iterator[Executor | None]:
+    """Where runs go: local processes, or the Dask cluster whose dashboard this prints."""
+    from rankloop.core.executors import open_executor
+
+    with open_executor(processes, cluster, lambda line: people.print(line, highlight=False, soft_wrap=True)) as opened:
+        yield opened
 
 
 @contextmanager

@@ -6,17 +6,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from rankloop.cli import _cluster, _out
+from rankloop.cli import _out
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rankloop.lab.runs.sweep import Event, OnEvent
     from rankloop.lab.runs.trial import Trial
-    from rankloop.lab.runs.workers import Event, OnEvent
 
 HEADLINES = {
     "online.cndcg": "cumulative NDCG",
@@ -27,6 +28,7 @@ HEADLINES = {
     "rounds_per_second": "rounds/s",
 }
 NOTE = "± is one standard error. A query with nothing relevant counts 0 online and is left out held-out."
+_PROGRESS_SECONDS = 30.0  # between two lines of progress where there is no terminal for a bar
 DIGITS = {"online.cndcg": 1, "online.regret": 1, "online.recovery": 0}
 
 
@@ -62,14 +64,12 @@ class Setting:
     """stationary, or one that changes: `swap?probability=0.3`, `piecewise?every=1000`, `drift?period=1000`, `recurring?every=500&tastes=2`. All take `base=`, the order in which candidates come (random, feature, `feature:7`, `model:10`, `model:half`, reversed), and `queries=500`, `frequency=zipf:1`, `fresh=1000`: which queries come how often."""  # noqa: E501
     evaluate_on: str = "test"
     """Held-out part to measure on: test, or vali when you choose parameters."""
-    trace: bool = False
-    """Keep query, NDCG and clicks of every round beside --out; some 40 bytes each."""
     out: Path | None = None
     """Store every run in this .parquet file when it ends; the same command goes on with what is there."""
     processes: int = 1
     """Runs at the same time, in processes of this machine."""
-    on: str | None = None
-    """Address of a Dask scheduler (`tcp://10.0.0.5:8786`) whose workers carry out the runs, or `local:4`; --processes does not count then."""  # noqa: E501
+    cluster: str | None = None
+    """Address of a Dask scheduler (`tcp://10.0.0.5:8786`) whose workers carry out the runs, in place of --processes."""
 
     def trials(self, learner: str, params: dict[str, Any]) -> list[Trial]:
         """One trial a seed."""
@@ -78,9 +78,7 @@ class Setting:
 
         if self.seeds < 1:
             raise InvalidParameter(f"seeds is {self.seeds}; it must be at least 1")
-        if self.trace and self.out is None:
-            raise InvalidParameter("trace has no place to go; say --out results/mine.parquet")
-        same = ("data", "user", "rounds", "k", "gamma", "delays", "world", "evaluate_on", "trace")
+        same = ("data", "user", "rounds", "k", "gamma", "delays", "world", "evaluate_on")
         first = Trial(learner, params=params, **{name: getattr(self, name) for name in same})
         return [replace(first, seed=self.seed + i) for i in range(self.seeds)]
 
@@ -104,13 +102,13 @@ def simulate(learner: str, /, *, setting: Setting = Setting(), param: Params = N
     json
         Print one JSON object instead of a table.
     """
-    from rankloop.lab.runs.sweep import carry_out, check_trials
+    from rankloop.lab.runs.sweep import check_trials, run_trials
 
     ((name, params),) = parsed_learners([learner], param)
     trials = setting.trials(name, params)
     check_trials(trials)
-    with _cluster.cluster(setting.on) as cluster, _watched() as on_event:
-        table = carry_out(trials, setting.out, setting.processes, on_event, cluster)
+    with _out.executor(setting.processes, setting.cluster) as executor, watched("rounds") as on_event:
+        table = run_trials(trials, setting.out, on_event=on_event, executor=executor)
     (summary,) = _summaries(table)
     if json:
         _out.print_json(summary)
@@ -144,7 +142,7 @@ def compare(
         Print a JSON list instead of a table.
     """
     from rankloop.core.errors import InvalidParameter
-    from rankloop.lab.runs.sweep import carry_out, check_trials
+    from rankloop.lab.runs.sweep import check_trials, run_trials
 
     if not learners:
         raise InvalidParameter("no learners to compare; try: rankloop compare pairrank pdgd greedy random")
@@ -154,8 +152,8 @@ def compare(
     for name, params in parsed_learners(learners, param):
         trials += setting.trials(name, params)
     check_trials(trials)
-    with _cluster.cluster(setting.on) as cluster, _watched() as on_event:
-        table = carry_out(trials, setting.out, setting.processes, on_event, cluster)
+    with _out.executor(setting.processes, setting.cluster) as executor, watched("rounds") as on_event:
+        table = run_trials(trials, setting.out, on_event=on_event, executor=executor)
     summaries = _summaries(table)
     if figure is not None:
         from rankloop.lab.plots import learning as figures
@@ -192,24 +190,29 @@ def parsed_learners(specs: Sequence[str], shared: Sequence[str] | None) -> list[
 
 
 @contextmanager
-def _watched() -> Iterator[OnEvent]:
+def watched(what: str) -> Iterator[OnEvent]:
     """A bar over the rounds of all runs, with the time left; and what had to be run again, and why."""
     from collections import Counter
 
     _out.say_when_compiling()
     again: Counter[str] = Counter()
+    last = monotonic()
     with _out.progress_bars() as bars:
-        task = bars.add_task("rounds", total=None)
+        task = bars.add_task(what, total=None)
 
         def on_event(event: Event) -> None:
+            nonlocal last
             if event.kind == "outdated":
                 again[event.reason] += 1
-            elif event.kind == "started" and again:
-                told = " and ".join(f"{runs} of {why}" for why, runs in again.items())
-                _out.people.print(f"stored runs that are no longer good and run again: {told}")
+            elif event.kind != "kept" and again:
+                counts = " and ".join(f"{runs} of {why}" for why, runs in again.items())
+                _out.people.print(f"stored runs are outdated and run again: {counts}")
                 again.clear()
-            everything = event.runs * event.trial.rounds
-            bars.update(task, completed=round(event.share * everything), total=everything)
+            bars.update(task, completed=round(1000 * event.share), total=1000)
+            if not _out.people.is_terminal and monotonic() - last > _PROGRESS_SECONDS:
+                last = monotonic()
+                line = f"  {what}: {event.done} of {event.runs} runs, {event.share:.0%} of the rounds"
+                _out.people.print(line, highlight=False)
 
         yield on_event
 
@@ -288,7 +291,7 @@ def _plus_minus(value: float | None, error: float | None, measure: str) -> str:
     return plus_minus(value, error, DIGITS.get(measure, 4))
 
 
-def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2, on: str | None = None) -> None:
+def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2, cluster: str | None = None) -> None:
     """Carry out the runs written down in a TOML file; interrupted, it goes on where it stopped.
 
     Parameters
@@ -299,17 +302,16 @@ def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2, on:
         Folder for NAME.parquet and the figures.
     processes
         Runs at the same time, in processes of this machine.
-    on
-        Address of a Dask scheduler (`tcp://10.0.0.5:8786`) whose workers carry out the runs, or `local:4`; --processes
-        does not count then.
+    cluster
+        Address of a Dask scheduler (`tcp://10.0.0.5:8786`) whose workers carry out the runs, in place of --processes.
     """
     from rankloop.lab.plots import learning as figures
     from rankloop.lab.runs import results
-    from rankloop.lab.runs.sweep import carry_out, load_sweep
+    from rankloop.lab.runs.sweep import load_sweep, run_trials
 
     asked = load_sweep(file)
-    with _cluster.cluster(on) as cluster, _watched() as on_event:
-        table = carry_out(asked.trials, out / f"{asked.name}.parquet", processes, on_event, cluster)
+    with _out.executor(processes, cluster) as executor, watched("rounds") as on_event:
+        table = run_trials(asked.trials, out / f"{asked.name}.parquet", on_event=on_event, executor=executor)
     table = results.relabelled(table, asked.names)
     drawn = {"online.cndcg": "online", "offline.ndcg@10": "offline"}
     if results.curves(table, "online.window_ndcg"):  # some world changes

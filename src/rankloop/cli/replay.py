@@ -45,7 +45,8 @@ def replay(
     clip: float = float("inf"),
     level: float = 0.95,
     seed: int | None = None,
-    on: str | None = None,
+    processes: int = 1,
+    cluster: str | None = None,
     json: bool = False,
 ) -> None:
     """Rebuild what a ranker has learned from its log, bit for bit; or try other learners on the log.
@@ -59,7 +60,8 @@ def replay(
     what they assume. The running service is not touched.
 
     With --log the past is read from what `rankloop export-log` wrote, instead of from the store: as much of it as there
-    is, in constant memory, with the same bits. --on lets the workers of a Dask cluster read it side by side.
+    is, in constant memory, with the same bits. --processes reads it in parallel, --cluster on a Dask
+    cluster.
 
     Example: rankloop replay shop
 
@@ -67,7 +69,7 @@ def replay(
 
     Example: rankloop replay shop --try "pairrank?alpha=0.1" --try pdgd --model pbm
 
-    Example: rankloop replay shop --log /srv/log --try pdgd --try v3.rankloop --on tcp://10.0.0.5:8786
+    Example: rankloop replay shop --log /srv/log --try pdgd --try v3.rankloop --cluster tcp://10.0.0.5:8786
 
     Parameters
     ----------
@@ -107,9 +109,10 @@ def replay(
         Of the intervals.
     seed
         Of the challengers' random numbers; the ranker's own if not given.
-    on
-        With --log and --try: a Dask scheduler (tcp://10.0.0.5:8786), or local:4 for four processes of this machine.
-        Challengers walk along the log side by side; workers must see the folder under the same path.
+    processes
+        With --log and --try: local processes that evaluate challengers in parallel.
+    cluster
+        Likewise, address of a Dask scheduler (`tcp://10.0.0.5:8786`); workers must have the folder under the same path.
     json
         Print JSON instead of tables.
     """
@@ -125,23 +128,24 @@ def replay(
         raise InvalidParameter(f"since is {since}; it must be at least 0")
     if log is not None and store is not None:
         raise InvalidParameter("--log is read in the place of --store; give one of them")
-    if on is not None and (log is None or not challenger or model is not None):
-        raise InvalidParameter("--on is for --log with --try and without --model: workers read files and send sums")
+    parallel = cluster is not None or processes > 1
+    if parallel and (log is None or not challenger or model is not None):
+        raise InvalidParameter("--processes and --cluster need --log with --try, and no --model: workers read files")
     if gain == "reward" and model is not None:
         raise InvalidParameter("--model predicts clicks, not rewards; leave it out, or take --gain clicks")
     if out is not None:
         _out.check_writable(out)
-    if on is not None:  # workers may stand in another folder
+    if parallel:  # workers may run in another folder
         challenger = [str(Path(one).resolve()) if Path(one).is_file() else one for one in challenger or []]
     _out.say_when_compiling()
     opened = open_store(from_environment(store=store).store) if log is None else nullcontext(log)
-    with opened as source:
+    with _out.executor(processes, cluster) as executor, opened as source:
         if not challenger:
             _rebuild(source, ranker, version, at, start, out, json)
             return
         shows: Any = "best" if best else "rank"
         terms = (since, at, seed, shows, gain, clip)
-        found, scale, unit = _estimate(source, ranker, challenger, terms, examination, model, level, on)
+        found, scale, unit = _estimate(source, ranker, challenger, terms, examination, model, level, executor)
     if json:
         reward = {} if scale is None else {"unit": unit, "scale": scale}
         _out.print_json({**_plain(ranker, gain, level, found), **reward})
@@ -150,7 +154,14 @@ def replay(
 
 
 def _estimate(
-    source: Any, ranker: str, challengers: list[str], terms: Any, examination: str, model: Any, level: float, on: Any
+    source: Any,
+    ranker: str,
+    challengers: list[str],
+    terms: Any,
+    examination: str,
+    model: Any,
+    level: float,
+    executor: Any,
 ) -> tuple[Findings, float | None, str]:
     """The figures; by reward, they are in its unit: also its scale and its unit."""
     from rankloop.evaluation.off_policy import gains
@@ -179,15 +190,13 @@ def _estimate(
         def lists(done: int, total: int) -> None:
             report("lists", done, total)
 
-        if on is None:
+        if executor is None:
             tries = try_out(walk, keep=model is not None, on_progress=lists)
             found = find(tries, read_pages, examination, model, level, on_progress=report)
         else:
-            from rankloop.core.cluster import connect
             from rankloop.service.offline.spread import try_out_on
 
-            with connect(on) as cluster:
-                tally, idle = try_out_on(cluster, walk, lists)
+            tally, idle = try_out_on(executor, walk, lists)
             found = figures(tally, idle, read_pages, examination, level=level, on_progress=report)
     scale, reward = walk.terms.scale, walk.row.spec.reward
     return (found if scale is None else found.in_unit(scale)), scale, "" if reward is None else reward.unit

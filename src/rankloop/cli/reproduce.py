@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from rankloop.cli import _cluster, _out
+from rankloop.cli import _out
+from rankloop.cli.lab import watched
 
 if TYPE_CHECKING:
     from rankloop.lab.plots.report import Judged
-    from rankloop.lab.runs.workers import Event, OnEvent
-    from rankloop.papers.engine import OnStep
 
 Name = Literal["pairrank", "neural", "bubblerank", "topk", "nonstationary"]
-_EVERY = 30.0  # seconds between two lines of progress where nobody watches a bar
 _COLOURS = {"seen": "green", "not seen": "red", "undecided": "yellow", "not tested": "dim"}
 
 
@@ -35,7 +30,7 @@ def reproduce(
     data: Annotated[list[str] | None, Parameter(negative=())] = None,
     out: Path | None = None,
     processes: int = 2,
-    on: str | None = None,
+    cluster: str | None = None,
     observability: bool = False,
 ) -> None:
     """Repeat a paper's experiments and say, claim by claim, what was seen: seen, undecided, not seen, not tested.
@@ -62,9 +57,8 @@ def reproduce(
         Folder for report.html, the docs page PAPER.md with its figures, and the results; results/PAPER if not given.
     processes
         Runs at the same time, in processes of this machine.
-    on
-        Address of a Dask scheduler (`tcp://10.0.0.5:8786`) whose workers carry out the runs, or `local:4`; --processes
-        does not count then.
+    cluster
+        Address of a Dask scheduler (`tcp://10.0.0.5:8786`) whose workers carry out the runs, in place of --processes.
     observability
         Of topk: run nothing; print for each ranking measure what can be learned from the grades of the first k of a few
         items, computed exactly.
@@ -81,16 +75,15 @@ def reproduce(
         return
     from rankloop.papers import engine, open_paper
 
-    with _cluster.cluster(on) as cluster, _watched() as (on_event, on_step):
+    with _out.executor(processes, cluster) as executor, watched(paper) as on_event:
         done = engine.reproduce(
             open_paper(paper),
             out or Path("results") / paper,
             quick=quick,
             data=data,
-            processes=processes,
+            executor=executor,
             on_event=on_event,
-            on_step=on_step,
-            cluster=cluster,
+            on_step=lambda text: _out.people.print(text, highlight=False),
         )
     print_claims(paper, done.claims)
     for path in (done.report, done.page):
@@ -114,29 +107,3 @@ def print_claims(title: str, claims: list[Judged]) -> None:
         table.add_row(verdict, escape(claim.says), escape(claim.seen), escape(claim.where))
     _out.wide().print(table)
     print(tally(claims))
-
-
-@contextmanager
-def _watched() -> Iterator[tuple[OnEvent, OnStep]]:
-    """A bar over the runs of each step; where nobody watches a bar, a line now and then."""
-    _out.say_when_compiling()
-    step, last = "", monotonic()
-    with _out.progress_bars() as bars:
-        task = bars.add_task("", total=None)
-
-        def on_step(text: str) -> None:
-            nonlocal step
-            step = text
-            bars.reset(task, description=text, total=None)
-            if not _out.people.is_terminal:
-                _out.people.print(text, highlight=False)
-
-        def on_event(event: Event) -> None:
-            nonlocal last
-            bars.update(task, completed=round(1000 * event.share), total=1000)
-            if not _out.people.is_terminal and monotonic() - last > _EVERY:
-                last = monotonic()
-                said = f"  {event.done} of {event.runs} runs, {event.share:.0%} of the rounds"
-                _out.people.print(said, highlight=False)
-
-        yield on_event, on_step

@@ -49,7 +49,7 @@ class ClickLoop(NamedTuple):
 
 @runtime_checkable
 class CompiledClicks(Protocol):
-    """Optional, for learners of clicks: millions of simulated rounds (`rankloop.lab.runs.compiled_bandits.play`)."""
+    """Optional, for learners of clicks: millions of simulated rounds (`rankloop.lab.runs.compiled.play`)."""
 
     def compiled_loop(self, world: ClickWorld) -> ClickLoop:
         """The rounds that `rank` and `learn` would give, bit for bit; the learner must be fresh, and is changed."""

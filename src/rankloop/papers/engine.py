@@ -1,7 +1,7 @@
 """One engine for all papers: choose settings, run, judge the claims, draw, write the page.
 
 A paper is a file of data: `Paper`, made of parts (who runs on what, how long), claims, figures and tables. All runs go
-through `rankloop.lab.runs.sweep.carry_out`, so an experiment that was stopped goes on where it was.
+through `rankloop.lab.runs.sweep.run_trials`, so an experiment that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -22,14 +23,13 @@ import numpy as np
 import pyarrow as pa
 
 from rankloop import __version__
-from rankloop.core.cluster import Cluster
 from rankloop.core.registry import parse_learner
 from rankloop.lab.plots import learning, report
 from rankloop.lab.plots.cells import Results
 from rankloop.lab.plots.tables import Ends, Growth
-from rankloop.lab.runs.sweep import carry_out
+from rankloop.lab.runs.record import Runnable
+from rankloop.lab.runs.sweep import OnEvent, run_trials
 from rankloop.lab.runs.trial import Trial
-from rankloop.lab.runs.workers import OnEvent, Runnable
 from rankloop.papers.claims import RULE, Claim
 
 if TYPE_CHECKING:
@@ -185,12 +185,11 @@ def reproduce(
     *,
     quick: bool = False,
     data: Sequence[str] | None = None,
-    processes: int = 1,
+    executor: Executor | None = None,
     on_event: OnEvent | None = None,
     on_step: OnStep | None = None,
-    cluster: Cluster | None = None,
 ) -> Done:
-    """Run a paper's experiment into the folder `out`, or go on with it; on a `cluster`, if there is one.
+    """Run a paper's experiment into the folder `out`, or go on with it; in this process if there is no `executor`.
 
     There are then report.html, which holds everything, NAME.md with its figures in the folder NAME, as
     docs/papers has them, and a Parquet file for each part.
@@ -198,7 +197,7 @@ def reproduce(
     out, tell = Path(out), on_step or (lambda _: None)
     out.mkdir(parents=True, exist_ok=True)
     asked = paper.at(quick, [paper.given(source, out) for source in data or ()])
-    run = partial(carry_out, processes=processes, on_event=on_event, cluster=cluster)
+    run = partial(run_trials, on_event=on_event, executor=executor)
     chosen: dict[str, Chosen] = {}
     tables: dict[str, pa.Table] = {}
     for part in asked.parts:

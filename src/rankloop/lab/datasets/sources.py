@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,16 @@ def open_split(spec: str, on_progress: Progress | None = None) -> Split:
     named = zip(("train", "vali", "test") if len(parts) == 3 else ("train", "test"), parts, strict=True)
     found = {role: replace(part, name=f"{title}/{role}", scale=scale, _candidates={}) for role, part in named}
     return Split(found["train"], found.get("vali"), found["test"])
+
+
+def shared_split(spec: str) -> Split:
+    """The data set that a spec names; the last two are kept open until their files change."""
+    return _kept_open(spec, tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files_of(spec)))
+
+
+@lru_cache(maxsize=2)
+def _kept_open(spec: str, _stamps: tuple[tuple[Path, int, int], ...]) -> Split:
+    return open_split(spec)
 
 
 def check_spec(spec: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from rankloop.core.types import Array
 from rankloop.lab.plots import learning
 from rankloop.lab.plots.cells import Results, after
-from rankloop.lab.runs.probes import BLOCK_PLACES
+from rankloop.lab.runs.probes import BLOCK_PERCENTILES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,9 +25,9 @@ def block_profile(results: Results, label: str) -> Figure:
         for share in (0.01, 0.1, 1.0):
             sizes = [
                 np.mean(list(results.values("main", f"block_size@{place}%", label, cell, after(share)).values()))
-                for place in BLOCK_PLACES
+                for place in BLOCK_PERCENTILES
             ]
-            points = np.array(BLOCK_PLACES), np.array(sizes)
+            points = np.array(BLOCK_PERCENTILES), np.array(sizes)
             panels.setdefault(names[cell.data], {})[f"after {share:.0%} of the rounds"] = points
     return learning.profiles(panels, "place in the list, %", "documents in the block")
 

@@ -1,7 +1,8 @@
-"""What to measure on a learner while it runs. A probe only looks: the run is the same with it or without."""
+"""What can be measured on a learner while it runs. A probe only looks: the run is the same with it or without."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -15,21 +16,21 @@ from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.worlds.world import World
 from rankloop.learners.pairwise.offline_ranknet import OfflineRankNet
 
-BLOCK_RANKS = (1, 5, 10)  # the ranks of the paper's Figure 6
-BLOCK_PLACES = tuple(range(0, 101, 5))  # places in the list in per cent, of its Figure 7a: lists differ in length
+BLOCK_RANKS = (1, 5, 10)  # the ranks of PairRank's Figure 6
+BLOCK_PERCENTILES = tuple(range(0, 101, 5))  # positions in % of the list, of its Figure 7a: lists differ in length
 
 
 class Probe(Protocol):
-    """Looks at a learner after round t, and says what it saw by the names of measures."""
+    """Returns measures by name, given a learner after round t."""
 
     def __call__(self, learner: Learner, t: int = 0, /) -> dict[str, float]:
-        """Only worlds that change ask for t."""
+        """Only worlds that change need t."""
 
 
 def held_out(dataset: Dataset, k: int = 10, empty: Empty = "skip", world: World | None = None) -> Probe:
-    """Mean NDCG@k of the learner's best lists; queries with nothing relevant are left out by default.
+    """Mean NDCG@k of the learner's best rankings; queries with nothing relevant are left out by default.
 
-    With a world, grades are those that its users of round t give to the documents; else they are the data set's.
+    With a world, grades are those that its users of round t give to the documents.
     """
     first, last = dataset.offsets[:-1], dataset.offsets[1:]
     ideal = ragged_ideal_dcg(dataset.grades, dataset.offsets, k)
@@ -50,7 +51,7 @@ def held_out(dataset: Dataset, k: int = 10, empty: Empty = "skip", world: World 
 
 @lru_cache(maxsize=2)
 def offline_model(dataset: Dataset) -> OfflineRankNet:
-    """Linear RankNet fitted on the true grades of a data set; kept, since every run on the set asks for the same."""
+    """Linear RankNet fitted to the true grades of a data set; kept, since all runs on the set need the same."""
     model = OfflineRankNet()
     model.fit(dataset.features, dataset.grades, dataset.offsets)
     return model
@@ -60,7 +61,7 @@ def closeness(dataset: Dataset) -> Probe:
     """Cosine between the learner's θ and that of the offline model (Figure 5 of PairRank); NaN without a θ."""
     ideal = offline_model(dataset).theta_
 
-    def probe(learner: Learner, t: int = 0, /) -> dict[str, float]:  # noqa: ARG001
+    def probe(learner: Learner, _: int = 0, /) -> dict[str, float]:
         theta: Array = getattr(learner, "theta_", np.zeros(0))
         length = float(np.linalg.norm(theta) * np.linalg.norm(ideal)) if theta.size else 0.0
         return {"cosine": float(theta @ ideal) / length if length else float("nan")}
@@ -69,46 +70,39 @@ def closeness(dataset: Dataset) -> Probe:
 
 
 def blocks(dataset: Dataset, queries: int = 20) -> Probe:
-    """Mean size of the block at ranks 1, 5, 10, the middle, the last, every 5 % of the list, and number of blocks.
+    """Number of blocks, and mean size of the block at several ranks (Figures 6 and 7 of PairRank).
 
-    Over the first queries of the data set: Figures 6 and 7 of PairRank. Only for learners with `blocks(candidates)`;
-    the others give nothing.
+    Over the first queries of the data set; learners without `blocks(candidates)` give nothing.
     """
     some = [dataset.candidates(q) for q in range(min(queries, len(dataset)))]
 
-    def probe(learner: Learner, t: int = 0, /) -> dict[str, float]:  # noqa: ARG001
+    def probe(learner: Learner, _: int = 0, /) -> dict[str, float]:
         blocks_of: Any = getattr(learner, "blocks", None)
         if blocks_of is None:
             return {}
-        sizes_at: dict[int, list[int]] = {rank: [] for rank in BLOCK_RANKS}
-        counts, middle, last, profile = [], [], [], []
+        found: dict[str, list[int]] = {}
         for candidates in some:
-            ends = blocks_of(candidates)
-            sizes = np.repeat(np.diff(ends, prepend=0), np.diff(ends, prepend=0))  # the size of the block at each rank
-            counts.append(len(ends))
-            middle.append(sizes[sizes.size // 2])
-            last.append(sizes[-1])
-            profile.append(sizes[np.array(BLOCK_PLACES) * (sizes.size - 1) // 100])
-            for rank, found in sizes_at.items():
-                if rank <= sizes.size:
-                    found.append(int(sizes[rank - 1]))
-        means = {f"block_size@{rank}": float(np.mean(found)) for rank, found in sizes_at.items() if found}
-        further = {"block_size@middle": float(np.mean(middle)), "block_size@last": float(np.mean(last))}
-        places = zip(BLOCK_PLACES, np.mean(profile, axis=0), strict=True)
-        further |= {f"block_size@{place}%": float(size) for place, size in places}
-        return {**means, **further, "blocks": float(np.mean(counts))}
+            lengths = np.diff(blocks_of(candidates), prepend=0)
+            sizes = np.repeat(lengths, lengths)  # of the block at each rank
+            ranks = {str(rank): rank - 1 for rank in BLOCK_RANKS if rank <= sizes.size}
+            ranks |= {"middle": sizes.size // 2, "last": sizes.size - 1}
+            ranks |= {f"{percent}%": percent * (sizes.size - 1) // 100 for percent in BLOCK_PERCENTILES}
+            for name, rank in ranks.items():
+                found.setdefault(f"block_size@{name}", []).append(int(sizes[rank]))
+            found.setdefault("blocks", []).append(lengths.size)
+        return {name: float(np.mean(values)) for name, values in found.items()}
 
     return probe
 
 
 def certain(dataset: Dataset, k: int = 10, queries: int = 20) -> Probe:
-    """Share of the pairs among the k best of a list whose order the learner is certain of (Figure 6 of olRankNet).
+    """Share of the pairs among the k best documents whose order the learner is certain of (Figure 6 of olRankNet).
 
-    Over the first queries of the data set; only for learners with `certain(candidates, positions)`.
+    Over the first queries of the data set; learners without `certain(candidates, positions)` give nothing.
     """
     some = [dataset.candidates(q) for q in range(min(queries, len(dataset)))]
 
-    def probe(learner: Learner, t: int = 0, /) -> dict[str, float]:  # noqa: ARG001
+    def probe(learner: Learner, _: int = 0, /) -> dict[str, float]:
         certain_of: Any = getattr(learner, "certain", None)
         if certain_of is None:
             return {}
@@ -119,10 +113,19 @@ def certain(dataset: Dataset, k: int = 10, queries: int = 20) -> Probe:
     return probe
 
 
-def memory() -> Probe:
-    """Bytes of the learner's state: what it keeps from one event to the next."""
+def memory(_: Dataset) -> Probe:
+    """Bytes of the learner's state."""
 
-    def probe(learner: Learner, t: int = 0, /) -> dict[str, float]:  # noqa: ARG001
+    def probe(learner: Learner, _: int = 0, /) -> dict[str, float]:
         return {"state_bytes": float(sum(np.asarray(value).nbytes for value in learner.state().values()))}
 
     return probe
+
+
+PROBES: dict[str, Callable[[Dataset], Probe] | None] = {
+    "closeness": closeness,
+    "blocks": blocks,
+    "certain": certain,
+    "memory": memory,
+    "misordered": None,  # of every ranking shown, which the run measures itself
+}

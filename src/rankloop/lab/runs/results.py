@@ -1,10 +1,7 @@
-"""The results of a sweep: a journal to which each finished run is added at once, and the Parquet file made of it.
+"""The results of a sweep: one Parquet file, made from a journal to which each finished run is added at once.
 
-`pairrank.parquet` has a row for each run and checkpoint; beside it, `pairrank.parquet.runs` has a line of JSON for each
-finished run and is what an interrupted sweep goes on from. A line that was being written when the machine died is
-ignored. Where only the Parquet file is there, the journal is made from it. Each run is kept under the code that
-computed it and the files that it read (`lab.runs.provenance`). Traces, of trials that keep them, lie in
-`pairrank.parquet.traces`, a file a run.
+`pairrank.parquet` has a row for each run and checkpoint. `pairrank.parquet.runs` has a line of JSON for each finished
+run, and is what an interrupted sweep continues from.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ import io
 import json
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,57 +22,27 @@ from rankloop.core import files
 from rankloop.core.errors import DataError
 from rankloop.core.types import Array
 from rankloop.evaluation import statistics
-from rankloop.lab.runs.probes import BLOCK_RANKS
 from rankloop.lab.runs.provenance import Provenance
-from rankloop.lab.runs.workers import Result
+from rankloop.lab.runs.record import Record
 
 Row = dict[str, Any]
-
-_TEXT = (
-    "run",
-    "learner",
-    "label",
-    "data",
-    "user",
-    "params",
-    "delays",
-    "world",
-    "evaluate_on",
-    "marks",
-    "probes",
-    "version",
-    "code",
-    "files",
-    "conventions",
-)
-_WHOLE = ("rounds", "k", "seed", "evaluations", "round")
-_BLOCKS = (*(f"block_size@{rank}" for rank in (*BLOCK_RANKS, "middle", "last")), "blocks")
-_ONLINE = ("online.cndcg", "online.ndcg", "online.regret", "online.misordered", "online.window_ndcg", "online.recovery")
-# every file has these columns, whichever probes ran; other measures come after them
-_MEASURES = (*_ONLINE, "offline.ndcg@10", "cosine", *_BLOCKS)
-_TRACED = ("run", "label", "data", "user", "seed")  # the columns of a trace that tell whose it is
-_SETTINGS = ("rounds", "k", "gamma", "delays", "world", "evaluate_on")  # what may tell two runs of one label apart
+_REQUIRED = ("run", "label", "data", "user", "seed", "round")
+_SETTINGS = ("rounds", "k", "gamma", "delays", "world", "evaluate_on")  # what may differ between runs of one label
 
 
 # -- rows and files ------------------------------------------------------------------------------------------------
 
 
-def rows_of(record: Result, made: Provenance = Provenance("", "")) -> list[Row]:  # noqa: B008
-    """A record's rows, each with the version, the code and the files that made it, and what its numbers mean."""
+def rows_of(record: Record, made: Provenance | None = None) -> list[Row]:
+    """A record's rows, with the version, code and files that made it and what its numbers mean."""
+    made = made or Provenance("", "")
     more = {"version": __version__, **made._asdict(), "conventions": json.dumps(record.conventions)}
     return [{**row, **more} for row in record.rows()]
 
 
 def journal_of(out: Path) -> Path:
-    """Where the finished runs of the sweep that ends in `out` are kept."""
+    """The journal of the sweep whose Parquet file is `out`."""
     return out.with_name(f"{out.name}.runs")
-
-
-def store(out: Path, rows: Sequence[Row], trace: Mapping[str, Array]) -> None:
-    """Keep a finished run, with its trace if it has one; when this returns, it is on the disk."""
-    if trace:
-        write_trace(out, rows, trace)
-    append(out, rows)
 
 
 def append(out: Path, rows: Sequence[Row]) -> None:
@@ -84,7 +50,7 @@ def append(out: Path, rows: Sequence[Row]) -> None:
     with journal_of(out).open("a+b") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":  # the line before was cut off: close it, so that this one stands alone
+            if file.read(1) != b"\n":  # the last line was cut off: end it, so that this one stands alone
                 file.write(b"\n")
         file.write(json.dumps(rows, separators=(",", ":")).encode() + b"\n")
         file.flush()
@@ -92,13 +58,10 @@ def append(out: Path, rows: Sequence[Row]) -> None:
 
 
 def finished_runs(out: Path) -> dict[str, dict[Provenance, list[Row]]]:
-    """Run id -> rows, for each code and files that carried it out; the newest last."""
-    if not journal_of(out).exists() and out.exists():
-        for rows in _by_run(read_results(out)).values():
-            append(out, rows)
-    if not journal_of(out).exists():
-        return {}
+    """Run id -> rows, for each provenance; the newest last."""
     found: dict[str, dict[Provenance, list[Row]]] = {}
+    if not journal_of(out).exists():
+        return found
     with journal_of(out).open("rb") as file:
         for line in file:
             try:
@@ -111,80 +74,40 @@ def finished_runs(out: Path) -> dict[str, dict[Provenance, list[Row]]]:
 
 
 def table_of(rows: Iterable[Row]) -> pa.Table:
-    """Rows as a table whose columns do not depend on which probes ran; what a run did not measure is null."""
-    rows = [{"world": "stationary", **row} for row in rows]  # runs from before there were other worlds say nothing
-    known = {*_TEXT, *_WHOLE, *_MEASURES, "gamma", "seconds", "rounds_per_second"}
-    others = sorted({name for row in rows for name in row} - known)
-    fields = [pa.field(name, pa.string()) for name in _TEXT] + [pa.field(name, pa.int64()) for name in _WHOLE]
-    numbers = ["gamma", "seconds", "rounds_per_second", *_MEASURES, *others]
-    fields += [pa.field(name, pa.float64()) for name in numbers]
+    """Rows as a table with the columns of all of them; what a run did not measure is null."""
+    rows = list(rows)
+    names = dict.fromkeys(name for row in rows for name in row) or dict.fromkeys(_REQUIRED)
     conventions = sorted({row["conventions"] for row in rows if row.get("conventions")})
     about = {"rankloop.version": __version__, "rankloop.conventions": f"[{', '.join(conventions)}]"}
-    return pa.Table.from_pylist(rows, schema=pa.schema(fields, metadata=about))
+    return pa.table({name: [row.get(name) for row in rows] for name in names}).replace_schema_metadata(about)
 
 
 def write_results(out: Path, table: pa.Table) -> None:
-    """Put a table at `out`, whole or not at all."""
+    """Write a table, whole or not at all."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
     files.write(out, buffer.getvalue())
 
 
 def read_results(path: Path) -> pa.Table:
-    """The table that a sweep wrote."""
+    """Read the table that a sweep wrote."""
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowInvalid) as error:
         raise DataError(f"{path}: not a Parquet file that can be read ({error}); give the file of a sweep") from None
-    missing = {"run", "label", "data", "user", "seed", "round"} - set(table.column_names)
+    missing = set(_REQUIRED) - set(table.column_names)
     if missing:
         raise DataError(f"{path}: no column {', '.join(sorted(missing))}; give the Parquet file that a sweep wrote")
     return table
 
 
-def write_trace(out: Path, rows: Sequence[Row], trace: Mapping[str, Array]) -> None:
-    """Keep what happened in every round of a run: a row a round, beside the results that end in `out`."""
-    rounds = len(next(iter(trace.values())))
-    first = {name: [rows[0][name]] * rounds for name in _TRACED}
-    columns = {**first, "round": np.arange(1, rounds + 1), **trace}
-    file = _trace_of(out, rows[0])
-    file.parent.mkdir(exist_ok=True)
-    write_results(file, pa.table({name: pa.array(values) for name, values in columns.items()}))
-
-
-def has_trace(out: Path, rows: Sequence[Row]) -> bool:
-    """Whether the trace of a run is there."""
-    return _trace_of(out, rows[0]).exists()
-
-
-def read_traces(out: Path | str) -> pa.Table:
-    """Every round of those runs in the results file `out` that kept a trace: run, label, …, query, clicks, ndcg."""
-    runs = _by_run(read_results(Path(out))).values()
-    found = [pq.read_table(_trace_of(Path(out), rows[0])) for rows in runs if has_trace(Path(out), rows)]
-    if not found:
-        raise DataError(f"{out}: none of its runs kept a trace; ask for one: Trial(..., trace=True), or --trace")
-    return pa.concat_tables(found)
-
-
-def _trace_of(out: Path, row: Row) -> Path:
-    name = "|".join(row.get(key, "") for key in ("run", "code", "files"))
-    return out.with_name(f"{out.name}.traces") / f"{blake2b(name.encode(), digest_size=12).hexdigest()}.parquet"
-
-
 def relabelled(table: pa.Table, names: Mapping[str, str]) -> pa.Table:
-    """The table with labels replaced by the names that figures and tables should show, in the order of `names`."""
+    """The table with labels replaced by the names that figures show, in the order of `names`."""
     order = {name: i for i, name in enumerate(dict.fromkeys(names.values()))}
     shown = [names.get(label, label) for label in table["label"].to_pylist()]
     position = np.argsort([order.get(name, len(order)) for name in shown], kind="stable")
     column = table.column_names.index("label")
     return table.set_column(column, "label", pa.array(shown, pa.string())).take(position)
-
-
-def _by_run(table: pa.Table) -> dict[str, list[Row]]:
-    runs: dict[str, list[Row]] = {}
-    for row in table.to_pylist():
-        runs.setdefault(row["run"], []).append({name: value for name, value in row.items() if value is not None})
-    return runs
 
 
 # -- means over runs -----------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Noise and worse: nothing is assumed of how vectors come about, so the ones here are made by chance (`corrupted`), change
 for good (`switching`), or are made to mislead who follows the leader (`alternating`). Regret against the best fixed
-ranking is `rankloop.lab.runs.regret`; whole runs in compiled code are `rankloop.lab.runs.compiled_grades`.
+ranking is `rankloop.lab.runs.hindsight`; whole runs in compiled code are in `rankloop.lab.runs.compiled`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rankloop.lab.worlds.world import Round
 
 
 @dataclass
-class Relevance(ABC):
+class ItemWorld(ABC):
     """What sequences of relevance vectors have in common; each says which vector the users of round t mean.
 
     Parameters
@@ -94,7 +94,7 @@ class Relevance(ABC):
 
 
 @dataclass
-class Corrupted(Relevance):
+class Corrupted(ItemWorld):
     """Copies of one true vector, each corrupted by chance: the paper's experiment.
 
     >>> world = Corrupted(items=6, relevant=2, flip=0.0)
@@ -108,7 +108,7 @@ class Corrupted(Relevance):
 
 
 @dataclass
-class Switching(Relevance):
+class Switching(ItemWorld):
     """Every `every` rounds another vector is the true one; the best fixed ranking is that of the sum."""
 
     every: int = 1000
@@ -125,7 +125,7 @@ class Switching(Relevance):
 
 
 @dataclass
-class Alternating(Relevance):
+class Alternating(ItemWorld):
     """Two halves of the items are relevant in turn: who follows the leader, unperturbed, is wrong in every round.
 
     >>> Alternating(items=2, flip=0.0).vectors(Rng(0), 0, 3).tolist()
@@ -140,20 +140,20 @@ class Alternating(Relevance):
         return np.where((rounds[:, None] % 2 == 0) == first, float(self.highest), 0.0)
 
 
-SEQUENCES: dict[str, type[Relevance]] = {"corrupted": Corrupted, "switching": Switching, "alternating": Alternating}
+ITEM_WORLDS: dict[str, type[ItemWorld]] = {"corrupted": Corrupted, "switching": Switching, "alternating": Alternating}
 
 
-def open_sequence(spec: str) -> Relevance:
+def open_item_world(spec: str) -> ItemWorld:
     """The sequence that `spec` describes: `corrupted?items=20&relevant=5&flip=0.1`, `switching?every=500`.
 
-    >>> open_sequence("corrupted?items=8&relevant=2").relevant
+    >>> open_item_world("corrupted?items=8&relevant=2").relevant
     2
     """
     name, given = parse_spec(spec)
-    known_name(name, SEQUENCES, "sequence")
-    kind: Any = SEQUENCES[name]
+    known_name(name, ITEM_WORLDS, "item world")
+    kind: Any = ITEM_WORLDS[name]
     own = ("every",) if name == "switching" else ()
-    only(given, ("items", "relevant", "highest", "flip", "seed", *own), f"sequence {name!r}")
+    only(given, ("items", "relevant", "highest", "flip", "seed", *own), f"item world {name!r}")
     read = {key: number(given, key, 0.0) if key == "flip" else integer(given, key, 0) for key in given}
-    opened: Relevance = kind(**read)
+    opened: ItemWorld = kind(**read)
     return opened

@@ -9,14 +9,19 @@ of that, so quality must be found in rates and his brands in his own clicks.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from rankloop.clicks.users import DependentClickUser
+from rankloop.core.learner import Learner
 from rankloop.core.rng import Rng
-from rankloop.core.types import Array
+from rankloop.core.scaling import scaled
+from rankloop.core.types import Array, Candidates
+from rankloop.evaluation.metrics import ndcg
 from rankloop.features.context import Request
+from rankloop.features.counters import CountedOutcome
+from rankloop.features.pipeline import FeaturePipeline
 from rankloop.features.table import Table
 
 CATEGORIES = ("lamp", "chair", "table", "shelf", "mirror", "carpet")
@@ -120,3 +125,36 @@ class Shop:
         ranks = np.argsort(np.argsort(utility)) / len(chosen)
         request = Request([f"item {i}" for i in chosen.tolist()], query, f"visitor {user}", time)
         return Visit(request, np.searchsorted(CUTS, ranks, side="right"), by_hand)
+
+
+Features = Literal["by hand", "declared", "static"]
+K = 10
+
+
+def visits(shop: Shop, learner: Learner, features: Features, count: int) -> Array:
+    """(count,) NDCG@10, for the visitor of the moment, of the best list that the learner knew at each visit.
+
+    `by hand`: the very numbers that visitors go by; `declared`: what a shop can declare, counts included; `static`:
+    that without the counts. Counters take an outcome in after its list was made and clicked, never before.
+    """
+    streams = Rng(shop.seed)
+    pipeline = FeaturePipeline.from_spec(STATIC if features == "static" else DECLARED)
+    counters = pipeline.counters()
+    found = np.empty(count)
+    for t in range(count):
+        visit = shop.at(t)
+        view = None
+        if features == "by hand":
+            rows = visit.by_hand
+        else:
+            view = pipeline.context(visit.request, shop.table, shop.users, counters)
+            rows = pipeline.rows(view)
+        candidates = scaled(Candidates(visit.request.query, visit.request.ids, rows))
+        found[t] = ndcg(visit.grades[learner.best(candidates, K)], K, visit.grades)
+        shown = learner.rank(candidates, K, streams.for_event("rank", t))
+        feedback = READER.react(visit.grades[shown.order], streams.for_event("user", t))
+        learner.learn(shown, feedback, streams.for_event("learn", t))
+        if view is not None and counters is not None:
+            notes = pipeline.notes(view, shown.order, shown.memo)
+            counters.fold(CountedOutcome(visit.request.time, feedback.values, notes))
+    return found

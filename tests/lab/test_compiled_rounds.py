@@ -12,12 +12,11 @@ from rankloop.core.registry import make
 from rankloop.kernels.metrics import dcg
 from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.datasets.sources import open_split
-from rankloop.lab.runs.compiled_clicks import CHUNK, compiled
-from rankloop.lab.runs.delays import Delays
-from rankloop.lab.runs.simulate import simulate
+from rankloop.lab.runs.compiled import _CLICK_ROUNDS, compiled_rounds
+from rankloop.lab.runs.simulate import Delays, simulate
 from rankloop.lab.worlds.world import Stationary, Swap
 
-ROUNDS = 2 * CHUNK + 17
+ROUNDS = 2 * _CLICK_ROUNDS + 17
 LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("pdgd", {}),
     ("pdgd", {"examine_next": False, "decay": 0.99}),
@@ -38,24 +37,24 @@ def test_rounds_are_those_of_the_plain_loop(data: Dataset, name: str, params: di
     someone, world = open_user(user, 2), Stationary(data)
     plain, quick = make(name, **params), make(name, **params)
     steps = list(simulate(plain, world, someone, ROUNDS, seed=3))
-    advance = compiled(quick, world, someone, 3, None)
+    advance = compiled_rounds(quick, world, someone, 3, None)
     assert advance is not None
-    stretches = [*advance(0, 100), *advance(100, ROUNDS)]  # wherever it is stopped
-    assert stretches[-1].end == ROUNDS
+    batches = [*advance(0, 100), *advance(100, ROUNDS)]  # wherever it is stopped
+    assert sum(len(batch.ndcg) for batch in batches) == ROUNDS
     for key, value in plain.state().items():
         assert value.tobytes() == quick.state()[key].tobytes(), key
     ndcg = [dcg(s.round.grades[s.impression.order], 10) / s.round.ideal if s.round.ideal else 0.0 for s in steps]
-    assert np.concatenate([stretch.ndcg for stretch in stretches]).tolist() == ndcg
-    orders = [row[row >= 0].tolist() for stretch in stretches for row in stretch.rounds.orders]
+    assert np.concatenate([batch.ndcg for batch in batches]).tolist() == ndcg
+    orders = [row[row >= 0].tolist() for batch in batches for row in batch.rounds.orders]
     assert orders == [step.impression.order.tolist() for step in steps]
-    clicks = np.concatenate([stretch.rounds.clicks for stretch in stretches])
+    clicks = np.concatenate([batch.rounds.clicks for batch in batches])
     assert clicks.sum(1).tolist() == [step.feedback.values.sum() for step in steps]
 
 
 def test_what_has_no_compiled_loop_takes_the_plain_one(data: Dataset) -> None:
     someone, world = open_user("perfect", 2), Stationary(data)
     for learner in (make("mgd"), make("dbgd", dsp=True), make("dbgd", mixing="team-draft"), make("pairrank")):
-        assert compiled(learner, world, someone, 0, None) is None
-    assert compiled(make("pdgd"), Swap(data), someone, 0, None) is None
-    assert compiled(make("pdgd"), world, open_user("pbm", 2), 0, None) is None
-    assert compiled(make("pdgd"), world, someone, 0, Delays(mean=3)) is None
+        assert compiled_rounds(learner, world, someone, 0, None) is None
+    assert compiled_rounds(make("pdgd"), Swap(data), someone, 0, None) is None
+    assert compiled_rounds(make("pdgd"), world, open_user("pbm", 2), 0, None) is None
+    assert compiled_rounds(make("pdgd"), world, someone, 0, Delays(mean=3)) is None
