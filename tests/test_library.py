@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,7 +85,7 @@ def test_a_categorical_column_and_an_index_are_ids() -> None:
 
 
 def test_numpy_scalars_are_parameters() -> None:
-    given = {
+    given: dict[str, Any] = {
         "alpha": np.float32(0.5),
         "prior": np.int64(3),
         "examine_next": np.bool_(False),
@@ -96,6 +99,7 @@ def test_numpy_scalars_are_parameters() -> None:
     direct = learners.PairRank(**given)
     assert rankloop.params(rankloop.loads(rankloop.dumps(direct))) == rankloop.params(made)
     assert registry.make("olranknet", width=np.int64(4)).width == 4  # type: ignore[attr-defined]
+    wrong: Any
     for wrong in (np.float32("nan"), np.array([1.0]), np.bool_(True), np.float64("inf")):
         with pytest.raises(InvalidParameter, match=r"alpha is .* must be a finite number"):
             learners.PairRank(alpha=wrong)
@@ -106,28 +110,40 @@ def test_numpy_scalars_are_parameters() -> None:
 # -- names ---------------------------------------------------------------------------------------------------------
 
 
-def test_names_are_there_without_an_import() -> None:
-    """In a fresh process: modules as attributes, classes from `rankloop.learners`, all of it in `dir`."""
-    code = (
-        "import rankloop\n"
-        "assert {'make', 'evaluation', 'clicks', 'rank_many'} <= set(dir(rankloop))\n"
-        "from rankloop.evaluation import metrics; assert callable(metrics.evaluate)\n"
-        "assert rankloop.clicks.__name__ == 'rankloop.clicks'\n"
-        "from rankloop.learners import PairRank, BubbleRank\n"
-        "assert 'PairRank' in dir(rankloop.learners)\n"
-        "assert PairRank is type(rankloop.make('pairrank'))\n"
-    )
+def test_public_names_exist_and_importing_rankloop_loads_no_numpy() -> None:
+    code = "import sys, rankloop; assert 'numpy' not in sys.modules; from rankloop import PairRank, make, learners"
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True).stderr == ""
-    for name in rankloop.__all__:
-        assert getattr(rankloop, name) is not None
     for module in (rankloop, learners):
+        for name in module.__all__:
+            assert getattr(module, name) is not None
+        assert set(module.__all__) <= set(dir(module))
         with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
             module.Nothing  # noqa: B018
 
 
-def test_every_learner_can_be_imported_from_one_place() -> None:
-    for name, entry in registry.LEARNERS.items():
-        assert getattr(learners, entry.path.partition(":")[2]) is registry.learner_class(name)
+def test_every_learner_class_is_public() -> None:
+    assert set(learners.__all__) == {entry.path.partition(":")[2] for entry in registry.LEARNERS.values()}
+
+
+@pytest.mark.slow
+def test_type_checkers_report_misspelled_public_names(tmp_path: Path) -> None:
+    lines = {
+        "rankloop.make('pairrank').best(rankloop.Candidates('q', [1]), 1)": "",
+        "rankloop.PairRank(alpha=0.1)": "",
+        "rankloop.learners.Hybrid()": "",
+        "rankloop.PariRank": "attr-defined",
+        "rankloop.learners.PariRank": "attr-defined",
+        "rankloop.PairRank(alpah=0.1)": "call-arg",
+    }
+    file = tmp_path / "names.py"
+    file.write_text("\n".join(["import rankloop", *lines]))
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(file)]
+    source = {"MYPYPATH": str(Path(rankloop.__file__).parents[1])}
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, **source}, capture_output=True, text=True, check=False
+    )
+    found = {int(number): code for number, code in re.findall(r"names.py:(\d+): error: .*\[(.*)\]", done.stdout)}
+    assert found == {number: code for number, code in enumerate(lines.values(), 2) if code}, done.stdout
 
 
 # -- many at once --------------------------------------------------------------------------------------------------
@@ -156,7 +172,7 @@ def test_many_at_once_are_the_loop(name: str) -> None:
 
 
 def test_a_learner_may_have_a_faster_way() -> None:
-    class Fast(learners.PairRank):  # type: ignore[misc]
+    class Fast(learners.PairRank):
         def rank_many(self, candidates: Any, k: int, rng: np.random.Generator) -> list[Any]:  # noqa: ARG002
             return ["fast"]
 
@@ -274,7 +290,7 @@ def test_scaling_is_that_of_the_lab() -> None:
 
 @pytest.mark.parametrize("explore", ["conservative", "random"])
 @pytest.mark.parametrize("rule", ["logit", "probability"])
-def test_long_lists_are_ranked_as_short_ones(explore: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lists_are_ranked_as_short_ones(explore: Any, rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists, propensities, weights of pairs and blocks are the same by either way, from cold to well trained."""
     rng, truth = np.random.default_rng(0), 3 * np.random.default_rng(1).normal(size=6)
     alpha = 0.3 if rule == "logit" else 0.1
@@ -306,7 +322,7 @@ def test_long_lists_are_ranked_as_short_ones(explore: str, rule: str, monkeypatc
 
 
 @pytest.mark.parametrize("rule", ["logit", "probability"])
-def test_long_lists_of_a_model_that_knows_little(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lists_of_a_model_that_knows_little(rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """136 features and a few lists: nearly all candidates can come up, and few columns tell that of most pairs."""
     widths = set()
 

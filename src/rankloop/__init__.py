@@ -8,47 +8,12 @@
 >>> learner.learn(shown, rankloop.Feedback.clicked(shown, [shown.items[1]]), rng)
 """
 
-from importlib import import_module
-from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rankloop.core.batch import learn_many, rank_many, score
-    from rankloop.core.errors import RankloopError, RankloopWarning
-    from rankloop.core.learner import Learner, clone, params
-    from rankloop.core.registry import LEARNERS, dumps, load, loads, make, save
-    from rankloop.core.rng import Rng
-    from rankloop.core.scaling import scaled, standardized
-    from rankloop.core.types import Candidates, Feedback, Impression
-    from rankloop.logs.warm_start import warm
+from rankloop import learners
 
 __version__ = "0.1.0"
 
-# Names and where they live; imported when first used, so that `rankloop --help` need not wait for numpy and numba.
-_HOMES = {
-    "Candidates": "core.types",
-    "Feedback": "core.types",
-    "Impression": "core.types",
-    "LEARNERS": "core.registry",
-    "Learner": "core.learner",
-    "RankloopError": "core.errors",
-    "RankloopWarning": "core.errors",
-    "SparseRows": "core.types",
-    "Rng": "core.rng",
-    "clone": "core.learner",
-    "dumps": "core.registry",
-    "learn_many": "core.batch",
-    "load": "core.registry",
-    "loads": "core.registry",
-    "make": "core.registry",
-    "params": "core.learner",
-    "rank_many": "core.batch",
-    "save": "core.registry",
-    "scaled": "core.scaling",
-    "score": "core.batch",
-    "standardized": "core.scaling",
-    "warm": "logs.warm_start",
-}
 __all__ = [
     "LEARNERS",
     "Candidates",
@@ -73,20 +38,38 @@ __all__ = [
     "standardized",
     "warm",
 ]
+__all__ += learners.__all__
 
+if TYPE_CHECKING:
+    from rankloop.core.batch import learn_many, rank_many, score
+    from rankloop.core.errors import RankloopError, RankloopWarning
+    from rankloop.core.learner import Learner, clone, params
+    from rankloop.core.registry import LEARNERS, dumps, load, loads, make, save
+    from rankloop.core.rng import Rng
+    from rankloop.core.scaling import scaled, standardized
+    from rankloop.core.types import Candidates, Feedback, Impression, SparseRows
+    from rankloop.learners import *  # noqa: F403
+    from rankloop.logs.warm_start import warm
+else:  # imported when first used, without numpy and numba until then; hidden from type checkers, see rankloop.learners
+    _NAMES = {
+        "core.batch": ("learn_many", "rank_many", "score"),
+        "core.errors": ("RankloopError", "RankloopWarning"),
+        "core.learner": ("Learner", "clone", "params"),
+        "core.registry": ("LEARNERS", "dumps", "load", "loads", "make", "save"),
+        "core.rng": ("Rng",),
+        "core.scaling": ("scaled", "standardized"),
+        "core.types": ("Candidates", "Feedback", "Impression", "SparseRows"),
+        "learners": learners.__all__,
+        "logs.warm_start": ("warm",),
+    }
+    _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
-def _rooms() -> list[str]:
-    """The modules and packages that can be reached as attributes, without an import of their own."""
-    return [found.name for found in iter_modules(__path__) if not found.name.startswith("_")]
+    def __getattr__(name):
+        if name not in _MODULES:
+            raise AttributeError(f"module 'rankloop' has no attribute {name!r}")
+        from importlib import import_module
 
+        return getattr(import_module(f"rankloop.{_MODULES[name]}"), name)
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"rankloop.{_HOMES[name]}"), name)
-    if not name.startswith("_") and name in _rooms():
-        return import_module(f"rankloop.{name}")
-    raise AttributeError(f"module 'rankloop' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_rooms()})
+    def __dir__():
+        return sorted({*globals(), *__all__})

@@ -246,7 +246,7 @@ def as_rows(features: Any) -> Rows:
 def as_table(features: Any) -> Array:
     """(n, d) float64 in C order, a copy, of anything that holds such a table."""
     if hasattr(features, "column_names"):  # Arrow tables are no arrays, but their columns are
-        names = list(features.declarations)
+        names = list(features.column_names)
         columns = [as_numbers(features[name], name) for name in names]
         return np.stack(columns, axis=1) if columns else np.empty((0, 0))
     try:
