@@ -29,8 +29,8 @@ from rankloop.service.ranking import model as models
 from rankloop.service.settings import Settings
 from rankloop.service.storage import NewEvent, NewImpression, admin, log
 from rankloop.service.storage.database import Connection
-from rankloop.service.training.crash_breadcrumb import Slate
 from rankloop.service.training.fold import Fold
+from rankloop.service.training.hang_detection import CrashBreadcrumb
 from rankloop.service.training.learning import Learning
 from rankloop.service.worker.process import Process
 from rankloop.wire.calls import FeedbackEvent
@@ -138,7 +138,8 @@ def in_service(spec: str, lists: list[Logged], features: int) -> float:
             best = float("inf")
             process.writer.do(lambda c: admin.add_ranker(c, "shop", row.spec, models.fresh_state(row.spec), 0.0))
             learning = Learning(process, lambda _: True)
-            learning.watch.slate = Slate()
+            learning.hang_detector.breadcrumb = CrashBreadcrumb()
+            learning.mine = {"shop"}
             learning.sync()
             fold = learning.folds["shop"]
             fold.held = fold.compiled = True

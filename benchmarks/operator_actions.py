@@ -258,7 +258,7 @@ def stalled(engine: Engine) -> Iterator[None]:
     """Nothing is learned, and some outcomes wait."""
     assert engine.learning is not None
     before = engines.CURRENT_SECONDS
-    with engine.learning.folds[NAME].turn:
+    with engine.learning.folds[NAME].in_use:
         engines.CURRENT_SECONDS = 0.1
 
         def behind() -> bool:

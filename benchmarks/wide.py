@@ -201,8 +201,9 @@ def hashed() -> None:
 
 def publish() -> None:
     """Print the fourth table: a state taken, written for those who rank and read again."""
-    from rankloop.service.training.channel import _read, _written
+
     from rankloop.service.training.fold import Publication
+    from rankloop.service.training.publication import decoded, encoded
 
     rows = []
     for d in (136, 10_000, WIDE):
@@ -212,12 +213,12 @@ def publish() -> None:
         times = []
         for _ in range(30):
             start = process_time()
-            memory, header = _written(Publication("r", 1, 1, None, learner.state()))
+            memory, header = encoded(Publication("r", 1, 1, None, learner.state()))
             written = process_time() - start
             try:
                 reader = PairRank(confidence="diagonal")
                 start = process_time()
-                reader.load(_read(memory, header).arrays)
+                reader.load(decoded(memory, header).arrays)
                 times.append([written, process_time() - start])
             finally:
                 os.close(memory)

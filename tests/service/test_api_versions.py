@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from rankloop.service.maintenance.retention import sweep
+from rankloop.service.maintenance.housekeeping import Retention
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, teach, until
 
 __all__ = ["service"]  # a fixture
@@ -244,7 +244,7 @@ def test_what_learning_still_needs_of_a_user_is_unlinked_now_and_deleted_later(t
         assert counts(erased) == {"impressions": 0, "events": 1, "outcomes": 0, "pending": 1, "entries": 0}
         assert stored_of(one, "ann") == (0, 0)
         one.engine.learning.save(fold)
-        sweep(one.engine)
+        Retention(one.engine).delete()
         assert stored_of(one, "ann") == (0, 0)
 
 

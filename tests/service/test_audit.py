@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rankloop.service.access.keys import digest, new_token
-from rankloop.service.maintenance.retention import sweep
+from rankloop.service.maintenance.housekeeping import Retention
 from rankloop.service.storage import audit, open_database, schema
 from rankloop.service.storage import keys as stored
 from rankloop.service.storage.audit import Entry
@@ -133,10 +133,10 @@ def test_it_is_kept_for_its_own_time_and_survives_its_ranker(tmp_path: Path) -> 
         teach(one, "shop", 3)
         assert one.http.delete("/v1/rankers/shop").is_success
         clock.ahead = 9 * 86400.0
-        sweep(one.engine)
+        Retention(one.engine).delete()
         assert [entry["action"] for entry in changes(one)] == ["delete", "put"]
         clock.ahead = 11 * 86400.0
-        sweep(one.engine)
+        Retention(one.engine).delete()
         assert changes(one) == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rankloop.service.doctor import storage
-from rankloop.service.maintenance import retention
+from rankloop.service.maintenance.housekeeping import Retention
 from rankloop.service.settings import Settings
 from rankloop.service.storage import catalog
 from rankloop.service.storage.catalog import Bounds, Line
@@ -224,5 +224,5 @@ def test_a_running_service_counts_what_is_not_counted_yet(service: Service) -> N
     upload(service, {"id": "a", "x": 1}, {"id": "b", "y": 1})
     service.engine.writer.do(lambda connection: connection.run("UPDATE catalogues SET filled = NULL"))
     assert [one["filled"] for one in fine(service.http.get("/v1/catalogs/shop"))["items"]["fields"]] == [None, None]
-    retention.sweep(service.engine)
+    Retention(service.engine).delete()
     assert [one["filled"] for one in fine(service.http.get("/v1/catalogs/shop"))["items"]["fields"]] == [1, 1]

@@ -12,7 +12,7 @@ import pytest
 
 from rankloop.service.control import rankers, versions
 from rankloop.service.errors import UnknownRanker
-from rankloop.service.maintenance.retention import sweep
+from rankloop.service.maintenance.housekeeping import Retention
 from rankloop.service.storage import tombstones
 from tests.service import misbehaving
 from tests.service.app_fixtures import Service, items, names, refused, teach, until
@@ -132,7 +132,7 @@ def test_the_sweep_deletes_what_a_process_that_died_did_not(service: Service) ->
     engine = service.engine
     assert engine.writer.do(lambda connection: tombstones.bury(connection, "other", time.time()))
     assert left(service) > 0
-    sweep(engine)
+    Retention(engine).delete()
     assert left(service) == 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rankloop.service.control import rankers
-from rankloop.service.maintenance.retention import sweep
+from rankloop.service.maintenance.housekeeping import Retention
 from rankloop.service.settings import Settings
 from rankloop.service.storage import admin, open_database, schema
 from rankloop.wire.rankers import Spec
@@ -86,10 +86,10 @@ def test_retention_with_a_clock_that_went_back(store_url: str) -> None:
             assert await click(engine, "e1", await rank(engine)) == ["accepted"]
             wait_for(lambda: (rankers.status(engine, "shop").snapshot_impressions or 0) == 1, "a snapshot")
             now -= 7200
-            sweep(engine)
+            Retention(engine).delete()
             assert len(read(store_url, "SELECT id FROM impressions")) == 1
             now += 7200 + 86400 + 1
-            sweep(engine)
+            Retention(engine).delete()
             assert read(store_url, "SELECT id FROM impressions") == []
             assert await click(engine, "e2", await rank(engine)) == ["accepted"]
 

@@ -121,7 +121,7 @@ def test_what_cannot_be_learned_is_passed_over_once() -> None:
 
 def test_a_large_state_is_saved_in_parts_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rankloop.service.storage.states.LARGE", 100)
-    monkeypatch.setattr("rankloop.service.training.saving.PART", 64)
+    monkeypatch.setattr("rankloop.service.training.snapshots.PART", 64)
     with Service(tmp_path / "a.db", snapshot_seconds=0.01) as one:
         one.ready().put("shop", learner="pairrank", features=names(3), exposure="full")
         teach(one, "shop", 20)

@@ -61,7 +61,7 @@ def learned(engine: Engine, name: str = "shop") -> int:
 def seen(one: Engine, other: Engine) -> None:
     """Wait until the one that learns knows that another machine ranks."""
     assert one.learning is not None
-    wait_for(lambda: one.learning.saving.peers, f"{one.worker} to see {other.worker}")  # type: ignore[union-attr]
+    wait_for(lambda: one.learning.snapshots.peers, f"{one.worker} to see {other.worker}")  # type: ignore[union-attr]
 
 
 def test_what_is_learned_reaches_another_machine(url: str, machines: Machines) -> None:

@@ -32,8 +32,8 @@ LARGE, PART = 4096, 1024
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is large."""
     monkeypatch.setattr("rankloop.service.storage.states.LARGE", LARGE)
-    monkeypatch.setattr("rankloop.service.training.saving.PART", PART)
-    monkeypatch.setattr("rankloop.service.training.saving.TRIES", 100)
+    monkeypatch.setattr("rankloop.service.training.snapshots.PART", PART)
+    monkeypatch.setattr("rankloop.service.training.snapshots.TRIES", 100)
 
 
 @pytest.fixture

@@ -209,8 +209,8 @@ def holds(engine: Engine, ranker: str = "shop") -> bool:
 def fall_silent(engine: Engine) -> None:
     """As a machine that hangs: its learner goes on, its beat stands still."""
     assert engine.learning is not None
-    engine.learning.housekeeping.stop()
-    engine.learning.heartbeat.stop()
+    engine.learning._lease_thread.stop()
+    engine.learning._heartbeats.stop()
     engine.follower.stop()
 
 

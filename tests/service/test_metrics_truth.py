@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rankloop.service.maintenance import housekeeping
 from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
 from rankloop.service.storage import open_database, schema
 from rankloop.service.storage.size import size
-from rankloop.service.training import housekeeping
 from tests.service.app_fixtures import Service, fine, items, names, until
 
 

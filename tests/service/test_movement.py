@@ -135,7 +135,7 @@ def test_the_model_that_ranks_is_asked_and_lists_of_before_a_reset_are_not(servi
 
 def tell_of_drift(service: Service) -> None:
     assert service.engine.learning is not None
-    service.engine.learning.housekeeping._tell_of_drift()
+    service.engine.maintenance.reports.report_drift()
 
 
 def test_queries_that_come_back_are_remembered(service: Service) -> None:

@@ -16,11 +16,9 @@ from rankloop.cli import main
 from rankloop.core import codec, registry
 from rankloop.core.errors import InvalidParameter, UnknownName
 from rankloop.core.executors import ProcessDied, open_executor
-from rankloop.service.maintenance import archiving
 from rankloop.service.maintenance.archive import columns, exporting, files, manifest
 from rankloop.service.maintenance.archive.exporting import export_log
-from rankloop.service.maintenance.archiving import Archive
-from rankloop.service.maintenance.retention import sweep
+from rankloop.service.maintenance.housekeeping import EXPORT_EVERY, RETRY_AFTER, Archive, Retention
 from rankloop.service.offline.challengers import Walk, planned, try_out
 from rankloop.service.offline.estimates import Findings, Pages, figures, find
 from rankloop.service.offline.past import past_of
@@ -194,7 +192,7 @@ def test_nothing_is_deleted_by_age_that_is_not_archived(tmp_path: Path, monkeypa
         clock.ahead = 3 * 86400.0
 
         def kept() -> int:
-            sweep(process, archive=archive)
+            Retention(process, archive).delete()
             return int(process.database.read(lambda c: c.rows("SELECT COUNT(*) FROM outcomes"))[0][0])
 
         def full(*_: object) -> None:
@@ -207,7 +205,7 @@ def test_nothing_is_deleted_by_age_that_is_not_archived(tmp_path: Path, monkeypa
         assert kept() == 6
         archive._look()  # too soon after the failure
         assert archive.complete == float("-inf")
-        clock.ahead += archiving.AGAIN + 1
+        clock.ahead += RETRY_AFTER + 1
         archive._look()
         assert [one.end for one in files.files_of(folder, "shop")] == [6]
         told = manifest.load(folder, "shop")
@@ -219,7 +217,7 @@ def test_nothing_is_deleted_by_age_that_is_not_archived(tmp_path: Path, monkeypa
         assert service.report(opened, ["a"]) == "accepted"
         service.settle("shop")
         assert kept() == 1  # settled after the export
-        clock.ahead += archiving.EVERY + 1
+        clock.ahead += EXPORT_EVERY + 1
         archive._look()
         wait_for(lambda: kept() == 0, "a snapshot that covers it")
         assert [one.end for one in files.files_of(folder, "shop")] == [6, 7]

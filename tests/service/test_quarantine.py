@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -15,9 +16,9 @@ from rankloop.core.registry import learner_class
 from rankloop.service.settings import Settings
 from rankloop.service.storage import admin, quarantine
 from rankloop.service.supervisor.processes import Child, Supervisor
+from rankloop.service.training.hang_detection import HangDetector, LearnerCall
 from rankloop.service.training.learning import Learning
 from rankloop.service.training.leases import Leases
-from rankloop.service.training.watch import Entry, Watch
 from rankloop.service.worker.process import Process
 from tests.service.app_fixtures import Service, items, names, until
 from tests.service.experimenting import counted, start
@@ -40,7 +41,9 @@ class Bad:
 
         def broken(learner: Any, *arguments: Any, **more: Any) -> Any:
             places = [frame.filename.replace("\\", "/") for frame in traceback.extract_stack()]
-            if not self.released.is_set() and any("/service/training/" in place for place in places):
+            if not self.released.is_set() and any(
+                re.search("/service/(training|maintenance)/", place) for place in places
+            ):
                 how()
             return real(learner, *arguments, **more)
 
@@ -197,7 +200,7 @@ def test_an_error_in_explain_affects_its_own_ranker(service: Service, bad: Bad) 
         click(service, "bad")
         click(service, "good")
     service.settle("bad")
-    learning_of(service).housekeeping._watch_lag()
+    service.engine.maintenance.reports.record_lag()
     check_recovers(service, bad)
 
 
@@ -216,13 +219,15 @@ def test_a_thread_that_fails_begins_again_and_is_counted(service: Service, monke
     until(lambda: service.metric("rankloop_thread_failures_total", thread="learning") == 1, "it to be counted")
 
 
-def test_dead_threads_are_reported_while_the_process_should_learn(tmp_path: Path) -> None:
+def test_dead_threads_are_reported_while_the_process_should_learn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Service(tmp_path / "store.db", learn_in="thread") as service:
         learning = learning_of(service)
-        assert learning.dead_threads() == []
-        learning.notices.stop()
-        learning.heartbeat.stop()
-        assert sorted(learning.dead_threads()) == ["heartbeat", "notices"]
+        assert service.engine.dead_threads() == []
+        monkeypatch.setattr(learning._heartbeats, "_run", lambda: None)
+        learning._heartbeats.replace()
+        until(lambda: service.engine.dead_threads() == ["heartbeat"], "it to be noticed")
     assert learning.dead_threads() == []
 
 
@@ -231,33 +236,33 @@ def test_dead_threads_are_reported_while_the_process_should_learn(tmp_path: Path
 
 def test_time_in_which_the_whole_process_stood_still_is_not_the_learners(shop: Store) -> None:
     now = [0.0]
-    hung: list[Entry] = []
+    hung: list[LearnerCall] = []
     process = SimpleNamespace(
         settings=Settings(learn_seconds=5.0, lease_seconds=3.0, refresh_seconds=1.0),
         database=shop.database,
         thread_failed=lambda _: None,
         worker="me",
     )
-    watch = Watch(cast(Process, process), lambda: now[0])
-    watch.on_hanging = hung.append
+    detector = HangDetector(cast(Process, process), lambda: now[0])
+    detector.on_hang = hung.append
 
     def tick() -> None:
         now[0] += 1.0
-        watch.look()
+        detector.look()
 
-    with watch.of(shop.row(), "state", 0):
+    with detector.call(shop.row(), "state", 0):
         tick()
         now[0] += 100.0  # neither the learner nor the watch ran
-        assert watch.hanging() == []
-        watch.look()
-        assert (watch.hanging(), hung) == ([], [])
+        assert detector.hanging() == []
+        detector.look()
+        assert (detector.hanging(), hung) == ([], [])
         for _ in range(6):
             tick()
-        assert [entry.what for entry in hung] == ["state"]
-        assert watch.silent() == {"shop"}
+        assert [call.what for call in hung] == ["state"]
+        assert detector.hanging_rankers() == {"shop"}
         tick()
         assert len(hung) == 1
-    assert watch.silent() == set()
+    assert detector.hanging_rankers() == set()
 
 
 def test_a_pause_of_the_machine_is_not_a_process_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import pytest
 from rankloop.service.storage import admin, log, quarantine, states
 from rankloop.service.storage.sqlite import SQLiteConnection
 from rankloop.service.training.fold import Fold
-from rankloop.service.training.saving import Saving
+from rankloop.service.training.snapshots import SnapshotWriter
 from tests.service.app_fixtures import Service, items, names, teach, until
 from tests.service.conftest import Postgres
 from tests.service.running import Load, wait_for
@@ -37,8 +37,8 @@ SAVED = ("snapshots", "snapshot_parts", "published_parts", "versions")
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is large."""
     monkeypatch.setattr("rankloop.service.storage.states.LARGE", LARGE)
-    monkeypatch.setattr("rankloop.service.training.saving.PART", PART)
-    monkeypatch.setattr("rankloop.service.training.saving.TRIES", 100)  # the disk of a busy machine may stall
+    monkeypatch.setattr("rankloop.service.training.snapshots.PART", PART)
+    monkeypatch.setattr("rankloop.service.training.snapshots.TRIES", 100)  # the disk of a busy machine may stall
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_no_version_is_kept_of_parts_that_another_has_dropped(tmp_path: Path) ->
         one.engine.learning.save(fold_of(one))
         kept = len(one.versions("shop"))
         one.engine.writer.do(lambda c: c.run("UPDATE snapshots SET seq = seq + 1"))
-        fold, saving = fold_of(one), one.engine.learning.saving
+        fold, saving = fold_of(one), one.engine.learning.snapshots
         fold.version_seq = 0
         saving._version(fold, 5)
         assert len(one.versions("shop")) == kept
@@ -140,7 +140,7 @@ def test_other_rankers_learn_while_one_is_copied(tmp_path: Path, monkeypatch: py
         one.report(one.rank("large", items(3)), ["i1"])
         until(lambda: fold_of(one, "large").learned == 4, "something that is not saved yet")
         monkeypatch.setattr(Fold, "copy", slow)
-        one.engine.learning.saving.order(fold_of(one, "large"))
+        one.engine.learning.snapshots.order(fold_of(one, "large"))
         assert copying.wait(PATIENCE)
         try:
             one.report(one.rank("large", items(3)), ["i1"])
@@ -165,14 +165,14 @@ def test_small_ones_are_saved_between_the_parts_of_a_large_one(tmp_path: Path, m
             learning.save(fold_of(one, name))  # what is learned first is saved at once, by the service's own thread
             teach(one, name, 2, width=width)
         saved: list[str] = []
-        done = Saving._done
+        done = SnapshotWriter._done
 
-        def noted(self: Saving, order: Any, *rest: Any) -> None:
+        def noted(self: SnapshotWriter, order: Any, *rest: Any) -> None:
             saved.append(order.fold.row.name)
             done(self, order, *rest)
 
-        monkeypatch.setattr(Saving, "_done", noted)
-        aside = Saving(one.engine, learning.watch, lambda: None)
+        monkeypatch.setattr(SnapshotWriter, "_done", noted)
+        aside = SnapshotWriter(one.engine, learning.hang_detector, lambda: None)
         aside.order(fold_of(one, "large"), asked=True)
         aside.order(fold_of(one, "small"))
         aside._stopping.set()
@@ -191,8 +191,8 @@ def test_who_has_lost_the_lease_saves_nothing(tmp_path: Path) -> None:
         one.settle("shop")
         learning, engine = one.engine.learning, one.engine
         assert learning is not None
-        learning.housekeeping.stop()
-        learning.heartbeat.stop()  # it stands still, and then goes on as if nothing had been
+        learning._lease_thread.stop()
+        learning._heartbeats.stop()  # it stands still, and then goes on as if nothing had been
         engine.writer.do(lambda c: c.run("UPDATE leases SET holder = 'another', beat = beat + 1"))
 
         def stored() -> tuple[object, object]:
@@ -205,7 +205,7 @@ def test_who_has_lost_the_lease_saves_nothing(tmp_path: Path) -> None:
         learning.save(fold)
         assert stored() == before
         assert not fold.held  # it has noticed
-        learning.housekeeping.cycle()
+        learning.keep_leases()
         assert learning.folds == {}
 
 
@@ -217,10 +217,10 @@ def test_a_fold_of_before_is_loaded_anew_when_the_lease_comes_back(tmp_path: Pat
         one.settle("shop")
         learning, engine = one.engine.learning, one.engine
         assert learning is not None
-        learning.housekeeping.stop()
+        learning._lease_thread.stop()
         old = fold_of(one)
         state = old.state()[1]
-        with old.turn:  # nothing is learned meanwhile
+        with old.in_use:  # nothing is learned meanwhile
             for _ in range(4):
                 one.report(one.rank("shop", items(3)), ["i1"])
             engine.writer.do(lambda c: states.save_snapshot(c, "shop", old.generation, 7, state, 0.0))
@@ -229,7 +229,7 @@ def test_a_fold_of_before_is_loaded_anew_when_the_lease_comes_back(tmp_path: Pat
             one.report(one.rank("shop", items(3)), ["i1"])
         until(lambda: not old.held, "the gap to be noticed")
         assert old.learned == 3
-        learning.housekeeping.cycle()
+        learning.keep_leases()
         assert fold_of(one) is not old
         until(lambda: fold_of(one).learned == 9, "learning to go on from the snapshot")
 

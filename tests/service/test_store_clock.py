@@ -13,7 +13,7 @@ from rankloop.service.control import rankers
 from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
 from rankloop.service.storage.database import Connection, Database, Row
-from rankloop.service.worker.store_clock import StoreClock
+from rankloop.service.worker.process import StoreClock
 from rankloop.wire.rankers import Spec
 from tests.service.conftest import Postgres
 from tests.service.inside import click, rank, running
@@ -50,13 +50,13 @@ class Slow(Database):
 def test_what_fits_between_question_and_answer_is_kept() -> None:
     store = Slow()
     clock = StoreClock(store, lambda: store.now)
-    clock.look()
+    clock.compare()
     assert clock.ahead == 10.0
     for store.there, store.back in ((3.0, 0.0), (0.0, 3.0), (0.2, 0.2)):  # a slow network is no reason to move
-        clock.look()
+        clock.compare()
         assert clock.ahead == 10.0
     clock.ahead, store.there, store.back = 0.0, 0.5, 1.5  # wrong by more than that, and the truth is not known better
-    clock.look()
+    clock.compare()
     assert clock.ahead == 10.0 + (0.5 - 1.5) / 2
     assert clock() == store.now + clock.ahead
 

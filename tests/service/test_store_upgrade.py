@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.maintenance.upgrading import Upgrading
+from rankloop.service.maintenance.housekeeping import Upgrade
 from rankloop.service.storage import admin, forgetting, log, partitions, reshaping, schema, states
 from rankloop.service.storage.batches import in_batches
 from rankloop.service.storage.database import Connection, open_database
@@ -261,10 +261,10 @@ def test_whoever_dies_on_the_way_leaves_it_to_others(grown: Store) -> None:
     reshaping._check(dead, edge(grown.now + 2 * DAY))
     dead.rows("SELECT pg_advisory_lock(?)", reshaping.LOCK)
     assert not reshaping.reshape(grown.database, grown.now)
-    upgrading = Upgrading(SimpleNamespace(database=grown.database, clock=lambda: grown.now))  # type: ignore[arg-type]
-    upgrading._settled = True
-    upgrading._reshape()
-    assert not upgrading._settled
+    upgrade = Upgrade(SimpleNamespace(database=grown.database, clock=lambda: grown.now))  # type: ignore[arg-type]
+    upgrade._done = True
+    upgrade._reshape()
+    assert not upgrade._done
     dead.close()
     wait_for(lambda: reshaping.reshape(grown.database, grown.now), "the lock to be free")
     grown.alone(partitions.make_ahead, grown.now, 24)

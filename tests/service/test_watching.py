@@ -51,7 +51,7 @@ def remember(service: Service) -> None:
     engine = service.engine
     engine.count_answered()
     assert engine.learning is not None
-    engine.learning.housekeeping._watch_lag()
+    engine.maintenance.reports.record_lag()
     engine.history.store(engine.writer, engine.clock())
 
 

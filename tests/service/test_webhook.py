@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rankloop.core.errors import InvalidParameter
+from rankloop.service.maintenance import webhook_outbox
 from rankloop.service.settings import Settings
-from rankloop.service.training import webhook_outbox
 from tests.service import misbehaving
 from tests.service.app_fixtures import Clock, Service, until
 from tests.service.running import PATIENCE, free_port

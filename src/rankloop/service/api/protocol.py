@@ -28,7 +28,7 @@ from rankloop.service.api.errors import Failure, failure
 from rankloop.service.api.middleware import request_headers
 from rankloop.service.observability.tracing import begun
 from rankloop.service.settings import Settings
-from rankloop.service.worker.descriptors import for_connections
+from rankloop.service.worker.process import max_connections
 
 MOST_HEADERS = 100  # per request; browsers send some twenty
 MOST_AHEAD = 32  # requests that wait on a connection while one is answered
@@ -47,7 +47,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(config, *arguments, **named)
         settings: Settings = self.app.engine.settings
         self._most, self._seconds = settings.max_header_bytes, settings.request_seconds
-        self._room = settings.max_connections or for_connections()
+        self._room = settings.max_connections or max_connections()
         self._unread = 0  # bytes since a head ended or a piece of a body came
         self._whole = True  # no request is on its way in
         self._head = False  # of the request on its way in, the head is here: the application has begun with it

@@ -1,1 +1,1 @@
-"""Retention, archives and upgrades of stored data."""
+"""What is done beside ranking and learning: closing windows, reports, deletion by age, archives, webhooks, upgrades."""

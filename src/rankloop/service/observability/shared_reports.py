@@ -1,8 +1,6 @@
 """Metrics of the processes of one machine, exchanged by files: a scrape reaches one process and returns those of all.
 
-Each process writes its report to a file of its own in a folder under the system's temporary directory, every
-`WRITE_EVERY` seconds and whenever it is scraped itself. The folder belongs to one user and one store, and only that
-user can read it. Nothing about metrics is written to the store.
+The folder under the system's temporary directory belongs to one user and one store; only that user can read it.
 """
 
 from __future__ import annotations
@@ -17,21 +15,22 @@ from hashlib import blake2b
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-WRITE_EVERY = 5.0  # seconds; so much may other processes of the machine be behind in a scrape
+WRITE_EVERY = 5.0  # seconds; other processes of the machine may be so far behind in a scrape
 STALE = 60.0  # seconds after which the report of a process that does not write is left out, and deleted
 _SUFFIX = ".report"
 logger = logging.getLogger("rankloop")
 
 
 class SharedReports:
-    """The folder with the reports of all processes of this machine that serve one store.
+    """The folder with the reports of all processes of this machine that serve one store. Each writes a file of its own
+    every `WRITE_EVERY` seconds and when it is scraped.
 
     Parameters
     ----------
     store
-        The store; services of other stores have folders of their own.
+        The store's name; services of other stores have other folders.
     machine
-        As `machine_name` names it.
+        The name that `machine_name` gives it.
     worker
         This process: the machine, the process number and a random part, separated by colons.
     """
@@ -61,7 +60,7 @@ class SharedReports:
                 worker = unquote(path.name.removesuffix(_SUFFIX))
                 own = path.suffix == _SUFFIX and worker.startswith(f"{self._machine}:")
                 with suppress(FileNotFoundError):  # another process has just replaced or deleted it
-                    if time.time() - path.stat().st_mtime > STALE or (own and self._gone(worker)):
+                    if time.time() - path.stat().st_mtime > STALE or (own and has_ended(worker)):
                         path.unlink()
                     elif own:
                         found[worker] = path.read_bytes()
@@ -70,7 +69,7 @@ class SharedReports:
         return found
 
     def remove(self) -> None:
-        """This process ends."""
+        """Delete the report: this process ends."""
         with suppress(OSError):  # what cannot be deleted becomes stale
             folder = self._folder()
             (folder / f"{quote(self._worker, safe='')}{_SUFFIX}").unlink(missing_ok=True)
@@ -89,13 +88,13 @@ class SharedReports:
             raise PermissionError(f"{folder} is not a folder that only this user can use; delete it")
         return folder
 
-    def _gone(self, worker: str) -> bool:
-        """Whether a process of this machine does not run any more."""
-        number = worker.split(":")[-2]
-        try:
-            os.kill(int(number), 0)
-        except ProcessLookupError:
-            return True
-        except (OSError, ValueError):  # of another user, or no process number
-            return False
+
+def has_ended(worker: str) -> bool:
+    """Whether a worker of this machine (`machine:process:random`) does not run any more."""
+    try:
+        os.kill(int(worker.split(":")[-2]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, IndexError):  # of another user, or no process number
         return False
+    return False

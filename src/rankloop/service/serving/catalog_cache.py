@@ -22,7 +22,7 @@ from rankloop.features.table import Table
 from rankloop.service.storage import catalog as stored
 from rankloop.service.storage.catalog import KINDS, Bounds, Change, Kind, Part
 from rankloop.service.storage.database import Database
-from rankloop.service.worker.background_threads import Repeating
+from rankloop.service.worker.threads import RepeatingThread
 
 LOOK_EVERY = 0.25  # seconds: a change is to be seen within one
 PORTION = 2000  # rows that are read at a time
@@ -98,7 +98,7 @@ class Catalogs(dict[str, Catalog]):
         super().__init__()
         self._database, self._bounds = database, bounds
         self._reading = threading.Lock()
-        self._thread: Repeating | None = None
+        self._thread: RepeatingThread | None = None
 
     def want(self, name: str) -> Catalog:
         """A catalog, read whole if it is not held yet; one that is not stored yet is empty until it is."""
@@ -111,7 +111,7 @@ class Catalogs(dict[str, Catalog]):
                     self._catch_up(found, {part.kind: part for part in self._parts(name)})
                     self[name] = found
                 if self._thread is None:
-                    self._thread = Repeating("catalog", LOOK_EVERY, self.follow, self._database)
+                    self._thread = RepeatingThread("catalog", LOOK_EVERY, self.follow, self._database)
                     self._thread.start()
         return found
 

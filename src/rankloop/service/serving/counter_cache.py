@@ -21,7 +21,7 @@ from rankloop.features.declarations import Declaration
 from rankloop.service.storage import Writer, counting
 from rankloop.service.storage.counting import Saved
 from rankloop.service.storage.database import Database
-from rankloop.service.worker.background_threads import Repeating
+from rankloop.service.worker.threads import RepeatingThread
 
 LOOK_EVERY = 0.5  # seconds
 PORTION = 500  # outcomes that are read at a time
@@ -77,7 +77,7 @@ class CounterCache(dict[str, Counted]):
         super().__init__()
         self._database, self._writer, self._clock, self._capacity = database, writer, clock, capacity
         self._folding = threading.Lock()
-        self._thread: Repeating | None = None
+        self._thread: RepeatingThread | None = None
 
     def want(self, name: str, declarations: Sequence[Declaration]) -> Counters:
         """The counters of a ranker, up to the end of its log; the same as before while its declarations are."""
@@ -90,7 +90,7 @@ class CounterCache(dict[str, Counted]):
                 self._catch_up(found)
                 self[name] = found
             if self._thread is None:
-                self._thread = Repeating("counters", LOOK_EVERY, self.follow, self._database)
+                self._thread = RepeatingThread("counters", LOOK_EVERY, self.follow, self._database)
                 self._thread.start()
         return found.counters
 

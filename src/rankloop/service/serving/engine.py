@@ -23,6 +23,7 @@ import msgspec
 from rankloop.core.errors import InvalidInput, RankloopError
 from rankloop.service.access.keys import Keys
 from rankloop.service.errors import Busy, Conflict, StoreUnavailable, TooSlow, UnknownRanker
+from rankloop.service.maintenance.jobs import Maintenance
 from rankloop.service.ranking.exposure import Interleaving
 from rankloop.service.ranking.kernel_compilation import KernelCompiler, compile_shared_kernels, freeze
 from rankloop.service.ranking.model import Ranked
@@ -37,12 +38,11 @@ from rankloop.service.storage.log import Receipts, Stored
 from rankloop.service.storage.notifications import Notification
 from rankloop.service.storage.writer import Write
 from rankloop.service.training import evidence
-from rankloop.service.training.channel import Inbox
 from rankloop.service.training.learning import Learning
-from rankloop.service.training.windows import Windows
-from rankloop.service.worker.executors import BoundedExecutor
+from rankloop.service.training.publication import OUTCOMES_LOGGED, SEND_WHOLE, STARTED, STORE_CHANGED, Subscriber
 from rankloop.service.worker.hang_supervisor import MOST_HANGING
 from rankloop.service.worker.process import Process
+from rankloop.service.worker.threads import BoundedExecutor
 from rankloop.wire.calls import RankAnswer, Receipt
 
 SWITCH = 0.0005  # seconds a busy thread may keep the interpreter from one that answers; Python waits 5 ms
@@ -67,7 +67,7 @@ class Engine(Process):
     """
 
     def __init__(
-        self, settings: Settings, clock: Callable[[], float] | None = None, inbox: Inbox | None = None
+        self, settings: Settings, clock: Callable[[], float] | None = None, inbox: Subscriber | None = None
     ) -> None:
         super().__init__(settings, clock)
         self.keys = Keys(settings, self.clock)
@@ -77,7 +77,7 @@ class Engine(Process):
         self.kernels_ready = threading.Event()
         self.inbox = inbox
         self.learning = Learning(self, self.rankers.take, self.compiler) if inbox is None and settings.learn else None
-        self.windows = Windows(self, None, self.wake_learner, self.changed) if self.learning is None else None
+        self.maintenance = Maintenance(self, self.learning, self.wake_learner, self.changed)
         self.follower = Follower(self, self.keys, self.rankers, self.compiler, self.learning)
         self.refresh = self.follower.refresh
         if self.learning is not None:
@@ -102,15 +102,13 @@ class Engine(Process):
         if self.learning is not None:
             self.learning.start()
         self.follower.start()
-        if self.windows is not None:
-            self.windows.start()
+        self.maintenance.start()
         threading.Thread(target=self._compile, name="rankloop-compile-all", daemon=True).start()
 
     def stop(self) -> None:
         """Learn what is logged, if that happens here; save it, give the leases back."""
         self.draining = True
-        if self.windows is not None:
-            self.windows.stop()
+        self.maintenance.stop()
         self.follower.stop()
         self.rankers.catalogs.stop()
         self.rankers.counted.stop()
@@ -131,32 +129,33 @@ class Engine(Process):
     def dead_threads(self) -> list[str]:
         """The names of threads that this process needs and that have ended without being told to."""
         learning = [] if self.learning is None else self.learning.dead_threads()
-        return [*learning, *self.follower.dead_threads(), *self.writer.dead_threads()]
+        others = (self.maintenance, self.follower, self.writer)
+        return [*learning, *(name for one in others for name in one.dead_threads())]
 
     def cycle(self) -> None:
         """Look at the store now rather than in a second: what is new, who learns what."""
         self.refresh()
         if self.learning is not None:
-            self.learning.heartbeat.beat()
-            self.learning.housekeeping.cycle()
+            self.learning.heartbeat()
+            self.learning.keep_leases()
             self.learning.wake.set()
         elif self.inbox is not None:
-            self.inbox.look()
+            self.inbox.request(STORE_CHANGED)
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Follow the process that learns, from now on and in this loop: where requests are ranked."""
         if self.inbox is not None:
             inbox, take = self.inbox, self.rankers.take
-            self.rankers.behind = inbox.want_all
+            self.rankers.behind = lambda: inbox.request(SEND_WHOLE)
             loop.add_reader(inbox.fileno(), lambda: inbox.read(take, self.follower.refresh_soon))
-            inbox.hello()
+            inbox.request(STARTED)
 
     def wake_learner(self, names: Iterable[str]) -> None:
         """There is something to learn of these rankers, or to save; whoever learns on this machine tells others."""
         if self.learning is not None:
-            self.learning.tell()
+            self.learning.outcomes_logged()
         elif self.inbox is not None:
-            self.inbox.wake()
+            self.inbox.request(OUTCOMES_LOGGED)
         else:
             for name in names:
                 self.notify(Notification("outcomes", name))
@@ -186,7 +185,7 @@ class Engine(Process):
         if self.learning is not None:
             self.learning.sync()
         elif self.inbox is not None:
-            self.inbox.look()
+            self.inbox.request(STORE_CHANGED)
 
     async def find(self, name: str) -> LiveRanker:
         """The ranker called `name`, looked up in the store if this process does not know it yet."""

@@ -17,8 +17,8 @@ from rankloop.service.serving.live_rankers import LiveRankers
 from rankloop.service.storage import admin, keys, log
 from rankloop.service.storage.notifications import LOG, NEWS, Notification
 from rankloop.service.training.learning import Learning
-from rankloop.service.worker.background_threads import Essential, Repeating
 from rankloop.service.worker.process import Process
+from rankloop.service.worker.threads import EssentialThread, RepeatingThread
 
 NET = 10.0  # seconds between looks at everything, where notifications arrive
 logger = logging.getLogger("rankloop")
@@ -49,11 +49,11 @@ class Follower:
         self._turn = threading.Lock()
         self._looked = float("-inf")  # monotonic: when everything was last looked at
         every = process.settings.beat_seconds
-        self._beating = Repeating("refresh", every, self._beat, process.database, process.thread_failed)
+        self._beating = RepeatingThread("refresh", every, self._beat, process.database, process.thread_failed)
         self._some = threading.Condition()
         self._notifications: dict[tuple[str, str], Notification] = {}  # the newest of each kind and ranker
         self._missed, self._stopping = False, threading.Event()
-        self._thread = Essential("following", self._work, self._stopping, process.thread_failed)
+        self._thread = EssentialThread("following", self._work, self._stopping, process.thread_failed)
 
     def start(self) -> None:
         """Begin to look and to listen."""
@@ -75,8 +75,7 @@ class Follower:
 
     def dead_threads(self) -> list[str]:
         """The names of its threads that have ended without being told to."""
-        dead = self._thread.ident is not None and not self._thread.is_alive() and not self._stopping.is_set()
-        return [*self._beating.dead_threads(), *([self._thread.name] if dead else [])]
+        return [one.name for one in (self._beating, self._thread) if one.dead]
 
     def refresh(self, whole: bool = True) -> None:
         """Say that this process lives, and keep up: keys, and all rankers (`whole`) or those that were put off."""

@@ -22,8 +22,8 @@ from typing import Any
 
 from rankloop.service.observability import logs
 from rankloop.service.settings import Settings
-from rankloop.service.training.channel import links
-from rankloop.service.training.crash_breadcrumb import Slate
+from rankloop.service.training.hang_detection import CrashBreadcrumb
+from rankloop.service.training.publication import socket_pairs
 
 TICK = 0.1  # seconds between looks at the processes
 LATE = 1.0  # seconds between two looks after which the whole machine is taken to have stood still
@@ -33,7 +33,7 @@ _TIME = struct.Struct("d")
 logger = logging.getLogger("rankloop")
 
 Rank = Callable[[Settings, list[socket.socket], socket.socket | None, Callable[[], None]], None]
-Learn = Callable[[Settings, list[socket.socket], Slate, Callable[[], None]], None]
+Learn = Callable[[Settings, list[socket.socket], CrashBreadcrumb, Callable[[], None]], None]
 
 
 class Child:
@@ -89,8 +89,8 @@ class Supervisor:
     def __init__(self, settings: Settings, sockets: list[socket.socket], rank: Rank, learn: Learn) -> None:
         self._settings = settings
         life = mmap.mmap(-1, 4096)
-        pairs = links(settings.workers) if settings.learn else []
-        self._slate = Slate()
+        pairs = socket_pairs(settings.workers) if settings.learn else []
+        self._breadcrumb = CrashBreadcrumb()
         self._rankers: list[Child] = []
         for i in range(settings.workers):
             end = pairs[i].ranker if pairs else None
@@ -101,7 +101,7 @@ class Supervisor:
         if pairs:
             ends = [pair.learner for pair in pairs]
             self._learner = child = Child("the process that learns", lambda: None, life, 8 * settings.workers)
-            child._run = lambda: learn(settings, ends, self._slate, child.beat)
+            child._run = lambda: learn(settings, ends, self._breadcrumb, child.beat)
         self._sockets = sockets
         self._stopping, self._signal = False, int(signal.SIGTERM)
         self._looked = self._resumed = 0.0  # monotonic: the last look; when this process last went on after a pause
@@ -172,7 +172,7 @@ class Supervisor:
             return
         logger.error("%s has stood still for %g s and is killed", child.name, limit)
         if child is self._learner:
-            self._slate.mark()
+            self._breadcrumb.mark_killed()
         os.kill(child.pid, signal.SIGKILL)
 
     @staticmethod

@@ -27,11 +27,11 @@ from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings, is_loopback
 from rankloop.service.storage import Writer, admin, audit, keys, open_database, schema
 from rankloop.service.storage.database import Connection
+from rankloop.service.supervisor import learning_process
 from rankloop.service.supervisor.listening import taken
 from rankloop.service.supervisor.processes import Supervisor
-from rankloop.service.training import standalone
-from rankloop.service.training.channel import Inbox
-from rankloop.service.worker import descriptors
+from rankloop.service.training.publication import Subscriber
+from rankloop.service.worker.process import raise_descriptor_limit
 from rankloop.wire.rankers import Spec
 
 logger = logging.getLogger("rankloop")
@@ -45,11 +45,11 @@ def serve(settings: Settings, sockets: list[socket.socket] | None = None) -> int
     `sockets` are those of `listening.taken`, if the port was taken before.
     """
     prepare(settings)
-    descriptors.raise_limit()
+    raise_descriptor_limit()
     sockets = sockets or taken(settings)
     logging.config.dictConfig(logs.config(settings.log_format))
     if hasattr(os, "fork") and (settings.learn_in == "process" or settings.workers > 1):
-        return Supervisor(settings, sockets, rank, standalone.run).run()
+        return Supervisor(settings, sockets, rank, learning_process.run).run()
     if settings.workers > 1:
         raise InvalidParameter(f"workers is {settings.workers}, but processes cannot be forked here; give 1")
     with suppress(KeyboardInterrupt):
@@ -83,7 +83,7 @@ class _Supervised(uvicorn.Server):
 
 def rank(settings: Settings, sockets: list[socket.socket], end: socket.socket | None, beat: Callable[[], None]) -> None:
     """What a process does that ranks, under a supervisor: serve until SIGTERM, and give signs of life from its loop."""
-    inbox = None if end is None else Inbox(end)
+    inbox = None if end is None else Subscriber(end)
     engine = Engine(settings, inbox=inbox)
     app = create_served(engine=engine, on_loop=partial(_beat_in, beat))
     server = _Supervised(uvicorn.Config(app, **server_options(settings)))

@@ -1,4 +1,4 @@
-"""From the store to folds: those of rankers that are new or have changed, with the state of their last snapshot."""
+"""Loads folds from the store: of rankers that are new or have changed, with the state of their last snapshot."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import NamedTuple
 from rankloop.core.learner import Learner
 from rankloop.service.errors import StoreUnavailable, TooSlow
 from rankloop.service.ranking.model import fixed_part, load_learner
-from rankloop.service.storage import admin, experiments, lineage, quarantine, states
-from rankloop.service.storage.database import Connection
+from rankloop.service.storage import admin, lineage, quarantine, states
 from rankloop.service.training.fold import Fold
-from rankloop.service.training.watch import Entry, Watch
+from rankloop.service.training.hang_detection import HangDetector, LearnerCall
 from rankloop.service.worker.hang_supervisor import run_bounded
 from rankloop.service.worker.process import Process
 
 logger = logging.getLogger("rankloop")
 
 
-class Unable(NamedTuple):
+class LoadFailure(NamedTuple):
     """A ranker that this process could not load."""
 
     revision: int
@@ -28,37 +27,51 @@ class Unable(NamedTuple):
     until: float  # monotonic: when it is tried again
 
 
-def learnable(process: Process, watch: Watch, unable: Mapping[str, Unable]) -> dict[str, int]:
-    """Rankers that this process may learn, and their revisions: without those in quarantine, those that hang here, and
-    those that it is `unable` to load for now."""
-    wanted, quarantined = process.database.read(lambda c: (admin.revisions(c), quarantine.quarantined(c)))
-    now, ticks, silent = process.clock(), time.monotonic(), watch.silent()
+class FoldLoader:
+    """The folds of one process.
 
-    def waits(name: str, revision: int) -> bool:
-        held, failed = quarantined.get(name), unable.get(name)
-        return (
-            name in silent
-            or (held is not None and held.holds(revision, now))
-            or (failed is not None and failed.revision == revision and ticks < failed.until)
-        )
+    Parameters
+    ----------
+    process
+        The store, the settings.
+    folds
+        Brought up to date by `load`.
+    detector
+        Notices a load that hangs.
+    """
 
-    return {name: revision for name, revision in wanted.items() if not waits(name, revision)}
+    def __init__(self, process: Process, folds: dict[str, Fold], detector: HangDetector) -> None:
+        self._process, self._folds, self._detector = process, folds, detector
+        self._failed: dict[str, LoadFailure] = {}
 
+    def learnable(self) -> dict[str, int]:
+        """Rankers that this process can learn now, and their revisions: without those in quarantine, those with a
+        hanging call here, and those that it could not load a moment ago."""
+        wanted, quarantined = self._process.database.read(lambda c: (admin.revisions(c), quarantine.quarantined(c)))
+        now, ticks, hanging = self._process.clock(), time.monotonic(), self._detector.hanging_rankers()
 
-def load_folds(
-    process: Process, folds: dict[str, Fold], watch: Watch, wanted: Mapping[str, int], unable: dict[str, Unable]
-) -> None:
-    """Bring `folds` up to date: those of the rankers that this process learns. What it does not learn it does not load
-    either; that would be every snapshot of every machine, again and again."""
-    missed = 0
-    for name in set(folds).difference(wanted):
-        folds.pop(name).held = False
-    for name, revision in wanted.items():
-        fold = folds.get(name)
-        if fold is None or fold.row.revision != revision:
+        def waits(name: str, revision: int) -> bool:
+            held, failed = quarantined.get(name), self._failed.get(name)
+            return (
+                name in hanging
+                or (held is not None and held.holds(revision, now))
+                or (failed is not None and failed.revision == revision and ticks < failed.until)
+            )
+
+        return {name: revision for name, revision in wanted.items() if not waits(name, revision)}
+
+    def load(self, wanted: Mapping[str, int]) -> None:
+        """Load the folds of `wanted` rankers (with their revisions) that are new or changed, and drop all others."""
+        folds, missed = self._folds, 0
+        for name in set(folds).difference(wanted):
+            folds.pop(name).held = False
+        for name, revision in wanted.items():
+            fold = folds.get(name)
+            if fold is not None and fold.row.revision == revision:
+                continue
             try:
-                _load(process, folds, name, watch)
-                unable.pop(name, None)
+                self._load(name)
+                self._failed.pop(name, None)
                 missed = 0
             except StoreUnavailable as error:
                 missed += 1
@@ -67,66 +80,64 @@ def load_folds(
                 logger.error("ranker %s cannot be read, it is read again later: %s", name, error)
             except Exception as error:  # whatever the learner raises concerns this ranker only
                 folds.pop(name, None)
-                times = 1 + (unable[name].times if name in unable and unable[name].revision == revision else 0)
+                before = self._failed.get(name)
+                times = 1 + (before.times if before is not None and before.revision == revision else 0)
                 pause = quarantine.delay(times)
-                unable[name] = Unable(revision, times, time.monotonic() + pause)
+                self._failed[name] = LoadFailure(revision, times, time.monotonic() + pause)
                 logger.error("ranker %s cannot be learned, it is loaded again in %g s: %s", name, pause, error)
 
+    def _load(self, name: str) -> None:
+        process, folds = self._process, self._folds
+        row, snapshot, hold, changes = process.database.read(
+            lambda c: (
+                admin.ranker(c, name),
+                states.snapshot(c, name),
+                quarantine.quarantined(c).get(name),
+                lineage.changes(c, name),
+            )
+        )
+        if row is None or snapshot is None:
+            folds.pop(name, None)
+            return
+        old = folds.get(name)
+        if (
+            old is not None
+            and old.generation == snapshot.generation
+            and old.row.created == row.created
+            and fixed_part(old.row.spec) == fixed_part(row.spec)
+        ):
+            old.row = row
+            return
+        quarantined = hold is not None and hold.revision == row.revision
+        learner = self._learner(row, snapshot, changes, quarantined)
+        if learner is None:
+            folds.pop(name, None)
+            return
+        fold = Fold(row, learner, snapshot.seq, changes)
+        fold.quarantined, fold.held = quarantined, True
+        fold.large = len(snapshot.state) > states.LARGE
+        if old is not None:
+            old.held, fold.load_estimator = False, old.load_estimator
+        folds[name] = fold
 
-class _Found(NamedTuple):
-    row: admin.Ranker | None
-    snapshot: states.Snapshot | None
-    running: list[experiments.Trial]
-    quarantined: bool
-    changes: list[lineage.Change]
+    def _learner(
+        self, row: admin.Ranker, snapshot: states.Snapshot, changes: list[lineage.Change], quarantined: bool
+    ) -> Learner | None:
+        """The learner with its state; None if loading hangs, which is recorded."""
+        at = ["load"]  # where it is
 
+        def load() -> Learner:
+            with self._detector.call(row, "load", snapshot.seq, aside=True):
+                name = f"ranker {row.name!r}, snapshot {snapshot.seq}"
+                learner = load_learner(row.spec, snapshot.state, name, changes)
+                if quarantined:  # it may have hung in `state`: it is tried where no other ranker waits for it
+                    at[0] = "state"
+                    learner.state()
+            return learner
 
-def _load(process: Process, folds: dict[str, Fold], name: str, watch: Watch) -> None:
-    row, snapshot, running, quarantined, changes = process.database.read(lambda c: _stored(c, name))
-    if row is None or snapshot is None:
-        folds.pop(name, None)
-        return
-    old = folds.get(name)
-    if (
-        old is not None
-        and old.generation == snapshot.generation
-        and old.row.created == row.created
-        and fixed_part(old.row.spec) == fixed_part(row.spec)
-    ):
-        old.row, old.running, old.counted_seq = row, running, -1
-        return
-    what = f"ranker {name!r}, snapshot {snapshot.seq}"
-
-    at = ["load"]  # where it is
-
-    def load() -> Learner:
-        with watch.of(row, "load", snapshot.seq, aside=True):
-            learner = load_learner(row.spec, snapshot.state, what, changes)
-            if quarantined:  # it may have hung in `state`: it is tried where no other ranker waits for it
-                at[0] = "state"
-                learner.state()
-        return learner
-
-    try:
-        learner = run_bounded(load, process.settings.learn_seconds, f"rankloop-load-{name}")
-    except TooSlow:
-        watch.take_down(Entry(row, at[0], snapshot.seq, 0.0, process.worker))
-        folds.pop(name, None)
-        return
-    fold = Fold(row, learner, snapshot.seq, running, changes)
-    fold.quarantined = quarantined
-    fold.held = True
-    fold.large = len(snapshot.state) > states.LARGE
-    if old is not None:
-        old.held, fold.work = False, old.work
-    folds[name] = fold
-
-
-def _stored(connection: Connection, name: str) -> _Found:
-    row = admin.ranker(connection, name)
-    if row is None:
-        return _Found(None, None, [], False, [])
-    held = quarantine.quarantined(connection).get(name)
-    quarantined = held is not None and held.revision == row.revision
-    changes = lineage.changes(connection, name)
-    return _Found(row, states.snapshot(connection, name), experiments.running(connection, name), quarantined, changes)
+        try:
+            return run_bounded(load, self._process.settings.learn_seconds, f"rankloop-load-{row.name}")
+        except TooSlow:
+            worker = self._process.worker
+            self._detector.record(LearnerCall(row, at[0], snapshot.seq, 0.0, worker))
+            return None

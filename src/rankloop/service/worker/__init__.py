@@ -1,1 +1,1 @@
-"""What every process of a service has: threads, clocks, limits, executors."""
+"""What every process of a service needs: threads, settings, the store, a clock, metrics."""
