@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rankloop.service.access.keys import digest, new_token
+from rankloop.service.access import digest, new_token
 from rankloop.service.api.app import create_app
 from rankloop.service.api.routes.common import Access
 from rankloop.service.settings import SCOPES, Settings

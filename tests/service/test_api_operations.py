@@ -14,7 +14,7 @@ import pytest
 
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.registry import LEARNERS
-from rankloop.service.access.keys import digest, new_token
+from rankloop.service.access import digest, new_token
 from rankloop.service.api.routes import ROUTES
 from rankloop.service.observability.metrics import METRICS
 from rankloop.service.ranking import kernel_compilation

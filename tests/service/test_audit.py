@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.access.keys import digest, new_token
+from rankloop.service.access import digest, new_token
 from rankloop.service.maintenance.housekeeping import Retention
 from rankloop.service.storage import audit, open_database, schema
 from rankloop.service.storage import keys as stored

@@ -142,8 +142,8 @@ def test_an_idle_process_asks_nothing_of_rankers_that_nobody_told_of(
 def test_a_large_state_is_followed_by_its_parts(url: str, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader loads no second snapshot in this test, and yet ranks as the one that learns."""
     monkeypatch.setattr("rankloop.service.storage.states.LARGE", 100)
-    monkeypatch.setattr("rankloop.service.serving.state_loading.LARGE", 100)
-    monkeypatch.setattr("rankloop.service.serving.state_loading.SHARE", 1e9)
+    monkeypatch.setattr("rankloop.service.serving.live_rankers.LARGE", 100)
+    monkeypatch.setattr("rankloop.service.serving.live_rankers.SHARE", 1e9)
     one = machines("here/1")
     rankers.put(one, "shop", Spec(**{**SPEC, "learner": "hybrid", "parameters": {"max_queries": 12}}))
     two = machines("there/2", learn=False)
@@ -188,7 +188,7 @@ def test_what_takes_long_to_load_is_loaded_less_often(machines: Machines) -> Non
     use(one, 2)
     wait_for(lambda: live.deferred, "it to be put off")
     assert learned(two) == 2
-    assert two.rankers.put_off() == []
+    assert two.rankers.deferred() == []
     live.retry_at = 0.0
     wait_for(lambda: learned(two) == 4, "it to be loaded after all")
     assert not live.deferred

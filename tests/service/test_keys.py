@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.access.keys import Keys, digest, new_token
+from rankloop.service.access import Keys, digest, new_token
 from rankloop.service.settings import Settings
 from rankloop.service.storage import keys as stored
 from rankloop.service.storage import open_database, schema

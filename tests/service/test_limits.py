@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.access.keys import Keys, digest, new_token
-from rankloop.service.access.limits import Counts, Limits
+from rankloop.service.access import Keys, Limits, UseCounts, digest, new_token
 from rankloop.service.errors import TooMany
 from rankloop.service.observability import tracing
 from rankloop.service.settings import Settings
@@ -79,7 +78,7 @@ def test_a_refused_request_takes_no_place() -> None:
 
 
 def test_counts_forget_who_has_not_come_for_the_longest() -> None:
-    counts = Counts(most=1, kept=2)
+    counts = UseCounts(most=1, kept=2)
     assert [counts.take(name) for name in "abacba"] == [True, True, False, True, True, True]
 
 

@@ -103,7 +103,7 @@ def test_a_damaged_promoted_version_gives_the_baseline_ranking(
 
 
 def test_a_load_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.serving.state_loading.FIRST_RETRY", 0.01)
+    monkeypatch.setattr("rankloop.service.serving.live_rankers.FIRST_RETRY", 0.01)
     store, real, left = tmp_path / "store.db", models.load_model, [3]
     with Service(store) as service:
         service.ready().put("shop", **SPEC)

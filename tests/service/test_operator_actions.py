@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from benchmarks import operator_actions
 
-from rankloop.service.access.keys import digest, new_token
+from rankloop.service.access import digest, new_token
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.storage import keys as stored
 from rankloop.service.storage import log, states

@@ -9,7 +9,7 @@ import pytest
 
 from rankloop.features.field_types import FieldType
 from rankloop.service.serving import catalog_cache
-from rankloop.service.serving.catalog_cache import Catalog, Catalogs
+from rankloop.service.serving.catalog_cache import CachedCatalog, CatalogCache
 from rankloop.service.storage import catalog
 from rankloop.service.storage.catalog import Bounds, Line
 from tests.service.stores import Store, store
@@ -162,7 +162,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog_cache, "LOOK_EVERY", 3600.0)
 
 
-def same(store: Store, one: Catalog) -> bool:
+def same(store: Store, one: CachedCatalog) -> bool:
     """Whether what is held is what is stored."""
     ids = [row[0] for row in store.rows("SELECT r.id FROM catalogue_rows r JOIN catalogues c ON c.part = r.part")]
     wanted = {}
@@ -175,7 +175,7 @@ def same(store: Store, one: Catalog) -> bool:
 
 @pytest.mark.usefixtures("small")
 def test_what_is_held_follows_what_is_stored(store: Store) -> None:
-    catalogs = Catalogs(store.database, ROOM)
+    catalogs = CatalogCache(store.database, ROOM)
     try:
         one = catalogs.want("shop")
         assert len(one.items) == 0
@@ -188,7 +188,7 @@ def test_what_is_held_follows_what_is_stored(store: Store) -> None:
         catalogs.follow()
         assert same(store, one)
         assert catalogs.want("shop") is one
-        late = Catalogs(store.database, ROOM)
+        late = CatalogCache(store.database, ROOM)
         assert same(store, late.want("shop"))
         late.stop()
         # One that slept while deletions were forgotten begins anew, and keeps what was derived.
@@ -218,7 +218,7 @@ def test_a_field_has_the_kind_of_its_first_value_also_for_one_who_comes_late(sto
     put(store, {"a": {"code": "red"}})
     put(store, {"b": {"code": "2026-03-01T12:00:00Z"}})
     put(store, {"a": {"code": "blue"}})
-    catalogs = Catalogs(store.database, ROOM)
+    catalogs = CatalogCache(store.database, ROOM)
     try:
         one = catalogs.want("shop")
         assert one.items.get("b") == {"code": "2026-03-01T12:00:00Z"}

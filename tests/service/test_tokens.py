@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.access.tokens import SETTLED, Claim, Tokens
+from rankloop.service.access import SETTLED, Claim, Tokens
 from rankloop.service.errors import BadToken
 from rankloop.service.storage import keys as stored
 from rankloop.service.storage import open_database, schema

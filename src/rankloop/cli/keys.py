@@ -62,7 +62,7 @@ def create(
     store
         As in `rankloop serve`.
     """
-    from rankloop.service.access.keys import digest, new_token
+    from rankloop.service.access import digest, new_token
     from rankloop.service.settings import parse_scopes
     from rankloop.service.storage import keys as stored
 

@@ -9,40 +9,35 @@ from rankloop.core.errors import InvalidInput, RankloopError, UnknownName
 
 
 class ServiceError(RankloopError):
-    """An error with a code for programs and an HTTP status."""
+    """An error with a code for programs and an HTTP status, both inherited unless a class gives its own."""
 
     code: ClassVar[str]
     status: ClassVar[int]
 
+    def __init_subclass__(cls, code: str | None = None, status: int | None = None) -> None:
+        super().__init_subclass__()
+        cls.code, cls.status = code or cls.code, status or cls.status
 
-class NotAuthenticated(ServiceError):
+
+class NotAuthenticated(ServiceError, code="not-authenticated", status=401):
     """No key, or an unknown one."""
 
-    code, status = "not-authenticated", 401
 
-
-class BadToken(NotAuthenticated):
+class BadToken(NotAuthenticated, code="bad-token"):
     """A token of a ranking that was made elsewhere, altered, or has expired."""
 
-    code = "bad-token"
 
-
-class NotAllowed(ServiceError):
+class NotAllowed(ServiceError, code="not-allowed", status=403):
     """A key without the scope that is needed."""
 
-    code, status = "not-allowed", 403
 
-
-class ForeignOrigin(ServiceError):
+class ForeignOrigin(ServiceError, code="foreign-origin", status=403):
     """A page of an origin that is not allowed."""
 
-    code, status = "foreign-origin", 403
 
-
-class UnknownRanker(ServiceError, UnknownName):
+class UnknownRanker(ServiceError, UnknownName, code="unknown", status=404):
     """No ranker has that name. The message lists the known ones; `plain` is for callers who may not see them."""
 
-    code, status = "unknown", 404
     plain = "there is no ranker of that name"
 
 
@@ -52,102 +47,75 @@ class UnknownCatalog(UnknownRanker):
     plain = "there is no catalog of that name"
 
 
-class NoSuchCatalog(UnknownCatalog):
+class NoSuchCatalog(UnknownCatalog, code="unknown-catalog", status=422):
     """A spec names a catalog that does not exist."""
-
-    code, status = "unknown-catalog", 422
 
 
 class UnknownEntry(UnknownRanker):
     """The catalog has no such item or user."""
 
 
-class UnknownEvent(ServiceError):
+class UnknownEvent(ServiceError, code="unknown", status=404):
     """No ranking was made for the request that another system's event names."""
-
-    code, status = "unknown", 404
 
 
 class UnknownVersion(UnknownRanker):
     """The ranker has no version of that number."""
 
 
-class Conflict(ServiceError):
+class Conflict(ServiceError, code="conflict", status=409):
     """The request contradicts the present state."""
 
-    code, status = "conflict", 409
 
-
-class CatalogInUse(Conflict):
+class CatalogInUse(Conflict, code="in-use"):
     """A catalog that rankers name is to be deleted, and the caller does not force it. `plain` is for callers who may
     not see the names of the rankers."""
 
-    code = "in-use"
     plain = "the catalog is in use: rankers name it in their specs; change those first, or delete it with force=true"
 
 
-class NotLearned(Conflict):
+class NotLearned(Conflict, code="not-learned"):
     """Acknowledged outcomes are not in the version that would be kept, and the caller does not force the action."""
 
-    code = "not-learned"
 
-
-class KeyReused(Conflict):
+class KeyReused(Conflict, code="key-reused"):
     """The idempotency key was used for another request."""
 
-    code = "key-reused"
 
-
-class Demoted(Conflict):
+class Demoted(Conflict, code="demoted"):
     """The guardrail has set the ranker to shadow, and the caller does not acknowledge it."""
 
-    code = "demoted"
 
-
-class Changed(ServiceError):
+class Changed(ServiceError, code="changed", status=412):
     """The ranker is not in the state that `If-Match` names."""
 
-    code, status = "changed", 412
 
-
-class Malformed(ServiceError, InvalidInput):
+class Malformed(ServiceError, InvalidInput, code="malformed", status=400):
     """A body that cannot be read."""
 
-    code, status = "malformed", 400
 
-
-class UnknownEncoding(ServiceError):
+class UnknownEncoding(ServiceError, code="unknown-encoding", status=415):
     """An unknown content encoding."""
 
-    code, status = "unknown-encoding", 415
 
-
-class OverLimit(ServiceError):
+class OverLimit(ServiceError, code="over-limit", status=413):
     """A request is larger than a limit; the message names it."""
 
-    code, status = "over-limit", 413
 
-
-class TooMany(ServiceError):
+class TooMany(ServiceError, code="too-many", status=429):
     """More requests than a limit allows; `headers` tell when to retry."""
-
-    code, status = "too-many", 429
 
     def __init__(self, message: str, seconds: int | None = None) -> None:
         super().__init__(message)
         self.headers = {} if seconds is None else {"Retry-After": str(seconds)}
 
 
-class UnknownFeature(ServiceError, InvalidInput):
+class UnknownFeature(ServiceError, InvalidInput, code="unknown-feature", status=422):
     """A feature that the ranker does not know, or a missing one."""
 
-    code, status = "unknown-feature", 422
 
-
-class Rejected(ServiceError, InvalidInput):
+class Rejected(ServiceError, InvalidInput, code="rejected", status=422):
     """A feedback event that was sent alone breaks a rule."""
-
-    code, status = "rejected", 422
 
     @classmethod
     def of(cls, event_id: str | None, reason: str | None, kept: Sequence[str]) -> Rejected:
@@ -158,28 +126,20 @@ class Rejected(ServiceError, InvalidInput):
         )
 
 
-class StoreUnavailable(ServiceError):
+class StoreUnavailable(ServiceError, code="store-unavailable", status=503):
     """The store cannot be reached or cannot write; nothing has happened."""
 
-    code, status = "store-unavailable", 503
 
-
-class StoreSlow(ServiceError, TimeoutError):
+class StoreSlow(ServiceError, TimeoutError, code="store-slow", status=504):
     """The store has not answered in time; the change may still happen."""
 
-    code, status = "store-slow", 504
 
-
-class TooSlow(ServiceError):
+class TooSlow(ServiceError, code="busy", status=503):
     """A learner did not answer in time."""
 
-    code, status = "busy", 503
 
-
-class Busy(ServiceError):
+class Busy(ServiceError, code="busy", status=503):
     """Too many blocking calls wait; nothing has happened."""
-
-    code, status = "busy", 503
 
 
 class NotARanking(RankloopError):

@@ -9,16 +9,25 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from rankloop.core.errors import InvalidParameter
 
 SCOPES = ("rank", "feedback", "read", "admin")
-DURABILITIES = ("feedback", "everything")
+CHOICES = {
+    "durability": ("feedback", "everything"),
+    "learn_in": ("process", "thread"),
+    "log_format": ("plain", "json"),
+}
 PREFIX = "RANKLOOP_"
-OF_OTHERS = {"RANKLOOP_KERNELS", "RANKLOOP_CACHE", "RANKLOOP_ALLOW", "RANKLOOP_NETWORKS", "RANKLOOP_KEY"}  # ours, too
-LOG_FORMATS = ("plain", "json")
+OF_OTHERS = {
+    "RANKLOOP_KERNELS",
+    "RANKLOOP_CACHE",
+    "RANKLOOP_ALLOW",
+    "RANKLOOP_NETWORKS",
+    "RANKLOOP_KEY",
+}
 ADAPTERS = ("metarank", "personalizer", "ubi")
 
 
@@ -27,129 +36,93 @@ HOUR_MS = 3_600_000.0
 MANY = 10**9  # rows, events or columns that a limit may allow
 
 
-@dataclass(frozen=True)
-class Range:
-    """The values that a number may have."""
+class Range(NamedTuple):
+    """The values of a number."""
 
     least: float
     most: float
-    zero: bool = False  # 0 is allowed, too, and means that there is no limit, or never
-
-    def check(self, name: str, value: Any, whole: bool) -> None:
-        """Raise InvalidParameter unless `value` is a number in the range, an integer if it must be `whole`."""
-        number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        if not number or not (self.least <= value <= self.most or (self.zero and value == 0)):
-            kind = f"{'0, or ' * self.zero}{'an integer' if whole else 'a number'}"
-            raise InvalidParameter(
-                f"setting {name} is {value!r}; give {kind} from {self.least:,.15g} to {self.most:,.15g}"
-            )
+    zero: bool = False  # 0 is allowed, too, for no limit or never
 
 
 def _setting(default: Any, text: str, least: float = 0, most: float = 0, zero: bool = False) -> Any:
-    """A setting; one that is a number has a range."""
     return field(default=default, metadata={"help": text, "range": Range(least, most, zero)})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a service process needs to know; the metadata is what the operations page says about each."""
+    """The settings of a service process; `metadata` has the help text and the range of each."""
 
     store: str = _setting("rankloop.db", "a file (SQLite) or a postgresql:// URL")
     host: str = _setting("127.0.0.1", "address to listen on; anything but loopback needs a key")
     port: int = _setting(8080, "port to listen on; 0 takes a free one", 0, 65535)
-    workers: int = _setting(1, "processes that rank; they share the port", 1, 1024)
+    workers: int = _setting(1, "ranking workers; they share the port", 1, 1024)
     keys: str = _setting("", "API keys, comma separated: token:scope+scope (scopes: rank, feedback, read, admin)")
-    hosts: str = _setting("", "without keys: further names, comma separated, that requests may be for")
+    hosts: str = _setting("", "without keys: further host names, comma separated, that requests may name")
     origins: str = _setting("", "further origins, comma separated, whose pages may call from a browser")
-    adapters: str = _setting(",".join(ADAPTERS), "other systems, comma separated, at whose paths requests are taken")
+    adapters: str = _setting(",".join(ADAPTERS), "other systems, comma separated, whose paths are served")
     learn: bool = _setting(True, "whether this machine's processes may hold leases and learn")
     max_body_bytes: int = _setting(8 * 2**20, "largest request body", 1, 2**40)
     max_header_bytes: int = _setting(32 * 2**10, "largest head of a request, all its headers together", 1, 2**30)
-    request_seconds: float = _setting(
-        30.0, "how long a request may take to arrive in whole, and a client to read on", 0.1, YEAR
-    )
-    idle_seconds: int = _setting(75, "how long a connection on which nothing comes is kept", 1, YEAR)
-    max_connections: int = _setting(
-        0, "connections a process; 0: as many as leave descriptors for the store", 1, MANY, zero=True
-    )
-    max_candidates: int = _setting(1000, "candidates a request", 1, MANY)
-    max_features: int = _setting(4096, "features a ranker", 1, MANY)
-    max_width: int = _setting(
-        1_000_000, "columns of hashed features a ranker; each takes 16 bytes in every process", 1, 2**31 - 1
-    )
-    max_events: int = _setting(1000, "feedback events, or logged lists, a call", 1, MANY)
-    beacon_events: int = _setting(
-        100, "events that a browser may report on a list with its token, to one process", 1, MANY
-    )
-    catalog_items: int = _setting(2_000_000, "items, and users, that a catalog may have", 1, MANY)
-    catalog_bytes: int = _setting(
-        4 * 2**30, "memory that the items of a catalog may take in a process that ranks", 1, 2**50
-    )
+    request_seconds: float = _setting(30.0, "time for a request to arrive, and for a client to read on", 0.1, YEAR)
+    idle_seconds: int = _setting(75, "how long an idle connection is kept", 1, YEAR)
+    max_connections: int = _setting(0, "connections per process; 0: as many as descriptors allow", 1, MANY, zero=True)
+    max_candidates: int = _setting(1000, "candidates per request", 1, MANY)
+    max_features: int = _setting(4096, "features per ranker", 1, MANY)
+    max_width: int = _setting(1_000_000, "hashed columns per ranker; 16 bytes each per process", 1, 2**31 - 1)
+    max_events: int = _setting(1000, "feedback events, or imported impressions, per call", 1, MANY)
+    beacon_events: int = _setting(100, "events per token that a browser may send to one process", 1, MANY)
+    catalog_items: int = _setting(2_000_000, "items, and users, of a catalog", 1, MANY)
+    catalog_bytes: int = _setting(4 * 2**30, "memory for the items of a catalog in a ranking worker", 1, 2**50)
     catalog_item_bytes: int = _setting(64 * 2**10, "largest item of a catalog, as JSON", 1, 2**30)
-    catalog_lines: int = _setting(10_000, "items, users or ids of a catalog, a call", 1, MANY)
-    counter_keys: int = _setting(
-        100_000, "items, brands, users, … that a window of a ranker's counters remembers", 1, MANY
-    )
-    snapshot_seconds: float = _setting(
-        5.0, "how often what was learned is saved, with no other process waiting for it", 0.01, YEAR
-    )
-    refresh_seconds: float = _setting(
-        1.0, "how far other machines may be behind what is learned; how often they look, untold", 0.01, YEAR
-    )
-    version_seconds: float = _setting(3600.0, "how often a version is kept by itself, if anything was learned", 0, YEAR)
+    catalog_lines: int = _setting(10_000, "items, users or ids of a catalog per call", 1, MANY)
+    counter_keys: int = _setting(100_000, "items, brands, users, … per window of a ranker's counters", 1, MANY)
+    snapshot_seconds: float = _setting(5.0, "how often what was learned is saved", 0.01, YEAR)
+    refresh_seconds: float = _setting(1.0, "how often a process looks for changes of other machines", 0.01, YEAR)
+    version_seconds: float = _setting(3600.0, "how often a version is kept, if anything was learned", 0, YEAR)
     keep_versions: int = _setting(24, "how many of those are kept; versions made on request stay", 0, MANY)
-    lease_seconds: float = _setting(3.0, "a learning process silent for so long is replaced", 0.1, YEAR)
-    learn_seconds: float = _setting(
-        30.0, "a learner that takes longer over one outcome hangs: the outcome is skipped", 0.1, YEAR
-    )
-    learn_in: str = _setting("process", "process: learning has a process of its own; thread: it has none")
-    watchdog_seconds: float = _setting(
-        15.0, "a process whose loop stands still for so long is replaced; 0: never", 0.5, YEAR, zero=True
-    )
-    retention_days: float = _setting(
-        30.0, "impressions and events older than this are deleted; 0 keeps them for ever", 0, 36_600
-    )
-    archive: str = _setting("", "a folder; what is settled is exported there before it is deleted by age")
-    durability: str = _setting("feedback", "what is on the disk before it is answered: feedback, or everything")
-    feedback_timeout_ms: float = _setting(
-        4000.0, "feedback that the store has not taken after this gets a 503", 1, HOUR_MS
-    )
-    audit_days: float = _setting(365.0, "what the audit list keeps of who changed what; 0 keeps it for ever", 0, 36_600)
-    store_timeout_ms: float = _setting(
-        1000.0, "a store slower than this gives your order, without an impression", 1, HOUR_MS
-    )
-    webhook: str = _setting("", "a URL that is told, by POST, when a guardrail puts a ranker into shadow")
-    webhook_secret: str = _setting("", "signs what is sent to it: HMAC-SHA256 of the body in X-Rankloop-Signature")
-    compile_seconds: float = _setting(
-        300.0, "how long /readyz says no at the start for kernels that are not compiled yet", 0, YEAR
-    )
-    notice_seconds: float = _setting(0.0, "how long /readyz says no after SIGTERM before the listener closes", 0, YEAR)
+    lease_seconds: float = _setting(3.0, "a learning worker silent for this long is replaced", 0.1, YEAR)
+    learn_seconds: float = _setting(30.0, "a learner slower than this on one outcome hangs, and skips it", 0.1, YEAR)
+    learn_in: str = _setting("process", "process: a learning worker of its own; thread: none")
+    watchdog_seconds: float = _setting(15.0, "a process that stalls this long is replaced; 0: never", 0.5, YEAR, True)
+    retention_days: float = _setting(30.0, "age at which impressions and events are deleted; 0: never", 0, 36_600)
+    archive: str = _setting("", "a folder for outcomes that are exported before they are deleted by age")
+    durability: str = _setting("feedback", "what is on disk before it is acknowledged: feedback, or everything")
+    feedback_timeout_ms: float = _setting(4000.0, "time for the store to take feedback before a 503", 1, HOUR_MS)
+    audit_days: float = _setting(365.0, "age at which audit entries are deleted; 0: never", 0, 36_600)
+    store_timeout_ms: float = _setting(1000.0, "time for the store before the baseline ranking is shown", 1, HOUR_MS)
+    webhook: str = _setting("", "a URL that gets a POST when a guardrail puts a ranker into shadow")
+    webhook_secret: str = _setting("", "key of the HMAC-SHA256 signature in X-Rankloop-Signature")
+    compile_seconds: float = _setting(300.0, "how long /readyz waits at start for kernel compilation", 0, YEAR)
+    notice_seconds: float = _setting(0.0, "how long /readyz fails after SIGTERM before the listener closes", 0, YEAR)
     drain_seconds: float = _setting(10.0, "how long requests in flight may take after SIGTERM", 0, YEAR)
-    log_format: str = _setting("plain", "lines of the log: plain for people, json for programs")
-    slow_seconds: float = _setting(1.0, "a request slower than this has a line in the log; 0: none has", 0, YEAR)
+    log_format: str = _setting("plain", "format of log lines: plain for people, json for programs")
+    slow_seconds: float = _setting(1.0, "a request slower than this is logged; 0: never", 0, YEAR)
 
     def __post_init__(self) -> None:
         for entry in dataclasses.fields(self):
+            value, (least, most, zero) = getattr(self, entry.name), entry.metadata["range"]
             if entry.type in ("int", "float"):
-                entry.metadata["range"].check(entry.name, getattr(self, entry.name), entry.type == "int")
+                number = isinstance(value, int if entry.type == "int" else int | float) and not isinstance(value, bool)
+                if not number or not (least <= value <= most or (zero and value == 0)):
+                    kind = f"{'0, or ' * zero}{'an integer' if entry.type == 'int' else 'a number'}"
+                    raise InvalidParameter(
+                        f"setting {entry.name} is {value!r}; give {kind} from {least:,.15g} to {most:,.15g}"
+                    )
+            elif entry.name in CHOICES and value not in CHOICES[entry.name]:
+                choices = " or ".join(CHOICES[entry.name])
+                raise InvalidParameter(f"setting {entry.name} is {value!r}; give {choices}")
         if self.archive and find_spec("pyarrow") is None:
             raise InvalidParameter("setting archive needs pyarrow; pip install 'rankloop[archive]', or leave it empty")
-        if self.durability not in DURABILITIES:
-            raise InvalidParameter(f"setting durability is {self.durability!r}; give {' or '.join(DURABILITIES)}")
         strange = sorted(listed(self.adapters).difference(ADAPTERS))
         if strange:
             raise InvalidParameter(f"setting adapters has {strange[0]!r}; give some of {', '.join(ADAPTERS)}, or none")
-        if self.learn_in not in ("process", "thread"):
-            raise InvalidParameter(f"setting learn_in is {self.learn_in!r}; it must be process or thread")
-        if self.log_format not in LOG_FORMATS:
-            raise InvalidParameter(f"setting log_format is {self.log_format!r}; it is one of {', '.join(LOG_FORMATS)}")
-        if self.webhook and not _is_address(self.webhook):  # not shown: it may hold a secret
+        if self.webhook and not _is_url(self.webhook):  # not shown: it may hold a secret
             raise InvalidParameter("setting webhook is no address like https://example.com/hook; give one, or none")
         self.parsed_keys()
 
     @property
     def beat_seconds(self) -> float:
-        """How often a process says that it lives, and looks what is new."""
+        """How often a process sends a heartbeat and looks for changes."""
         return min(self.refresh_seconds, self.lease_seconds / 3)
 
     def parsed_keys(self) -> dict[str, frozenset[str]]:
@@ -192,7 +165,7 @@ def listed(setting: str) -> frozenset[str]:
 
 
 def from_environment(environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:
-    """Settings from RANKLOOP_… variables, with what is `given` (and not None) before them.
+    """Settings from RANKLOOP_… variables; those `given` (and not None) take precedence.
 
     >>> from_environment({"RANKLOOP_PORT": "9000"}, host=None).port
     9000
@@ -208,7 +181,7 @@ def from_environment(environment: Mapping[str, str] = os.environ, **given: Any) 
 
 
 def unknown(environment: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
-    """Variables that look like settings and are none, with what may have been meant.
+    """Variables that look like settings but are not, with what may have been meant.
 
     >>> unknown({"RANKLOOP_WORKRES": "3", "RANKLOOP_PORT": "9000"})
     [('RANKLOOP_WORKRES', 'did you mean RANKLOOP_WORKERS?')]
@@ -222,7 +195,7 @@ def unknown(environment: Mapping[str, str] = os.environ) -> list[tuple[str, str]
     return found
 
 
-def _is_address(url: str) -> bool:
+def _is_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

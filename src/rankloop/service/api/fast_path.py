@@ -17,7 +17,7 @@ import numpy as np
 
 from rankloop.core.errors import InvalidInput
 from rankloop.kernels.json_counts import entry_counts
-from rankloop.service.access.keys import EVERYTHING, Key
+from rankloop.service.access import EVERYTHING, Key
 from rankloop.service.api import content_encoding
 from rankloop.service.api.errors import Failure, describe, failure
 from rankloop.service.errors import OverLimit, Rejected, UnknownRanker

@@ -14,7 +14,7 @@ import msgspec
 
 from rankloop.core.errors import InvalidInput, RankloopError
 from rankloop.integrations import metarank, personalizer, ubi
-from rankloop.service.access.keys import Key
+from rankloop.service.access import Key
 from rankloop.service.control import catalogs
 from rankloop.service.errors import Conflict, OverLimit, UnknownEvent, UnknownRanker
 from rankloop.service.serving.engine import Engine

@@ -1,10 +1,7 @@
-"""Catalogs in the memory of a process that ranks: read from the store, and kept up with it.
+"""Catalogs in the memory of a process that ranks, updated from the store several times a second.
 
-Only those that a ranker names are held. A thread looks several times a second whether there are changes, reads what is
-new, and puts it in a few items at a time, under the catalog's lock: whoever ranks takes it for the moment in which
-rows are computed, and so sees each item as it was or as it is, and waits for a few items at most. A part that was
-emptied, or one from which more was deleted than is still told, is read into a new table beside the old one, which takes
-its place when it is whole.
+Changes are applied a few items at a time under the catalog's lock, so requests wait for a few items at most.
+A part that was emptied, or lost more than the store still lists, is read into a new table that replaces the old one.
 """
 
 from __future__ import annotations
@@ -24,34 +21,30 @@ from rankloop.service.storage.catalog import KINDS, Bounds, Change, Kind, Part
 from rankloop.service.storage.database import Database
 from rankloop.service.worker.threads import RepeatingThread
 
-LOOK_EVERY = 0.25  # seconds: a change is to be seen within one
-PORTION = 2000  # rows that are read at a time
-SLICE = 16  # items that are put in before whoever ranks gets a turn
+LOOK_EVERY = 0.25  # seconds
+PORTION = 2000  # rows read at a time
+SLICE = 16  # items applied at a time
 logger = logging.getLogger("rankloop")
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class Seen(NamedTuple):
-    """How far a part has been read."""
+class ReadTo(NamedTuple):
+    """How far a part of a catalog has been read."""
 
     part: int = -1
     seq: int = 0
 
 
-class Catalog:
-    """What this process knows of a catalog.
-
-    Take `lock` to read the tables; whoever changes them has it for a few items at a time. `changing` is for those who
-    change them, or need them to stay as they are for longer (a column that is derived from a million items): nobody who
-    ranks waits for it.
-    """
+class CachedCatalog:
+    """A catalog in memory. Hold `lock` to read the tables, briefly; hold `changing` to change them, or to keep them
+    unchanged for longer: requests never wait for it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lock, self.changing = threading.Lock(), threading.Lock()
         self.tables: dict[Kind, Table] = {kind: Table() for kind in KINDS}
-        self.seen: dict[Kind, Seen] = {kind: Seen() for kind in KINDS}
-        self.refused = 0  # rows of the store that did not fit: a later release may know more
+        self.seen: dict[Kind, ReadTo] = {kind: ReadTo() for kind in KINDS}
+        self.refused = 0  # rows of the store that could not be read
 
     @property
     def items(self) -> Table:
@@ -65,12 +58,12 @@ class Catalog:
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes."""
+        """Memory in bytes."""
         with self.lock:
             return sum(table.nbytes for table in self.tables.values())
 
-    def take(self, table: Table, changes: Iterable[Change]) -> None:
-        """Put changes into a table."""
+    def apply(self, table: Table, changes: Iterable[Change]) -> None:
+        """Apply changes to a table."""
         for one in changes:
             try:
                 if one.body is None:
@@ -80,19 +73,11 @@ class Catalog:
             except (RankloopError, msgspec.MsgspecError) as error:
                 self.refused += 1
                 text = str(error).replace(repr(one.id), "it")  # ids of users are not for logs
-                logger.error("catalog %s: an entry cannot be held: %s", self.name, text)
+                logger.error("catalog %s: an entry cannot be read: %s", self.name, text)
 
 
-class Catalogs(dict[str, Catalog]):
-    """Name -> catalog.
-
-    Parameters
-    ----------
-    database
-        Where they are stored.
-    bounds
-        What a table may grow to; the store refuses what would be more.
-    """
+class CatalogCache(dict[str, CachedCatalog]):
+    """Name -> catalog, of those that rankers name; `bounds` limit the size of each table."""
 
     def __init__(self, database: Database, bounds: Bounds) -> None:
         super().__init__()
@@ -100,15 +85,15 @@ class Catalogs(dict[str, Catalog]):
         self._reading = threading.Lock()
         self._thread: RepeatingThread | None = None
 
-    def want(self, name: str) -> Catalog:
-        """A catalog, read whole if it is not held yet; one that is not stored yet is empty until it is."""
+    def want(self, name: str) -> CachedCatalog:
+        """A catalog, read from the store if it is not in memory; empty if it does not exist yet."""
         found = self.get(name)
         if found is None:
             with self._reading:
                 found = self.get(name)
                 if found is None:
-                    found = Catalog(name)
-                    self._catch_up(found, {part.kind: part for part in self._parts(name)})
+                    found = CachedCatalog(name)
+                    self._catch_up(found)
                     self[name] = found
                 if self._thread is None:
                     self._thread = RepeatingThread("catalog", LOOK_EVERY, self.follow, self._database)
@@ -116,7 +101,7 @@ class Catalogs(dict[str, Catalog]):
         return found
 
     def keep(self, names: Iterable[str | None]) -> list[str]:
-        """Let go of those that no ranker names any more; which they were."""
+        """Drop the catalogs that no ranker names; returns their names."""
         with self._reading:
             gone = sorted(set(self).difference(filter(None, names)))
             for name in gone:
@@ -124,67 +109,62 @@ class Catalogs(dict[str, Catalog]):
         return gone
 
     def follow(self) -> None:
-        """Take in what has changed."""
+        """Apply what has changed in the store."""
         with self._reading:
             if not self:
                 return
-            heads = {(name, kind): Seen(part, seq) for part, name, kind, seq in self._database.read(stored.heads)}
+            heads = {(name, kind): ReadTo(part, seq) for part, name, kind, seq in self._database.read(stored.heads)}
             for name, one in list(self.items()):
-                if any(heads.get((name, kind), Seen()) != one.seen[kind] for kind in KINDS):
-                    self._catch_up(one, {part.kind: part for part in self._parts(name)})
+                if any(heads.get((name, kind), ReadTo()) != one.seen[kind] for kind in KINDS):
+                    self._catch_up(one)
 
     def stop(self) -> None:
-        """Follow no longer."""
+        """Stop following."""
         if self._thread is not None:
             self._thread.stop()
 
-    def _parts(self, name: str) -> list[Part]:
-        return self._database.read(lambda connection: stored.parts(connection, name))
-
-    def _catch_up(self, one: Catalog, parts: dict[Kind, Part]) -> None:
+    def _catch_up(self, one: CachedCatalog) -> None:
+        parts = {part.kind: part for part in self._database.read(lambda c: stored.parts(c, one.name))}
         with one.changing:
-            self._take_in(one, parts)
+            for kind in KINDS:
+                part, seen = parts.get(kind), one.seen[kind]
+                if part is None:
+                    if seen != ReadTo():
+                        self._replace(one, kind, one.tables[kind].emptied(), ReadTo())
+                elif part.part != seen.part or seen.seq < part.forgotten:
+                    self._read_all(one, kind, part)
+                elif part.seq != seen.seq:
+                    self._read_changes(one, kind, part)
 
-    def _take_in(self, one: Catalog, parts: dict[Kind, Part]) -> None:
-        for kind in KINDS:
-            part, seen = parts.get(kind), one.seen[kind]
-            if part is None:
-                if seen != Seen():
-                    self._replace(one, kind, one.tables[kind].emptied(), Seen())
-            elif part.part != seen.part or seen.seq < part.forgotten:
-                self._read_anew(one, kind, part)
-            elif part.seq != seen.seq:
-                self._read_on(one, kind, part)
-
-    def _read_anew(self, one: Catalog, kind: Kind, part: Part) -> None:
+    def _read_all(self, one: CachedCatalog, kind: Kind, part: Part) -> None:
         began = time.perf_counter()
         table = one.tables[kind].emptied(part.fields, self._bounds.rows, 2 * self._bounds.bytes)
         table.reserve(part.rows)
         seq = 0
         while found := self._changes(part, seq):
-            one.take(table, found)
+            one.apply(table, found)
             seq = found[-1].seq
-        self._replace(one, kind, table, Seen(part.part, max(seq, part.seq)))
+        self._replace(one, kind, table, ReadTo(part.part, max(seq, part.seq)))
         if len(table):
             text = "catalog %s: %d %s read in %.1f s"
             logger.info(text, one.name, len(table), kind, time.perf_counter() - began)
 
-    def _read_on(self, one: Catalog, kind: Kind, part: Part) -> None:
+    def _read_changes(self, one: CachedCatalog, kind: Kind, part: Part) -> None:
         table, seq = one.tables[kind], one.seen[kind].seq
         with one.lock:
             table.declare(part.fields)
         while found := self._changes(part, seq):
             for first in range(0, len(found), SLICE):
                 with one.lock:
-                    one.take(table, found[first : first + SLICE])
+                    one.apply(table, found[first : first + SLICE])
             seq = found[-1].seq
-            one.seen[kind] = Seen(part.part, seq)
-        one.seen[kind] = Seen(part.part, max(seq, part.seq))  # the last one may be a deletion that has been forgotten
+            one.seen[kind] = ReadTo(part.part, seq)
+        one.seen[kind] = ReadTo(part.part, max(seq, part.seq))
 
     def _changes(self, part: Part, after: int) -> list[Change]:
         return self._database.read(lambda connection: stored.changes(connection, part.part, after, PORTION))
 
-    def _replace(self, one: Catalog, kind: Kind, table: Table, seen: Seen) -> None:
+    def _replace(self, one: CachedCatalog, kind: Kind, table: Table, seen: ReadTo) -> None:
         with one.lock:
             one.tables[kind] = table
             one.seen[kind] = seen

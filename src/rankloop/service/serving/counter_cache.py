@@ -1,8 +1,7 @@
 """Counters in the memory of a process that ranks: a fold over the log of each ranker whose features count.
 
-Every process that ranks folds for itself, about twice a second; the log is the same for all, so their counters are,
-too. Whoever finds the stored ones old stores its own: a restart reads the log from there. The place in the log is
-stored with the counters, so each outcome is in them once.
+Every ranking worker folds for itself, twice a second. Counters are stored with their place in the log now and then, so
+a restart continues from there and each outcome is counted once.
 """
 
 from __future__ import annotations
@@ -24,52 +23,42 @@ from rankloop.service.storage.database import Database
 from rankloop.service.worker.threads import RepeatingThread
 
 LOOK_EVERY = 0.5  # seconds
-PORTION = 500  # outcomes that are read at a time
-SAVE_SECONDS = 30.0  # that stored counters may be behind, if anything was counted
+PORTION = 500  # outcomes read at a time
+SAVE_SECONDS = 30.0  # age of stored counters before newer ones are stored
 logger = logging.getLogger("rankloop")
 
 
-class Counted:
+class RankerCounters:
     """The counters of one ranker and how far in its log they are."""
 
     def __init__(self, name: str, counters: Counters) -> None:
         self.name, self.counters = name, counters
         self.seq = 0  # of the next outcome
-        self.head = 0  # of the log when it was last looked at
-        self.forgotten: set[str] = set()  # ids of what has been forgotten
+        self.head = 0  # of the log at the last look
+        self.forgotten: set[str] = set()  # ids of erasures that were applied
         self.saved = -1
         self.last_saved = time.monotonic()
-        self.anew = False  # whether what is stored is of other declarations, or has someone who is to be forgotten
+        self.replace = False  # whether the stored counters are of other declarations, or include an erased user
 
     @property
     def behind(self) -> int:
-        """Outcomes that are not counted yet."""
+        """Outcomes not counted yet."""
         return max(0, self.head - self.seq)
 
-    def take(self, noted: Iterable[counting.Noted]) -> None:
-        """Fold in outcomes."""
+    def fold(self, noted: Iterable[counting.Noted]) -> None:
+        """Count outcomes."""
         for one in noted:
             if one.notes is not None:
                 try:
                     notes = codec.loads(one.notes, f"the notes of outcome {one.seq}")[0]
                     self.counters.fold(CountedOutcome(one.created, np.array(one.values, np.float64), notes, one.viewed))
-                except (CodecError, ValueError, KeyError, IndexError) as error:  # now as in any rebuilding
+                except (CodecError, ValueError, KeyError, IndexError) as error:  # as in any rebuild
                     logger.error("ranker %s: outcome %d cannot be counted: %s", self.name, one.seq, error)
             self.seq = one.seq + 1
 
 
-class CounterCache(dict[str, Counted]):
-    """Name of a ranker -> its counters, if its features count.
-
-    Parameters
-    ----------
-    database
-        Where the log is.
-    writer
-        Who stores; asked for when it is needed, since a process opens its store after it is made.
-    clock
-        Time of day.
-    """
+class CounterCache(dict[str, RankerCounters]):
+    """Name of a ranker -> its counters, if its features count."""
 
     def __init__(
         self, database: Database, writer: Callable[[], Writer], clock: Callable[[], float], capacity: int
@@ -80,12 +69,12 @@ class CounterCache(dict[str, Counted]):
         self._thread: RepeatingThread | None = None
 
     def want(self, name: str, declarations: Sequence[Declaration]) -> Counters:
-        """The counters of a ranker, up to the end of its log; the same as before while its declarations are."""
+        """The counters of a ranker, up to the end of its log; the same object until its declarations change."""
         with self._folding:
             fresh = Counters(declarations, self._capacity)
             found = self.get(name)
             if found is None or found.counters.counted != fresh.counted:
-                found = Counted(name, fresh)
+                found = RankerCounters(name, fresh)
                 self._load(found)
                 self._catch_up(found)
                 self[name] = found
@@ -95,39 +84,39 @@ class CounterCache(dict[str, Counted]):
         return found.counters
 
     def keep(self, names: Iterable[str]) -> None:
-        """Let go of those of rankers that are gone or count no longer."""
+        """Drop the counters of other rankers."""
         with self._folding:
             for name in set(self).difference(names):
                 del self[name]
 
     def follow(self) -> None:
-        """Count what is new."""
+        """Count new outcomes."""
         with self._folding:
             for one in list(self.values()):
                 self._catch_up(one)
                 self._save(one)
 
     def stop(self) -> None:
-        """Follow no longer; store what is not stored yet."""
+        """Stop following, and store the counters."""
         if self._thread is not None:
             self._thread.stop()
         with self._folding:
             for one in self.values():
                 self._save(one, always=True)
 
-    def _load(self, one: Counted) -> None:
+    def _load(self, one: RankerCounters) -> None:
         found = self._database.read(lambda connection: counting.saved(connection, one.name))
         if found is None:
             return
         try:
             one.counters.loads(found.state)
         except CodecError as error:
-            one.anew = True
-            logger.warning("ranker %s: its counters are counted anew from the log: %s", one.name, error)
+            one.replace = True
+            logger.warning("ranker %s: its counters are rebuilt from the log: %s", one.name, error)
             return
         one.seq, one.forgotten, one.saved = found.seq, set(found.forgotten), found.seq
 
-    def _catch_up(self, one: Counted) -> None:
+    def _catch_up(self, one: RankerCounters) -> None:
         while True:
             forgotten, one.head, noted = self._database.read(
                 lambda c: (
@@ -136,24 +125,28 @@ class CounterCache(dict[str, Counted]):
                     counting.noted_from(c, one.name, one.seq, PORTION),
                 )
             )
-            # Who is forgotten comes first: what is counted of him after that came later, too, or has no notes.
+            # Erasures come first: what is counted afterwards is newer, or has no notes.
             for mark, code in forgotten:
                 if mark not in one.forgotten:
                     one.forgotten.add(mark)
-                    one.anew = bool(one.counters.forget_code(int(code, 16))) or one.anew
+                    one.replace = bool(one.counters.forget_code(int(code, 16))) or one.replace
             one.forgotten.intersection_update(mark for mark, _ in forgotten)
-            one.take(noted)
+            one.fold(noted)
             if len(noted) < PORTION:
-                one.seq = max(one.seq, one.head)  # the last ones may have been deleted
+                one.seq = max(one.seq, one.head)
                 return
 
-    def _save(self, one: Counted, always: bool = False) -> None:
-        due = one.anew or always or time.monotonic() - one.last_saved > SAVE_SECONDS
-        if not due or (one.seq == one.saved and not one.anew):
+    def _save(self, one: RankerCounters, always: bool = False) -> None:
+        due = one.replace or always or time.monotonic() - one.last_saved > SAVE_SECONDS
+        if not due or (one.seq == one.saved and not one.replace):
             return
         one.last_saved = time.monotonic()
         stored = self._database.read(lambda connection: counting.saved_seq(connection, one.name))
-        if one.anew or stored < one.seq:
-            made, anew, now = Saved(one.seq, one.counters.dumps(), frozenset(one.forgotten)), one.anew, self._clock()
-            self._writer().do(lambda connection: counting.save(connection, one.name, made, now, anew))
-        one.saved, one.anew = one.seq, False
+        if one.replace or stored < one.seq:
+            made, replace, now = (
+                Saved(one.seq, one.counters.dumps(), frozenset(one.forgotten)),
+                one.replace,
+                self._clock(),
+            )
+            self._writer().do(lambda connection: counting.save(connection, one.name, made, now, replace))
+        one.saved, one.replace = one.seq, False

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 import msgspec
 
 from rankloop.core.errors import InvalidInput, RankloopError
-from rankloop.service.access.keys import Keys
+from rankloop.service.access import Keys
 from rankloop.service.errors import Busy, Conflict, StoreUnavailable, TooSlow, UnknownRanker
 from rankloop.service.maintenance.jobs import Maintenance
 from rankloop.service.ranking.exposure import Interleaving
@@ -53,18 +53,8 @@ logger = logging.getLogger("rankloop")
 
 
 class Engine(Process):
-    """One process's share of the service.
-
-    Parameters
-    ----------
-    settings
-        Where the store is, and the limits.
-    clock
-        Time of day, as `Process` has it.
-    inbox
-        From the process that learns on this machine. None: this process learns itself, unless the setting `learn` says
-        that it should not.
-    """
+    """A process that ranks. `inbox` receives from the learning worker of this machine; without one, this process learns
+    itself, unless the setting `learn` is off."""
 
     def __init__(
         self, settings: Settings, clock: Callable[[], float] | None = None, inbox: Subscriber | None = None
@@ -94,7 +84,7 @@ class Engine(Process):
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bring the store up to date, load every ranker, begin to learn; kernels are compiled in the background."""
+        """Upgrade the store, load every ranker, begin to learn; kernels are compiled in the background."""
         sys.setswitchinterval(SWITCH)
         compile_shared_kernels()
         self.open()
@@ -106,7 +96,7 @@ class Engine(Process):
         threading.Thread(target=self._compile, name="rankloop-compile-all", daemon=True).start()
 
     def stop(self) -> None:
-        """Learn what is logged, if that happens here; save it, give the leases back."""
+        """Learn what is logged, if that happens here; save it and release the leases."""
         self.draining = True
         self.maintenance.stop()
         self.follower.stop()
@@ -122,18 +112,18 @@ class Engine(Process):
             logger.warning("the last counts could not be stored: %s", error)
         for live in list(self.rankers.values()):
             live.close()
-        self.close()  # before the pools, so that their threads' connections are closed here and not when they end
+        self.close()  # before the pools: their threads' connections are closed here
         for pool in (self.operations, self.reads, self.lookups, self.bodies):
             pool.close()
 
     def dead_threads(self) -> list[str]:
-        """The names of threads that this process needs and that have ended without being told to."""
+        """The names of necessary threads that have ended unexpectedly."""
         learning = [] if self.learning is None else self.learning.dead_threads()
         others = (self.maintenance, self.follower, self.writer)
         return [*learning, *(name for one in others for name in one.dead_threads())]
 
     def cycle(self) -> None:
-        """Look at the store now rather than in a second: what is new, who learns what."""
+        """Look at the store now rather than at the next heartbeat."""
         self.refresh()
         if self.learning is not None:
             self.learning.heartbeat()
@@ -143,7 +133,7 @@ class Engine(Process):
             self.inbox.request(STORE_CHANGED)
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Follow the process that learns, from now on and in this loop: where requests are ranked."""
+        """Receive from the learning worker, in this event loop."""
         if self.inbox is not None:
             inbox, take = self.inbox, self.rankers.take
             self.rankers.behind = lambda: inbox.request(SEND_WHOLE)
@@ -151,7 +141,7 @@ class Engine(Process):
             inbox.request(STARTED)
 
     def wake_learner(self, names: Iterable[str]) -> None:
-        """There is something to learn of these rankers, or to save; whoever learns on this machine tells others."""
+        """Announce outcomes of these rankers, or a snapshot wanted, to those who learn."""
         if self.learning is not None:
             self.learning.outcomes_logged()
         elif self.inbox is not None:
@@ -162,7 +152,7 @@ class Engine(Process):
 
     def _compile(self) -> None:
         evidence.compile_kernels()
-        for live in list(self.rankers.values()):  # each has its own thread: none waits for one that hangs
+        for live in list(self.rankers.values()):  # each has its own thread
             thread = self.compiler.begin(live)
             if thread is not None:
                 thread.join(self.settings.compile_seconds)
@@ -172,14 +162,14 @@ class Engine(Process):
         logger.info("ready: kernels are compiled")
 
     def load(self, name: str) -> LiveRanker | None:
-        """A ranker as it is in the store now. Kernels that it needs are compiled behind: until then it is not asked."""
+        """Load a ranker from the store; its kernels are compiled in the background."""
         live = self.rankers.load(name)
         if live is not None and not live.compiled:
             self.compiler.begin(live)
         return live
 
     def changed(self, name: str) -> None:
-        """A ranker was changed here: know it now, and let those who learn know it, and all on other machines."""
+        """Reload a ranker that was changed here, and notify those who learn and other machines."""
         self.load(name)
         self.notify(Notification("changed", name))
         if self.learning is not None:
@@ -188,7 +178,7 @@ class Engine(Process):
             self.inbox.request(STORE_CHANGED)
 
     async def find(self, name: str) -> LiveRanker:
-        """The ranker called `name`, looked up in the store if this process does not know it yet."""
+        """The ranker called `name`, from the store if this process has not loaded it yet."""
         live = self.rankers.get(name)
         if live is None and await self._revision(name) is not None:
             live = await self.lookups.run(self.load, name)
@@ -197,16 +187,16 @@ class Engine(Process):
         return live
 
     async def _revision(self, name: str) -> int | None:
-        """A ranker's revision in the store: one number, so that nobody's mistakes cost others a snapshot."""
+        """A ranker's revision in the store: one number, so that an unknown name costs little."""
         return await self.lookups.run(self.database.read, lambda connection: admin.revision(connection, name))
 
     async def _changed(self, live: LiveRanker) -> LiveRanker | None:
-        """The ranker as it is in the store, if that is another than is known here."""
+        """The ranker as it is in the store, if it has changed there."""
         try:
             if await self._revision(live.row.name) == live.row.revision:
                 return None
             return await self.lookups.run(self.load, live.row.name)
-        except (StoreUnavailable, Busy):  # what was sent breaks a rule as far as this process can tell
+        except (StoreUnavailable, Busy):
             return None
 
     # -- ranking ---------------------------------------------------------------------------------------------------
@@ -311,7 +301,7 @@ class Engine(Process):
             return pending.baseline(), None, "error"
 
     async def _reserved(self, live: LiveRanker, number: int | None) -> int | None:
-        """Ask for more numbers, once for all who need some; wait for them only if there is none left."""
+        """Reserve more numbers, once for all requests; wait for them only if none is left."""
         name, loop = live.row.name, asyncio.get_running_loop()
         write = self._reserving.get(name)
         if write is None or write.loop is not loop:
@@ -337,19 +327,19 @@ class Engine(Process):
             live.numbers.refill(first)
 
     def _unstored(self, live: LiveRanker, pending: PendingRanking) -> bytes:
-        """The base order, for showing only: the store is down, so there is no impression to report on."""
+        """The baseline ranking, without an impression, because the store is unavailable."""
         live.answered.append(Answered(pending.spec.exposure, 0, 0, "store", None))
         return pending.unstored()
 
     def withdraw(self, answer: bytes) -> None:
-        """Mark the impression of an answer whose client has gone as never seen: silence on it is not evidence."""
+        """Discard the impression of an answer whose client has disconnected: nobody saw it."""
         own = msgspec.json.decode(answer, type=RankAnswer).impression_id
         if own is not None:
             with suppress(Busy, StoreUnavailable):
                 self.writer.run(lambda connection: log.discard_impressions(connection, [own]))
 
     def count_answered(self) -> None:
-        """Count what was answered since the last time: not where requests wait for it."""
+        """Count what was answered since the last call."""
         for (route, status), count in [(key, self.answers.pop(key)) for key in list(self.answers)]:
             self.metrics.count("http_requests_total", count, route=route, status=status)
         for live in list(self.rankers.values()):
@@ -375,7 +365,7 @@ class Engine(Process):
         try:
             found = await write.done(self.settings.feedback_timeout_ms / 1e3)
         except TimeoutError:
-            write.abandoned = True  # should it be stored after all, the same events sent again are duplicates
+            write.abandoned = True  # if it is stored after all, a retry is a duplicate
             self._store_error("timeout")
             raise StoreUnavailable("the store does not answer; send the same events again in a moment") from None
         for receipt, name in zip(found.receipts, found.rankers, strict=True):
@@ -389,7 +379,7 @@ class Engine(Process):
         return found
 
     def _warn_of(self, ranker: str, receipt: Receipt) -> None:
-        """Log a rejected event: one per ranker in `WARN_EVERY` seconds, with how many there were since the last."""
+        """Log a rejected event: one line per ranker in `WARN_EVERY` seconds, with the number since the last."""
         self._unlogged[ranker] += 1
         now = time.monotonic()
         if now - self._warned.get(ranker, -WARN_EVERY) >= WARN_EVERY:
@@ -409,11 +399,10 @@ class Engine(Process):
         super().collect()
 
     def save_now(self, name: str) -> int:
-        """Ask for a snapshot of all outcomes acknowledged up to now and wait for it; how many outcomes that are.
+        """Request a snapshot of all outcomes acknowledged so far and wait for it; returns the number of outcomes.
 
         Gives up after `CURRENT_SECONDS` without progress, so the caller must check what the last snapshot covers, in
-        the transaction that uses it. A large state is saved in parts: each part that arrives is progress. Blocking:
-        call in a thread.
+        the transaction that uses it. Blocking: call in a thread.
         """
         wanted = self.writer.do(lambda connection: log.want(connection, name))
         self.wake_learner([name])

@@ -1,8 +1,4 @@
-"""How a ranking process follows the others: by notifications (`storage.notifications`), and by polling.
-
-Notifications may get lost, so everything is read again now and then, and at each heartbeat while none arrive: with
-SQLite, or while the connection is away.
-"""
+"""How a ranking worker follows the others: by notifications, and by looking regularly, as those may be lost."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import logging
 import threading
 import time
 
-from rankloop.service.access.keys import Keys
+from rankloop.service.access import Keys
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking.kernel_compilation import KernelCompiler
 from rankloop.service.serving.live_rankers import LiveRankers
@@ -20,26 +16,12 @@ from rankloop.service.training.learning import Learning
 from rankloop.service.worker.process import Process
 from rankloop.service.worker.threads import EssentialThread, RepeatingThread
 
-NET = 10.0  # seconds between looks at everything, where notifications arrive
+NET = 10.0  # seconds between full refreshes while notifications arrive
 logger = logging.getLogger("rankloop")
 
 
 class Follower:
-    """The threads that keep up.
-
-    Parameters
-    ----------
-    process
-        The store, the settings, the counts, and the notifications.
-    known
-        The keys that requests are checked against.
-    rankers
-        What this process ranks with.
-    compiler
-        Compiles the kernels of rankers that are new.
-    learning
-        Of a process that learns, too; it is told what it should know.
-    """
+    """The threads that follow what other processes save and change."""
 
     def __init__(
         self, process: Process, known: Keys, rankers: LiveRankers, compiler: KernelCompiler, learning: Learning | None
@@ -47,7 +29,7 @@ class Follower:
         self._process, self._keys, self._rankers = process, known, rankers
         self._compiler, self._learning = compiler, learning
         self._turn = threading.Lock()
-        self._looked = float("-inf")  # monotonic: when everything was last looked at
+        self._looked = float("-inf")  # monotonic: the last full refresh
         every = process.settings.beat_seconds
         self._beating = RepeatingThread("refresh", every, self._beat, process.database, process.thread_failed)
         self._some = threading.Condition()
@@ -56,7 +38,7 @@ class Follower:
         self._thread = EssentialThread("following", self._work, self._stopping, process.thread_failed)
 
     def start(self) -> None:
-        """Begin to look and to listen."""
+        """Begin to follow."""
         self._beating.start()
         self._thread.start()
         if self._process.notifier is not None:
@@ -64,7 +46,7 @@ class Follower:
             self._process.notifier.subscribe(self._process.worker, channels, self._hear, self.refresh_soon)
 
     def stop(self) -> None:
-        """Neither look nor listen any more."""
+        """Stop following."""
         if self._process.notifier is not None:
             self._process.notifier.stop()
         self._beating.stop()
@@ -78,10 +60,10 @@ class Follower:
         return [one.name for one in (self._beating, self._thread) if one.dead]
 
     def refresh(self, whole: bool = True) -> None:
-        """Say that this process lives, and keep up: keys, and all rankers (`whole`) or those that were put off."""
+        """Send a heartbeat, then update the keys and all rankers (`whole`) or those with a deferred load."""
         process = self._process
         with self._turn:
-            if self._learning is None:  # else its heartbeat tells
+            if self._learning is None:  # else the learning thread sends the heartbeat
                 process.collect()
                 process.writer.do(lambda c: admin.beat(c, process.worker, process.machine, False))
                 process.history.store(process.writer, process.clock())
@@ -91,7 +73,7 @@ class Follower:
                 self._rankers.sync()
                 self._rankers.newer()
             else:
-                self._rankers.newer(self._rankers.put_off())
+                self._rankers.newer(self._rankers.deferred())
             self._rankers.compare(process.database.read(log.heads))
             process.metrics.keep_rankers(self._rankers)
             for live in list(self._rankers.values()):
@@ -100,8 +82,6 @@ class Follower:
 
     def _beat(self) -> None:
         self.refresh(not self._process.is_notified or time.monotonic() - self._looked >= NET)
-
-    # -- notifications ---------------------------------------------------------------------------------------------
 
     def _hear(self, notification: Notification) -> None:
         if self._learning is not None:
@@ -112,7 +92,7 @@ class Follower:
                 self._some.notify_all()
 
     def refresh_soon(self) -> None:
-        """Let the following thread look at everything. Several calls before it does so cost one look."""
+        """Ask the thread to refresh; several calls before it does so cost one refresh."""
         with self._some:
             self._missed = True
             self._some.notify_all()
@@ -131,9 +111,9 @@ class Follower:
                 for notification in notifications:
                     self._follow(notification)
             except (StoreUnavailable, TimeoutError) as error:
-                logger.warning("what another process told of was not read, the next look will find it: %s", error)
+                logger.warning("a notification could not be followed, the next refresh will: %s", error)
             except Exception:
-                logger.exception("what another process told of could not be followed; the next look will find it")
+                logger.exception("a notification could not be followed; the next refresh will")
         self._process.database.forget()
 
     def _follow(self, notification: Notification) -> None:

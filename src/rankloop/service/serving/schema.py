@@ -23,7 +23,7 @@ from rankloop.kernels.ragged import minmax_queries
 from rankloop.service.errors import UnknownFeature
 from rankloop.service.ranking.feature_spec import are_wide, declarations, listed
 from rankloop.service.ranking.placement import NO_WISHES, PlacementConstraints, constrain
-from rankloop.service.serving.catalog_cache import Catalog
+from rankloop.service.serving.catalog_cache import CachedCatalog
 from rankloop.service.serving.request_body import BodyReader, RequestParts
 from rankloop.service.settings import Settings
 from rankloop.wire.calls import RankColumns, RankHead, RankRequest
@@ -74,7 +74,7 @@ class Schema:
     def __init__(
         self,
         spec: Spec,
-        catalog: Catalog | None = None,
+        catalog: CachedCatalog | None = None,
         clock: Callable[[], float] = time.time,
         before: Schema | None = None,
         counters: Counters | None = None,
@@ -95,7 +95,7 @@ class Schema:
         self._computes = self._pipeline.width > 0
         if before is not None:
             self._pipeline.unknown, self._pipeline.missing = before.counted()
-        self._catalog = catalog or Catalog("")
+        self._catalog = catalog or CachedCatalog("")
         self._counters = counters or self._pipeline.counters()
         if self._computes:
             self._compile()

@@ -1,8 +1,4 @@
-"""What clicks on mixed lists say: from who put what there and what was clicked, to a preference and a verdict.
-
-Everything here is a fold over outcomes in their order, without clock or chance: whoever folds the same outcomes, in
-portions of any size, has the same bits.
-"""
+"""From credits and clicks of interleaved rankings to a preference and a verdict: a deterministic fold over outcomes."""
 
 from __future__ import annotations
 
@@ -16,21 +12,21 @@ from rankloop.evaluation.sequential import ConfidenceSequence, samples_needed, s
 from rankloop.service.storage.experiments import Later, Seen, State, Tally
 from rankloop.wire.experiments import Evidence
 
-FRESH = 200  # lists after which a guardrail also begins to watch anew: what was good for long may break
-RATE_SECONDS = 600.0  # over which the present rate is taken
+FRESH = 200  # rankings after which a guardrail also starts a new watch, to notice a ranking that breaks
+RATE_SECONDS = 600.0  # over which the current rate is taken
 POWER = 0.95  # of the forecast
-_LEAST = 5.0  # lists that decide before anything is forecast
+_LEAST = 5.0  # decided rankings before anything is forecast
 
 
 class Forecast(NamedTuple):
-    """How many more lists: to find what is worth finding with 95 %, and to an even chance of a verdict."""
+    """How many more rankings: to find the effect with power 0.95, and for an even chance of a verdict."""
 
     needed: int | None
     likely: int | None
 
 
 def score(credit: Sequence[float], values: Sequence[float]) -> float:
-    """Which side a list speaks for, -1 to 1: the mean of `credit` over the clicks; 0 without any.
+    """The preference of one ranking, -1 to 1: the mean of `credit` over the clicks; 0 without any.
 
     >>> score([0, 1, -1, -1], [1, 1]), score([1, -1, 0], [0, 0, 0]), score([1, -1, 1], [1, 1, 1])
     (0.5, 0.0, 0.3333333333333333)
@@ -44,7 +40,7 @@ def score(credit: Sequence[float], values: Sequence[float]) -> float:
 
 
 def difference(credit: Sequence[float], rewards: Sequence[float]) -> float:
-    """By how much the rewards of one side are ahead, cut at -1 and 1.
+    """The difference of the rewards of the two sides, cut at -1 and 1.
 
     >>> difference([1, -1, -1], [0.5, 0.125, 0.25]), difference([1, 1], [1.0, 1.0]), difference([1, -1], [])
     (0.125, 1.0, 0.0)
@@ -54,16 +50,15 @@ def difference(credit: Sequence[float], rewards: Sequence[float]) -> float:
 
 
 def watched(tally: Tally, alpha: float) -> ConfidenceSequence:
-    """The sequence over all lists."""
+    """The confidence sequence over all rankings."""
     return _opened(tally.whole, alpha)
 
 
 def fold(tally: Tally, seen: Sequence[Seen], alpha: float, guardrail: bool) -> int:
-    """Take lists in, in place; how many. A guardrail stops behind the list that makes its ranker worse.
+    """Fold rankings into the tally, in place; returns how many. A guardrail stops at the one that decides "worse".
 
-    A guardrail looks at one side. Half of its alpha is for all lists together. The other half is for watches that begin
-    anew after every `FRESH` lists, the first with 1/2 of it, then 1/6, 1/12 …, which is no more than all of it: a whole
-    that was good for long would hide for long that the ranking has broken.
+    A guardrail tests one side. Half of its alpha is for all rankings together, the other half for watches that start
+    after every `FRESH` rankings with 1/2 of it, then 1/6, 1/12 …: a long good past would hide a ranking that breaks.
     """
     whole = watched(tally, alpha)
     later = [(one.number, _opened(one.state, _part(alpha, one.number))) for one in tally.later]
@@ -94,7 +89,7 @@ def fold(tally: Tally, seen: Sequence[Seen], alpha: float, guardrail: bool) -> i
 
 
 def forecast(tally: Tally, alpha: float, effect: float) -> Forecast:
-    """What is still to come. `effect` is of the lists that decide."""
+    """The rankings still needed; `effect` is of those that decide."""
     if tally.verdict != "undecided":
         return Forecast(0, 0)
     watch = watched(tally, alpha)
@@ -102,14 +97,14 @@ def forecast(tally: Tally, alpha: float, effect: float) -> Forecast:
     if moved < _LEAST:
         return Forecast(None, None)
     share = moved / watch.n
-    share -= (share * (1.0 - share) / watch.n) ** 0.5  # a standard error, at most: with few lists it is not known well
+    share -= (share * (1.0 - share) / watch.n) ** 0.5  # less a standard error
     mean = effect * share
     planned = samples_needed(mean, share - mean**2, alpha, POWER)
     return Forecast(None if planned is None else max(0, planned - watch.n), still_needed(watch, 0.5))
 
 
 def rate(tally: Tally, started: float, now: float) -> float:
-    """Lists a second, at present."""
+    """The current rate of rankings per second."""
     age = max(now - started, 1.0)
     weight = tally.weight * exp(min(0.0, (tally.last - now) / RATE_SECONDS))
     return weight / (RATE_SECONDS * (1.0 - exp(-age / RATE_SECONDS)))
@@ -121,12 +116,12 @@ def _count(tally: Tally, when: float) -> None:
 
 
 def _part(alpha: float, number: int) -> float:
-    """The alpha of the watch that begins after `number` times FRESH lists; together they have no more than alpha."""
+    """The alpha of the watch that starts after `number` times FRESH rankings; together they have at most alpha."""
     return alpha / (number * (number + 1))
 
 
 def _thinned(later: list[tuple[int, ConfidenceSequence]]) -> list[tuple[int, ConfidenceSequence]]:
-    """Of watches of about the same age (1, 2 to 3, 4 to 7 … times FRESH lists) the oldest: there are never many."""
+    """The oldest watch of each age class (1, 2 to 3, 4 to 7 … times FRESH rankings), so that there are few."""
     newest = later[-1][0]
     oldest = {(newest - number).bit_length(): (number, watch) for number, watch in reversed(later)}
     return sorted(oldest.values(), key=lambda one: one[0])
@@ -148,7 +143,7 @@ def _state(watch: ConfidenceSequence) -> State:
 
 
 def compile_kernels() -> None:
-    """Compile or load the kernels, on a throw-away tally."""
+    """Compile or load the kernels on a throw-away tally."""
     tally = Tally()
     fold(tally, [Seen(i, [1.0, 0.5], [float(i % 2), 1.0], 0.0) for i in range(8)], 0.05, True)
     forecast(tally, 0.05, 0.1)

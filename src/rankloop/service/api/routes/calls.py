@@ -14,7 +14,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
 from rankloop.core.errors import InvalidInput
-from rankloop.service.access.limits import Counts
+from rankloop.service.access import UseCounts
 from rankloop.service.api import fast_path
 from rankloop.service.api.content_encoding import PACKED
 from rankloop.service.api.routes.common import AnyRequest, RankerName, problems, route
@@ -122,7 +122,7 @@ class Beacons:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._origins = listed(engine.settings.origins)
-        self._counts = Counts(engine.settings.beacon_events)
+        self._counts = UseCounts(engine.settings.beacon_events)
 
     def check_origin(self, origin: str | None) -> None:
         """Refuse a page of an unknown origin; without keys, the middleware has done so. Programs have no origin."""

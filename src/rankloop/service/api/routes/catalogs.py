@@ -9,7 +9,7 @@ from litestar import delete, get, patch, post, put
 from litestar.datastructures import State
 from litestar.params import Parameter
 
-from rankloop.service.access.keys import Key
+from rankloop.service.access import Key
 from rankloop.service.api.routes.common import (
     AnyRequest,
     IdempotencyKey,

@@ -11,7 +11,7 @@ from litestar.handlers.base import BaseRouteHandler
 from litestar.params import Parameter
 
 from rankloop.integrations.personalizer import ErrorResponse, PersonalizerError
-from rankloop.service.access.keys import Key
+from rankloop.service.access import Key
 from rankloop.service.api import errors
 from rankloop.service.api.routes.calls import Explain
 from rankloop.service.api.routes.common import Access, AnyRequest, RankerName

@@ -10,7 +10,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
 from rankloop import __version__
-from rankloop.service.access.keys import Key
+from rankloop.service.access import Key
 from rankloop.service.api.errors import failure
 from rankloop.service.api.routes.common import AnyRequest, problems, route
 from rankloop.service.control import readiness, views

@@ -9,7 +9,7 @@ from litestar.datastructures import State
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Body, Parameter
 
-from rankloop.service.access.keys import Key
+from rankloop.service.access import Key
 from rankloop.service.api.routes.common import (
     Access,
     AnyRequest,

@@ -1,1 +1,0 @@
-"""API keys, tokens for browsers, and identities."""
