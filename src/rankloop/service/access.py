@@ -197,7 +197,7 @@ class Keys:
         return Limits(stored.rate, stored.concurrency)
 
     def check(self, header: str | None, scope: str | None, ranker: str | None = None) -> Key:
-        """The caller's key from an `Authorization` header; it must have `scope` and be for `ranker`, if these are given.
+        """The caller's key from an `Authorization` header; it must have `scope` and be for `ranker`, if given.
         Raises NotAuthenticated, NotAllowed or TooMany."""
         if self.off:
             return EVERYTHING
