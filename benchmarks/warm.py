@@ -27,7 +27,7 @@ from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.simulate import simulate
 from rankloop.lab.worlds.world import World, open_world
-from rankloop.logs import Features, Reading, warm_file
+from rankloop.logs import CandidateBuilder, LogReader, warm_start_file
 
 DATA = "synthetic:mslr?features=20&queries=1000&vali=10&test=300"
 WORLD = "stationary?base=model:10"
@@ -89,7 +89,7 @@ def into_store(log: Path, folder: Path, spec: str) -> dict[str, object]:
     try:
         rankers.put(engine, "shop", Spec(learner=name, parameters=parameters, features=features))
         began = time.process_time()
-        found = warm_start.warm(engine, "shop", Reading([log]))
+        found = warm_start.warm(engine, "shop", LogReader([log]))
         spent = time.process_time() - began
         lag = rankers.status(engine, "shop").unlearned_impressions
     finally:
@@ -136,7 +136,9 @@ def main() -> None:
                     learner, found = learner_of(spec), rows[name, f"{spec}, {start}"]
                     if start == "warm":
                         began = time.process_time()
-                        report = warm_file(learner, Path(place) / "out", Reading([log]), features=Features(scale=False))
+                        report = warm_start_file(
+                            learner, Path(place) / "out", LogReader([log]), features=CandidateBuilder(scale=False)
+                        )
                         assert report.lists == asked.lists
                         found["warm seconds"].append(report.seconds)
                         found["of CPU"].append(time.process_time() - began)

@@ -36,7 +36,7 @@ __all__ = [
     "scaled",
     "score",
     "standardized",
-    "warm",
+    "warm_start",
 ]
 __all__ += learners.__all__
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rankloop.core.scaling import scaled, standardized
     from rankloop.core.types import Candidates, Feedback, Impression, SparseRows
     from rankloop.learners import *  # noqa: F403
-    from rankloop.logs.warm_start import warm
+    from rankloop.logs.warm_start import warm_start
 else:  # imported when first used, without numpy and numba until then; hidden from type checkers, see rankloop.learners
     _NAMES = {
         "core.batch": ("learn_many", "rank_many", "score"),

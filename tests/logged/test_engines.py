@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rankloop.core.errors import DataError, InvalidInput
-from rankloop.logs import LoggedList, Reading
-from rankloop.logs.engines import worth_of
+from rankloop.logs import LoggedImpression, LogReader
+from rankloop.logs.engines import parse_action_values
 
 Body = dict[str, Any]
 
@@ -54,8 +54,8 @@ def write(path: Path, lines: list[Body]) -> Path:
     return path
 
 
-def read(path: Path, kind: str, **options: Any) -> list[LoggedList]:
-    reading = Reading([path], kind, strict=True, **options)
+def read(path: Path, kind: str, **options: Any) -> list[LoggedImpression]:
+    reading = LogReader([path], kind, strict=True, **options)
     return list(map(reading.parsed, reading))  # a comprehension's frame would keep the file open after an error
 
 
@@ -69,11 +69,11 @@ def test_logged_features_of_elasticsearch_are_joined_with_events(tmp_path: Path)
 
 def test_actions_are_worth_what_is_said(tmp_path: Path) -> None:
     path, events = write(tmp_path / "responses.jsonl", RESPONSES), write(tmp_path / "events.jsonl", EVENTS)
-    one, other = read(path, "ltrlog", clicks=[events], actions=worth_of("click=0.3, purchase=1, hover=.1"))
+    one, other = read(path, "ltrlog", clicks=[events], actions=parse_action_values("click=0.3, purchase=1, hover=.1"))
     assert (one.clicks, other.clicks) == ([0.3, 1.0], [0.1])
     for text in ("click=much", "click=2", "click=-1"):
         with pytest.raises(InvalidInput, match=text):
-            worth_of(text)
+            parse_action_values(text)
 
 
 def test_clicks_may_stand_in_the_answer(tmp_path: Path) -> None:
@@ -128,5 +128,5 @@ def test_what_is_no_such_answer_is_named_with_its_place(tmp_path: Path, kind: st
 def test_an_event_that_is_none_is_named(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text('\n["action_name"]\n')
-    with pytest.raises(DataError, match=r"events.jsonl:2: no UBI event"):
-        Reading([write(tmp_path / "r.jsonl", RESPONSES)], "ltrlog", clicks=[path])
+    with pytest.raises(DataError, match=r"events.jsonl:2: not a UBI event"):
+        LogReader([write(tmp_path / "r.jsonl", RESPONSES)], "ltrlog", clicks=[path])

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from rankloop.core.errors import DataError, InvalidInput, InvalidParameter
-from rankloop.logs import Features, LoggedList, Reading, parse_line
+from rankloop.logs import CandidateBuilder, LoggedImpression, LogReader, parse_line
 from tests.logged.logs import lists, rows_of, write_json_lines, write_parquet, write_tsv
 
 
-def read(*paths: Path, **options: Any) -> list[LoggedList]:
-    reading = Reading(paths, strict=True, **options)
+def read(*paths: Path, **options: Any) -> list[LoggedImpression]:
+    reading = LogReader(paths, strict=True, **options)
     return list(map(reading.parsed, reading))  # a comprehension's frame would keep the file open after an error
 
 
@@ -69,7 +69,7 @@ FINE = {"query": "q", "items": ["a", "b"], "features": [[0.1], [0.2]], "clicks":
     ("changed", "words"),
     [
         ({"items": []}, "empty"),
-        ({"items": ["a", "a"]}, "'a' stands twice"),
+        ({"items": ["a", "a"]}, "'a' occurs twice"),
         ({"items": ["a", 1]}, "all be strings or all be integers"),
         ({"items": ["a", None]}, "items[1] is None"),
         ({"items": ["a", 2**70]}, "items[1]"),
@@ -93,8 +93,8 @@ FINE = {"query": "q", "items": ["a", "b"], "features": [[0.1], [0.2]], "clicks":
         ({"log_propensity": 0.1}, "log_propensity is 0.1"),
         ({"log_propensity": float("nan")}, "log_propensity is nan"),
         ({"log_propensity": -1, "propensity": 0.5}, "give one"),
-        ({"clickz": []}, "'clickz' is no field"),
-        ({"items": [{"id": "a", "feature": 1}], "features": None}, "'feature' is no field of an item"),
+        ({"clickz": []}, "'clickz' is not a field"),
+        ({"items": [{"id": "a", "feature": 1}], "features": None}, "'feature' is not a field of an item"),
         ({"items": [{"id": "a"}], "features": [[1]]}, "give them once"),
     ],
 )
@@ -121,11 +121,11 @@ def test_what_is_no_object_is_refused(line: bytes) -> None:
     ],
 )
 def test_features_that_do_not_fit_are_named(rows: Any, words: str) -> None:
-    features = Features(["f"])
+    features = CandidateBuilder(["f"])
     with pytest.raises(InvalidInput) as caught:
-        features.candidates(LoggedList("q", ["a", "b"], rows, [0.0, 0.0]))
+        features.candidates(LoggedImpression("q", ["a", "b"], rows, [0.0, 0.0]))
     assert words in str(caught.value)
-    assert features.candidates(LoggedList("q", ["a", "b"], [[3.0], [1.0]], [0.0, 0.0])).features is not None
+    assert features.candidates(LoggedImpression("q", ["a", "b"], [[3.0], [1.0]], [0.0, 0.0])).features is not None
 
 
 def test_malformed_lines_are_named_and_counted_or_end_it(tmp_path: Path) -> None:
@@ -133,11 +133,11 @@ def test_malformed_lines_are_named_and_counted_or_end_it(tmp_path: Path) -> None
     good = path.read_text().splitlines()
     path.write_text("\n".join([good[0], "{", "", good[1], '{"items": [], "clicks": []}', good[2]]))
     told: list[str] = []
-    reading = Reading([path], on_bad=told.append)
+    reading = LogReader([path], on_bad=told.append)
     assert len([one for raw in reading if (one := reading.parsed(raw)) is not None]) == 3
     assert reading.bad == 2
     assert told[0].startswith(f"{path}:2: not JSON")
-    assert told[1] == f"{path}:5: items is empty; a list shows at least one"
+    assert told[1] == f"{path}:5: items is empty; give at least one"
     with pytest.raises(DataError, match=r"log\.jsonl:2: not JSON"):
         read(path)
 
@@ -148,10 +148,10 @@ def test_malformed_lines_are_named_and_counted_or_end_it(tmp_path: Path) -> None
         ("click", 2, "it must be 0 or 1"),
         ("click", "yes", "click is 'yes'"),
         ("position", 0, "whole numbers from 1"),
-        ("position", 2, "position 2 stands twice"),
+        ("position", 2, "position 2 occurs twice"),
         ("position", "first", "position is 'first'"),
         ("f1", "", "feature 'f1' of item 'i0' is None"),
-        ("item", "i1", "'i1' stands twice"),
+        ("item", "i1", "'i1' occurs twice"),
         ("item", "", "an id is ''"),
     ],
 )
@@ -159,7 +159,7 @@ def test_a_bad_row_spoils_its_own_list_only(tmp_path: Path, column: str, value: 
     rows = rows_of(lists(3))
     rows[5][column] = value
     path, told = write_tsv(tmp_path / "log.tsv", rows), list[str]()
-    reading = Reading([path], on_bad=told.append)
+    reading = LogReader([path], on_bad=told.append)
     assert len([one for raw in reading if (one := reading.parsed(raw)) is not None]) == 2
     (text,) = told
     assert text.startswith(f"{path}:7: ")
@@ -187,11 +187,11 @@ def test_files_that_are_none_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="damaged or cut off"):
         read(packed)
     with pytest.raises(InvalidParameter, match="give --format"):
-        Reading([tmp_path / "log.log"])
+        LogReader([tmp_path / "log.log"])
     with pytest.raises(InvalidParameter, match="no log"):
-        Reading([])
+        LogReader([])
     with pytest.raises(FileNotFoundError):
-        Reading([tmp_path / "nowhere.jsonl"])
+        LogReader([tmp_path / "nowhere.jsonl"])
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "tsv", "parquet"])
@@ -204,7 +204,7 @@ def test_a_file_is_known_by_what_is_in_it(tmp_path: Path, kind: str) -> None:
             write_json_lines(path, some)
         else:
             (write_tsv if kind == "tsv" else write_parquet)(path, rows_of(some))
-        return [raw.key for raw in Reading([path])]
+        return [raw.key for raw in LogReader([path])]
 
     whole = keys("whole", found)
     assert len(set(whole)) == 6
@@ -219,7 +219,7 @@ def test_a_file_is_known_by_what_is_in_it(tmp_path: Path, kind: str) -> None:
 
 def test_the_position_ends_at_the_total(tmp_path: Path) -> None:
     paths = [write_json_lines(tmp_path / "a.jsonl", lists(4)), write_parquet(tmp_path / "b.parquet", rows_of(lists(4)))]
-    reading = Reading(paths)
+    reading = LogReader(paths)
     before = 0
     for _ in reading:
         assert before <= reading.position <= reading.total

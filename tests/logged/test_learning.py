@@ -14,7 +14,7 @@ from rankloop.cli import main
 from rankloop.core import codec
 from rankloop.core.errors import CodecError, DataError, InvalidParameter
 from rankloop.core.learner import Learner
-from rankloop.logs import Features, Reading, parse_line, warm, warm_file
+from rankloop.logs import CandidateBuilder, LogReader, parse_line, warm_start, warm_start_file
 from tests.logged.logs import lists, rows_of, write_json_lines, write_parquet, write_tsv
 
 SPEC = {"pairs": "matched"}  # learning draws random numbers
@@ -32,8 +32,8 @@ def log(tmp_path: Path) -> Path:
 def test_it_is_what_adopt_and_learn_do(log: Path) -> None:
     taught, by_hand = rankloop.make("pairrank", **SPEC), rankloop.make("pairrank", **SPEC)
     found = [parse_line(line) for line in log.read_bytes().splitlines()]
-    report = rankloop.warm(taught, found, seed=3)
-    streams, features = rankloop.Rng(3), Features()
+    report = rankloop.warm_start(taught, found, seed=3)
+    streams, features = rankloop.Rng(3), CandidateBuilder()
     for n, one in enumerate(found):
         shown = by_hand.adopt(features.candidates(one), np.arange(len(one.clicks)))
         by_hand.learn(shown, rankloop.Feedback.clicks(one.clicks), streams.for_event("learn", n))
@@ -51,7 +51,7 @@ def test_all_formats_teach_the_same_bits(tmp_path: Path, log: Path) -> None:
     taught = []
     for path in paths:
         learner = rankloop.make("pairrank", **SPEC)
-        report = warm_file(learner, tmp_path / "out", Reading([path]))
+        report = warm_start_file(learner, tmp_path / "out", LogReader([path]))
         assert report.lists == 120
         taught.append(bits(rankloop.load(tmp_path / "out")))
     assert taught[0] == taught[1] == taught[2]
@@ -64,7 +64,7 @@ def test_sizes_are_learned_with_the_lists(tmp_path: Path, log: Path) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["warm", *taught, "--out", str(out), str(log)])
     by_hand = rankloop.standardized(rankloop.make("pairrank", **SPEC))
-    rankloop.warm(by_hand, map(parse_line, log.read_bytes().splitlines()), features=Features(scale=False))
+    rankloop.warm_start(by_hand, map(parse_line, log.read_bytes().splitlines()), features=CandidateBuilder(scale=False))
     assert bits(rankloop.load(out)) == bits(by_hand)
     assert by_hand.scaler.lists == 120
 
@@ -72,9 +72,9 @@ def test_sizes_are_learned_with_the_lists(tmp_path: Path, log: Path) -> None:
 @pytest.mark.parametrize("at", [1, 37, 119])
 def test_what_is_broken_off_goes_on_and_gives_the_same_bits(tmp_path: Path, log: Path, at: int) -> None:
     whole = rankloop.make("hybrid", **SPEC)
-    warm_file(whole, tmp_path / "whole", Reading([log]))
+    warm_start_file(whole, tmp_path / "whole", LogReader([log]))
 
-    class Broken(Reading):
+    class Broken(LogReader):
         def __iter__(self) -> Any:
             for n, raw in enumerate(super().__iter__()):
                 if n == at:
@@ -83,10 +83,10 @@ def test_what_is_broken_off_goes_on_and_gives_the_same_bits(tmp_path: Path, log:
 
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        warm_file(rankloop.make("hybrid", **SPEC), out, Broken([log]))
+        warm_start_file(rankloop.make("hybrid", **SPEC), out, Broken([log]))
     assert not out.exists()
     again = rankloop.make("hybrid", **SPEC)
-    report = warm_file(again, out, Reading([log]))
+    report = warm_start_file(again, out, LogReader([log]))
     assert (report.lists, report.known) == (120, at)
     assert bits(again) == bits(whole) == bits(rankloop.load(out))
     assert not Path(f"{out}.part").exists()
@@ -95,7 +95,7 @@ def test_what_is_broken_off_goes_on_and_gives_the_same_bits(tmp_path: Path, log:
 def test_a_note_of_something_else_is_refused(tmp_path: Path, log: Path) -> None:
     part, out = tmp_path / "out.part", tmp_path / "out"
 
-    class Broken(Reading):
+    class Broken(LogReader):
         def __iter__(self) -> Any:
             for n, raw in enumerate(super().__iter__()):
                 if n == 50:
@@ -103,33 +103,35 @@ def test_a_note_of_something_else_is_refused(tmp_path: Path, log: Path) -> None:
                 yield raw
 
     with pytest.raises(KeyboardInterrupt):
-        warm_file(rankloop.make("pairrank"), out, Broken([log]), features=Features(["f0", "f1", "f2"]))
+        warm_start_file(rankloop.make("pairrank"), out, Broken([log]), features=CandidateBuilder(["f0", "f1", "f2"]))
     kept = part.read_bytes()
-    with pytest.raises(InvalidParameter, match="begun with params"):
-        warm_file(rankloop.make("pairrank", alpha=0.9), out, Reading([log]))
+    with pytest.raises(InvalidParameter, match="started with params"):
+        warm_start_file(rankloop.make("pairrank", alpha=0.9), out, LogReader([log]))
     with pytest.raises(InvalidParameter, match="other features"):
-        warm_file(rankloop.make("pairrank"), out, Reading([log]), features=Features(["f2", "f1", "f0"]))
+        warm_start_file(rankloop.make("pairrank"), out, LogReader([log]), features=CandidateBuilder(["f2", "f1", "f0"]))
     with pytest.raises(DataError, match="other logs"):
-        warm_file(rankloop.make("pairrank"), out, Reading([write_json_lines(tmp_path / "b.jsonl", lists(120, seed=1))]))
+        warm_start_file(
+            rankloop.make("pairrank"), out, LogReader([write_json_lines(tmp_path / "b.jsonl", lists(120, seed=1))])
+        )
     with pytest.raises(DataError, match="longer logs"):
-        warm_file(rankloop.make("pairrank"), out, Reading([write_json_lines(tmp_path / "c.jsonl", lists(9))]))
+        warm_start_file(rankloop.make("pairrank"), out, LogReader([write_json_lines(tmp_path / "c.jsonl", lists(9))]))
     assert part.read_bytes() == kept
     part.write_bytes(codec.dumps({}))
     with pytest.raises(CodecError, match="delete it"):
-        warm_file(rankloop.make("pairrank"), out, Reading([log]))
+        warm_start_file(rankloop.make("pairrank"), out, LogReader([log]))
 
 
 def test_learners_of_grades_are_refused(tmp_path: Path, log: Path) -> None:
     with pytest.raises(InvalidParameter, match="learns from grades"):
-        warm_file(rankloop.make("rtopk"), tmp_path / "out", Reading([log]))
+        warm_start_file(rankloop.make("rtopk"), tmp_path / "out", LogReader([log]))
 
 
 def test_parts_teach_what_the_whole_does() -> None:
     found = [parse_line(json.dumps(one).encode()) for one in lists(40)]
     whole, parts = rankloop.make("pairrank", **SPEC), rankloop.make("pairrank", **SPEC)
-    warm(whole, found)
-    warm(parts, found[:25])
-    warm(parts, found[25:], first=25)
+    warm_start(whole, found)
+    warm_start(parts, found[:25])
+    warm_start(parts, found[25:], first=25)
     assert bits(whole) == bits(parts)
 
 

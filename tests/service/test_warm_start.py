@@ -14,7 +14,7 @@ import pytest
 from rankloop.cli import main
 from rankloop.core import codec
 from rankloop.core.errors import DataError
-from rankloop.logs import Reading, parse_line
+from rankloop.logs import LogReader, parse_line
 from rankloop.service.control import warm_start
 from rankloop.service.control._shared import Action
 from rankloop.service.errors import Conflict
@@ -216,8 +216,8 @@ def test_strict_keeps_what_came_before_the_malformed_list(tmp_path: Path) -> Non
     engine.start()
     try:
         with pytest.raises(DataError, match=r"281.*JSON"):
-            warm_start.warm(engine, "shop", Reading([log], strict=True))
-        assert warm_start.warm(engine, "shop", Reading([log]))[:4] == (20, 20, 1, 280)
+            warm_start.warm(engine, "shop", LogReader([log], strict=True))
+        assert warm_start.warm(engine, "shop", LogReader([log]))[:4] == (20, 20, 1, 280)
     finally:
         engine.stop()
 

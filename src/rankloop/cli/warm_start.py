@@ -79,8 +79,8 @@ def warm(
     json
         Print JSON instead of a line.
     """
-    from rankloop.logs import Reading
-    from rankloop.logs.engines import worth_of
+    from rankloop.logs import LogReader
+    from rankloop.logs.engines import parse_action_values
 
     if (learner is None) != (out is None):
         raise InvalidParameter("--learner and --out belong together: what to teach, and where to save it")
@@ -94,14 +94,14 @@ def warm(
             _out.people.print(text, highlight=False, soft_wrap=True, markup=False)
 
     logs = words if learner is not None else words[1:]
-    reading = Reading(
+    reading = LogReader(
         logs,
         format,
         whole_ids=ids == "integer",
         strict=strict,
         on_bad=tell,
         clicks=clicks or (),
-        actions=worth_of(actions),
+        actions=parse_action_values(actions),
     )
     _out.say_when_compiling()
     with _out.progress_bars() as bars:
@@ -134,14 +134,14 @@ def warm(
 def _teach(spec: str, out: Path, reading: Any, names: list[str] | None, how: str, seed: int, show: Any) -> Any:
     from rankloop.core import registry
     from rankloop.core.scaling import standardized
-    from rankloop.logs import Features, warm_file
+    from rankloop.logs import CandidateBuilder, warm_start_file
 
     name, parameters = registry.parse_learner(spec)
     made = registry.make(name, **parameters)
     if how == "stream":
         made = standardized(made)
-    features = Features(names, scale=how == "query-minmax")
-    return warm_file(made, out, reading, features=features, seed=seed, on_progress=show)
+    features = CandidateBuilder(names, scale=how == "query-minmax")
+    return warm_start_file(made, out, reading, features=features, seed=seed, on_progress=show)
 
 
 def _warm_ranker(ranker: str, store: str | None, reading: Any, show: Any) -> tuple[Any, int]:

@@ -1,36 +1,34 @@
-"""Lists in the words of search engines: logged features of Elasticsearch, OpenSearch and Solr, and UBI's queries.
+"""Impressions from logs of search engines: Elasticsearch, OpenSearch, Solr, and UBI queries.
 
-A line holds a whole answer of the engine, as it came. Who clicked what stands in the same object (`clicks`), or in a
-file of UBI events that name the answer's query id.
+A line holds a whole response. Clicks are in the same object (`clicks`) or in files of UBI events with its query id.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rankloop.core.errors import DataError, InvalidInput
-from rankloop.logs.impressions import LoggedList, parse_found
+from rankloop.core.files import ungzipped
+from rankloop.logs.impressions import LoggedImpression, parse_found
 
-Clicks = Mapping[str, Mapping[str, float]]  # query id -> item -> what its click was worth
-SKIPPED = "extra_logging"  # what a script of the feature set has noted beside features
-
+Clicks = Mapping[str, Mapping[str, float]]  # query id -> item -> value of its click
+SKIPPED = "extra_logging"  # an entry of the feature set that is not a feature
 
 CLICK: Mapping[str, float] = {"click": 1.0}
 
 
 def is_event(line: bytes) -> bool:
-    """Whether a line of UBI is an event, not a query. (A quote in a text stands behind a backslash.)"""
+    """Whether a line of UBI is an event, not a query; quotes in strings are escaped."""
     return b'"action_name"' in line
 
 
-def worth_of(text: str) -> dict[str, float]:
-    """What actions are worth, from `click=0.3,purchase=1`; a name alone is worth 1.
+def parse_action_values(text: str) -> dict[str, float]:
+    """Parse values of actions, `click=0.3,purchase=1`; a name alone has value 1.
 
-    >>> worth_of("click=0.3, purchase")
+    >>> parse_action_values("click=0.3, purchase")
     {'click': 0.3, 'purchase': 1.0}
     """
     found: dict[str, float] = {}
@@ -41,55 +39,49 @@ def worth_of(text: str) -> dict[str, float]:
         except ValueError:
             raise InvalidInput(f"actions has {part!r}; give name=number, or a name") from None
         if not 0 <= found[name.strip()] <= 1:
-            raise InvalidInput(f"actions has {part!r}; an action is worth from 0 to 1")
+            raise InvalidInput(f"actions has {part!r}; values are from 0 to 1")
     return found
 
 
-def ubi_clicks(paths: Iterable[Path], worth: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """What was done with the items of each query, from files of UBI events; the best of what was done with one counts.
-
-    Lines that are no events (UBI's queries) and actions that are worth nothing are passed over. All of it is held in
-    memory: a query with clicks takes some 500 bytes.
-    """
+def ubi_clicks(paths: Iterable[Path], values: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Return the highest action value of each item of each query, from files of UBI events."""
     found: dict[str, dict[str, float]] = {}
     for path in paths:
         with path.open("rb") as file:
-            packed = file.peek(2)[:2] == b"\x1f\x8b"
-            lines: Any = gzip.GzipFile(fileobj=file) if packed else file
-            for number, line in enumerate(lines, 1):
+            for number, line in enumerate(ungzipped(file), 1):
                 if is_event(line):
-                    _take(f"{path}:{number}", line, worth, found)
+                    _add_event(f"{path}:{number}", line, values, found)
     return found
 
 
-def _take(place: str, line: bytes, worth: Mapping[str, float], found: dict[str, dict[str, float]]) -> None:
+def _add_event(place: str, line: bytes, values: Mapping[str, float], found: dict[str, dict[str, float]]) -> None:
     try:
         event = json.loads(line)
-        value = worth.get(event["action_name"], 0.0)
-        query, told = event.get("query_id"), event.get("event_attributes") or {}
-        item = (told.get("object") or {}).get("object_id")
+        value = values.get(event["action_name"], 0.0)
+        query, attributes = event.get("query_id"), event.get("event_attributes") or {}
+        item = (attributes.get("object") or {}).get("object_id")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise DataError(f"{place}: no UBI event ({error})") from None
+        raise DataError(f"{place}: not a UBI event ({error})") from None
     if value > 0 and isinstance(query, str) and item is not None:
         items = found.setdefault(query, {})
         items[str(item)] = max(items.get(str(item), 0.0), value)
 
 
-def parser(kind: str, clicks: Clicks) -> Callable[[bytes], LoggedList]:
-    """What reads a line of such a file."""
+def parser(kind: str, clicks: Clicks) -> Callable[[bytes], LoggedImpression]:
+    """Return the function that parses a line of such a file."""
     read = {"ltrlog": _ltrlog, "solr": _solr, "ubi": _ubi}[kind]
 
-    def parse(line: bytes) -> LoggedList:
+    def parse(line: bytes) -> LoggedImpression:
         try:
             return read(clicks, _object(line))
-        except (AttributeError, TypeError, KeyError) as error:  # an object where a list should be, and the like
+        except (AttributeError, TypeError, KeyError) as error:  # a value of another type than expected
             raise InvalidInput(f"not of the shape of {kind} ({error})") from None
 
     return parse
 
 
-def _ltrlog(clicks: Clicks, answer: dict[str, Any]) -> LoggedList:
-    """A search response of Elasticsearch or OpenSearch whose hits have `fields._ltrlog`.
+def _ltrlog(clicks: Clicks, answer: dict[str, Any]) -> LoggedImpression:
+    """Parse a search response of Elasticsearch or OpenSearch whose hits have `fields._ltrlog`.
 
     >>> hit = {"_id": "7", "fields": {"_ltrlog": [{"log_entry1": [{"name": "title", "value": 9.5}, {"name": "body"}]}]}}
     >>> line = json.dumps({"query": "shoes", "clicks": ["7"], "hits": {"hits": [hit]}}).encode()
@@ -99,14 +91,14 @@ def _ltrlog(clicks: Clicks, answer: dict[str, Any]) -> LoggedList:
     """
     hits = (answer.get("hits") or {}).get("hits")
     if not isinstance(hits, list):
-        raise InvalidInput("no search response: it has no hits.hits")
+        raise InvalidInput("not a search response: it has no hits.hits")
     ids, rows = [], []
     for hit in hits:
         ids.append(str(hit.get("_id")))
         row: dict[str, float] = {}
         for entry in (hit.get("fields") or {}).get("_ltrlog") or []:
             for logged in entry.values():
-                # a feature that did not match has no value, and counts 0 where the engine scores with it
+                # a feature that did not match has no value and counts as 0 in the engine
                 row.update({one["name"]: one.get("value", 0.0) for one in logged if one.get("name") != SKIPPED})
         if not row:
             raise InvalidInput(f"hit {ids[-1]!r} has no fields._ltrlog; ask for it with ext.ltr_log in the search")
@@ -115,8 +107,8 @@ def _ltrlog(clicks: Clicks, answer: dict[str, Any]) -> LoggedList:
     return _list(answer, ids, rows, answer.get("query_id", ext.get("query_id")), clicks)
 
 
-def _solr(clicks: Clicks, answer: dict[str, Any]) -> LoggedList:
-    """A response of Solr whose documents have `[features]`, dense or sparse.
+def _solr(clicks: Clicks, answer: dict[str, Any]) -> LoggedImpression:
+    """Parse a response of Solr whose documents have `[features]`, dense or sparse.
 
     >>> line = b'{"query_id": "q1", "response": {"docs": [{"id": "a", "[features]": "t=1.5,u=0.0"}, '
     >>> line += b'{"id": "b", "[features]": "u=2"}]}}'
@@ -126,39 +118,39 @@ def _solr(clicks: Clicks, answer: dict[str, Any]) -> LoggedList:
     """
     documents = (answer.get("response") or {}).get("docs")
     if not isinstance(documents, list):
-        raise InvalidInput("no response of Solr: it has no response.docs")
+        raise InvalidInput("not a response of Solr: it has no response.docs")
     ids, rows = [], []
     for document in documents:
         ids.append(str(document.get("id")))
-        told = document.get("[features]")
-        if not isinstance(told, str):
+        values = document.get("[features]")
+        if not isinstance(values, str):
             raise InvalidInput(f"document {ids[-1]!r} has no [features]; ask for it with fl=id,[features]")
         try:
-            pairs = [one.partition("=") for one in told.split(",") if one]
+            pairs = [one.partition("=") for one in values.split(",") if one]
             rows.append({name: float(value) for name, _, value in pairs})
         except ValueError:
-            raise InvalidInput(f"document {ids[-1]!r}: [features] is {told!r:.60}; it is name=number,…") from None
+            raise InvalidInput(f"document {ids[-1]!r}: [features] is {values!r:.60}; it is name=number,…") from None
     query = ((answer.get("responseHeader") or {}).get("params") or {}).get("q", "")
     return _list({"query": query, **answer}, ids, rows, answer.get("query_id"), clicks)
 
 
-def _ubi(clicks: Clicks, told: dict[str, Any]) -> LoggedList:
-    """A query as UBI stores it, with the ids of what it found; without features.
+def _ubi(clicks: Clicks, query: dict[str, Any]) -> LoggedImpression:
+    """Parse a query of UBI, with the ids of its results; without features.
 
     >>> line = b'{"query_id": "q1", "user_query": "shoes", "query_response_objects_ids": ["a", "b"], "client_id": "c"}'
     >>> parser("ubi", {"q1": {"b": 1.0}})(line).clicks
     [0.0, 1.0]
     """
-    ids = told.get("query_response_objects_ids", told.get("query_response_hit_ids"))
+    ids = query.get("query_response_objects_ids", query.get("query_response_hit_ids"))
     if not isinstance(ids, list):
-        raise InvalidInput("no query of UBI: it has no query_response_objects_ids")
-    found = {"query": told.get("user_query", ""), "user": told.get("client_id")}
-    return _list(found, [str(one) for one in ids], None, told.get("query_id"), clicks)
+        raise InvalidInput("not a query of UBI: it has no query_response_objects_ids")
+    found = {"query": query.get("user_query", ""), "user": query.get("client_id")}
+    return _list(found, [str(one) for one in ids], None, query.get("query_id"), clicks)
 
 
 def _list(
     told: Mapping[str, Any], ids: Sequence[str], rows: Sequence[dict[str, float]] | None, query_id: Any, clicks: Clicks
-) -> LoggedList:
+) -> LoggedImpression:
     done: Mapping[str, float] = {}
     if isinstance(told.get("clicks"), list):
         done = {str(one): 1.0 for one in told["clicks"]}
@@ -179,7 +171,7 @@ def _list(
     made = parse_found(found)
     strange = [one for one in done if one not in made.items]
     if strange and "clicks" in told:
-        raise InvalidInput(f"clicked but not shown: {strange[0]!r}; clicks are ids of the items in the answer")
+        raise InvalidInput(f"clicked but not shown: {strange[0]!r}; clicks are ids of items in the response")
     return made._replace(clicks=[done.get(item, 0.0) for item in made.items])
 
 

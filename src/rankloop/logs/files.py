@@ -1,76 +1,72 @@
-"""Files of logged lists, read one list at a time: JSON lines, TSV (both plain or gzip), Parquet, logs of engines.
+"""Read impressions from files: JSON lines, TSV (both plain or gzip), Parquet, and logs of search engines.
 
-Every list gets a key: what stands in it, how many lists stand before it in its file, and what the first of those is. By
-it a file that was read before is known again, whatever its name is now; one that has grown is known up to where it has,
-and one that was mended but for the lists that were.
+Every impression has a key: a hash of its content, its number in the file and the first impression. So a file is
+recognized under another name, after lines were appended, and except for corrected impressions.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from rankloop.core.errors import DataError, InvalidInput, InvalidParameter, MissingExtra
+from rankloop.core.files import GZIP_ERRORS, ungzipped
 from rankloop.logs import engines
-from rankloop.logs.impressions import LoggedList, from_rows, parse_line
+from rankloop.logs.impressions import LoggedImpression, from_rows, parse_line
 
 FORMATS = ("jsonl", "tsv", "parquet", "ltrlog", "solr", "ubi")
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv", ".parquet": "parquet"}
 NEEDED = ("list", "query", "position", "item", "click")
 OPTIONAL = ("propensity", "log_propensity", "time", "user")  # all other columns are features
-LONGEST = 64 * 2**20  # bytes a line: what is longer is no list, and would have to be held as a whole
+LONGEST = 64 * 2**20  # bytes per line
 BATCH = 2048  # rows of Parquet at a time
 
 
-class Raw(NamedTuple):
-    """A list as it stands in a file, not yet looked into."""
+class RawRecord(NamedTuple):
+    """An impression in a file, not parsed yet."""
 
-    place: str  # file:line, for people
-    key: str  # what it is known by
-    parse: Callable[[], LoggedList]
+    place: str  # file:line
+    key: str
+    parse: Callable[[], LoggedImpression]
 
 
 class _Keys:
-    """The keys of a file's lists, asked for in their order."""
+    """The keys of the impressions of a file, in order."""
 
     def __init__(self, head: bytes = b"") -> None:
         self._file, self._number = head, 0
 
     def next(self, content: bytes) -> str:
-        """Of the list that comes next."""
+        """Return the key of the next impression."""
         if self._number == 0:
             self._file = blake2b(self._file + content, digest_size=16).digest()
         self._number += 1
         return blake2b(self._file + self._number.to_bytes(8) + content, digest_size=16).hexdigest()
 
 
-class Reading:
-    """The lists of some files, one after the other, and what was met on the way.
+class LogReader:
+    """Iterates over the impressions of files, and counts malformed ones.
 
     Parameters
     ----------
     paths
         The files.
     format
-        One of `FORMATS`; by the name of each file if not given.
+        One of `FORMATS`; inferred from file names if not given.
     whole_ids
         TSV: ids are integers, not text.
     strict
-        The first malformed list is an error; else it is left out, told to `on_bad` and counted in `bad`.
+        Raise an error for the first malformed impression; otherwise skip it, call `on_bad` and count it in `bad`.
     on_bad
         Called with `file:line: what is wrong`.
     clicks
-        ltrlog, solr: files of UBI events, which tell what was clicked. Of ubi the logs themselves are looked through,
-        too.
+        ltrlog, solr: files of UBI events with the clicks.
     actions
-        What actions of UBI events are worth, 0 to 1.
+        Values of UBI actions, 0 to 1.
     """
 
     def __init__(
@@ -91,26 +87,26 @@ class Reading:
         self.files = [(Path(path), format or _format_of(Path(path))) for path in paths]
         self.whole_ids, self.strict, self.on_bad = whole_ids, strict, on_bad
         self.bad = 0
-        self.total = sum(path.stat().st_size for path, _ in self.files)  # bytes; a file that is not there is told now
-        told = [*map(Path, clicks), *(path for path, kind in self.files if kind == "ubi")]
-        self.clicks = engines.ubi_clicks(told, actions)
+        self.total = sum(path.stat().st_size for path, _ in self.files)  # bytes; raises an error if a file is missing
+        event_files = [*map(Path, clicks), *(path for path, kind in self.files if kind == "ubi")]
+        self.clicks = engines.ubi_clicks(event_files, actions)
         self._before = 0
         self._position: Callable[[], int] = lambda: 0
 
     @property
     def position(self) -> int:
-        """How many of the `total` bytes are behind."""
+        """How many of the `total` bytes have been read."""
         return self._before + self._position()
 
-    def __iter__(self) -> Iterator[Raw]:
+    def __iter__(self) -> Iterator[RawRecord]:
         for path, kind in self.files:
             self._position = lambda: 0
             yield from self._parquet(path) if kind == "parquet" else self._text(path, kind)
             self._position = lambda: 0
             self._before += path.stat().st_size
 
-    def parsed(self, raw: Raw, use: Callable[[LoggedList], Any] | None = None) -> Any:
-        """The list, or what `use` makes of it; None if either refuses it."""
+    def parsed(self, raw: RawRecord, use: Callable[[LoggedImpression], Any] | None = None) -> Any:
+        """Return the impression, or what `use` makes of it; None if it is malformed."""
         try:
             return raw.parse() if use is None else use(raw.parse())
         except InvalidInput as error:
@@ -124,21 +120,20 @@ class Reading:
 
     # -- formats -----------------------------------------------------------------------------------------------------
 
-    def _text(self, path: Path, kind: str) -> Iterator[Raw]:
+    def _text(self, path: Path, kind: str) -> Iterator[RawRecord]:
         with path.open("rb") as file:
             self._position = file.tell
-            packed = file.peek(2)[:2] == b"\x1f\x8b"
-            lines: Any = gzip.GzipFile(fileobj=file) if packed else file
+            lines = ungzipped(file)
             try:
                 if kind == "tsv":
                     yield from self._tsv(path, lines)
                 else:
                     parse = parse_line if kind == "jsonl" else engines.parser(kind, self.clicks)
                     yield from _json_lines(path, lines, parse, kind == "ubi")
-            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            except GZIP_ERRORS as error:
                 raise DataError(f"{path}: the gzip file is damaged or cut off ({error})") from None
 
-    def _tsv(self, path: Path, lines: Any) -> Iterator[Raw]:
+    def _tsv(self, path: Path, lines: Any) -> Iterator[RawRecord]:
         numbered = enumerate(_lines(path, lines), 1)
         _, head = next(numbered, (0, b""))
         columns = _decoded(path, 1, head).rstrip("\r\n").split("\t")
@@ -151,13 +146,13 @@ class Reading:
             return cells[at].rstrip(b"\r\n") if len(cells) > at else None
 
         for group in _groups(((n, line, cell(line)) for n, line in numbered if line.strip())):
-            yield Raw(
+            yield RawRecord(
                 f"{path}:{group[0][0]}",
                 keys.next(b"\n".join(line.rstrip(b"\r\n") for _, line in group)),
                 lambda group=group: self._from_tsv(group, columns, names),  # type: ignore[misc]
             )
 
-    def _from_tsv(self, group: list[tuple[int, bytes]], columns: list[str], names: list[str]) -> LoggedList:
+    def _from_tsv(self, group: list[tuple[int, bytes]], columns: list[str], names: list[str]) -> LoggedImpression:
         rows = []
         for number, line in group:
             try:
@@ -171,7 +166,7 @@ class Reading:
                 raise InvalidInput(f"{where}{error}") from None
         return from_rows(rows, names)
 
-    def _parquet(self, path: Path) -> Iterator[Raw]:
+    def _parquet(self, path: Path) -> Iterator[RawRecord]:
         try:
             from pyarrow import ArrowException, parquet
         except ModuleNotFoundError:
@@ -188,7 +183,7 @@ class Reading:
         every = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(BATCH))
         for group in _groups(((n, row, row["list"]) for n, row in enumerate(every, 1))):
             done += len(group)
-            yield Raw(
+            yield RawRecord(
                 f"{path}:{group[0][0]}",
                 keys.next(repr([list(row.values()) for _, row in group]).encode(errors="surrogatepass")),
                 lambda group=group: from_rows([_checked_row(row, names) for _, row in group], names),  # type: ignore[misc]
@@ -199,7 +194,7 @@ class Reading:
 def _format_of(path: Path) -> str:
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix not in SUFFIXES:
-        raise InvalidParameter(f"{path} may be anything by its name; give --format: {', '.join(FORMATS)}")
+        raise InvalidParameter(f"{path} has no known suffix; give --format: {', '.join(FORMATS)}")
     return SUFFIXES[suffix]
 
 
@@ -213,18 +208,18 @@ def _lines(path: Path, file: Any) -> Iterator[bytes]:
 
 
 def _json_lines(
-    path: Path, file: io.BufferedIOBase, parse: Callable[[bytes], LoggedList], mixed: bool
-) -> Iterator[Raw]:
-    """A list a line; of a `mixed` file, events between them are passed over."""
+    path: Path, file: BinaryIO, parse: Callable[[bytes], LoggedImpression], mixed: bool
+) -> Iterator[RawRecord]:
+    """Iterate over one impression per line; skip events in a `mixed` file."""
     keys = _Keys()
     for number, line in enumerate(_lines(path, file), 1):
         if line.strip() and not (mixed and engines.is_event(line)):
-            key = keys.next(line.strip())  # the last line is the same when others follow it
-            yield Raw(f"{path}:{number}", key, lambda line=line: parse(line))  # type: ignore[misc]
+            key = keys.next(line.strip())  # without the newline, which is missing in a last line
+            yield RawRecord(f"{path}:{number}", key, lambda line=line: parse(line))  # type: ignore[misc]
 
 
 def _groups(rows: Iterator[tuple[int, Any, Any]]) -> Iterator[list[tuple[int, Any]]]:
-    """(line, row) of neighbours with the same list."""
+    """Group (line, row) of neighbors with the same list."""
     group: list[tuple[int, Any]] = []
     last: Any = None
     for number, row, key in rows:
@@ -245,12 +240,12 @@ def _feature_names(path: Path, columns: Sequence[str]) -> list[str]:
             f"{', '.join(OPTIONAL)}, and features by their names"
         )
     if len(set(columns)) < len(columns):
-        raise DataError(f"{path}:1: a column stands twice; names must be unique")
+        raise DataError(f"{path}:1: a column occurs twice; names must be unique")
     return [name for name in columns if name not in NEEDED and name not in OPTIONAL]
 
 
 def _typed(row: dict[str, Any], names: Sequence[str], whole_ids: bool) -> dict[str, Any]:
-    """A row of text as what its columns say; an empty cell is none."""
+    """Convert the cells of a row; an empty cell is None."""
     kinds: dict[str, type] = {"position": int, "click": float, "propensity": float, "log_propensity": float}
     if whole_ids:
         kinds["item"] = int
@@ -268,7 +263,7 @@ def _typed(row: dict[str, Any], names: Sequence[str], whole_ids: bool) -> dict[s
 
 
 def _checked_row(row: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """A row, if nothing that it must have is missing."""
+    """Check a row and return it."""
     position = row["position"]
     if position is not None and (type(position) is not int or position < 1):
         raise InvalidInput(

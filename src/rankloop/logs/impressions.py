@@ -1,4 +1,4 @@
-"""One logged list: what it must hold, and what is said of one that does not."""
+"""One logged impression: its fields, checked, and its candidates."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ ITEM_FIELDS = ("id", "features")
 Row = Mapping[str, float] | Sequence[float]
 
 
-class LoggedList(NamedTuple):
-    """What one user was shown, and clicked.
+class LoggedImpression(NamedTuple):
+    """What one user was shown and clicked.
 
     >>> parse_line(b'{"query": "shoes", "items": ["a", "b"], "features": [[0.1], [0.7]], "clicks": ["b"]}')
-    LoggedList(query='shoes', items=['a', 'b'], features=[[0.1], [0.7]], clicks=[0.0, 1.0], log_propensity=None, user=None, id=None)
+    LoggedImpression(query='shoes', items=['a', 'b'], features=[[0.1], [0.7]], clicks=[0.0, 1.0], log_propensity=None, user=None, id=None)
     """  # noqa: E501
 
     query: str
-    items: list[Any]  # ids in the order shown; behind them, candidates that were not shown
-    features: list[Row] | None  # of each item, by name or in order
-    clicks: list[float]  # of each item that was shown: 1 clicked, 0 not
-    log_propensity: float | None = None  # log of the probability with which the production ranker shows this list
+    items: list[Any]  # ids in the order shown, then candidates that were not shown
+    features: list[Row] | None  # per item, by name or in order
+    clicks: list[float]  # per shown item: 1 clicked, 0 not
+    log_propensity: float | None = None  # log propensity of the production ranker
     user: str | None = None
     id: str | None = None
 
 
-def parse_line(line: bytes) -> LoggedList:
-    """The list that a line of JSON holds; `InvalidInput` says what is wrong with it."""
+def parse_line(line: bytes) -> LoggedImpression:
+    """Parse a line of JSON."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -45,8 +45,8 @@ def parse_line(line: bytes) -> LoggedList:
     return parse_found(found)
 
 
-def parse_found(found: Mapping[str, Any]) -> LoggedList:
-    """The list that such an object is."""
+def parse_found(found: Mapping[str, Any]) -> LoggedImpression:
+    """Make an impression from a JSON object."""
     _require_known(found, FIELDS, "field")
     for name in ("items", "clicks"):
         if not isinstance(found.get(name), list):
@@ -55,7 +55,7 @@ def parse_found(found: Mapping[str, Any]) -> LoggedList:
     shown = found.get("shown", len(items))
     if type(shown) is not int or not 1 <= shown <= len(items):
         raise InvalidInput(f"shown is {shown!r:.60}; it must be a whole number from 1 to the {len(items)} items")
-    return LoggedList(
+    return LoggedImpression(
         _text("query", found.get("query", ""), 0),
         items,
         features,
@@ -66,27 +66,24 @@ def parse_found(found: Mapping[str, Any]) -> LoggedList:
     )
 
 
-def from_rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> LoggedList:
-    """The list of a table's rows, an item each; `names` are the columns with features.
-
-    A row without a position is a candidate that was not shown.
-    """
+def from_rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> LoggedImpression:
+    """Make an impression from table rows, one per item; rows without a position were not shown."""
     shown: dict[int, Mapping[str, Any]] = {}
     others = []
     for row in rows:
         if row["position"] is None:
             if row["click"]:
-                raise InvalidInput(f"item {row['item']!r} was clicked but has no position; only what is shown is")
+                raise InvalidInput(f"item {row['item']!r} was clicked but has no position, so it was not shown")
             others.append(row)
             continue
         position = row["position"]
         if position in shown:
-            raise InvalidInput(f"position {position} stands twice in list {row['list']!r}")
+            raise InvalidInput(f"position {position} occurs twice in list {row['list']!r}")
         if row["click"] not in (0, 1):
             raise InvalidInput(f"click of item {row['item']!r} is {row['click']!r}; it must be 0 or 1")
         shown[position] = row
     if not shown:
-        raise InvalidInput("no item of it has a position: nothing was shown")
+        raise InvalidInput("no item has a position: nothing was shown")
     ordered = [shown[position] for position in sorted(shown)] + others
     first = rows[0]
     items, features = _items(
@@ -96,7 +93,7 @@ def from_rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Logged
     if features is not None:
         by_name = [dict(zip(names, row, strict=True)) for row in features]  # type: ignore[arg-type]
     user = first.get("user")
-    return LoggedList(
+    return LoggedImpression(
         _text("query", "" if first["query"] is None else first["query"], 0),
         items,
         by_name,
@@ -106,20 +103,20 @@ def from_rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Logged
     )
 
 
-class Features:
-    """From logged lists to candidates, for a learner without a service: names, their order, how they are scaled.
+class CandidateBuilder:
+    """Makes candidates of logged impressions: feature names, their order and scaling.
 
     Parameters
     ----------
     names
-        In the order of the learner's features; if not given, that of the first list.
+        In the order of the learner's features; by default those of the first impression.
     scale
-        As `rankloop.scaled` does it, list by list, which is what the service does by default.
+        Scale each list as `rankloop.scaled` does.
 
     Examples
     --------
     >>> rows = [{"price": 2.0, "bm25": 7.5}, {"bm25": 3.0, "price": 1.0}]
-    >>> Features(["bm25", "price"]).candidates(LoggedList("", ["a", "b"], rows, [0.0, 1.0])).features
+    >>> CandidateBuilder(["bm25", "price"]).candidates(LoggedImpression("", ["a", "b"], rows, [0.0, 1.0])).features
     array([[1., 1.],
            [0., 0.]])
     """
@@ -128,11 +125,11 @@ class Features:
         self.names, self.scale = None if names is None else list(names), scale
         self.width = 0 if names is None else len(self.names or ())
 
-    def candidates(self, one: LoggedList) -> Candidates:
-        """The candidates of a list; features that do not fit are named."""
+    def candidates(self, one: LoggedImpression) -> Candidates:
+        """Return the candidates of an impression."""
         if one.features is None:
             if self.width:
-                raise InvalidInput("it has no features, unlike the lists before it")
+                raise InvalidInput("it has no features, unlike earlier ones")
             return Candidates(one.query, one.items)
         if self.names is None and isinstance(one.features[0], Mapping):
             self.names = list(one.features[0])
@@ -142,7 +139,7 @@ class Features:
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(f"features are not a table of numbers ({error})") from None
         made = Candidates.without_copy(one.query, one.items, table)
-        self.width = len(rows[0])  # of the first list that was fine: a damaged one decides nothing
+        self.width = len(rows[0])  # only after the checks
         return scaled(made) if self.scale else made
 
     def _row(self, item: Any, row: Row) -> Sequence[float]:
@@ -159,20 +156,19 @@ class Features:
         return row
 
 
-# -- parts of a list -----------------------------------------------------------------------------------------------
-
-
 def _items(given: list[Any], features: Any) -> tuple[list[Any], list[Row] | None]:
-    """Ids and features, checked as far as no learner is needed for it."""
+    """Check ids and features."""
     if not given:
-        raise InvalidInput("items is empty; a list shows at least one")
+        raise InvalidInput("items is empty; give at least one")
     rows: Any = features
     if isinstance(given[0], dict):
         if features is not None:
-            raise InvalidInput("features stand beside items that have their own; give them once")
+            raise InvalidInput("features are given both beside items and in them; give them once")
         for item in given:
             if not isinstance(item, dict):
-                raise InvalidInput(f"items[{given.index(item)}] is {item!r:.60}, but items[0] an object; be consistent")
+                raise InvalidInput(
+                    f"items[{given.index(item)}] is {item!r:.60}, but items[0] is an object; use one form"
+                )
             _require_known(item, ITEM_FIELDS, "field of an item")
         rows = [item.get("features") for item in given]
         given = [item.get("id") for item in given]
@@ -181,7 +177,7 @@ def _items(given: list[Any], features: Any) -> tuple[list[Any], list[Row] | None
     if rows is not None:
         if not isinstance(rows, list) or len(rows) != len(given):
             length = f"{len(rows)} rows" if isinstance(rows, list) else f"{rows!r:.60}"
-            raise InvalidInput(f"features are {length} for {len(given)} items; give a row an item")
+            raise InvalidInput(f"features are {length} for {len(given)} items; give one row per item")
         for item, row in zip(given, rows, strict=True):
             if not isinstance(row, dict | list) or type(row) is not type(rows[0]):
                 raise InvalidInput(f"features of item {item!r} are {row!r:.60}; give numbers, all by name or all lists")
@@ -196,12 +192,12 @@ def _items(given: list[Any], features: Any) -> tuple[list[Any], list[Row] | None
             _text("an id", item, 1, 256)
     if len(set(given)) < len(given):
         double = next(item for item in given if given.count(item) > 1)
-        raise InvalidInput(f"item {double!r} stands twice; ids must be unique in a list")
+        raise InvalidInput(f"item {double!r} occurs twice; ids must be unique")
     return given, rows
 
 
 def _flags(clicks: list[Any], shown: list[Any]) -> list[float]:
-    """Clicks by slot: from flags (0, 1, true, false; as many as items were shown), else from ids."""
+    """Return clicks by position: from flags (0, 1, true, false; one per shown item), else from ids."""
     if len(clicks) == len(shown) and all(type(c) in (int, bool, float) and c in (0, 1) for c in clicks):
         return [float(c) for c in clicks]
     flags = [0.0] * len(shown)
@@ -234,11 +230,11 @@ def _text(name: str, value: Any, least: int, most: int = 512) -> str:
     if not isinstance(value, str) or not least <= len(value) <= most:
         raise InvalidInput(f"{name} is {value!r:.60}; give text of {least} to {most} characters")
     if "\0" in value or (not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value)):
-        raise InvalidInput(f"{name} is {value!r:.60}; it has a character that is none (NUL, or half of one)")
+        raise InvalidInput(f"{name} is {value!r:.60}; it has an invalid character (NUL or a lone surrogate)")
     return value
 
 
 def _require_known(found: Mapping[str, Any], known: Sequence[str], what: str) -> None:
     for name in found:
         if name not in known:
-            raise InvalidInput(f"{name!r} is no {what}; there are {', '.join(known)}")
+            raise InvalidInput(f"{name!r} is not a {what}; there are {', '.join(known)}")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from rankloop.core.errors import DataError, InvalidInput, InvalidParameter
-from rankloop.logs import LoggedList, Reading, Report, parse_line
+from rankloop.logs import LoggedImpression, LogReader, WarmStartReport, parse_line
 from rankloop.service.control._shared import Action
 from rankloop.service.errors import Conflict, OverLimit, UnknownRanker
 from rankloop.service.serving.engine import Engine
@@ -61,7 +61,7 @@ def call(engine: Engine, name: str, body: bytes, strict: bool = False) -> WarmAn
     return WarmAnswer(added.lists, added.clicks, added.known, len(problems), problems[:PROBLEMS])
 
 
-def warm(engine: Engine, name: str, reading: Reading, on_progress: Progress | None = None) -> Report:
+def warm(engine: Engine, name: str, reading: LogReader, on_progress: Progress | None = None) -> WarmStartReport:
     """The lists of files, portion by portion; those that are in the log already are passed over.
 
     If this process holds the lease, each portion is learned before the next is adopted; else the holder learns behind.
@@ -87,7 +87,7 @@ def warm(engine: Engine, name: str, reading: Reading, on_progress: Progress | No
             engine.wake_learner([name])
         if on_progress is not None:
             on_progress(reading.position, reading.total)
-    return Report(added.lists, added.clicks, reading.bad, known + added.known, time.perf_counter() - began)
+    return WarmStartReport(added.lists, added.clicks, reading.bad, known + added.known, time.perf_counter() - began)
 
 
 def target(engine: Engine, name: str) -> LiveRanker:
@@ -102,7 +102,7 @@ def target(engine: Engine, name: str) -> LiveRanker:
     return live
 
 
-def adopted(engine: Engine, live: LiveRanker, key: str, one: LoggedList) -> PastList:
+def adopted(engine: Engine, live: LiveRanker, key: str, one: LoggedImpression) -> PastList:
     """A logged list as the ranker's learner takes it: features by the ranker's names, normalised as its own are."""
     if len(one.items) > engine.settings.max_candidates:
         limit = engine.settings.max_candidates
