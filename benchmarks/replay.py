@@ -28,9 +28,15 @@ from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.evaluation import statistics
 from rankloop.evaluation.off_policy import IntervalEstimate
 from rankloop.service.control.rankers import complete
-from rankloop.service.offline.challengers import Terms, Tries, planned, try_out
-from rankloop.service.offline.estimates import Found, Pages, find
-from rankloop.service.offline.lists import LOGGED
+from rankloop.service.offline.off_policy_estimates import PolicyEstimates, SessionGathering, estimate_policies
+from rankloop.service.offline.policy_comparison import (
+    LOGGED,
+    Comparison,
+    ComparisonSettings,
+    ImpressionTable,
+    plan_comparison,
+    run_comparison,
+)
 from rankloop.service.offline.replay import rebuild
 from rankloop.service.ranking import model as models
 from rankloop.service.storage import NewEvent, NewImpression, admin, log, open_database, schema, states
@@ -137,10 +143,10 @@ def speed(lists: int) -> list[dict[str, Any]]:
             assert found.equal
             assert len(found.compared) == 4
             began = time.perf_counter()
-            tries = try_out(planned(database, "shop", ["pdgd"]), pages := Pages())
+            tries = run_comparison(plan_comparison(database, "shop", ["pdgd"]), pages := SessionGathering())
             walked = time.perf_counter() - began
             began = time.perf_counter()
-            find(tries, pages)
+            estimate_policies(tries, lambda: pages)
             rows.append(
                 {
                     "log of": f"{learner}, {n} x {d}, 10 shown",
@@ -180,12 +186,10 @@ SETTINGS: dict[Setting, dict[str, dict[str, Any]]] = {
     Setting("pdgd", 1000, 15, 6): {
         "examination known": {"examination": "known"},
         "from swaps": {"examination": "swaps"},
-        "clipped at 2, with pbm": {"examination": "known", "clip": 2.0, "model": "pbm"},
     },
     Setting("bubblerank", 1000, 15, 6): {"from swaps": {"examination": "swaps"}},
     Setting("pdgd", 40, 15, 6): {"few lists": {"examination": "known"}},
-    Setting("pdgd", 1000, 4, 4): {"all candidates shown, with pbm": {"examination": "known", "model": "pbm"}},
-    Setting("pdgd", 1000, 4, 4, True): {"the same, users leave, dcm": {"examination": "known", "model": "dcm"}},
+    Setting("pdgd", 1000, 4, 4): {"all candidates shown": {"examination": "known"}},
 }
 CHALLENGERS = ["pdgd?rate=0.3", "greedy"]
 
@@ -193,9 +197,12 @@ CHALLENGERS = ["pdgd?rate=0.3", "greedy"]
 class Simulated(NamedTuple):
     """A log with its tries, and what is true of every policy."""
 
-    tries: Tries
-    pages: Pages
+    tries: Comparison
+    pages: SessionGathering
     truth: dict[str, float]
+
+    def sessions(self) -> SessionGathering:
+        return self.pages
 
 
 def simulated(setting: Setting, seed: int) -> Simulated:
@@ -204,7 +211,9 @@ def simulated(setting: Setting, seed: int) -> Simulated:
     shop, theta = Shop.of(rng, 30, setting.n, 6), examination(setting.k)
     name, parameters = registry.parse_learner(setting.logged)
     learner = registry.make(name, **parameters)
-    tries = Tries(Terms(tuple(CHALLENGERS), name, seed + 1), pages := Pages(), keep=True)
+    tables: list[ImpressionTable] = []
+    settings = ComparisonSettings(tuple(CHALLENGERS), name, seed + 1)
+    tries = Comparison(settings, pages := SessionGathering(), tables.append)
     liked = []
     chain = setting.leaves
     for t in range(setting.lists):
@@ -215,7 +224,9 @@ def simulated(setting: Setting, seed: int) -> Simulated:
         tries.add(t, shown, clicks)
         learner.learn(shown, Feedback.clicks(clicks), streams.for_event("learn", t))
     attraction, truth = np.array(liked), {}
-    for label, ranks in tries.lists().ranks.items():
+    tries.flush()
+    for label in tables[0].ranks:
+        ranks = np.concatenate([table.ranks[label] for table in tables])
         put = np.empty_like(attraction)  # attraction by rank of the policy's list
         np.put_along_axis(put, ranks, attraction, 1)
         if chain:
@@ -250,7 +261,7 @@ def coverage(logs: int, minutes: float) -> list[dict[str, Any]]:
             for name, options in questions.items():
                 given = ",".join(map(str, examination(setting.k)))
                 wanted = {**options, "examination": given} if options["examination"] == "known" else options
-                for policy in find(one.tries, one.pages, **wanted).policies:
+                for policy in estimate_policies(one.tries, one.sessions, **wanted).policies:
                     for (way, method), estimate, truth in _judged(policy, one.truth):
                         if setting.leaves and way != "by list":
                             continue  # by position is not meant for such users
@@ -282,7 +293,9 @@ def _summed(told: list[tuple[float, ...]]) -> dict[str, Any]:
     }
 
 
-def _judged(policy: Found, truth: dict[str, float]) -> Iterator[tuple[tuple[str, str], IntervalEstimate, float]]:
+def _judged(
+    policy: PolicyEstimates, truth: dict[str, float]
+) -> Iterator[tuple[tuple[str, str], IntervalEstimate, float]]:
     """Every interval of a policy, with what is true."""
     if policy.label == LOGGED:
         yield ("by position", "as logged"), policy.value, truth[LOGGED]

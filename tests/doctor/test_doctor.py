@@ -17,7 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from rankloop.service.doctor import Finding, examine, installation, machine, storage
+from rankloop.service import doctor
+from rankloop.service.doctor import Finding, examine
+from rankloop.service.doctor import service as checks
 from rankloop.service.ranking.model import fresh_state
 from rankloop.service.settings import Settings
 from rankloop.service.storage import Writer, admin, keys, open_database, schema
@@ -32,7 +34,7 @@ def states(findings: Iterable[Finding], name: str) -> list[str]:
 
 def only(findings: Iterable[Finding]) -> Finding:
     (one,) = findings
-    assert one.state == "fine" or one.remedy, one
+    assert one.state == "ok" or one.remedy, one
     return one
 
 
@@ -50,98 +52,98 @@ def store(tmp_path: Path) -> Path:
 
 
 def looked_at(path: Path | str, **settings: object) -> list[Finding]:
-    return list(storage.store(Settings(store=str(path), **settings)))  # type: ignore[arg-type]
+    return list(checks.store(Settings(store=str(path), **settings)))  # type: ignore[arg-type]
 
 
 # -- the installation ----------------------------------------------------------------------------------------------
 
 
 def test_an_old_python() -> None:
-    assert only(installation.python((3, 10, 2))).state == "trouble"
+    assert only(doctor.python((3, 10, 2))).state == "error"
 
 
 def test_a_python_of_32_bits() -> None:
-    found = only(installation.python(bits=32))
-    assert (found.state, "64" in found.remedy) == ("trouble", True)
+    found = only(doctor.python(bits=32))
+    assert (found.state, "64" in found.remedy) == ("error", True)
 
 
 def test_this_python() -> None:
-    assert only(installation.python()).state == "fine"
+    assert only(doctor.python()).state == "ok"
 
 
 def test_a_package_that_is_missing() -> None:
-    (missing, _) = installation.packages(["numpy>=1.26", "surely-not-there>=2"])
-    assert (missing.state, missing.text) == ("trouble", "surely-not-there is not installed")
+    (missing, _) = doctor.packages(["numpy>=1.26", "surely-not-there>=2"])
+    assert (missing.state, missing.text) == ("error", "surely-not-there is not installed")
     assert missing.remedy == "pip install 'surely-not-there>=2'"
 
 
 def test_a_package_that_is_too_old_or_too_new() -> None:
-    (old, new, _) = installation.packages(["numpy>=99", "scipy<1"])
-    assert (old.state, new.state) == ("trouble", "trouble")
+    (old, new, _) = doctor.packages(["numpy>=99", "scipy<1"])
+    assert (old.state, new.state) == ("error", "error")
     assert re.match(r"numpy is \d.*, but must be >=99", old.text)
 
 
 def test_an_extra_that_is_not_whole() -> None:
-    (extra, _) = installation.packages(['surely-not-there>=2; extra == "neural"', 'nor-this; extra == "dev"'])
+    (extra, _) = doctor.packages(['surely-not-there>=2; extra == "neural"', 'nor-this; extra == "dev"'])
     assert (extra.name, extra.state) == ("extras", "note")
-    assert extra.remedy.endswith(installation.install("neural"))
+    assert extra.remedy.endswith(doctor.install("neural"))
 
 
 def test_an_installation_that_did_not_come_from_an_index_is_extended_where_it_came_from() -> None:
     """There may be no release that an index has."""
     checkout = '{"dir_info": {"editable": true}, "url": "file:///home/me/my%20rankloop"}'
-    assert "/home/me/my rankloop" in installation.install("neural", checkout)
-    assert "rankloop[neural]" not in installation.install("neural", checkout)
+    assert "/home/me/my rankloop" in doctor.install("neural", checkout)
+    assert "rankloop[neural]" not in doctor.install("neural", checkout)
     wheel = '{"archive_info": {}, "url": "file:///tmp/rankloop-0.1.0-py3-none-any.whl"}'
-    assert "'/tmp/rankloop-0.1.0-py3-none-any.whl[neural]'" in installation.install("neural", wheel)
-    assert "'rankloop[neural]'" in installation.install("neural", "{}")
+    assert "'/tmp/rankloop-0.1.0-py3-none-any.whl[neural]'" in doctor.install("neural", wheel)
+    assert "'rankloop[neural]'" in doctor.install("neural", "{}")
 
 
 def test_the_packages_here() -> None:
-    assert states(installation.packages(), "packages") == ["fine"]
+    assert states(doctor.packages(), "packages") == ["ok"]
 
 
 def test_code_that_is_not_compiled() -> None:
-    assert states(installation.kernels({"NUMBA_DISABLE_JIT": "1"}), "jit") == ["trouble"]
-    assert states(installation.kernels({}), "jit") == []
+    assert states(doctor.kernels({"NUMBA_DISABLE_JIT": "1"}), "jit") == ["error"]
+    assert states(doctor.kernels({}), "jit") == []
 
 
 def test_machine_code_that_cannot_be_kept(tmp_path: Path) -> None:
     (tmp_path / "file").touch()  # a folder can be made nowhere in it, even by root
-    code = "from rankloop.service.doctor import installation as i; print([f.state for f in i.kernels()])"
+    code = "from rankloop.service import doctor as i; print([f.state for f in i.kernels()])"
     asked = {**os.environ, "RANKLOOP_KERNELS": str(tmp_path / "file" / "kernels"), "PYTHONWARNINGS": "ignore"}
     said = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, check=True).stdout
-    assert said.strip() == "['trouble']"
+    assert said.strip() == "['error']"
 
 
 def test_nothing_compiled_yet(tmp_path: Path) -> None:
-    found = only(installation.kept(tmp_path))
+    found = only([doctor.cached(tmp_path)])
     assert (found.state, "rankloop compile" in found.remedy) == ("note", True)
 
 
 def test_too_much_machine_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "LARGE", 10)
+    monkeypatch.setattr(doctor, "LARGE", 10)
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "f.nbc").write_bytes(b"x" * 11)
-    assert only(installation.kept(tmp_path)).state == "warning"
+    assert only([doctor.cached(tmp_path)]).state == "warning"
 
 
 def test_threads_that_fight_each_other() -> None:
-    assert only(installation.threads({"OPENBLAS_NUM_THREADS": "8"})).state == "warning"
-    assert list(installation.threads({"OMP_NUM_THREADS": "1"})) == []
+    assert only(doctor.threads({"OPENBLAS_NUM_THREADS": "8"})).state == "warning"
+    assert list(doctor.threads({"OMP_NUM_THREADS": "1"})) == []
 
 
 # -- the machine ---------------------------------------------------------------------------------------------------
 
 
 def test_a_variable_that_is_no_setting() -> None:
-    found = only(machine.settings({"RANKLOOP_WORKRES": "3", "RANKLOOP_KERNELS": "/x"}))
+    found = only(checks.settings({"RANKLOOP_WORKRES": "3", "RANKLOOP_KERNELS": "/x"}))
     assert (found.state, found.remedy) == ("warning", "did you mean RANKLOOP_WORKERS?")
 
 
 def test_a_setting_that_cannot_be_read() -> None:
-    found = only(machine.settings({"RANKLOOP_PORT": "eighty"}))
-    assert (found.state, found.text) == ("trouble", "RANKLOOP_PORT is 'eighty'")
+    found = only(checks.settings({"RANKLOOP_PORT": "eighty"}))
+    assert (found.state, found.text) == ("error", "RANKLOOP_PORT is 'eighty'")
 
 
 class Other(http.server.BaseHTTPRequestHandler):
@@ -174,47 +176,47 @@ def listener() -> Iterator[Callable[[int, bytes], int]]:
 
 
 def test_a_port_that_another_program_has(listener: Callable[[int, bytes], int]) -> None:
-    found = only(machine.port(Settings(port=listener(200, b"hello"))))
-    assert (found.state, "--port" in found.remedy) == ("trouble", True)
+    found = only(checks.port(Settings(port=listener(200, b"hello"))))
+    assert (found.state, "--port" in found.remedy) == ("error", True)
 
 
 def test_a_port_that_a_rankloop_has(listener: Callable[[int, bytes], int]) -> None:
     ready, waiting = listener(200, b'{"status": "ready"}'), listener(503, b'{"status": 503, "detail": "stopping"}')
-    assert only(machine.port(Settings(port=ready))).state == "fine"
-    assert only(machine.port(Settings(port=waiting))).state == "warning"
+    assert only(checks.port(Settings(port=ready))).state == "ok"
+    assert only(checks.port(Settings(port=waiting))).state == "warning"
 
 
 def test_an_address_of_another_machine() -> None:
-    assert only(machine.port(Settings(host="192.0.2.1", port=8080))).state == "trouble"
+    assert only(checks.port(Settings(host="192.0.2.1", port=8080))).state == "error"
 
 
 def test_everybody_may_come_and_there_is_no_key() -> None:
-    assert only(machine.keys(Settings(host="0.0.0.0"))).state == "trouble"
-    assert list(machine.keys(Settings(host="0.0.0.0"), stored=1)) == []
-    assert list(machine.keys(Settings())) == []
+    assert only(checks.keys(Settings(host="0.0.0.0"))).state == "error"
+    assert list(checks.keys(Settings(host="0.0.0.0"), stored=1)) == []
+    assert list(checks.keys(Settings())) == []
 
 
 def test_a_disk_that_is_full_or_nearly() -> None:
-    rooms = [only(machine.room(free, Path("/x"))).state for free in (10 * 2**20, 500 * 2**20, 50 * 2**30)]
-    assert rooms == ["trouble", "warning", "fine"]
+    rooms = [only(checks.room(free, Path("/x"))).state for free in (10 * 2**20, 500 * 2**20, 50 * 2**30)]
+    assert rooms == ["error", "warning", "ok"]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
-    assert only(machine.disk(tmp_path / "new" / "folder")).state == "trouble"
+    assert only(checks.disk(tmp_path / "new" / "folder")).state == "error"
 
 
 def test_a_file_system_of_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = f"/dev/sda / ext4 rw 0 0\nserver:/home {tmp_path} nfs4 rw 0 0\n"
-    assert machine.file_system(tmp_path / "a", mounts) == "nfs4"
-    assert machine.file_system(Path("/usr"), mounts) == "ext4"
-    monkeypatch.setattr(machine, "file_system", lambda _: "nfs4")
-    assert states(machine.disk(tmp_path), "file system") == ["trouble"]
+    assert checks.file_system(tmp_path / "a", mounts) == "nfs4"
+    assert checks.file_system(Path("/usr"), mounts) == "ext4"
+    monkeypatch.setattr(checks, "file_system", lambda _: "nfs4")
+    assert states(checks.disk(tmp_path), "file system") == ["error"]
 
 
 def test_a_slow_disk(tmp_path: Path) -> None:
-    assert [only(machine.sync_time(seconds)).state for seconds in (0.2, 0.001)] == ["warning", "fine"]
-    assert states(machine.syncing(tmp_path), "fsync")
+    assert [only(checks.sync_time(seconds)).state for seconds in (0.2, 0.001)] == ["warning", "ok"]
+    assert states(checks.syncing(tmp_path), "fsync")
 
 
 def test_a_disk_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,28 +224,28 @@ def test_a_disk_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    found = only(machine.syncing(tmp_path))
-    assert (found.name, found.state) == ("fsync", "trouble")
+    found = only(checks.syncing(tmp_path))
+    assert (found.name, found.state) == ("fsync", "error")
     assert "No space left" in found.text
 
 
 def test_options_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANKLOOP_PORT", raising=False)
     found = [one for one in examine(port=70_000) if one.name == "options"]
-    assert [one.state for one in found] == ["trouble"]
+    assert [one.state for one in found] == ["error"]
     assert "70000" in found[0].text.replace(",", "")
 
 
 def test_little_memory_and_few_files() -> None:
-    assert only(machine.memory(300 * 2**20)).state == "warning"
-    assert only(machine.memory(8 * 2**30)).state == "fine"
-    assert only(machine.files(256)).state == "warning"
-    assert list(machine.files(4096)) == []
+    assert only(checks.memory(300 * 2**20)).state == "warning"
+    assert only(checks.memory(8 * 2**30)).state == "ok"
+    assert only(checks.files(256)).state == "warning"
+    assert list(checks.files(4096)) == []
 
 
 def test_a_clock_of_another_year() -> None:
-    assert only(machine.clock(0.0)).text == "the clock says 1970-01-01"
-    assert list(machine.clock()) == []
+    assert only(checks.clock(0.0)).text == "the clock says 1970-01-01"
+    assert list(checks.clock()) == []
 
 
 # -- the store -----------------------------------------------------------------------------------------------------
@@ -251,25 +253,25 @@ def test_a_clock_of_another_year() -> None:
 
 def test_a_store_that_is_well(store: Path) -> None:
     found = looked_at(store)
-    assert {one.state for one in found} == {"fine"}
+    assert {one.state for one in found} == {"ok"}
     assert f"{store}: 1 ranker" in [one.text for one in found]
 
 
 def test_a_store_that_is_not_there(tmp_path: Path) -> None:
     assert states(looked_at(tmp_path / "new.db"), "store") == ["note"]
-    assert states(looked_at("mysql://x"), "store") == ["trouble"]
+    assert states(looked_at("mysql://x"), "store") == ["error"]
     assert not (tmp_path / "new.db").exists()  # nothing is changed
 
 
 def test_a_store_in_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     (found,) = [one for one in looked_at(tmp_path / "no" / "shop.db") if one.name == "store"]
-    assert (found.state, str(tmp_path / "no") in found.text) == ("trouble", True)
+    assert (found.state, str(tmp_path / "no") in found.text) == ("error", True)
     assert not (tmp_path / "no").exists()
 
 
 def test_a_file_that_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("Dear doctor, " * 500)
-    assert states(looked_at(tmp_path / "letter.txt"), "store") == ["trouble"]
+    assert states(looked_at(tmp_path / "letter.txt"), "store") == ["error"]
     sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE x (y)")
     assert states(looked_at(tmp_path / "other.db"), "store") == ["note"]
 
@@ -278,11 +280,11 @@ def test_a_damaged_file(store: Path) -> None:
     with store.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * 8192)
-    assert "trouble" in states(looked_at(store), "store")
+    assert "error" in states(looked_at(store), "store")
 
 
 def test_a_log_that_is_never_emptied(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "LARGE_LOG", 100)
+    monkeypatch.setattr(checks, "LARGE_LOG", 100)
     reader = sqlite3.connect(store)
     reader.execute("BEGIN")
     reader.execute("SELECT * FROM rankers").fetchall()
@@ -295,24 +297,24 @@ def test_a_log_that_is_never_emptied(store: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_store_of_another_release(store: Path) -> None:
     with sqlite3.connect(store) as connection:
         connection.execute("DELETE FROM migrations WHERE id = (SELECT MAX(id) FROM migrations)")
-    assert states(looked_at(store), "store") == ["note", "fine"]  # the second step of an upgrade is missing
+    assert states(looked_at(store), "store") == ["note", "ok"]  # the second step of an upgrade is missing
     with sqlite3.connect(store) as connection:
         connection.execute("DELETE FROM expansions")
     assert states(looked_at(store), "store") == ["note"]  # of the release before
     with sqlite3.connect(store) as connection:
         connection.executemany("INSERT INTO migrations (id) VALUES (?)", [(1000,), (1001,)])
-    assert states(looked_at(store), "store") == ["trouble"]
+    assert states(looked_at(store), "store") == ["error"]
 
 
 def test_a_server_that_cannot_be_reached() -> None:
     found = looked_at("postgresql://nobody:secret@127.0.0.1:1/none")
-    assert states(found, "store") == ["trouble"]
+    assert states(found, "store") == ["error"]
     assert "secret" not in str(found)
 
 
 def test_clocks_that_differ(store: Path) -> None:
-    assert [only(storage.apart(seconds, "the other")).state for seconds in (-30.0, 30.0)] == ["warning"] * 2
-    assert list(storage.apart(0.5, "the other")) == []
+    assert [only(checks.apart(seconds, "the other")).state for seconds in (-30.0, 30.0)] == ["warning"] * 2
+    assert list(checks.apart(0.5, "the other")) == []
     with sqlite3.connect(store) as connection:
         later = time.time() + 3600
         connection.execute(
@@ -329,11 +331,11 @@ def test_rankers_that_suffer(store: Path) -> None:
         connection.execute("UPDATE rankers SET learning = 0")
         connection.execute("UPDATE snapshots SET state = x'00'")
         connection.execute("INSERT INTO troubles VALUES ('shop', 0, 3, 1, 'it hung', 0)")
-    assert sorted(states(looked_at(store), "rankers")) == ["note", "trouble", "warning"]
+    assert sorted(states(looked_at(store), "rankers")) == ["error", "note", "warning"]
 
 
 def test_an_open_door_with_a_store(store: Path) -> None:
-    assert states(looked_at(store, host="0.0.0.0"), "keys") == ["trouble"]
+    assert states(looked_at(store, host="0.0.0.0"), "keys") == ["error"]
     database = open_database(str(store))
     writer = Writer(database, {})
     writer.do(lambda connection: keys.add(connection, keys.StoredKey("0" * 64, "me", "admin", 0.0)))
@@ -358,9 +360,9 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_says_what_to_do(store: Path, tmp_path: Path) -> None:
     well = command("--store", str(store), "--port", "0")
     assert (well.returncode, well.stderr) == (0, "")
-    assert "all is well" in well.stdout
+    assert "0 errors, 0 warnings" in well.stdout
     (tmp_path / "letter.txt").write_text("Dear doctor, " * 500)
     ill = command("--store", str(tmp_path / "letter.txt"), "--port", "0", "--json")
     assert ill.returncode == 1
     found = {(one["name"], one["state"]) for one in json.loads(ill.stdout)}
-    assert ("store", "trouble") in found
+    assert ("store", "error") in found

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from rankloop.cli.export_log import moment
 
 from rankloop.cli import main
-from rankloop.cli.export_log import moment
 from rankloop.core import codec
 from rankloop.core.errors import CodecError, DataError, InvalidParameter, RankloopError
 from rankloop.service.maintenance.archive import columns, exporting, files, manifest, schema

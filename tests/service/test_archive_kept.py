@@ -14,7 +14,7 @@ from rankloop.core.errors import CodecError, RankloopError
 from rankloop.core.types import Impression, SparseRows
 from rankloop.service.maintenance.archive import files, manifest
 from rankloop.service.maintenance.archive.exporting import export_log
-from rankloop.service.offline.exported import ExportedPast
+from rankloop.service.offline.exported_log import ExportedLog
 from tests.service.archived import NOON, impression, learned_bodies, settle
 from tests.service.stores import Store
 
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def read(folder: Path) -> list[bytes]:
-    past = ExportedPast(folder)
+    past = ExportedLog(folder)
     end = past.look("shop", lambda view: view.head())
     return [codec.dump_impression(one) for chunk in past.chunks("shop", 0, end) for one in chunk.impressions()]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.service.doctor import storage
+from rankloop.service.doctor import service as checks
 from rankloop.service.maintenance.housekeeping import Retention
 from rankloop.service.settings import Settings
 from rankloop.service.storage import catalog
@@ -153,7 +153,7 @@ def test_doctor_names_the_ranker_and_the_field(tmp_path: Path) -> None:
         upload(service)
         fine(ask(service, catalog="shop", features=[PRIZE]))
         upload(service, {"id": "a", "price": 3})
-    (found,) = [one for one in storage.store(Settings(store=str(path))) if one.name == "catalogs"]
+    (found,) = [one for one in checks.store(Settings(store=str(path))) if one.name == "catalogs"]
     assert (found.state, "shop" in found.text, "item.prize" in found.text) == ("warning", True, True)
     assert "'price'" in found.remedy
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.service.doctor import storage
+from rankloop.service.doctor import service as checks
 from rankloop.service.errors import StoreUnavailable
 from rankloop.service.ranking import model as models
 from rankloop.service.settings import Settings
@@ -88,7 +88,7 @@ def test_a_damaged_promoted_version_gives_the_baseline_ranking(
         ready = fine(service.http.get("/readyz"))
         assert ready["status"] == "degraded"
         assert [(one["code"], one["rankers"]) for one in ready["reasons"]] == [(code, ["shop"]) for code in REASONS]
-        findings = [one for one in storage.store(Settings(store=str(store))) if one.state == "trouble"]
+        findings = [one for one in checks.store(Settings(store=str(store))) if one.state == "error"]
         assert [one.name for one in findings] == ["rankers"]
 
         teach(service, "shop", 1)  # publications of the live model do not hide it

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,13 @@ from benchmarks import past_store
 from rankloop.cli import main
 from rankloop.core import codec, registry
 from rankloop.core.errors import InvalidParameter, UnknownName
-from rankloop.core.executors import ProcessDied, open_executor
 from rankloop.service.maintenance.archive import columns, exporting, files, manifest
 from rankloop.service.maintenance.archive.exporting import export_log
 from rankloop.service.maintenance.housekeeping import EXPORT_EVERY, RETRY_AFTER, Archive, Retention
-from rankloop.service.offline.challengers import Walk, planned, try_out
-from rankloop.service.offline.estimates import Findings, Pages, figures, find
-from rankloop.service.offline.past import past_of
+from rankloop.service.offline.log_source import open_log_source
+from rankloop.service.offline.off_policy_estimates import Estimates, SessionGathering, estimate_policies
+from rankloop.service.offline.policy_comparison import ComparisonPlan, plan_comparison, run_comparison
 from rankloop.service.offline.replay import open_store, rebuild
-from rankloop.service.offline.spread import try_out_on
 from rankloop.service.settings import Settings
 from rankloop.service.worker.process import Process
 from tests.service.app_fixtures import Clock, Service, names, teach
@@ -52,58 +49,38 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logs]:
         yield Logs(tmp_path_factory.mktemp("past"))
 
 
-def walked(source: Any, challengers: Sequence[str], **terms: Any) -> tuple[Walk, str]:
+def walked(source: Any, challengers: Sequence[str], **terms: Any) -> tuple[ComparisonPlan, str]:
     """The plan, and what is found in one process."""
-    walk = planned(source, "shop", challengers, **terms)
-    return walk, said(find(try_out(walk)))
+    walk = plan_comparison(source, "shop", challengers, **terms)
+    return walk, said(estimate_policies(run_comparison(walk)))
 
 
-def said(found: Findings) -> str:
+def said(found: Estimates) -> str:
     """All of it, to the last bit."""
     return repr([found, [value.hex() for value in found.examination.tolist()]])
 
 
-class Inline(Executor):
-    """Runs calls at once."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future = Future[Any]()
-        future.set_result(fn(*args, **kwargs))
-        return future
-
-
 @pytest.mark.slow
-def test_estimates_have_the_same_bits_from_a_store_from_files_and_in_parts(logs: Logs) -> None:
+def test_estimates_have_the_same_bits_from_a_store_and_from_files(logs: Logs) -> None:
     """Users known, a saved learner among the challengers, and only a part of the log."""
     assert len(files.files_of(logs.log, "shop")) >= 6
     for challengers in ([], ["pdgd", "greedy", str(logs.saved)]):
         for terms in ({}, {"since": 130, "at": 1111, "gain": "dcg", "clip": 2.0, "shows": "best"}):
-            walk, told = walked(logs.log, challengers, **terms)
+            _, told = walked(logs.log, challengers, **terms)
             with open_store(str(logs.store)) as database:
                 assert walked(database, challengers, **terms)[1] == told
-            progress: list[tuple[int, int]] = []
-            tally, idle = try_out_on(Inline(), walk, lambda *told: progress.append(told))  # noqa: B023
-            assert said(figures(tally, idle)) == told
-            assert progress[-1][0] == progress[-1][1]
 
 
-def test_estimates_from_sums_are_those_of_lists_in_memory(logs: Logs) -> None:
-    """Kept lists are summed at once, others as they come; a model's forecasts need the first."""
-    walk, told = walked(logs.log, ["pdgd"])
-    assert said(find(try_out(walk, keep=True))) == told
-    pages = Pages()
-    modelled = find(try_out(walk, pages, keep=True), pages, model="pbm")
-    plain = find(try_out(walk))
-    for one, other in zip(modelled.policies, plain.policies, strict=True):
-        assert one.by_list["ips"] == other.by_list["ips"]
-        assert one.by_position["dr"].value == pytest.approx(other.by_position["ips"].value)
-    by_pairs = find(try_out(walk), lambda: pages, examination="pairs")
+def test_examination_is_estimated_from_pairs(logs: Logs) -> None:
+    plan, sessions = plan_comparison(logs.log, "shop", []), SessionGathering()
+    comparison = run_comparison(plan, sessions)
+    by_pairs = estimate_policies(comparison, lambda: sessions, examination="pairs")
     assert by_pairs.source == "pairs"
     assert by_pairs.examination == pytest.approx(past_store.looked(5), rel=0.5)
 
 
 def test_figures_lie_near_what_the_users_do(logs: Logs) -> None:
-    found = find(try_out(planned(logs.log, "shop", [])))
+    found = estimate_policies(run_comparison(plan_comparison(logs.log, "shop", [])))
     assert found.examination == pytest.approx(past_store.looked(5), rel=0.25)
     assert (found.lists, found.drawn, found.whole, found.source) == (LISTS, LISTS, LISTS, "swaps")
     base = found.policies[1]
@@ -112,7 +89,7 @@ def test_figures_lie_near_what_the_users_do(logs: Logs) -> None:
 
 def test_a_saved_learner_stays_as_it_is(logs: Logs) -> None:
     before = logs.saved.read_bytes()
-    tries = try_out(planned(logs.log, "shop", [str(logs.saved)]))
+    tries = run_comparison(plan_comparison(logs.log, "shop", [str(logs.saved)]))
     assert codec.dumps(tries.challengers[0].learner.state()) == codec.dumps(registry.load(logs.saved).state())
     assert tries.idle() == []
     assert logs.saved.read_bytes() == before
@@ -124,40 +101,20 @@ def test_files_rebuild_the_bits_of_the_store(logs: Logs) -> None:
             one, other = rebuild(database, "shop", at=at), rebuild(logs.log, "shop", at=at)
             assert codec.dumps(one.learner.state()) == codec.dumps(other.learner.state())
             assert (one.seq, one.learned) == (other.seq, other.learned)
-        outcomes = list(past_of(database).outcomes("shop", 250, 260))
-    for mine, theirs in zip(past_of(logs.log).outcomes("shop", 250, 260), outcomes, strict=True):
+        outcomes = list(open_log_source(database).outcomes("shop", 250, 260))
+    for mine, theirs in zip(open_log_source(logs.log).outcomes("shop", 250, 260), outcomes, strict=True):
         assert codec.dump_impression(mine.body) == theirs.body  # type: ignore[arg-type]
         assert mine._replace(body=None) == theirs._replace(body=None)
 
 
-@pytest.mark.slow
-def test_two_real_workers_say_the_same(logs: Logs) -> None:
-    walk, told = walked(logs.log, ["pdgd", "greedy"])
-    with open_executor(2) as executor:
-        assert executor is not None
-        tally, idle = try_out_on(executor, walk)
-    assert said(figures(tally, idle)) == told
-
-
 def test_what_cannot_be_is_said_before_anything_is_read(logs: Logs, tmp_path: Path) -> None:
-    with open_store(str(logs.store)) as database, pytest.raises(InvalidParameter):
-        try_out_on(Inline(), planned(database, "shop", []))
     with pytest.raises(InvalidParameter):
-        past_of(tmp_path)
+        open_log_source(tmp_path)
     with pytest.raises(UnknownName, match="'shop'"):
-        planned(logs.log, "shoop", [])
+        plan_comparison(logs.log, "shoop", [])
     (tmp_path / "ranker=shop").mkdir()
     with pytest.raises(InvalidParameter):
-        planned(tmp_path, "shop", [])
-
-    class Dying(Inline):
-        def submit(self, *_: Any, **__: Any) -> Future[Any]:
-            future = Future[Any]()
-            future.set_exception(ProcessDied("the process died"))
-            return future
-
-    with pytest.raises(ProcessDied, match="the process died"):
-        try_out_on(Dying(), planned(logs.log, "shop", ["pdgd"]))
+        plan_comparison(tmp_path, "shop", [])
 
 
 def test_the_command_reads_files(logs: Logs, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,8 +129,6 @@ def test_the_command_reads_files(logs: Logs, capsys: pytest.CaptureFixture[str])
     code, told = run("--log", str(logs.log), "--try", "pdgd", "--json")
     assert (code, '"lists": 1500' in told) == (0, True)
     assert "give one of them" in run("--log", str(logs.log), "--store", "x.db")[1]
-    assert "need --log with --try" in run("--try", "pdgd", "--processes", "2")[1]
-    assert "cluster is 'here'" in run("--log", str(logs.log), "--try", "pdgd", "--cluster", "here")[1]
 
 
 # -- archive before deleting ---------------------------------------------------------------------------------------

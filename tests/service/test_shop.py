@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rankloop.service.doctor import storage
-from rankloop.service.doctor.finding import Finding
+from rankloop.service.doctor import Finding
+from rankloop.service.doctor import service as checks
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.settings import Settings
 from tests.service.app_fixtures import Clock, Service, fine, items, names, refused, shown, until
@@ -43,7 +43,7 @@ class Visit:
 
 
 def doctor(store: Path) -> list[Finding]:
-    found = storage.store(Settings(store=str(store)))
+    found = checks.store(Settings(store=str(store)))
     return [one for one in found if one.name == "feedback" and one.state == "warning"]
 
 

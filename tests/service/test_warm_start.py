@@ -18,8 +18,8 @@ from rankloop.logs import LogReader, parse_line
 from rankloop.service.control import warm_start
 from rankloop.service.control._shared import Action
 from rankloop.service.errors import Conflict
-from rankloop.service.offline.challengers import planned, try_out
-from rankloop.service.offline.past import past_of
+from rankloop.service.offline.log_source import open_log_source
+from rankloop.service.offline.policy_comparison import plan_comparison, run_comparison
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings
@@ -175,10 +175,10 @@ def test_propensities_reach_estimates_and_change_nothing_that_is_learned(tmp_pat
             service.settle(name)
         assert service.state("with") == service.state("without")
     with open_store(str(tmp_path / "store.db")) as database:
-        tally = try_out(planned(database, "with", ["random"])).tally()
+        tally = run_comparison(plan_comparison(database, "with", ["random"])).tally()
         assert (tally.drawn, tally.whole) == (30, 30)
         assert not tally.wins.any()  # what chance could have swapped is not known of a list that another drew
-        assert try_out(planned(database, "without", ["random"])).tally().drawn == 0
+        assert run_comparison(plan_comparison(database, "without", ["random"])).tally().drawn == 0
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_killed_it_goes_on_and_learns_nothing_twice(tmp_path: Path) -> None:
     with open_store(store) as database:
 
         def count() -> int:
-            return sum(1 for _ in past_of(database).outcomes("shop", 0, 10_000))
+            return sum(1 for _ in open_log_source(database).outcomes("shop", 0, 10_000))
 
         try:
             wait_for(lambda: count() >= 256 or first.poll() is not None, "lists to be learned")

@@ -11,9 +11,8 @@ import pytest
 from rankloop.core import codec
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.types import SparseRows
-from rankloop.service.offline.exports import export_ranker
 from rankloop.service.offline.inspection import inspect
-from rankloop.service.offline.replay import open_store, rebuild
+from rankloop.service.offline.replay import export_ranker, open_store, rebuild
 from rankloop.service.ranking.feature_spec import check_features
 from rankloop.wire.rankers import Spec
 from tests.service.app_fixtures import Service, fine, service, until

@@ -24,15 +24,12 @@ from rankloop.core.errors import RankloopError
 def build() -> App:
     """The whole command, ready to call."""
     from rankloop.cli import (
-        audit,
         backup,
         bench,
         catalog,
         clicks,
         data,
-        doctor,
         export,
-        export_log,
         import_,
         inspect,
         interleave,
@@ -44,7 +41,6 @@ def build() -> App:
         replay,
         reproduce,
         service,
-        user,
         warm_start,
     )
 
@@ -63,8 +59,8 @@ def build() -> App:
         ),
     )
     for module in (
-        *(service, doctor, keys, audit, backup, user, kernels, catalog, warm_start, import_, bench, plan),
-        *(replay, inspect, export, export_log),
+        *(service, keys, backup, kernels, catalog, warm_start, import_, bench, plan),
+        *(replay, inspect, export),
         *(learners, lab, reproduce, interleave, clicks, data),
     ):
         module.add_to(app)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import App
 
 from rankloop.cli import _out
-from rankloop.core.errors import InvalidParameter
+from rankloop.cli._store import Json, Store, megabytes, require_file, settings, utc
 
 if TYPE_CHECKING:
     from rankloop.service.offline.backup import Copied, StoreCheck
 
+SECOND = "%F %T UTC"
 NICE = 10  # added to the niceness of a backup: the service on the same machine comes first
 POSTGRESQL = """\
 {url} is a PostgreSQL store. Back it up with the tools of PostgreSQL:
@@ -44,18 +45,18 @@ def add_to(app: App) -> None:
     app.command(verify)
 
 
-def backup(target: Path, /, *, store: str | None = None, quick: bool = False, json: bool = False) -> None:
+def backup(target: Path, /, *, store: Store = None, quick: bool = False, json: Json = False) -> None:
     """Copy a SQLite store to a file while the service runs, and verify the copy.
 
     The copy has the state of one moment, the recovery point: every outcome and event that was acknowledged before it is
-    in the copy. It is written in small steps, so ranking and feedback go on, under a temporary name that becomes TARGET
-    once the copy is verified and on the disk. A failed or killed backup leaves no TARGET; run it again.
+    in the copy. It is written in small steps, so ranking and feedback continue. TARGET appears when the copy is
+    verified and durable. A failed or killed backup leaves no TARGET; run it again.
 
-    Verified are the integrity of the file, the checksum of every stored state, and that the log of each ranker, learned
-    again, gives its versions and its snapshot bit for bit. Learning again takes as long as `rankloop replay`: --quick
-    leaves it out, and `rankloop verify` does it later, on any machine.
+    Verified are the integrity of the file, the checksum of every stored state, and that replaying the log of each
+    ranker reproduces its versions and its snapshot bit for bit. --quick leaves the replay out; `rankloop verify` can do
+    it later, on any machine.
 
-    The file has the digests of keys and the secrets that sign tokens. Keep it as safe as the store.
+    The file contains the digests of keys and the secrets that sign tokens. Keep it as safe as the store.
 
     For a PostgreSQL store, prints how to use pg_dump or pg_basebackup, and exits with 2.
 
@@ -67,16 +68,12 @@ def backup(target: Path, /, *, store: str | None = None, quick: bool = False, js
     ----------
     target
         The file to write. It must not exist: give each backup a name of its own.
-    store
-        As in `rankloop serve`.
     quick
-        Do not learn the log again.
-    json
-        Print JSON.
+        Do not replay the log.
     """
     from rankloop.service.offline.backup import back_up
 
-    url = _store(store)
+    url = settings(store).store
     _refuse_postgresql(url)
     _out.say_when_compiling()
     os.nice(NICE)
@@ -85,12 +82,10 @@ def backup(target: Path, /, *, store: str | None = None, quick: bool = False, js
     if json:
         _out.print_json(_plain(made))
         return
-    print(f"wrote {made.path}: {_megabytes(made.bytes)}, copied in {made.copy_seconds:.1f} s", end="")
-    print(f", verified in {made.check.seconds:.1f} s")
-    _print_check(made.check, "Recovery point")
+    _print_copied("wrote", made, "Recovery point")
 
 
-def restore(backup: Path, /, *, store: str | None = None, quick: bool = False, json: bool = False) -> None:
+def restore(backup: Path, /, *, store: Store = None, quick: bool = False, json: Json = False) -> None:
     """Make a SQLite store from a backup, at a place where there is none.
 
     Stop the service first, and move the old store with its -wal and -shm files away: an existing store is never
@@ -108,16 +103,12 @@ def restore(backup: Path, /, *, store: str | None = None, quick: bool = False, j
     ----------
     backup
         A file that `rankloop backup` wrote, or any other copy of a store.
-    store
-        The store to make, as in `rankloop serve`.
     quick
-        Do not learn the log again.
-    json
-        Print JSON.
+        Do not replay the log.
     """
     from rankloop.service.offline import backup as backups
 
-    url = _store(store)
+    url = settings(store).store
     _refuse_postgresql(url)
     _out.say_when_compiling()
     with _progress() as report:
@@ -125,13 +116,11 @@ def restore(backup: Path, /, *, store: str | None = None, quick: bool = False, j
     if json:
         _out.print_json(_plain(made))
         return
-    print(f"restored {made.path}: {_megabytes(made.bytes)}, copied in {made.copy_seconds:.1f} s", end="")
-    print(f", verified in {made.check.seconds:.1f} s")
-    _print_check(made.check, "Restored up to")
+    _print_copied("restored", made, "Restored up to")
 
 
-def verify(*, store: str | None = None, quick: bool = False, json: bool = False) -> None:
-    """Verify a store or a backup: it is complete, readable, and its log gives what was learned.
+def verify(*, store: Store = None, quick: bool = False, json: Json = False) -> None:
+    """Verify that a store or a backup is complete and readable, and that its log reproduces the learned states.
 
     Works for SQLite and PostgreSQL, and changes nothing; the service may run. Exits with 1 if anything is wrong. SQLite
     files get an integrity check; for PostgreSQL use pg_amcheck.
@@ -142,22 +131,17 @@ def verify(*, store: str | None = None, quick: bool = False, json: bool = False)
 
     Parameters
     ----------
-    store
-        The store or the backup, as in `rankloop serve`.
     quick
-        Do not learn the log again.
-    json
-        Print JSON.
+        Do not replay the log.
     """
     from rankloop.service.offline import backup as backups
     from rankloop.service.storage import open_database
-    from rankloop.service.storage.sqlite import SQLite
 
     _out.say_when_compiling()
-    database = open_database(_store(store))
+    url = settings(store).store
+    require_file(url)
+    database = open_database(url)
     try:
-        if isinstance(database, SQLite) and not database.path.is_file():
-            raise InvalidParameter(f"there is no store at {database.path}; give a store, or a backup of one")
         with _progress() as report:
             found = backups.verify(database, not quick, report)
     finally:
@@ -168,14 +152,6 @@ def verify(*, store: str | None = None, quick: bool = False, json: bool = False)
         print(f"{found.store}: {'sound' if found.sound else 'NOT SOUND'}, verified in {found.seconds:.1f} s")
         _print_check(found, "Verified up to")
     sys.exit(0 if found.sound else 1)
-
-
-def _store(store: str | None) -> str:
-    try:
-        from rankloop.service.settings import from_environment
-    except ModuleNotFoundError as error:
-        raise InvalidParameter(f"this needs {error.name}; pip install 'rankloop[service]'") from None
-    return from_environment(store=store).store
 
 
 def _refuse_postgresql(url: str) -> None:
@@ -206,9 +182,16 @@ def _plain(made: Copied) -> dict[str, Any]:
     return {"path": made.path, "bytes": made.bytes, "copy_seconds": made.copy_seconds, "check": _check(made.check)}
 
 
+def _print_copied(what: str, made: Copied, title: str) -> None:
+    times = f"copied in {made.copy_seconds:.1f} s, verified in {made.check.seconds:.1f} s"
+    print(f"{what} {made.path}: {megabytes(made.bytes)}, {times}")
+    _print_check(made.check, title)
+
+
 def _print_check(check: StoreCheck, title: str) -> None:
     for problem in check.problems:
         print(f"problem: {problem}")
+    last = "no event yet" if check.last_event is None else f"last event {utc(check.last_event, SECOND)}"
     rows = [
         [
             one.ranker,
@@ -220,17 +203,17 @@ def _print_check(check: StoreCheck, title: str) -> None:
         for one in check.rankers
     ]
     if rows:
-        columns = ["ranker", "last outcome", "impressions", "versions", "learned again"]
-        _out.print_table(f"{title}: {_moment(check)}", columns, rows)
+        columns = ["ranker", "last outcome", "impressions", "versions", "replayed"]
+        _out.print_table(f"{title}: {last}", columns, rows)
     if check.taken is not None:
-        print(f"taken at {_second(check.taken)}, {_age(time.time() - check.taken)} ago")
+        print(f"taken at {utc(check.taken, SECOND)}, {_age(time.time() - check.taken)} ago")
     if not check.folded and not check.problems:
         from rankloop.service.storage.migrations import MIGRATIONS
 
         if check.migrations < len(MIGRATIONS):
             print("the store is of an earlier release: its integrity was checked, its log was not read")
         else:
-            print("the log was not learned again; `rankloop verify` does that")
+            print("the log was not replayed; `rankloop verify` does that")
 
 
 def _bits(one: Any) -> str:
@@ -238,14 +221,6 @@ def _bits(one: Any) -> str:
         return "not done"
     equal = f"{len(one.compared)} stored states equal" if one.compared else "no stored state to compare with"
     return f"from {one.begun_with} at {one.begun_at:,}: {equal}"
-
-
-def _moment(check: StoreCheck) -> str:
-    return "no event yet" if check.last_event is None else f"last event {_second(check.last_event)}"
-
-
-def _second(when: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(when))
 
 
 def _age(seconds: float) -> str:
@@ -257,7 +232,3 @@ def _age(seconds: float) -> str:
     units = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
     unit, length = next((one for one in units if seconds >= 1.5 * one[1]), units[-1])
     return f"{seconds / length:.0f} {unit}"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"

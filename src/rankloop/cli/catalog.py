@@ -6,17 +6,15 @@ import gzip
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from rankloop.cli import _out
-from rankloop.core.errors import InvalidParameter
+from rankloop.cli._store import LOCAL, Json, Key, Url, client, megabytes
 
 NAMED = 20  # rejected lines that are told one by one
 SECONDS = 120.0  # that a call with a thousand items may take
-LOCAL = "http://127.0.0.1:8080"
-Key = Annotated[str | None, Parameter(env_var="RANKLOOP_KEY", show_default=False)]
 catalogs = App(name="catalog", help="Send items and users once, so that requests to rank need only name ids.")
 
 
@@ -33,14 +31,13 @@ def load(
     catalog: str,
     kind: Literal["items", "users"] = "items",
     merge: bool = False,
-    url: str = LOCAL,
+    url: Url = LOCAL,
     key: Key = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
-    """Upload a file of JSON lines, an item a line: {"id": "hat", "price": 9.0, "brand": "acme", "tags": ["red"]}.
+    """Upload a file of JSON lines, an item per line: {"id": "hat", "price": 9.0, "brand": "acme", "tags": ["red"]}.
 
-    Lines that are rejected are named and left out, and the exit code is 1. Broken off, the same command again does the
-    rest: what is there already is left alone.
+    Rejected lines are printed and left out, and the exit code is 1. An interrupted upload can be repeated.
 
     Example: rankloop catalog load items.ndjson --catalog shop
 
@@ -49,22 +46,16 @@ def load(
     Parameters
     ----------
     file
-        JSON lines, packed with gzip if its name ends so.
+        JSON lines, gzip-compressed if its name ends in .gz.
     catalog
-        Its name; it is made if it is not there.
+        Its name; it is created if it does not exist.
     kind
         Whether the lines are items or users.
     merge
         Change only the fields that are sent, and leave the others of an item as they are.
-    url
-        The service.
-    key
-        Its key, if it wants one: one with the scope admin.
-    json
-        Print JSON instead of a line.
     """
-    with _client(url, key) as client, _out.progress_bars() as bars:
-        target = client.catalog(catalog) if kind == "items" else client.catalog(catalog).users
+    with client(url, key, SECONDS) as service, _out.progress_bars() as bars:
+        target = service.catalog(catalog) if kind == "items" else service.catalog(catalog).users
         task = bars.add_task("uploading", total=_count(file))
 
         def show(done: int) -> None:
@@ -95,7 +86,7 @@ def load(
 
 
 @catalogs.command
-def show(catalog: str | None = None, /, *, url: str = LOCAL, key: Key = None, json: bool = False) -> None:
+def show(catalog: str | None = None, /, *, url: Url = LOCAL, key: Key = None, json: Json = False) -> None:
     """Show what catalogs there are, or the fields of one.
 
     Example: rankloop catalog show shop
@@ -104,24 +95,22 @@ def show(catalog: str | None = None, /, *, url: str = LOCAL, key: Key = None, js
     ----------
     catalog
         Which; all of them if not given.
-    url
-        The service.
-    key
-        Its key, if it wants one.
-    json
-        Print JSON.
     """
     import msgspec
 
-    with _client(url, key) as client:
-        found = client.catalogs() if catalog is None else [client.catalog(catalog).info()]
+    with client(url, key, SECONDS) as service:
+        found = service.catalogs() if catalog is None else [service.catalog(catalog).info()]
     if json:
         _out.print_json(msgspec.to_builtins(found))
         return
     rows = [
         [
             *(one.name, f"{one.items.count:,}", f"{one.users.count:,}", f"{len(one.items.fields)}"),
-            *(_size(one.memory), ", ".join(one.rankers) or "none", f"{one.unknown_ids:,}"),
+            *(
+                megabytes(one.memory) if one.memory else "not loaded",
+                ", ".join(one.rankers) or "none",
+                f"{one.unknown_ids:,}",
+            ),
         ]
         for one in found
     ]
@@ -135,14 +124,6 @@ def show(catalog: str | None = None, /, *, url: str = LOCAL, key: Key = None, js
                     for field in part.fields
                 ]
                 _out.print_table(title, ["field", "kind", "filled"], told, numbers_from=2)
-
-
-def _client(url: str, key: str | None) -> Any:
-    try:
-        from rankloop.client import Client
-    except ModuleNotFoundError as error:
-        raise InvalidParameter(f"this needs {error.name}; pip install 'rankloop[client]'") from None
-    return Client(url, key, timeout=SECONDS)
 
 
 def _lines(file: Path) -> Iterator[bytes]:
@@ -159,12 +140,3 @@ def _count(file: Path) -> int:
 def _share(field: Any, part: Any) -> str:
     """How many items have a field, of all of them."""
     return "not counted yet" if field.filled is None else f"{field.filled / max(part.count, 1):.0%}"
-
-
-def _size(size: int) -> str:
-    """Bytes as people say them.
-
-    >>> _size(0), _size(123456789)
-    ('not held', '123.5 MB')
-    """
-    return "not held" if not size else f"{size / 1e6:,.1f} MB"

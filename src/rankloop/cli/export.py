@@ -1,14 +1,16 @@
-"""`rankloop export`: take what was learned to a search engine, a runtime for networks, or anywhere as JSON."""
+"""`rankloop export` and `rankloop export-log`: models for other programs, and the log as Parquet files."""
 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from rankloop.cli import _out
+from rankloop.cli._store import Json, Store, megabytes, needs_extra, parse_time, readable, split_names
 from rankloop.core.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -16,8 +18,9 @@ if TYPE_CHECKING:
 
 
 def add_to(app: App) -> None:
-    """Register the command."""
+    """Register the commands."""
     app.command(export)
+    app.command(export_log)
 
 
 def export(
@@ -27,15 +30,14 @@ def export(
     to: Literal["elasticsearch", "opensearch", "solr", "onnx", "json"],
     version: str | None = None,
     out: Path | None = None,
-    store: str | None = None,
+    store: Store = None,
     features: str | None = None,
     normalisation: Literal["query-minmax", "none"] = "query-minmax",
 ) -> None:
-    """Write a ranker's model as a search engine or a runtime takes it; docs/export.md has the calls that upload it.
+    """Write a ranker's model for a search engine or a runtime; docs/export.md has the calls that upload it.
 
-    Exports a ranker of the store (which is only read: a running service is not touched), or a file with a saved
-    learner. A model that the target cannot express is refused, with the remedy. Differences between the exported model
-    and the ranker are printed as notes.
+    Exports a ranker of the store, or a file with a saved learner. A model that the format cannot express is refused,
+    with the remedy. Differences between the exported model and the ranker are printed as notes.
 
     Example: rankloop export shop --to elasticsearch --out shop.json
 
@@ -48,27 +50,20 @@ def export(
     ranker
         Its name in the store, or a file that `rankloop.save`, `rankloop replay --out` or `rankloop warm` wrote.
     to
-        Who is to score with it.
+        The format.
     version
-        A number, or live for what is learned (as the last snapshot has it); what is served, if not given.
+        A number, or live for the learned state (of the last snapshot); the version that is served, if not given.
     out
         The file to write; standard output if not given.
-    store
-        As in `rankloop serve`.
     features
-        Of a file: names in the learner's order, with commas.
+        Of a file: names in the learner's order, separated by commas.
     normalisation
-        Of a file: what you do to features before the learner sees them.
+        Of a file: what you do to features before the learner gets them.
     """
     from rankloop.core import files
 
-    if Path(ranker).is_file():
-        if features is None:
-            raise InvalidParameter("a saved learner does not know what its features are called: give --features a,b,c")
-        names = [name.strip() for name in features.split(",")]
-        made = _of_file(Path(ranker), names, to, normalisation)
-    else:
-        made = _of_store(ranker, to, version, store)
+    made = _of_file(Path(ranker), features, to, normalisation) if Path(ranker).is_file() else None
+    made = made or _of_store(ranker, to, version, store)
     if out is not None:
         files.write(out, made.body)
     elif to == "onnx":
@@ -79,25 +74,77 @@ def export(
         _out.people.print(note, highlight=False, soft_wrap=True, markup=False)
 
 
-def _of_file(path: Path, names: list[str], to: str, normalisation: str) -> Exported:
+def _of_file(path: Path, features: str | None, to: Any, normalisation: Any) -> Exported:
     from rankloop.core import registry
     from rankloop.integrations.export import export as exported
 
-    learner = registry.load(path)
-    return exported(learner, names, to, name=path.stem, normalisation=normalisation)  # type: ignore[arg-type]
+    if features is None:
+        raise InvalidParameter("a saved learner does not have the names of its features: give --features a,b,c")
+    return exported(registry.load(path), split_names(features), to, name=path.stem, normalisation=normalisation)
 
 
-def _of_store(name: str, to: str, version: str | None, store: str | None) -> Exported:
-    try:
-        from rankloop.service.offline.exports import export_ranker
-        from rankloop.service.offline.past import find_ranker
-        from rankloop.service.offline.replay import open_store
-        from rankloop.service.settings import from_environment
-    except ModuleNotFoundError as error:
-        raise InvalidParameter(f"exporting a ranker needs {error.name}; pip install 'rankloop[service]'") from None
-
+def _of_store(name: str, to: Any, version: str | None, store: str | None) -> Exported:
     if version is not None and version != "live" and not version.isdigit():
         raise InvalidParameter(f"version is {version!r}; it must be a number, or live")
-    wanted = int(version) if version is not None and version.isdigit() else version
-    with open_store(from_environment(store=store).store) as database:
-        return export_ranker(database, find_ranker(database, name), to, wanted)  # type: ignore[arg-type]
+    wanted: Any = int(version) if version is not None and version.isdigit() else version
+    with readable(store) as database:
+        from rankloop.service.offline.log_source import find_ranker
+        from rankloop.service.offline.replay import export_ranker
+
+        return export_ranker(database, find_ranker(database, name), to, wanted)
+
+
+def export_log(
+    *,
+    out: Path,
+    store: Store = None,
+    ranker: Annotated[list[str] | None, Parameter(negative=())] = None,
+    since: str | None = None,
+    until: str | None = None,
+    json: Json = False,
+) -> None:
+    """Write outcomes with their features, propensities and feedback as Parquet files, by ranker and day.
+
+    A second run adds only what is new, and one that was interrupted continues: a file is complete or does not exist.
+    Impressions that still wait for feedback are left to the next run. The kept states are exported too, so that
+    `rankloop replay --log` does not need the store. docs/replay.md has the schema. The service may run.
+
+    Example: rankloop export-log --out log
+
+    Example: rankloop export-log --store postgresql://db/rankloop --out log --until 2026-11-17
+
+    Parameters
+    ----------
+    out
+        The folder; it is created if it does not exist.
+    ranker
+        Only this one; may be repeated. All of the store, if not given.
+    since
+        Only outcomes from this day (2026-11-17) or time (2026-11-17T06:00, UTC) on.
+    until
+        Only outcomes before it.
+    """
+    first, end = parse_time("since", since), parse_time("until", until)
+    if first is not None and end is not None and first >= end:
+        raise InvalidParameter(f"since is {since} and until {until}; the first must be before the second")
+    with needs_extra("service,archive"):
+        from rankloop.service.maintenance.archive.exporting import export_log as exported
+        from rankloop.service.offline.log_source import find_ranker
+        from rankloop.service.storage import admin
+    with readable(store) as database, _out.progress_bars() as bars:
+        names = ranker or [one.name for one in database.read(admin.rankers)]
+        for name in names:
+            find_ranker(database, name)
+        tasks = {name: bars.add_task(name, total=None) for name in names}
+        began = time.perf_counter()
+        found = exported(
+            database, out, names, first, end, lambda who, n, of: bars.update(tasks[who], completed=n, total=of)
+        )
+    seconds = time.perf_counter() - began
+    if json:
+        _out.print_json({"out": str(out), "seconds": seconds, "rankers": [one._asdict() for one in found]})
+        return
+    rows = [[one.ranker, f"{one.rows:,}", f"{one.files:,}", megabytes(one.bytes), f"{one.outcomes:,}"] for one in found]
+    _out.print_table(f"Added to {out}", ["ranker", "lists", "files", "bytes", "exported up to"], rows)
+    lists = sum(one.rows for one in found)
+    print(f"{lists:,} lists in {seconds:.1f} s, {lists / seconds:,.0f} per second" if lists else "nothing is new")

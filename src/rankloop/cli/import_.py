@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json as json_
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from rankloop.cli import _out
+from rankloop.cli._store import Json, Key, client, split_names
 from rankloop.core.errors import InvalidInput, MissingExtra
 
-Key = Annotated[str | None, Parameter(env_var="RANKLOOP_KEY", show_default=False)]
 import_ = App(name="import", help="Make rankers from the configuration of Metarank or Azure Personalizer.")
 
 
@@ -30,7 +30,7 @@ def metarank(
     exposure: Literal["shadow", "bounded", "full"] = "bounded",
     url: str | None = None,
     key: Key = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Turn Metarank's configuration into rankers, a model each, and say feature by feature what becomes of it.
 
@@ -52,10 +52,6 @@ def metarank(
         What is shown of the ranking at first; PATCH changes it at any time.
     url
         A service, in which to make the rankers.
-    key
-        Its key, with scope admin.
-    json
-        Print JSON: the specs and what became of each feature.
     """
     from rankloop.integrations.metarank import imported
 
@@ -67,7 +63,7 @@ def metarank(
         given = yaml.safe_load(config.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{config}: no YAML ({error})") from None
-    fields = [one.strip() for one in sent.split(",") if one.strip()]
+    fields = split_names(sent)
     found = imported(given, catalog, fields, model)
     for one in found:
         one.spec["exposure"] = exposure
@@ -94,7 +90,7 @@ def personalizer(
     width: int = 131_072,
     url: str | None = None,
     key: Key = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Make a ranker that answers the calls of an Azure Personalizer resource, with the resource's settings.
 
@@ -114,10 +110,6 @@ def personalizer(
         bytes in every process; at most the setting max_width, 1,000,000.
     url
         A service, in which to make the ranker.
-    key
-        Its key, with scope admin.
-    json
-        Print JSON: the spec and what became of each setting.
     """
     from rankloop.integrations.personalizer import imported
 
@@ -145,13 +137,11 @@ def _make(name: str, spec: dict[str, Any], url: str | None, key: str | None, qui
             first = f"PUT /v1/catalogs/{catalog}/items with [] if there is no such catalog, then " if catalog else ""
             print(f"{first}PUT /v1/rankers/{name} with this, or give --url:\n{json_.dumps(spec)}")
         return
-    from rankloop.client import Client
-
-    with Client(url, key=key) as client:
-        there = {one.name for one in client.rankers()}
+    with client(url, key) as service:
+        there = {one.name for one in service.rankers()}
         if "catalog" in spec:
-            client.catalog(spec["catalog"]).put([])  # items come later, with events
-        warnings = client.put_ranker(name, **spec).warnings
+            service.catalog(spec["catalog"]).put([])  # items come later, with events
+        warnings = service.put_ranker(name, **spec).warnings
     if not quiet:
         print(f"ranker {name} {'has these settings now' if name in there else 'is made'}, at {url}")
         for warning in warnings:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from rankloop.cli import _out
+from rankloop.cli._store import Json, Store, readable
 from rankloop.core.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from rankloop.evaluation.off_policy import IntervalEstimate
-    from rankloop.service.offline.estimates import Findings, Found
+    from rankloop.service.offline.off_policy_estimates import Estimates, PolicyEstimates
+    from rankloop.service.offline.policy_comparison import ComparisonPlan
 
 ABOUT = "of the items that were shown, in each policy's order; the log keeps no other candidates"
 
@@ -30,7 +32,7 @@ def replay(
     ranker: str,
     /,
     *,
-    store: str | None = None,
+    store: Store = None,
     log: Path | None = None,
     version: int | None = None,
     at: int | None = None,
@@ -40,166 +42,118 @@ def replay(
     since: int = 0,
     best: bool = False,
     examination: str = "auto",
-    model: str | None = None,
     gain: Literal["clicks", "dcg", "reciprocal", "reward"] = "clicks",
     clip: float = float("inf"),
     level: float = 0.95,
     seed: int | None = None,
-    processes: int = 1,
-    cluster: str | None = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Rebuild what a ranker has learned from its log, bit for bit; or try other learners on the log.
 
-    Without --try: learns again what the ranker learned, compares the bits with every version and snapshot on the way,
-    and says whether they are equal (exit code 1 if not). --out keeps the learner in a file.
+    Without --try: learns from the log again, and compares the bits with every version and snapshot on the way (exit
+    code 1 if they differ). --out saves the learner to a file.
 
-    With --try: each learner walks along the log, says what it would have shown, and then learns from what users did.
-    Estimated is how many clicks its lists would have got. The log has the rows of the items that were shown, not of all
-    candidates: a learner is asked for its order of these, and that is what its figures are about. docs/replay.md tells
-    what they assume. The running service is not touched.
+    With --try: for each impression, each learner first ranks the items, then learns from the feedback. The command
+    estimates how many clicks its rankings would have received. The log has the features of the items that were shown,
+    not of all candidates, so the estimates are about the order of these items. docs/replay.md lists the assumptions.
 
-    With --log the past is read from what `rankloop export-log` wrote, instead of from the store: as much of it as there
-    is, in constant memory, with the same bits. --processes reads it in parallel, --cluster on a Dask
-    cluster.
+    With --log the log is read from the files of `rankloop export-log`, in constant memory. The service may run.
 
     Example: rankloop replay shop
 
     Example: rankloop replay shop --version 3 --out v3.rankloop
 
-    Example: rankloop replay shop --try "pairrank?alpha=0.1" --try pdgd --model pbm
+    Example: rankloop replay shop --try "pairrank?alpha=0.1" --try pdgd
 
-    Example: rankloop replay shop --log /srv/log --try pdgd --try v3.rankloop --cluster tcp://10.0.0.5:8786
+    Example: rankloop replay shop --log /srv/log --try pdgd --try v3.rankloop
 
     Parameters
     ----------
     ranker
         Its name.
-    store
-        As in `rankloop serve`.
     log
-        A folder that `rankloop export-log` wrote, in the place of a store.
+        A folder that `rankloop export-log` wrote, instead of a store.
     version
-        Rebuild this version; if not given, the newest state.
+        Rebuild this version; the newest state, if not given.
     at
-        Rebuild the state after so many outcomes; with --try, stop there.
+        Rebuild the state after this number of outcomes; with --try, stop there.
     start
         Begin with this version, not where learning began.
     out
         Save the rebuilt learner here: `rankloop.load`, `rankloop inspect` and `rankloop interleave` read it.
     challenger
-        A learner to try, `pairrank?alpha=0.1`, or a file with a saved one, which then stays as it is; may be repeated.
-        The logged lists and the base order come by themselves.
+        A learner to try, `pairrank?alpha=0.1`, or a file with a saved one, which does not learn; may be repeated. The
+        logged rankings and the baseline rankings are always included.
     since
         With --try: the first outcome to use.
     best
-        With --try: value what a learner believes best, not what it would have shown while it tries things out.
+        With --try: rank without exploration.
     examination
-        How often users look at each rank: swaps (from lists that chance could have swapped), pairs (the same item of
-        the same query at several ranks), pbm (a fitted position-based model), 1/rank, or numbers: 1,0.6,0.4. auto is
-        the first of swaps, pairs and 1/rank that knows all ranks.
-    model
-        Fit this click model (pbm, dcm, ubm, …) for doubly robust estimates.
+        How often users examine each rank: swaps (from rankings in which two items could have been swapped by chance),
+        pairs (the same item of the same query at several ranks), 1/rank, or numbers: 1,0.6,0.4. auto is the first of
+        swaps, pairs and 1/rank that covers all ranks.
     gain
-        What a click is worth: clicks counts all alike, dcg by 1/log2(1 + rank), reciprocal by 1/rank. reward: what was
+        The value of a click: clicks counts all alike, dcg by 1/log2(1 + rank), reciprocal by 1/rank. reward: what was
         earned, in the unit of the ranker's reward, each reward cut at the scale in force.
     clip
-        No click (and no list) counts more than this.
+        Upper limit of the weight of a click, and of an impression.
     level
         Of the intervals.
     seed
         Of the challengers' random numbers; the ranker's own if not given.
-    processes
-        With --log and --try: local processes that evaluate challengers in parallel.
-    cluster
-        Likewise, address of a Dask scheduler (`tcp://10.0.0.5:8786`); workers must have the folder under the same path.
-    json
-        Print JSON instead of tables.
     """
-    try:
-        from rankloop.service.offline.replay import open_store
-        from rankloop.service.settings import from_environment
-    except ModuleNotFoundError as error:
-        raise InvalidParameter(f"replay needs {error.name}; pip install 'rankloop[service]'") from None
-
     if challenger and (version is not None or start is not None or out is not None):
-        raise InvalidParameter("--try cannot be had with --version, --from or --out; rebuild in a call of its own")
+        raise InvalidParameter("--try cannot be combined with --version, --from or --out; rebuild in a call of its own")
     if not 0 <= since < 2**63:
         raise InvalidParameter(f"since is {since}; it must be at least 0")
     if log is not None and store is not None:
-        raise InvalidParameter("--log is read in the place of --store; give one of them")
-    parallel = cluster is not None or processes > 1
-    if parallel and (log is None or not challenger or model is not None):
-        raise InvalidParameter("--processes and --cluster need --log with --try, and no --model: workers read files")
-    if gain == "reward" and model is not None:
-        raise InvalidParameter("--model predicts clicks, not rewards; leave it out, or take --gain clicks")
+        raise InvalidParameter("--log is read instead of --store; give one of them")
     if out is not None:
         _out.check_writable(out)
-    if parallel:  # workers may run in another folder
-        challenger = [str(Path(one).resolve()) if Path(one).is_file() else one for one in challenger or []]
     _out.say_when_compiling()
-    opened = open_store(from_environment(store=store).store) if log is None else nullcontext(log)
-    with _out.executor(processes, cluster) as executor, opened as source:
+    with readable(store) if log is None else nullcontext(log) as source:
         if not challenger:
             _rebuild(source, ranker, version, at, start, out, json)
             return
-        shows: Any = "best" if best else "rank"
-        terms = (since, at, seed, shows, gain, clip)
-        found, scale, unit = _estimate(source, ranker, challenger, terms, examination, model, level, executor)
+        found, plan = _estimate(source, ranker, challenger, since, at, seed, best, gain, clip, examination, level)
+    scale, reward = plan.settings.scale, plan.row.spec.reward
+    unit = "" if reward is None else reward.unit
     if json:
-        reward = {} if scale is None else {"unit": unit, "scale": scale}
-        _out.print_json({**_plain(ranker, gain, level, found), **reward})
+        extra = {} if scale is None else {"unit": unit, "scale": scale}
+        _out.print_json({**_plain(ranker, gain, level, found), **extra})
     else:
-        _print_findings(ranker, gain, level, found, unit)
+        _print_estimates(ranker, gain, level, found, unit)
 
 
 def _estimate(
-    source: Any,
-    ranker: str,
-    challengers: list[str],
-    terms: Any,
-    examination: str,
-    model: Any,
-    level: float,
-    executor: Any,
-) -> tuple[Findings, float | None, str]:
-    """The figures; by reward, they are in its unit: also its scale and its unit."""
+    source: Any, ranker: str, challengers: list[str], since: int, at: Any, seed: Any, best: bool, gain: Any,
+    clip: float, examination: str, level: float,
+) -> tuple[Estimates, ComparisonPlan]:  # fmt: skip
     from rankloop.evaluation.off_policy import gains
-    from rankloop.service.offline.challengers import planned, try_out
-    from rankloop.service.offline.estimates import Pages, check_examination, check_model, figures, find
+    from rankloop.service.offline.off_policy_estimates import SessionGathering, check_examination, estimate_policies
+    from rankloop.service.offline.policy_comparison import plan_comparison, run_comparison
 
-    check_examination(examination)  # what is wrong is told before the log is read
-    by_reward = terms[4] == "reward"
-    terms = (*terms[:4], "clicks" if by_reward else terms[4], terms[5], by_reward)
-    gains(terms[4], 1)
-    if model is not None:
-        check_model(model)
-    walk = planned(source, ranker, challengers, *terms)
+    check_examination(examination)  # before the log is read
+    by_reward = gain == "reward"
+    clicks: Any = "clicks" if by_reward else gain
+    gains(clicks, 1)
+    shows: Any = "best" if best else "rank"
+    plan = plan_comparison(source, ranker, challengers, since, at, seed, shows, clicks, clip, by_reward)
     with _out.progress_bars() as bars:
         task = bars.add_task("reading the log", total=None)
 
         def report(what: str, done: int, total: int) -> None:
             _show(bars, task, what, done, total)
 
-        def read_pages() -> Pages:
-            """Only where swaps do not tell: this keeps every list in memory."""
-            bare, pages = walk._replace(terms=walk.terms._replace(challengers=())), Pages()
-            try_out(bare, pages, on_progress=lambda n, of: report("pages", n, of))
-            return pages
+        def sessions() -> SessionGathering:
+            """Only if swaps do not suffice: this keeps every impression in memory."""
+            bare, found = plan._replace(settings=plan.settings._replace(challengers=())), SessionGathering()
+            run_comparison(bare, found, on_progress=lambda n, of: report("sessions", n, of))
+            return found
 
-        def lists(done: int, total: int) -> None:
-            report("lists", done, total)
-
-        if executor is None:
-            tries = try_out(walk, keep=model is not None, on_progress=lists)
-            found = find(tries, read_pages, examination, model, level, on_progress=report)
-        else:
-            from rankloop.service.offline.spread import try_out_on
-
-            tally, idle = try_out_on(executor, walk, lists)
-            found = figures(tally, idle, read_pages, examination, level=level, on_progress=report)
-    scale, reward = walk.terms.scale, walk.row.spec.reward
-    return (found if scale is None else found.in_unit(scale)), scale, "" if reward is None else reward.unit
+        comparison = run_comparison(plan, on_progress=lambda n, of: report("impressions", n, of))
+        found = estimate_policies(comparison, sessions, examination, level, on_progress=report)
+    return (found if plan.settings.scale is None else found.in_unit(plan.settings.scale)), plan
 
 
 def _show(bars: Any, task: Any, what: str, done: int, total: int) -> None:
@@ -232,7 +186,7 @@ def _rebuild(
         rows = [[one.name, f"{one.seq:,}", "equal" if one.equal else "NOT EQUAL"] for one in found.compared]
         if rows:
             _out.print_table(f"{ranker}: bits rebuilt, against what is stored", ["", "outcomes", "bits"], rows)
-        rate = f"{folded / seconds:,.0f} a second" if folded else "none to learn"
+        rate = f"{folded / seconds:,.0f} per second" if folded else "none to learn"
         print(f"{ranker}: {folded:,} outcomes from {found.start} at {found.start_seq:,} to {found.seq:,}, {rate}")
         for note in filter(None, (found.note, _refused(found.failed), _nothing(found.compared))):
             print(note)
@@ -253,7 +207,7 @@ def _nothing(compared: Sequence[Any]) -> str:
 # -- trying --------------------------------------------------------------------------------------------------------
 
 
-def _print_findings(ranker: str, gain: str, level: float, found: Findings, of_reward: str) -> None:
+def _print_estimates(ranker: str, gain: str, level: float, found: Estimates, of_reward: str) -> None:
     looked = " ".join(f"{value:.2f}" for value in found.examination[:10])
     print(f"{ranker}: {found.lists:,} lists, {found.clicks:,} clicks. Examination by rank ({found.source}): {looked}")
     units = {"clicks": "clicks", "dcg": "discounted clicks", "reciprocal": "reciprocal ranks"}
@@ -272,18 +226,18 @@ def _print_findings(ranker: str, gain: str, level: float, found: Findings, of_re
     columns = [f"by position, {level:.0%}", f"{unit} a list", "against logged", "", "effective clicks", "along the log"]
     _out.print_table(f"{unit[0].upper()}{unit[1:]} a list, {ABOUT}", columns, rows)
     if found.whole > 1:
-        names = [name for name in ("ips", "snips", "model", "dr") if name in found.policies[0].by_list]
+        names = [name for name in ("ips", "snips") if name in found.policies[0].by_list]
         rows = [
             [one.label, *(_interval(one.by_list[name]) for name in names), f"{one.by_list['ips'].effective:,.0f}"]
             for one in found.policies
         ]
-        title = f"By list: {found.whole:,} lists that had all candidates, and whose probability is known"
+        title = f"By impression: {found.whole:,} with all candidates and a known propensity"
         _out.print_table(title, [f"by list, {level:.0%}", *names, "effective lists"], rows)
     for text in _warnings(found):
         print(f"note: {text}")
 
 
-def _warnings(found: Findings) -> list[str]:
+def _warnings(found: Estimates) -> list[str]:
     told = [found.warning]
     for one in found.policies:
         if one.value.warning != found.warning:
@@ -304,7 +258,7 @@ def _verdict(difference: IntervalEstimate | None) -> str:
     return "better" if difference.low > 0 else "worse" if difference.high < 0 else "undecided"
 
 
-def _plain(ranker: str, gain: str, level: float, found: Findings) -> dict[str, Any]:
+def _plain(ranker: str, gain: str, level: float, found: Estimates) -> dict[str, Any]:
     return {
         "ranker": ranker,
         "about": ABOUT,
@@ -320,7 +274,7 @@ def _plain(ranker: str, gain: str, level: float, found: Findings) -> dict[str, A
     }
 
 
-def _policy(one: Found) -> dict[str, Any]:
+def _policy(one: PolicyEstimates) -> dict[str, Any]:
     return {
         "policy": one.label,
         "value": one.value._asdict(),

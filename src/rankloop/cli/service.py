@@ -1,4 +1,4 @@
-"""`rankloop serve`."""
+"""`rankloop serve` and `rankloop doctor`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import logging
 import logging.config
 import signal
 import sys
+from collections import Counter
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from rankloop.cli import _out
-from rankloop.core.errors import InvalidParameter
+from rankloop.cli._store import Json, needs_extra
+
+SIGNS = {"ok": "[green]ok[/green]  ", "note": "[blue]note[/blue]", "warning": "[yellow]warn[/yellow]"}
+SIGNS |= {"error": "[red]bad[/red] "}
 
 
 def add_to(app: App) -> None:
-    """Register the command."""
+    """Register the commands."""
     app.command(serve)
+    app.command(doctor)
 
 
 def serve(
@@ -30,9 +35,9 @@ def serve(
 ) -> None:
     """Rank over HTTP, learn from feedback, keep everything in a store.
 
-    Candidates go to `POST /v1/rankers/NAME/rank`, clicks to `POST /v1/feedback`; `/docs` has the whole API to browse.
-    What was acknowledged is on the disk, is learned once, and survives any crash. Ctrl-C or SIGTERM: requests in flight
-    are finished and what was learned is saved.
+    Candidates go to `POST /v1/rankers/NAME/rank`, clicks to `POST /v1/feedback`; `/docs` describes the whole API.
+    Acknowledged feedback is durable, is learned once, and survives any crash. On Ctrl-C or SIGTERM the service finishes
+    the requests in flight and saves what was learned.
 
     All settings can come from the environment too (RANKLOOP_STORE, RANKLOOP_PORT, RANKLOOP_KEYS, …); docs/service.md
     lists them.
@@ -52,11 +57,11 @@ def serve(
     workers
         Processes that rank, sharing the port; one more learns.
     learn
-        --no-learn: rank only, leave learning to processes elsewhere that share the store.
+        --no-learn: rank only; processes elsewhere that share the store learn.
     example
-        Make a ranker called `example` and print three lines to try it with.
+        Create a ranker called `example` and print three lines to try it with.
     """
-    try:
+    with needs_extra("service"):
         from rankloop.service import settings as options
         from rankloop.service.observability import logs
         from rankloop.service.storage.database import without_password
@@ -65,8 +70,6 @@ def serve(
         from rankloop.service.supervisor.listening import url as url_of
         from rankloop.service.supervisor.run import prepare, prepare_ranker
         from rankloop.service.supervisor.run import serve as run
-    except ModuleNotFoundError as error:
-        raise InvalidParameter(f"serving needs {error.name}; pip install 'rankloop[service]'") from None
 
     chosen = options.from_environment(host=host, port=port, store=store, workers=workers, learn=learn)
     prepare(chosen)
@@ -85,8 +88,45 @@ def serve(
             _out.people.print(text, highlight=False, soft_wrap=True)
     if example:
         prepare_ranker(chosen, NAME, SPEC)
-        sys.stderr.write(f"\nReady when {url}/readyz says so. Then, in another terminal:\n\n{lines(url)}\n")
-    # Once all is drained and saved, the server raises the signal again for whoever had it before: a clean end.
+        sys.stderr.write(f"\nOnce {url}/readyz answers ready, run in another terminal:\n\n{lines(url)}\n")
+    # After it has stopped, the server raises the signal again for the previous handler.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if code := run(chosen, sockets):
         sys.exit(code)
+
+
+def doctor(*, store: str | None = None, host: str | None = None, port: int | None = None, json: Json = False) -> None:
+    """Check the installation, the machine and the store, and print what to do about each problem.
+
+    Checks Python and packages, compiled kernels, settings of the environment, port, disk, memory, clock, and the store
+    with its rankers. Changes nothing. Exit code 1 if something does not work.
+
+    Example: rankloop doctor --store shop.db
+
+    Parameters
+    ----------
+    store
+        The store that `rankloop serve` has or will have; else RANKLOOP_STORE, else rankloop.db.
+    host
+        Address to listen on; else RANKLOOP_HOST, else 127.0.0.1.
+    port
+        Port to listen on; else RANKLOOP_PORT, else 8080.
+    """
+    from rankloop.service.doctor import examine
+
+    findings = []
+    for one in examine(store, host, port):
+        findings.append(one)
+        if not json:
+            console = _out.wide()
+            console.print(f"{SIGNS[one.state]} [bold]{one.name}[/bold]: ", end="")
+            console.print(one.text, markup=False, highlight=False, soft_wrap=True)
+            if one.remedy:
+                console.print(f"     -> {one.remedy}", markup=False, highlight=False, soft_wrap=True)
+    counts = Counter(one.state for one in findings)
+    if json:
+        _out.print_json([one._asdict() for one in findings])
+    else:
+        print(f"\n{counts['error']} errors, {counts['warning']} warnings, {counts['ok']} checks passed")
+    if counts["error"]:
+        sys.exit(1)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from cyclopts import App
 
 from rankloop.cli import _out
+from rankloop.cli._store import Json, Store, needs_extra, readable, settings, split_names
 from rankloop.core.errors import InvalidParameter
 
 NAMED = 20  # malformed lines that are told one by one
@@ -20,7 +21,7 @@ def add_to(app: App) -> None:
 
 def warm(
     *words: str,
-    store: str | None = None,
+    store: Store = None,
     learner: str | None = None,
     out: Path | None = None,
     features: str | None = None,
@@ -31,7 +32,7 @@ def warm(
     actions: str = "click",
     ids: Literal["text", "integer"] = "text",
     strict: bool = False,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Learn from logged lists with clicks, before the first request.
 
@@ -52,8 +53,6 @@ def warm(
     ----------
     words
         The ranker (not with --learner) and the files.
-    store
-        As in `rankloop serve`.
     learner
         Teach this learner instead of a ranker: `pairrank?init=base`.
     out
@@ -76,8 +75,6 @@ def warm(
         TSV: whether item ids are text or integers, as your requests have them.
     strict
         Stop at the first malformed list, with exit code 2. What was before it is kept.
-    json
-        Print JSON instead of a line.
     """
     from rankloop.logs import LogReader
     from rankloop.logs.engines import parse_action_values
@@ -111,7 +108,7 @@ def warm(
             bars.update(task, completed=done, total=total)
 
         if learner is not None and out is not None:
-            names = None if features is None else [name.strip() for name in features.split(",")]
+            names = None if features is None else split_names(features)
             what, found = str(out), _teach(learner, out, reading, names, normalisation, seed, show)
             lag = 0
         else:
@@ -145,19 +142,14 @@ def _teach(spec: str, out: Path, reading: Any, names: list[str] | None, how: str
 
 
 def _warm_ranker(ranker: str, store: str | None, reading: Any, show: Any) -> tuple[Any, int]:
-    try:
+    with needs_extra("service"):
         from rankloop.service.control import rankers, warm_start
-        from rankloop.service.offline.past import find_ranker
-        from rankloop.service.offline.replay import open_store
+        from rankloop.service.offline.log_source import find_ranker
         from rankloop.service.serving.engine import Engine
-        from rankloop.service.settings import from_environment
-    except ModuleNotFoundError as error:
-        raise InvalidParameter(f"warming a ranker needs {error.name}; pip install 'rankloop[service]'") from None
 
-    settings = from_environment(store=store)
-    with open_store(settings.store) as database:
-        find_ranker(database, ranker)  # a store or ranker that is not there is told before anything is started
-    engine = Engine(settings)
+    with readable(store) as database:
+        find_ranker(database, ranker)  # before anything is started
+    engine = Engine(settings(store))
     engine.start()
     try:
         found = warm_start.warm(engine, ranker, reading, show)

@@ -12,7 +12,7 @@ from rankloop.service.control import revisions
 from rankloop.service.control._shared import Action, Done, changed, required
 from rankloop.service.control.rankers import status
 from rankloop.service.errors import Conflict, NotLearned, UnknownRanker, UnknownVersion
-from rankloop.service.offline import exports
+from rankloop.service.offline.replay import VersionChoice, export_ranker
 from rankloop.service.ranking import model as models
 from rankloop.service.serving.engine import Engine
 from rankloop.service.storage import admin, experiments, lineage, log, schema, states
@@ -55,10 +55,10 @@ def lineage_of(engine: Engine, name: str) -> list[Generation]:
     return engine.database.read(read)
 
 
-def exported(engine: Engine, name: str, to: Target, version: exports.Wanted) -> Exported:
+def exported(engine: Engine, name: str, to: Target, version: VersionChoice) -> Exported:
     """A version, or what is learned, as a search engine or a runtime takes it."""
     row = required(engine, engine.database.read(lambda connection: admin.ranker(connection, name)), name)
-    return exports.export_ranker(engine.database, row, to, version)
+    return export_ranker(engine.database, row, to, version)
 
 
 def _numbered(connection: Connection, name: str) -> list[tuple[int, lineage.Beginning]]:

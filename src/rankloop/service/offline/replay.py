@@ -1,9 +1,4 @@
-"""Replay: rebuild what a ranker has learned from its log, and say whether the bits are those that were stored.
-
-What is learned is a fold over outcomes, so any version, and any point between two, can be had again: load where the
-fold began (a fresh learner, or the version that was rolled back to) and learn on. On the way every state that was kept
-is compared, bit by bit. This only reads: a running service does not notice.
-"""
+"""Rebuild from the log what a ranker has learned, and compare the bits with what is stored."""
 
 from __future__ import annotations
 
@@ -11,18 +6,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from rankloop.core import codec
 from rankloop.core.errors import InvalidParameter, RankloopError, UnknownName
 from rankloop.core.learner import Learner
-from rankloop.service.offline.past import View, past_of
+from rankloop.features.declarations import Sent
+from rankloop.integrations.export import Engine, Exported, export
+from rankloop.service.errors import UnknownVersion
+from rankloop.service.offline.log_source import RankerView, open_log_source
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking import spec_changes
-from rankloop.service.storage import admin, open_database, schema
-from rankloop.service.storage.database import Database
+from rankloop.service.ranking.feature_spec import column_names, declarations, is_sparse, listed, width_of
+from rankloop.service.storage import admin, lineage, open_database, schema, states
+from rankloop.service.storage.database import Connection, Database
 from rankloop.service.storage.lineage import Change
 from rankloop.service.storage.sqlite import SQLite
 from rankloop.service.storage.states import Stored
@@ -33,7 +32,7 @@ TELL = 100  # outcomes between two reports of progress
 Progress = Callable[[int, int], None]  # how many outcomes are done, and of how many
 
 
-class LogCut(RankloopError):
+class LogTruncated(RankloopError):
     """Outcomes that the fold needs are not in the log any more."""
 
 
@@ -106,7 +105,7 @@ def rebuild(
     From where its fold began, or from version `start`. Where outcomes in between are gone (retention, users who were
     erased), from the first state kept after them.
     """
-    past = past_of(source)
+    past = open_log_source(source)
     row = past.ranker(name)
     plan = past.look(name, lambda view: _plan(view, row, version, at, start))
     spec, changes = plan.spec, plan.changes
@@ -138,7 +137,7 @@ def rebuild(
         if on_progress and (fold.learned - plan.start.seq) % TELL == 0:
             on_progress(fold.learned - plan.start.seq, total)
     if fold.learned < plan.end:
-        raise LogCut(f"outcome {fold.learned:,} of ranker {name!r} was deleted meanwhile; start again")
+        raise LogTruncated(f"outcome {fold.learned:,} of ranker {name!r} was deleted meanwhile; start again")
     return Rebuilt(fold.learner, fold.learned, plan.start.name, plan.start.seq, learned, failed, compared, plan.note)
 
 
@@ -155,7 +154,7 @@ class _Plan(NamedTuple):
     changes: list[Change]  # of the ranker's spec up to it
 
 
-def _plan(view: View, row: admin.Ranker, version: int | None, at: int | None, start: int | None) -> _Plan:
+def _plan(view: RankerView, row: admin.Ranker, version: int | None, at: int | None, start: int | None) -> _Plan:
     if version is not None and at is not None:
         raise InvalidParameter("give a version or a point of the log, not both")
     head, stored, note, epoch = view.head(), view.stored(), "", None
@@ -231,7 +230,7 @@ def _digest(state: bytes) -> bytes:
     return blake2b(state).digest()
 
 
-def _after_the_gap(view: View, name: str, states: list[_Point], end: int) -> tuple[_Point, int]:
+def _after_the_gap(view: RankerView, name: str, states: list[_Point], end: int) -> tuple[_Point, int]:
     """The first state from which on nothing is missing in the log, and where what is there without a gap begins."""
     low, high = states[0].seq, end  # the log is whole from `high` on, not from `low` on
     while high - low > 1:
@@ -243,7 +242,7 @@ def _after_the_gap(view: View, name: str, states: list[_Point], end: int) -> tup
     for state in states:
         if state.seq >= high:
             return state, high
-    raise LogCut(
+    raise LogTruncated(
         f"outcomes before {high:,} of ranker {name!r} are gone (retention, or users who were erased), and no version "
         f"between there and {end:,} was kept: there is nothing to begin with. A kept version can be had as it is: "
         "name it as the one to begin with"
@@ -270,3 +269,43 @@ def _with(spec: Spec, fixed: Mapping[str, Any], name: str) -> Spec:
         return msgspec.convert({**msgspec.to_builtins(spec), "width": 0, **fixed}, Spec)
     except msgspec.ValidationError as error:
         raise RankloopError(f"{name} belongs to a spec that cannot be read ({error})") from None
+
+
+VersionChoice = int | Literal["live"] | None
+
+
+def export_ranker(database: Database, row: admin.Ranker, to: Engine, version: VersionChoice = None) -> Exported:
+    """A version, or what is learned, as the last snapshot has it ("live"); None: what is served.
+
+    The model is called after the ranker and the version: `shop-v3`, `shop-live-1200` after as many outcomes.
+    """
+    found, changes = database.read(lambda c: (_state(c, row, version), lineage.changes(c, row.name)))
+    spec = served_spec(row.spec, found)
+    learner = models.load_learner(spec, found.state, f"{found.name} of ranker {row.name!r}", changes)
+    normalisation: Literal["query-minmax", "none"] = "none" if spec.normalisation == "none" else "query-minmax"
+    if is_sparse(spec) and (spec.width or to != "json"):
+        rather = "which have no names" if spec.width else "more than an engine takes; export it to json"
+        raise InvalidParameter(
+            f"ranker {row.name!r} has {width_of(spec):,} hashed columns, {rather}. For an engine, make a ranker of "
+            "features that the engine computes"
+        )
+    names = list(column_names(spec))
+    computed = [one.name for one in declarations(spec) if not isinstance(one, Sent)]
+    name = f"{row.name}-{found.name}"
+    made = export(learner, names, to, name=name, normalisation=normalisation)
+    if computed:
+        made.notes.append(f"computed here from the catalog and the request, there by you: {listed(computed, 12)}")
+    return made
+
+
+def _state(connection: Connection, row: admin.Ranker, version: VersionChoice) -> State:
+    wanted = row.serving if version is None else version
+    if wanted is None or wanted == "live":
+        snapshot = states.snapshot(connection, row.name)
+        assert snapshot is not None  # every ranker has one from the start
+        return State(f"live-{snapshot.seq}", snapshot.seq, snapshot.state)
+    found = states.version_state(connection, row.name, wanted)
+    if found is None:
+        has = ", ".join(str(one.version) for one in states.versions(connection, row.name)) or "none"
+        raise UnknownVersion(f"ranker {row.name!r} has no version {wanted}; it has {has}")
+    return State(f"v{wanted}", *found)

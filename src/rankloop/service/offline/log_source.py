@@ -1,4 +1,4 @@
-"""Where the past is read from: a store, or a folder that `rankloop export-log` has written. Both tell the same."""
+"""Where the log is read from: a store, or a folder that `rankloop export-log` has written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 BATCH = 1000  # outcomes read at a time: some ten MB
 
 
-class View(Protocol):
+class RankerView(Protocol):
     """All that is known of a ranker at one moment, beside its lists."""
 
     def head(self) -> int:
@@ -41,13 +41,13 @@ class View(Protocol):
         """The scale of its rewards; None: it declares no reward, or none has come."""
 
 
-class Past(Protocol):
+class LogSource(Protocol):
     """The log of some rankers."""
 
     def ranker(self, name: str) -> admin.Ranker:
         """A ranker's row; refuses a name that is not there."""
 
-    def look(self, name: str, work: Callable[[View], T]) -> T:
+    def look(self, name: str, work: Callable[[RankerView], T]) -> T:
         """What `work` finds out; all it sees is of one moment."""
 
     def outcomes(self, name: str, first: int, end: int) -> Iterator[Outcome]:
@@ -57,15 +57,15 @@ class Past(Protocol):
         """The same in columns."""
 
 
-def past_of(source: Database | Path) -> Past:
+def open_log_source(source: Database | Path) -> LogSource:
     """A store, or a folder that an export wrote to."""
     if isinstance(source, Database):
-        return StorePast(source)
+        return StoreLog(source)
     try:
-        from rankloop.service.offline.exported import ExportedPast
+        from rankloop.service.offline.exported_log import ExportedLog
     except ModuleNotFoundError as error:
         raise RankloopError(f"reading {source} needs {error.name}; pip install 'rankloop[archive]'") from None
-    return ExportedPast(source)
+    return ExportedLog(source)
 
 
 def find_ranker(database: Database, name: str) -> admin.Ranker:
@@ -77,7 +77,7 @@ def find_ranker(database: Database, name: str) -> admin.Ranker:
     return found
 
 
-class StorePast:
+class StoreLog:
     """The past as a store has it."""
 
     def __init__(self, database: Database) -> None:
@@ -86,8 +86,8 @@ class StorePast:
     def ranker(self, name: str) -> admin.Ranker:
         return find_ranker(self._database, name)
 
-    def look(self, name: str, work: Callable[[View], T]) -> T:
-        return self._database.read(lambda connection: work(_StoreView(connection, name)))
+    def look(self, name: str, work: Callable[[RankerView], T]) -> T:
+        return self._database.read(lambda connection: work(_StoreRanker(connection, name)))
 
     def outcomes(self, name: str, first: int, end: int) -> Iterator[Outcome]:
         while first < end:
@@ -107,7 +107,7 @@ class StorePast:
         return self._database.read(lambda connection: query(connection, *arguments))
 
 
-class _StoreView:
+class _StoreRanker:
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection, self._name = connection, name
 

@@ -1,4 +1,4 @@
-"""The past as exported files have it, a row group at a time: memory does not grow with the log."""
+"""The log as exported Parquet files have it, a row group at a time, in constant memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rankloop.service.maintenance.archive import files, manifest
 from rankloop.service.maintenance.archive.columns import Chunk
 from rankloop.service.maintenance.archive.files import LogFile
 from rankloop.service.maintenance.archive.schema import COLUMNS, chunk_from
-from rankloop.service.offline.past import View
+from rankloop.service.offline.log_source import RankerView
 from rankloop.service.storage import admin
 from rankloop.service.storage.lineage import Change
 from rankloop.service.storage.log import Outcome
@@ -24,7 +24,7 @@ _UNUSED = {"impression_id", "shown_at", "settled_at", "kind", "number", "request
 NEEDED = [one.name for one in COLUMNS if one.name not in _UNUSED]  # of learning and of estimates
 
 
-class ExportedPast:
+class ExportedLog:
     """A folder of `rankloop export-log`."""
 
     def __init__(self, folder: Path) -> None:
@@ -34,8 +34,8 @@ class ExportedPast:
     def ranker(self, name: str) -> admin.Ranker:
         return self._manifest(name).row
 
-    def look(self, name: str, work: Callable[[View], T]) -> T:
-        return work(_ExportedView(self._folder, self._manifest(name)))
+    def look(self, name: str, work: Callable[[RankerView], T]) -> T:
+        return work(_ExportedRanker(self._folder, self._manifest(name)))
 
     def outcomes(self, name: str, first: int, end: int) -> Iterator[Outcome]:
         for chunk in self.chunks(name, first, end):
@@ -92,7 +92,7 @@ def chunks_in(one: LogFile, first: int, end: int) -> Iterator[Chunk]:
                 yield chunk_from(table)
 
 
-class _ExportedView:
+class _ExportedRanker:
     def __init__(self, folder: Path, told: manifest.Manifest) -> None:
         self._folder, self._told = folder, told
 
