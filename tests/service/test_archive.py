@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from rankloop.cli.export_log import moment
 
 from rankloop.cli import main
+from rankloop.cli._store import parse_time
 from rankloop.core import codec
 from rankloop.core.errors import CodecError, DataError, InvalidParameter, RankloopError
 from rankloop.service.maintenance.archive import columns, exporting, files, manifest, schema
@@ -118,10 +118,10 @@ def test_days_and_times_bound_what_is_exported(shop: Store, folder: Path) -> Non
     assert exported(shop, folder, until=NOON + 8 * 3600).rows == 5
     assert exported(shop, folder).rows == 4
     assert bodies(folder) == learned_bodies(shop)
-    assert moment("since", "2026-11-17") == datetime(2026, 11, 17, tzinfo=UTC).timestamp()
-    assert moment("since", "2026-11-17T06:00+02:00") == datetime(2026, 11, 17, 4, tzinfo=UTC).timestamp()
+    assert parse_time("since", "2026-11-17") == datetime(2026, 11, 17, tzinfo=UTC).timestamp()
+    assert parse_time("since", "2026-11-17T06:00+02:00") == datetime(2026, 11, 17, 4, tzinfo=UTC).timestamp()
     with pytest.raises(InvalidParameter, match=r"until.*'noon'"):
-        moment("until", "noon")
+        parse_time("until", "noon")
 
 
 def test_clocks_that_differ_do_not_tear_a_day_apart() -> None:
