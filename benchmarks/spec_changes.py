@@ -14,7 +14,7 @@ from rankloop.clicks.users import open_user
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array, Candidates
 from rankloop.evaluation.metrics import ndcg
-from rankloop.kernels.ragged import minmax_queries
+from rankloop.kernels.scaling import minmax_queries
 from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.datasets.sources import open_split
 from rankloop.service.control.evolution import change

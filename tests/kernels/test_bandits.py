@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rankloop.kernels import bandits, batchrank, bubblerank, cascade, confidence, queries, toprank
+from rankloop.kernels import bandits, batchrank, bubblerank, cascade, queries, toprank
 from rankloop.kernels.click_models import BROWSING, CASCADE, CHAIN, POSITION, ClickParameters, expected_clicks
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import bandits as naive
@@ -26,16 +26,16 @@ ONE, TABLE = np.ones(1), np.ones((1, 1))
 @example(3, 1 / 3, 0.0)
 def test_kl_bounds_are_what_bisection_finds(count: int, share: float, budget: float) -> None:
     rate = round(share * count) / count
-    upper, lower = confidence.kl_upper(rate, count, budget), confidence.kl_lower(rate, count, budget)
+    upper, lower = bandits.kl_upper(rate, count, budget), bandits.kl_lower(rate, count, budget)
     assert upper == pytest.approx(naive.kl_upper(rate, count, budget), abs=1e-10)
     assert lower == pytest.approx(naive.kl_lower(rate, count, budget), abs=1e-10)
     assert lower <= rate <= upper
 
 
 def test_kl_bounds_of_rates_0_and_1_have_a_closed_form() -> None:
-    assert confidence.kl_upper(0.0, 7, 2.0) == pytest.approx(1 - math.exp(-2 / 7))
-    assert confidence.kl_lower(1.0, 7, 2.0) == pytest.approx(math.exp(-2 / 7))
-    assert (confidence.kl_upper(1.0, 7, 2.0), confidence.kl_lower(0.0, 7, 2.0)) == (1.0, 0.0)
+    assert bandits.kl_upper(0.0, 7, 2.0) == pytest.approx(1 - math.exp(-2 / 7))
+    assert bandits.kl_lower(1.0, 7, 2.0) == pytest.approx(math.exp(-2 / 7))
+    assert (bandits.kl_upper(1.0, 7, 2.0), bandits.kl_lower(0.0, 7, 2.0)) == (1.0, 0.0)
 
 
 # -- what a list is worth ------------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def test_who_was_observed_if_views_are_reported(clicks: list[float], last: bool,
 @given(st.integers(1, 10**6), st.floats(0, 1), st.floats(0.1, 30), st.floats(0, 5))
 def test_a_bound_stays_below_its_tangent(shows: int, share: float, budget: float, more: float) -> None:
     wins = round(share * shows)
-    now = confidence.kl_upper(wins / shows, shows, budget)
-    later = confidence.kl_upper(wins / shows, shows, budget + more)
+    now = bandits.kl_upper(wins / shows, shows, budget)
+    later = bandits.kl_upper(wins / shows, shows, budget + more)
     assert now - 1e-10 <= later <= now + cascade.rise(shows, wins, now) * more + 1e-10
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.kernels import feedback
+from rankloop.kernels import input_checks
 from tests.kernels.inputs import SEEDS, frozen
 
 
@@ -16,13 +16,13 @@ def test_a_table_is_finite_if_all_of_it_is(seed: int, m: int, d: int, odd: float
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(m, d))
     rows[rng.integers(m), rng.integers(d)] = odd
-    assert feedback.all_finite(frozen(rows)) == np.isfinite(rows).all()
+    assert input_checks.all_finite(frozen(rows)) == np.isfinite(rows).all()
 
 
 @pytest.mark.parametrize(
     ("values", "fine"), [([1.0, 0.3], True), ([], True), ([-1.0], False), ([np.nan], False), ([1.1], False)]
 )
 def test_slots_that_were_not_reported_are_zero(values: list[float], fine: bool) -> None:
-    whole, ok = feedback.filled(frozen(values), 3, 1.0)
+    whole, ok = input_checks.filled(frozen(values), 3, 1.0)
     assert (ok, whole[len(values) :].tolist()) == (fine, [0.0] * (3 - len(values)))
     assert np.array_equal(whole[: len(values)], values, equal_nan=True)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.kernels.fetching import fetch
+from rankloop.kernels.matching import fetch
 from tests.kernels.inputs import frozen, positions
 from tests.reference import fetching as naive
 

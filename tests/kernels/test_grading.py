@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.kernels import grading
+from rankloop.kernels import simulated_users
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import grading as naive
 
@@ -21,7 +21,7 @@ def test_deal_grades(n: int, d: int, seed: int) -> None:
     features, taste = frozen(rng.integers(-2, 3, (n, d))), frozen(rng.integers(-2, 3, d))
     best = positions(sorted(rng.integers(0, 5, n), reverse=True))
     expected = naive.deal_grades(features.tolist(), taste.tolist(), best.tolist())
-    assert grading.deal_grades(features, taste, best).tolist() == expected
+    assert simulated_users.deal_grades(features, taste, best).tolist() == expected
 
 
 @given(n=st.integers(1, 12), d=st.integers(1, 9), seed=SEEDS)
@@ -29,9 +29,9 @@ def test_utilities(n: int, d: int, seed: int) -> None:
     """The numbers of the definition; the bits of a document do not depend on those around it."""
     rng = np.random.default_rng(seed)
     features, taste = frozen(rng.normal(size=(n, d))), frozen(rng.normal(size=d))
-    found = grading.utilities(features, taste)
+    found = simulated_users.utilities(features, taste)
     assert found == pytest.approx(features @ taste, abs=1e-12)
-    assert [grading.utilities(features[i : i + 1], taste)[0] for i in range(n)] == found.tolist()
+    assert [simulated_users.utilities(features[i : i + 1], taste)[0] for i in range(n)] == found.tolist()
 
 
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), seed=SEEDS)
@@ -39,8 +39,8 @@ def test_many_queries_are_each_dealt_alone(lengths: list[int], seed: int) -> Non
     rng = np.random.default_rng(seed)
     offsets, total = positions(np.cumsum([0, *lengths])), sum(lengths)
     features, taste, grades = frozen(rng.normal(size=(total, 3))), frozen(rng.normal(size=3)), rng.integers(0, 5, total)
-    best = grading.ragged_best_first(positions(grades), offsets)
-    dealt = grading.ragged_deal_grades(features, taste, positions(best), offsets)
+    best = simulated_users.ragged_best_first(positions(grades), offsets)
+    dealt = simulated_users.ragged_deal_grades(features, taste, positions(best), offsets)
     for first, last in pairwise(offsets):
         assert best[first:last].tolist() == sorted(grades[first:last], reverse=True)
         alone = naive.deal_grades(features[first:last].tolist(), taste.tolist(), best[first:last].tolist())

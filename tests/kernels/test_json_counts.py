@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.kernels.json_counts import entry_counts
+from rankloop.kernels.input_checks import entry_counts
 
 ANY = 10**9
 COUNTED = ("candidates", "ids", "items", "actions")

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankloop.kernels.metrics import misordered_pairs
-from rankloop.kernels.offline import kendall_regret
+from rankloop.kernels.metrics import kendall_regret, misordered_pairs
 from tests.kernels.inputs import SEEDS, frozen, positions
 from tests.reference import offline as naive
 

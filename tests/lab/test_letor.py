@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rankloop.core.errors import DataError, InvalidParameter
 from rankloop.kernels.letor import decimal
-from rankloop.kernels.ragged import minmax_queries
+from rankloop.kernels.scaling import minmax_queries
 from rankloop.lab.datasets import letor, letor_text
 from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.datasets.letor import read_letor, read_parts, write_letor

@@ -14,7 +14,7 @@ from rankloop.core.errors import InvalidInput, InvalidParameter, RankloopError, 
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array
 from rankloop.evaluation.metrics import dcg
-from rankloop.kernels.grading import utilities
+from rankloop.kernels.simulated_users import utilities
 from rankloop.lab.datasets.dataset import Dataset, Split
 from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.runs.simulate import simulate

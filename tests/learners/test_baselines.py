@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import check_grad
 
 from rankloop.core.types import Candidates, Feedback
-from rankloop.kernels.offline import ranknet_loss
+from rankloop.kernels.metrics import ranknet_loss
 from rankloop.kernels.pairwise import logistic_gradient
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.learners.baselines.base_order import BaseOrder

@@ -1,4 +1,4 @@
-"""Naive twin of `rankloop.kernels.fetching`: dictionaries."""
+"""Naive twin of `rankloop.kernels.matching`: dictionaries."""
 
 from __future__ import annotations
 

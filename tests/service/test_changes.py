@@ -275,7 +275,7 @@ def test_a_put_answers_while_kernels_are_compiled_and_says_so(tmp_path: Path, mo
 
 STARTED = """
 import sys
-from rankloop.kernels.ragged import minmax_queries
+from rankloop.kernels.scaling import minmax_queries
 from rankloop.service.ranking import kernel_compilation
 from rankloop.service.serving.engine import Engine
 from rankloop.service.settings import Settings

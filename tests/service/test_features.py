@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankloop.core.errors import InvalidInput, InvalidParameter
-from rankloop.kernels.ragged import minmax_queries
+from rankloop.kernels.scaling import minmax_queries
 from rankloop.service.errors import UnknownFeature
 from rankloop.service.ranking.feature_spec import check_features
 from rankloop.service.serving import request_body

@@ -20,7 +20,7 @@ from rankloop.core.learner import require, require_number
 from rankloop.core.specs import choice, flag, integer, known_name, number, only, parse_spec
 from rankloop.core.types import Array, Feedback, FeedbackKind
 from rankloop.kernels.click_models import CASCADE, CHAIN, POSITION, ClickParameters, react
-from rankloop.kernels.user_clicks import dependent_clicks
+from rankloop.kernels.simulated_users import dependent_clicks
 
 FITTED = "fitted:"  # followed by the name of a file
 GRADER = "grader"

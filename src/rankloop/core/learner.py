@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 import rankloop.kernels.compilation  # noqa: F401  (tells who waits on a terminal what is being compiled)
 from rankloop.core.errors import InvalidInput, InvalidParameter, RankloopWarning
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression, SparseRows, taken
-from rankloop.kernels.feedback import filled, filled_beside
+from rankloop.kernels.input_checks import filled, filled_beside
 from rankloop.kernels.ranking import with_places
 from rankloop.kernels.sparse import sparse_with_places
 

@@ -14,9 +14,8 @@ from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.feature_map import FeatureMap
 from rankloop.core.learner import Learner, clone, memo_of
 from rankloop.core.types import LARGEST, Array, Candidates, Feedback, FeedbackKind, Impression, SparseRows
-from rankloop.kernels.feedback import all_finite
-from rankloop.kernels.ragged import minmax_queries
-from rankloop.kernels.scaling import list_moments, standardize
+from rankloop.kernels.input_checks import all_finite
+from rankloop.kernels.scaling import list_moments, minmax_queries, standardize
 
 # Standard deviations that are scaled to 1: the width of a uniform distribution from 0 to 1, so that features have about
 # the same size as under min-max scaling and learners need no other settings.

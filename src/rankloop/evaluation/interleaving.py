@@ -30,7 +30,7 @@ from rankloop.core.learner import require, require_number
 from rankloop.core.rng import as_rng
 from rankloop.core.types import Array
 from rankloop.kernels import interleaving as kernels
-from rankloop.kernels.feedback import filled
+from rankloop.kernels.input_checks import filled
 
 Method = Literal["team-draft", "probabilistic", "pairwise-preference"]
 METHODS: tuple[Method, ...] = get_args(Method)

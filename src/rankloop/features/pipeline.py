@@ -39,7 +39,7 @@ from rankloop.features.declarations import (
 from rankloop.features.hashing import columns, text_codes
 from rankloop.features.table import Table
 from rankloop.kernels import hashing, matching
-from rankloop.kernels.fetching import fetch
+from rankloop.kernels.matching import fetch
 
 
 class Needs(NamedTuple):

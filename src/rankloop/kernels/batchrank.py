@@ -12,9 +12,8 @@ import math
 import numpy as np
 
 from rankloop.kernels._jit import Array, jit
-from rankloop.kernels.bandits import cascade_clicks, charge, position_clicks
+from rankloop.kernels.bandits import cascade_clicks, charge, kl_lower, kl_upper, position_clicks
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickParameters, browse, cascade, expected_clicks, react
-from rankloop.kernels.confidence import kl_lower, kl_upper
 from rankloop.kernels.elementary import log
 
 PAPER, MERGE = 0, 1  # the variant that its authors benchmarked is the second

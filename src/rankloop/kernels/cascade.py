@@ -10,9 +10,8 @@ import math
 import numpy as np
 
 from rankloop.kernels._jit import Array, jit
-from rankloop.kernels.bandits import cascade_clicks, charge, position_clicks
+from rankloop.kernels.bandits import cascade_clicks, charge, kl_upper, position_clicks
 from rankloop.kernels.click_models import CASCADE, POSITION, ClickParameters, browse, cascade, expected_clicks, react
-from rankloop.kernels.confidence import kl_upper
 from rankloop.kernels.elementary import log
 from rankloop.kernels.ranking import top_k
 

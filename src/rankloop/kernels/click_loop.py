@@ -14,7 +14,7 @@ from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.dueling import duel, stepped, unit_rows, winning_direction
 from rankloop.kernels.metrics import dcg
 from rankloop.kernels.plackett_luce import draw, pdgd_gradient, pdgd_step
-from rankloop.kernels.user_clicks import dependent_clicks
+from rankloop.kernels.simulated_users import dependent_clicks
 
 
 class Rounds(NamedTuple):

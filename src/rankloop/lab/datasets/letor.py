@@ -21,7 +21,7 @@ import numpy as np
 from rankloop.core import codec, files
 from rankloop.core.errors import CodecError, DataError, InvalidParameter
 from rankloop.core.types import Array
-from rankloop.kernels.ragged import minmax_queries
+from rankloop.kernels.scaling import minmax_queries
 from rankloop.lab.datasets import cache
 from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.datasets.letor_text import MOST_FEATURES, Rows, read_text

@@ -20,7 +20,7 @@ from scipy.special import ndtri
 
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array
-from rankloop.kernels.ragged import minmax_queries
+from rankloop.kernels.scaling import minmax_queries
 from rankloop.lab.datasets.dataset import Dataset, Split
 
 SIZES = ("varied", "fixed")

@@ -18,8 +18,7 @@ from rankloop.core.learner import Learner, clone
 from rankloop.core.registry import make
 from rankloop.core.scaling import standardized
 from rankloop.core.types import Array
-from rankloop.kernels.metrics import dcg
-from rankloop.kernels.offline import kendall_regret
+from rankloop.kernels.metrics import dcg, kendall_regret
 from rankloop.lab.datasets.dataset import Dataset, Split
 from rankloop.lab.datasets.sources import open_split, shared_split
 from rankloop.lab.runs.compiled import Batch, compiled_rounds

@@ -7,8 +7,8 @@ import numpy as np
 from rankloop.core.errors import InvalidParameter
 from rankloop.core.rng import Rng
 from rankloop.core.types import Array
-from rankloop.kernels.grading import utilities
 from rankloop.kernels.pairwise import dot
+from rankloop.kernels.simulated_users import utilities
 from rankloop.lab.datasets.dataset import Dataset
 
 _SAMPLE = 5000  # documents by which tastes are measured

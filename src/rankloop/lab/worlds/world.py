@@ -28,8 +28,8 @@ from rankloop.core import plugins
 from rankloop.core.errors import InvalidInput, InvalidParameter
 from rankloop.core.specs import integer, known_name, number, only, parse_spec
 from rankloop.core.types import Array, Candidates
-from rankloop.kernels.grading import deal_grades, ragged_best_first, ragged_deal_grades
 from rankloop.kernels.metrics import ragged_ideal_dcg
+from rankloop.kernels.simulated_users import deal_grades, ragged_best_first, ragged_deal_grades
 from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.worlds.arrivals import Arrivals, exponent_of
 from rankloop.lab.worlds.production import Production, parse_base

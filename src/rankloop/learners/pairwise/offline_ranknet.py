@@ -11,7 +11,7 @@ import numpy as np
 from rankloop.core.feature_map import FeatureMap
 from rankloop.core.learner import checked_values, cut, drawn, load_state, require_number, state_of
 from rankloop.core.types import Array, Candidates, Feedback, FeedbackKind, Impression
-from rankloop.kernels.offline import ranknet_loss
+from rankloop.kernels.metrics import ranknet_loss
 from rankloop.learners.pairwise._linear import CARRIES, adopted, best_of
 
 

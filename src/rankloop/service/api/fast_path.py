@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from rankloop.core.errors import InvalidInput
-from rankloop.kernels.json_counts import entry_counts
+from rankloop.kernels.input_checks import entry_counts
 from rankloop.service.access import EVERYTHING, Key
 from rankloop.service.api import content_encoding
 from rankloop.service.api.errors import Failure, describe, failure

@@ -13,9 +13,9 @@ import numpy as np
 
 from rankloop.core import codec
 from rankloop.core.types import Candidates, Feedback, SparseRows
-from rankloop.kernels.json_counts import entry_counts
-from rankloop.kernels.ragged import minmax_queries
+from rankloop.kernels.input_checks import entry_counts
 from rankloop.kernels.ranking import constrained_order
+from rankloop.kernels.scaling import minmax_queries
 from rankloop.service.ranking.exposure import Interleaving
 from rankloop.service.ranking.feature_spec import is_sparse, width_of
 from rankloop.service.ranking.model import Model, make_learner

@@ -18,8 +18,7 @@ from rankloop.core.learner import Learner, clone
 from rankloop.core.scaling import SIZES, WIDTH, StandardizedLearner, StreamScaler, standardized, unwrapped
 from rankloop.core.types import Array, Impression, SparseRows
 from rankloop.features.declarations import Category, declaration
-from rankloop.kernels.ragged import minmax_queries
-from rankloop.kernels.scaling import list_moments
+from rankloop.kernels.scaling import list_moments, minmax_queries
 from rankloop.service.storage.lineage import Change
 
 Fixed = Mapping[str, Any]  # `model.fixed_part` of a spec, as JSON has it

@@ -23,7 +23,7 @@ from msgspec import Raw
 from rankloop.core.errors import InvalidInput
 from rankloop.core.types import Array, Rows, SparseRows
 from rankloop.features import hashing
-from rankloop.kernels.json_counts import entry_counts
+from rankloop.kernels.input_checks import entry_counts
 from rankloop.service.errors import OverLimit, UnknownFeature
 from rankloop.service.ranking.feature_spec import listed
 from rankloop.wire.basics import ItemId

@@ -19,7 +19,7 @@ from rankloop.features.counters import CountedOutcome, Counters
 from rankloop.features.declarations import ColumnNames, Sent
 from rankloop.features.pipeline import FeaturePipeline
 from rankloop.features.table import Table
-from rankloop.kernels.ragged import minmax_queries
+from rankloop.kernels.scaling import minmax_queries
 from rankloop.service.errors import UnknownFeature
 from rankloop.service.ranking.feature_spec import are_wide, declarations, listed
 from rankloop.service.ranking.placement import NO_WISHES, PlacementConstraints, constrain

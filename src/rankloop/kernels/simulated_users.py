@@ -1,4 +1,4 @@
-"""Grades from a utility: a query's documents sorted by it, and the query's own grades dealt out from the top."""
+"""Simulated users: grades from a taste, clicks from grades."""
 
 from __future__ import annotations
 
@@ -48,3 +48,22 @@ def ragged_best_first(grades: Array, offsets: Array) -> Array:
         first, last = offsets[q], offsets[q + 1]
         best[first:last] = np.sort(grades[first:last])[::-1]
     return best
+
+
+@jit
+def dependent_clicks(grades: Array, click: Array, stop: Array, uniforms: Array, stop_requires_click: bool) -> Array:
+    """(k,) clicks of one user who reads from the top: clicks with click[grade], then stops with stop[grade].
+
+    `uniforms` (2, k) decide clicks and stops. The stop coin is tossed after a click only, or with
+    `stop_requires_click` off at every examined document.
+    """
+    clicks = np.zeros(grades.size)
+    for p in range(grades.size):
+        grade = int(grades[p])
+        if not 0 <= grade < click.size:  # compiled code would read past the table
+            raise IndexError("grade is not in the click table")
+        clicked = uniforms[0, p] < click[grade]
+        clicks[p] = clicked
+        if (clicked or not stop_requires_click) and uniforms[1, p] < stop[grade]:
+            break
+    return clicks
