@@ -22,10 +22,11 @@ def test_lists_from_scores_are_those_from_rankings_bit_for_bit(
     scores = frozen(rng.integers(0, 4, (R, n)) if tied else rng.normal(size=(R, n)))
     ties, coins = frozen(rng.random(n)), frozen(rng.random((2, k)))
     weights, tails = interleaving.soft_ranks(n, tau)
-    order, credit = dueling.interleave(scores, ties, coins, frozen(weights), frozen(tails))
+    order, credit = interleaving.interleave(scores, ties, coins, frozen(weights), frozen(tails))
     wanted, posterior = interleaving.probabilistic(interleaving.rankings(scores, ties), coins, k, tau)
     assert order.tolist() == wanted.tolist()
-    assert credit.tobytes() == posterior.tobytes()
+    rankings = interleaving.rankings(scores, ties)
+    assert credit.tobytes() == posterior.tobytes() == interleaving.credit_of(rankings, order, tau).tobytes()
 
 
 @given(SEEDS, st.integers(1, 9), st.integers(0, 12), st.integers(1, 6))
@@ -141,7 +142,7 @@ def test_a_duel_is_scores_then_mixing_then_rows(seed: int, m: int, k: int) -> No
     soft = [frozen(part) for part in interleaving.soft_ranks(6, 3.0)]
     order, rows, credit = dueling.duel(features, theta, directions, 0.5, ties, coins, *soft)
     scores = frozen(dueling.explorers(theta, directions, 0.5) @ features.T)
-    expected, shares = dueling.interleave(scores, ties, coins, *soft)
+    expected, shares = interleaving.interleave(scores, ties, coins, *soft)
     assert order.tolist() == expected.tolist()
     assert rows.tolist() == features[order].tolist()
     assert credit == pytest.approx(shares)

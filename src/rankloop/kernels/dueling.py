@@ -6,12 +6,11 @@ import numpy as np
 
 from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.elementary import exp, exps, log
-from rankloop.kernels.interleaving import win_and_loss
+from rankloop.kernels.interleaving import interleave, win_and_loss
 from rankloop.kernels.pairwise import dot
-from rankloop.kernels.ranking import rankers_scores, top_k
+from rankloop.kernels.ranking import rankers_scores
 
 TINY = 1e-10  # what is left of a unit vector below this is rounding, not direction
-MORE = 4  # a ranking of which more is wanted is found out four times as far
 
 
 @jit
@@ -40,76 +39,6 @@ def explorers(theta: Array, directions: Array, delta: float) -> Array:
 def explorer_scores(theta: Array, directions: Array, delta: float, features: Array) -> Array:
     """(m + 1, n) the scores that θ, and θ + δu of each direction u, give to n documents (n, d)."""
     return rankers_scores(explorers(theta, directions, delta), features)
-
-
-@jit
-def _rank_in(scores: Array, ties: Array, document: int) -> int:
-    """How many documents stand above `document` by score, equal scores by the smaller tie."""
-    score, tie, above = scores[document], ties[document], 0
-    for j in range(scores.size):  # no branches: compiled, several documents are compared at once
-        above += (scores[j] > score) | ((scores[j] == score) & (ties[j] < tie))
-    return above
-
-
-@jit
-def interleave(scores: Array, ties: Array, coins: Array, weights: Array, tails: Array) -> tuple[Array, Array]:
-    """(k,) a list mixed probabilistically from R rankers' scores (R, n), and (k, R) who put each document there.
-
-    Bit for bit `interleaving.probabilistic(interleaving.rankings(scores, ties), coins, k, tau)` with the soft ranks
-    `weights, tails = interleaving.soft_ranks(n, tau)` and `coins` (2, k). But a ranking is known only as far as it is
-    asked for: rankers that are not drawn are not sorted (of fifty at most k are drawn), and soft ranks fall so steeply
-    that the first few documents of the others will mostly do. The ranks of the documents shown are counted.
-    """
-    R, n = scores.shape
-    k = coins.shape[1]
-    rankings = np.empty((k, n), np.int64)  # of the rankers drawn so far
-    known = np.zeros(k, np.int64)  # how far
-    row_of = np.full(R, -1, np.int64)
-    drawn = 0
-    shown = np.zeros(n, np.bool_)
-    order = np.empty(k, np.int64)
-    ranks = np.empty((k, R), np.int64)  # of the documents shown
-    gone = np.zeros((R, n), np.bool_)  # the ranks of the documents shown
-    heads = np.zeros(R, np.int64)  # each ranker's first rank that is not gone
-    left = np.empty((k, R))  # what was left of each ranker's soft ranks before each position
-    for p in range(k):
-        for r in range(R):
-            while gone[r, heads[r]]:
-                heads[r] += 1
-            left[p, r] = tails[heads[r]]
-            for q in range(p):
-                if ranks[q, r] > heads[r]:
-                    left[p, r] -= weights[ranks[q, r]]
-        r = int(coins[0, p] * R)
-        if row_of[r] < 0:
-            row_of[r] = drawn
-            drawn += 1
-        row = row_of[r]
-        target = coins[1, p] * left[p, r]
-        pick = heads[r]
-        for j in range(heads[r], n):
-            if j >= known[row]:
-                known[row] = min(MORE * (j + 1), n)
-                rankings[row, : known[row]] = top_k(scores[r], ties, known[row])
-            if not shown[rankings[row, j]]:
-                pick = j
-                target -= weights[j]
-                if target < 0.0:
-                    break
-        order[p] = rankings[row, pick]
-        shown[order[p]] = True
-        for r in range(R):
-            ranks[p, r] = _rank_in(scores[r], ties, order[p])
-            gone[r, ranks[p, r]] = True
-    posterior = np.empty((k, R))
-    for p in range(k):
-        total = 0.0
-        for r in range(R):
-            posterior[p, r] = weights[ranks[p, r]] / left[p, r]
-            total += posterior[p, r]
-        for r in range(R):
-            posterior[p, r] /= total
-    return order, posterior
 
 
 @jit

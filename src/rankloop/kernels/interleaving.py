@@ -10,6 +10,9 @@ import numpy as np
 from rankloop.kernels._jit import Array, jit
 from rankloop.kernels.elementary import power
 from rankloop.kernels.preferences import ALL, click_pairs
+from rankloop.kernels.ranking import top_k
+
+MORE = 4  # a ranking is sorted four times as far as was asked for
 
 
 @jit
@@ -138,32 +141,80 @@ def soft_ranks(n: int, tau: float) -> tuple[Array, Array]:
 
 
 @jit
-def probabilistic(rankings: Array, coins: Array, k: int, tau: float) -> tuple[Array, Array]:
-    """(k,) the mixed list, and (k, R) who is how likely to have put each document there.
+def _rank_in(scores: Array, ties: Array, document: int) -> int:
+    """How many documents stand above `document` by score, equal scores by the smaller tie."""
+    score, tie, above = scores[document], ties[document], 0
+    for j in range(scores.size):  # no branches: compiled, several documents are compared at once
+        above += (scores[j] > score) | ((scores[j] == score) & (ties[j] < tie))
+    return above
+
+
+@jit
+def interleave(scores: Array, ties: Array, coins: Array, weights: Array, tails: Array) -> tuple[Array, Array]:
+    """(k,) a list mixed probabilistically from R rankers' scores (R, n), and (k, R) who put each document there.
 
     At each position a ranker is drawn, and from it a document of those left, by its soft ranks. `coins` (2, k): the
-    first row decides which ranker, the second which document.
+    first row decides which ranker, the second which document. Rankings are sorted only as far as they are needed, and
+    the ranks of the documents shown are counted.
     """
-    ranks = ranks_of(rankings)
-    weights, tails = soft_ranks(rankings.shape[1], tau)
-    shown = np.zeros(rankings.shape[1], np.bool_)
+    R, n = scores.shape
+    k = coins.shape[1]
+    rankings = np.empty((k, n), np.int64)  # of the rankers drawn so far
+    known = np.zeros(k, np.int64)  # how far
+    row_of = np.full(R, -1, np.int64)
+    drawn = 0
+    shown = np.zeros(n, np.bool_)
     order = np.empty(k, np.int64)
+    ranks = np.empty((k, R), np.int64)  # of the documents shown
+    gone = np.zeros((R, n), np.bool_)  # the ranks of the documents shown
+    heads = np.zeros(R, np.int64)  # each ranker's first rank that is not gone
+    left = np.empty((k, R))  # what was left of each ranker's soft ranks before each position
     for p in range(k):
-        r = int(coins[0, p] * rankings.shape[0])
-        head = 0
-        while shown[rankings[r, head]]:
-            head += 1
-        target = coins[1, p] * _weight_left(ranks, order[:p], r, head, weights, tails)
-        pick = head
-        for j in range(head, rankings.shape[1]):
-            if not shown[rankings[r, j]]:
-                pick = j  # stays the last one left, should rounding carry the target past the end
+        for r in range(R):
+            while gone[r, heads[r]]:
+                heads[r] += 1
+            left[p, r] = tails[heads[r]]
+            for q in range(p):
+                if ranks[q, r] > heads[r]:
+                    left[p, r] -= weights[ranks[q, r]]
+        r = int(coins[0, p] * R)
+        if row_of[r] < 0:
+            row_of[r] = drawn
+            drawn += 1
+        row = row_of[r]
+        target = coins[1, p] * left[p, r]
+        pick = heads[r]
+        for j in range(heads[r], n):
+            if j >= known[row]:
+                known[row] = min(MORE * (j + 1), n)
+                rankings[row, : known[row]] = top_k(scores[r], ties, known[row])
+            if not shown[rankings[row, j]]:
+                pick = j
                 target -= weights[j]
                 if target < 0.0:
                     break
-        order[p] = rankings[r, pick]
+        order[p] = rankings[row, pick]
         shown[order[p]] = True
-    return order, _posterior(rankings, ranks, order, weights, tails)
+        for r in range(R):
+            ranks[p, r] = _rank_in(scores[r], ties, order[p])
+            gone[r, ranks[p, r]] = True
+    posterior = np.empty((k, R))
+    for p in range(k):
+        total = 0.0
+        for r in range(R):
+            posterior[p, r] = weights[ranks[p, r]] / left[p, r]
+            total += posterior[p, r]
+        for r in range(R):
+            posterior[p, r] /= total
+    return order, posterior
+
+
+@jit
+def probabilistic(rankings: Array, coins: Array, k: int, tau: float) -> tuple[Array, Array]:
+    """`interleave` of R rankings (R, n)."""
+    weights, tails = soft_ranks(rankings.shape[1], tau)
+    scores = -ranks_of(rankings).T.astype(np.float64)
+    return interleave(np.ascontiguousarray(scores), np.zeros(rankings.shape[1]), coins[:, :k], weights, tails)
 
 
 @jit

@@ -13,7 +13,7 @@ from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.evaluation.interleaving import TAU
 from rankloop.kernels import dueling
 from rankloop.kernels.click_loop import SoftRanks
-from rankloop.kernels.interleaving import rankings, soft_ranks, team_draft, win_and_loss
+from rankloop.kernels.interleaving import interleave, rankings, soft_ranks, team_draft, win_and_loss
 
 MIXINGS = ("probabilistic", "team-draft")
 EXAMINED_BELOW = 3  # Wang et al. 2019, section 3.2: documents down to three below the last click count as examined
@@ -49,7 +49,7 @@ def mixed(scores: Array, k: int, mixing: str, rng: np.random.Generator) -> tuple
     n: int = scores.shape[1]
     ties = rng.random(n)
     if mixing == "probabilistic":
-        return dueling.interleave(scores, ties, rng.random((2, k)), *soft_ranks_of(n))
+        return interleave(scores, ties, rng.random((2, k)), *soft_ranks_of(n))
     order, team = team_draft(rankings(scores, ties), rng.random(k), k)
     credit = np.zeros((k, len(scores)))
     credit[np.arange(k), team] = 1.0  # a team's document is its own for sure
