@@ -1,4 +1,4 @@
-"""Every learner keeps the contract: its defaults every rule, other configurations the rules of REDUCED."""
+"""Every learner keeps the contract: its defaults every rule, other configurations the checks of REDUCED."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rankloop import checks
-from rankloop.checks import propensity, rules
-from rankloop.checks.world import some_candidates
+from rankloop.checks import contract
+from rankloop.checks.helpers import some_candidates
 from rankloop.core.errors import InvalidInput
 from rankloop.core.registry import LEARNERS, make
 
@@ -61,11 +61,11 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
 
 # The defaults keep every rule; the other configurations those that a change of parameters can break.
 REDUCED: list[checks.Check] = [
-    rules.rank_is_pure,
-    rules.same_rng_same_result,
-    rules.restore_is_bit_exact,
-    rules.a_change_of_features_keeps_the_rest,
-    propensity.propensities_are_probabilities,
+    contract.rank_changes_nothing,
+    contract.results_depend_only_on_inputs,
+    contract.restored_learner_continues_bit_exactly,
+    contract.remap_keeps_what_was_learned,
+    contract.propensities_are_probabilities,
 ]
 
 CASES = [
@@ -89,6 +89,6 @@ def test_contract(name: str, parameters: dict[str, Any], check: checks.Check) ->
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_a_seed_instead_of_a_generator_is_refused(name: str) -> None:
+def test_a_seed_instead_of_a_generator_is_rejected(name: str) -> None:
     with pytest.raises(InvalidInput, match="rng is 0"):
         make(name).rank(some_candidates(0), 2, 0)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rankloop import checks
-from rankloop.checks import rules
+from rankloop.checks import contract
 from rankloop.core import registry
 from rankloop.core.errors import InvalidParameter, UnknownName
 from rankloop.core.learner import params
@@ -24,7 +24,11 @@ from tests.learners.neural_rounds import M, lists, one_round, taught
 
 PAGES = Path(__file__).parents[1] / "docs" / "learners"
 GIVEN: dict[str, Any] = {"horizon": 200}
-RULES = (rules.ranking_is_a_permutation_prefix, rules.all_or_nothing_clicked, rules.restore_is_bit_exact)
+RULES = (
+    contract.rank_returns_distinct_positions,
+    contract.learns_from_no_clicks_and_all_clicks,
+    contract.restored_learner_continues_bit_exactly,
+)
 
 
 def given(name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from rankloop.checks.world import same_impression
+from rankloop.checks.helpers import same_impression
 from rankloop.clicks.users import DependentClickUser
 from rankloop.core.errors import InvalidInput
 from rankloop.core.learner import DRAWN, Learner, checked_order

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankloop.checks.world import same_state
+from rankloop.checks.helpers import same_state
 from rankloop.clicks.users import DependentClickUser
 from rankloop.core.errors import Diverged, InvalidInput, InvalidParameter
 from rankloop.core.registry import make
