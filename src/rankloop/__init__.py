@@ -60,7 +60,7 @@ else:  # imported when first used, without numpy and numba until then; hidden fr
         "core.scaling": ("scaled", "standardized"),
         "core.types": ("Candidates", "Feedback", "Impression", "SparseRows"),
         "learners": learners.__all__,
-        "logs.warm_start": ("warm",),
+        "logs.warm_start": ("warm_start",),
     }
     _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
