@@ -259,13 +259,13 @@ def of_metarank(folder: Path, start: Start, engine: Server) -> None:  # noqa: AR
 
 
 def of_lightgbm(folder: Path, start: Start, engine: Server) -> None:  # noqa: ARG001
-    """The scripts of the page are run, too; the client from its own wheel's names."""
+    """The scripts of the page are run, too."""
     service = start(store=folder / "rankloop.db")
     logged = [{**one, "query": f"q{t % 20}"} for t, one in enumerate(lists(60, n=8))]
     write_tsv(folder / "log.tsv", rows_of(logged))
     for name, script in re.findall(r'(?s)```python title="(.*?)"\n(.*?)```', text_of("docs/migrate-lightgbm.md")):
         script = script.replace(URL, f"http://127.0.0.1:{service.port}")
-        (folder / name).write_text(script.replace("rankloop_client", "rankloop.client"))
+        (folder / name).write_text(script)
     told = run_page("docs/migrate-lightgbm.md", folder, service)
     assert "sandal" in told[2]
     wait_for(lambda: service.status("shop")["learned_impressions"] == 1, "the click")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from rankloop.cli import main
-from rankloop.client import Client, ServiceError, catalog_methods
+from rankloop.client import Client, ServiceError
+from rankloop.client import requests as client_requests
 from rankloop.client.exchange import Call, Exchange, Reply
 from rankloop.core.errors import InvalidInput
 from rankloop.wire.catalog import CatalogAnswer
@@ -48,8 +49,8 @@ def run(arguments: list[str], code: int = 0) -> None:
 
 
 def test_many_items_are_several_calls_and_lines_are_numbered_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog_methods, "LINES", 3)
-    shop = catalog_methods.CatalogRequests(Exchange("http://127.0.0.1:1", 0), "shop")
+    monkeypatch.setattr(client_requests, "LINES", 3)
+    shop = client_requests.CatalogRequests(Exchange("http://127.0.0.1:1", 0), "shop")
     seen: list[int] = []
     steps = shop.put(({"id": i} for i in range(8)), seen.append)
     answer, calls = carried_out(steps, rejecting)
@@ -63,13 +64,13 @@ def test_many_items_are_several_calls_and_lines_are_numbered_through(monkeypatch
     answer, calls = carried_out(shop.patch(raw), rejecting)
     assert len(calls) == 1
     assert [one.line for one in answer.results] == [4]
-    monkeypatch.setattr(catalog_methods, "BYTES", 30)
+    monkeypatch.setattr(client_requests, "BYTES", 30)
     _, calls = carried_out(shop.put([{"id": i, "text": "x" * 20} for i in range(3)]), rejecting)
     assert len(calls) == 3
 
 
 def test_what_is_no_list_of_items_is_said() -> None:
-    shop = catalog_methods.CatalogRequests(Exchange("http://127.0.0.1:1", 0), "shop")
+    shop = client_requests.CatalogRequests(Exchange("http://127.0.0.1:1", 0), "shop")
     with pytest.raises(InvalidInput):
         carried_out(shop.put({"id": 1}), rejecting)  # type: ignore[dict-item]
     with pytest.raises(InvalidInput, match="JSON"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.client import AsyncClient, Client, ServiceError, exchange, fallback
+from rankloop.client import AsyncClient, Client, ServiceError, exchange
 from rankloop.client import requests as client_requests
 from rankloop.client.exchange import Call, Reply
 from rankloop.client.transport import TimeLeft
@@ -168,16 +168,16 @@ def test_a_retry_after_beyond_the_deadline_is_not_waited_for(clock: Clock) -> No
 
 def test_calls_are_skipped_after_failures_in_a_row_and_one_per_second_is_sent(clock: Clock) -> None:
     requests, frozen = client_requests.Requests("http://x", retries=3), (0.25, Reply(0, late=True))
-    for _ in range(fallback.BREAK_AFTER):
+    for _ in range(exchange.BREAK_AFTER):
         assert walk(requests, clock, frozen).reason == "timeout"
     begin = clock.now
     for _ in range(20):
         assert walk(requests, clock, frozen).reason == "skipped after timeout"
     assert clock.now == begin
-    clock.now += fallback.BREAK_SECONDS
+    clock.now += exchange.BREAK_SECONDS
     assert walk(requests, clock, frozen).reason == "timeout"
     assert walk(requests, clock, frozen).reason == "skipped after timeout"
-    clock.now += fallback.BREAK_SECONDS
+    clock.now += exchange.BREAK_SECONDS
     back = (
         0.0,
         Reply(
@@ -193,7 +193,7 @@ def test_failures_between_answers_skip_nothing(clock: Clock) -> None:
     good = Reply(
         200, b'{"impression_id":"i","ranker":"shop","version":"v","exposure":"full","fallback":false,"items":[]}'
     )
-    for _ in range(3 * fallback.BREAK_AFTER):
+    for _ in range(3 * exchange.BREAK_AFTER):
         assert walk(requests, clock, (0.0, Reply(500))).reason == "service error 500"
         assert not walk(requests, clock, (0.0, good)).fallback
 

@@ -17,9 +17,9 @@ from rankloop.service.ranking.exposure import Interleaving
 from rankloop.service.ranking.model import Model, Ranked, make_learner
 from rankloop.service.ranking.placement import SLOTS, PlacementConstraints, feedback_without_pins
 from rankloop.service.serving.schema import Schema
+from rankloop.wire.basics import Quota
 from rankloop.wire.calls import RankColumns
 from rankloop.wire.rankers import Spec
-from rankloop.wire.rules import Quota
 from tests.service.app_fixtures import Service, fine, items, names, refused, service, shown, until
 
 __all__ = ["service"]  # a fixture

@@ -12,9 +12,9 @@ from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.service.ranking.model import Model, make_learner
 from rankloop.service.ranking.placement import feedback_without_pins
 from rankloop.service.serving.schema import Schema
+from rankloop.wire.basics import Quota
 from rankloop.wire.calls import RankColumns
 from rankloop.wire.rankers import Spec
-from rankloop.wire.rules import Quota
 
 N, K, WIDTH, ROUNDS, SEEDS = 15, 6, 5, 300, 4
 TASTE = np.array([1.5, 1.0, 0.0, -1.0, 0.5])

@@ -27,7 +27,7 @@ from rankloop.core.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from rankloop.service.storage.database import Connection
-    from rankloop.wire.users import UserExport
+    from rankloop.wire.service import UserExport
 
 keys = App(name="keys", help="Create, list and revoke API keys. Only digests are stored.")
 users = App(name="user", help="Export or erase everything that is stored under one user id.")

@@ -1,9 +1,4 @@
-"""A client of the service, blocking or async: `Client` and `AsyncClient` have the same methods and one logic.
-
-Answers are the structs of `rankloop.wire`. What fails on the way is tried again, and counts once however often
-it arrives. `rankloop.client.requests` has what the methods do, `_transport` the network and `_queue` the feedback
-queue.
-"""
+"""Clients of the service, blocking (`Client`) and async (`AsyncClient`), with the same methods."""
 
 from __future__ import annotations
 
@@ -20,10 +15,9 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import httpx
 
-from rankloop.client.catalog_methods import CatalogRequests
 from rankloop.client.exchange import Call, RejectedEvent, Reply, ServiceError, ServiceUnavailable, Steps
 from rankloop.client.feedback_queue import FeedbackQueue, OnRejected, log_rejected
-from rankloop.client.requests import Requests
+from rankloop.client.requests import CatalogRequests, Requests
 from rankloop.client.transport import send, send_async
 from rankloop.core.errors import InvalidParameter
 

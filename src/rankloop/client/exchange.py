@@ -1,22 +1,27 @@
-"""One request to a service, as steps: sent again if need be, until there is an answer or an error.
+"""One request to a service as steps, without a network: retries, errors, and the fallback to the baseline ranking.
 
-What fails on the way is tried again with growing, random pauses. That does no harm: a request to rank has a request_id,
-an event an event_id and an operator action an Idempotency-Key.
+A request is sent again with growing, random pauses. That is harmless, because a rank request has a request_id, an event
+an event_id and an operator action an Idempotency-Key.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeAlias, TypeVar
+from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 import msgspec
+from msgspec import UNSET
 
-from rankloop.client.addresses import checked_url, retry_after
-from rankloop.core.errors import InvalidParameter, RankloopError
-from rankloop.wire.basics import Problem
+from rankloop.core.errors import InvalidInput, InvalidParameter, RankloopError
+from rankloop.wire.basics import ItemId, Problem
+from rankloop.wire.calls import RankAnswer, RankColumns, RankedItem, RankRequest
 
 FIRST_PAUSE = 0.1  # seconds; the pause after try n is drawn from 0 … FIRST_PAUSE * 2**n; a tenth under a deadline
 LONGEST_PAUSE = 5.0  # also of what a Retry-After may ask for
@@ -145,3 +150,105 @@ def problem_of(reply: Reply) -> Problem:
         return msgspec.json.decode(reply.body, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Problem("", "")
+
+
+def checked_url(url: str) -> str:
+    """Where a service is, without a slash at its end."""
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number
+        fine = False
+    if not fine:
+        raise InvalidParameter(f"url is {url!r}; it must be like http://127.0.0.1:8080 or https://rank.example.com")
+    return url.rstrip("/")
+
+
+def segment(noun: str, name: str) -> str:
+    """A name as one piece of a path."""
+    if not isinstance(name, str) or name in ("", ".", ".."):
+        raise InvalidInput(f"{noun} is {name!r}; it must be a name of at least one letter")
+    return quote(name, safe="")
+
+
+def ranker_path(name: str) -> str:
+    """The path of a ranker."""
+    return f"/v1/rankers/{segment('ranker', name)}"
+
+
+def retry_after(text: str) -> float:
+    """Seconds that a Retry-After header asks for, as a number or as a date.
+
+    >>> retry_after("2"), retry_after(""), retry_after("Thu, 01 Jan 1970 00:00:00 GMT"), retry_after("soon")
+    (2.0, 0.0, 0.0, 0.0)
+    """
+    try:
+        seconds = float(text or 0)
+    except ValueError:
+        try:
+            at = parsedate_to_datetime(text)
+        except ValueError:
+            return 0.0
+        seconds = (at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
+
+
+BREAK_AFTER = 5  # calls that failed in a row
+BREAK_SECONDS = 1.0  # then one call per so many seconds is sent, until one succeeds
+TRANSIENT = (408, 425, 429)  # refusals of the moment; every other 4xx is an error of the caller
+
+
+class Breaker:
+    """Skips calls after several have failed in a row, so that a frozen service does not delay every page."""
+
+    def __init__(self) -> None:
+        self._failures, self._next_try, self._cause = 0, 0.0, ""
+
+    def skipped(self, now: float) -> str | None:
+        """The reason for not sending a call at this time, or None: then the caller sends it."""
+        if self._failures < BREAK_AFTER:
+            return None
+        if now < self._next_try:
+            return f"skipped after {self._cause}"
+        self._next_try = now + BREAK_SECONDS  # this call tries, the others wait for its result
+        return None
+
+    def failed(self, cause: str, now: float) -> None:
+        """Count a call that got no usable answer."""
+        self._failures, self._cause, self._next_try = self._failures + 1, cause, now + BREAK_SECONDS
+
+    def answered(self) -> None:
+        """The service answers: send every call."""
+        self._failures = 0
+
+
+def fallback_reason(error: ServiceError) -> str | None:
+    """The reason for a fallback, or None for an error that only the caller can fix."""
+    if error.status == 0:
+        return error.error
+    if error.error == "strange-answer":
+        return "invalid answer"
+    return f"service error {error.status}" if error.status >= 500 or error.status in TRANSIENT else None
+
+
+def baseline(name: str, request: RankRequest | RankColumns, reason: str, fallback: bool = True) -> RankAnswer:
+    """The candidates of a request in the given order, under the rules of the request except its quotas."""
+    ids = request.ids if isinstance(request, RankColumns) else [one.id for one in request.candidates]
+    order = _ordered(ids, request.k, request.pinned, request.excluded)
+    items = [RankedItem(item, position, None) for position, item in enumerate(order, 1)]
+    token = None if request.token else UNSET
+    return RankAnswer(None, name, "", "shadow", fallback, items, reason, request.request_id, token=token)
+
+
+def _ordered(ids: list[ItemId], k: int | None, pinned: Mapping[str, int], excluded: Iterable[ItemId]) -> list[ItemId]:
+    hidden = set(map(str, excluded))
+    free = {str(item): item for item in ids if str(item) not in hidden}
+    size = min(k or len(free), len(free))
+    at, below = {}, size
+    # As the service does: in a ranking that is too short, pins move up to its end.
+    for item, position in sorted(pinned.items(), key=lambda pin: -pin[1]):
+        if item in free and position <= (k or position) and below > 0:
+            below = min(position, below) - 1
+            at[below] = free.pop(item)
+    rest: Iterator[ItemId] = iter(free.values())
+    return [at[place] if place in at else next(rest) for place in range(size)]

@@ -1,1 +1,1 @@
-"""What travels over HTTP, as msgspec structs: OpenAPI, client, engine and store all read these."""
+"""Messages of the HTTP API as msgspec structs, shared by client, service, store and OpenAPI document."""

@@ -1,4 +1,4 @@
-"""What the messages share: names, ids, shares, and how a problem is told."""
+"""Types that the messages share: names, ids, shares, rules of a ranking, errors."""
 
 from __future__ import annotations
 
@@ -21,3 +21,36 @@ class Problem(Struct, omit_defaults=True):
     error: Annotated[str, Meta(description="a word for programs", examples=["unknown-feature"])]
     message: Annotated[str, Meta(description="a sentence for people")]
     request_id: Annotated[str, Meta(description="as in the header X-Request-Id, and in the service's log")] = ""
+
+
+class Quota(Struct, forbid_unknown_fields=True, frozen=True):
+    """At most so many of a kind in the first positions: two of a brand in the first ten."""
+
+    field: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=128,
+            description="of `groups` in the request, a feature, or a field of the catalog's items",
+            examples=["brand"],
+        ),
+    ]
+    most: Annotated[int, Meta(ge=1, le=1000, description="of one value")]
+    within: Annotated[
+        Annotated[int, Meta(ge=1, le=1000)] | None, Meta(description="positions from the top; null: the whole list")
+    ] = None
+
+
+Position = Annotated[int, Meta(ge=1, le=1000)]
+Pinned = Annotated[
+    dict[str, Position],
+    Meta(description="id: its position, 1 is the top", extra_json_schema={"examples": [{"red-shoe": 1}]}),
+]
+Excluded = Annotated[list[ItemId], Meta(description="ids that must not be shown; as if they had not been sent")]
+Groups = Annotated[
+    dict[str, list[str | int | None]],
+    Meta(
+        description="what quotas go by, where it is no feature: field, and its value for each candidate, null for none",
+        extra_json_schema={"examples": [{"brand": ["acme", "zeta"]}]},
+    ),
+]

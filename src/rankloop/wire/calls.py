@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, MsgspecError, Struct, UnsetType, convert, json, structs
 
-from rankloop.wire.basics import Exposure, ItemId, Text, Word
-from rankloop.wire.rules import Excluded, Groups, Pinned, Quota
+from rankloop.wire.basics import Excluded, Exposure, Groups, ItemId, Pinned, Quota, Text, Word
 
 EventStatus = Literal["accepted", "duplicate", "late", "orphan", "rejected"]
 Rewards = Annotated[

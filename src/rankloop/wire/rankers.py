@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field, structs
 
-from rankloop.wire.basics import NAME, Alpha, Exposure, Share, Text
+from rankloop.wire.basics import NAME, Alpha, Excluded, Exposure, Pinned, Quota, Share, Text
 from rankloop.wire.calls import EventCounts
 from rankloop.wire.experiments import Evidence
-from rankloop.wire.rules import Excluded, Pinned, Quota
 
 CLICK_VALUE = 0.3  # of a click where a reward is declared, unless the spec says otherwise
 Normalisation = Literal["query-minmax", "stream", "none"]

@@ -41,7 +41,7 @@ from rankloop.service.storage.rewards import scale_of
 from rankloop.wire.calls import EventCounts
 from rankloop.wire.experiments import Evidence
 from rankloop.wire.rankers import Origin, RankerStatus, Spec, SpecChange, SpecChanges
-from rankloop.wire.users import Erased
+from rankloop.wire.service import Erased
 
 logger = logging.getLogger("rankloop")
 CLEARING = 3.0  # seconds that a new ranker waits for what a deleted one of its name has left

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rankloop.service.serving.engine import Engine
 from rankloop.service.serving.live_ranker import LiveRanker
 from rankloop.service.worker.hang_supervisor import MOST_HANGING
-from rankloop.wire.process import Reason
+from rankloop.wire.service import Reason
 
 STALE_SECONDS = 60.0  # age of a live model from which on it is reported
 SILENT_BEATS, SILENT_SECONDS = 3.0, 5.0  # heartbeats, and seconds at least, that the store may take nothing

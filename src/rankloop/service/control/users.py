@@ -19,7 +19,7 @@ from rankloop.service.storage import Writer, admin, catalog, counting, forgettin
 from rankloop.service.storage.batches import in_batches
 from rankloop.service.storage.database import Connection, Database
 from rankloop.service.storage.sqlite import SQLite
-from rankloop.wire.users import (
+from rankloop.wire.service import (
     Erased,
     Remaining,
     UserCounter,

@@ -27,8 +27,8 @@ from rankloop.service.storage.series import RESOLUTIONS, Bucket
 from rankloop.service.storage.size import size
 from rankloop.service.storage.sqlite import SQLite
 from rankloop.wire.calls import EventCounts, RankAnswer
-from rankloop.wire.process import ServiceStatus
-from rankloop.wire.watch import Doubt, Movement, Point, PositionRate, Series, ShownItem, ShownList, Weight, Weights
+from rankloop.wire.monitoring import Doubt, Movement, Point, PositionRate, Series, ShownItem, ShownList, Weight, Weights
+from rankloop.wire.service import ServiceStatus
 
 FRESH = 1.0  # seconds for which an answer is as good as a new one
 LONGER = 10  # times as long for one that takes a hundred lists to make: it changes slowly

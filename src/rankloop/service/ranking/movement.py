@@ -15,7 +15,7 @@ from rankloop.core.types import Array, Candidates, Impression, taken
 from rankloop.service.observability.metrics import Metrics
 from rankloop.service.ranking.exposure import best_order
 from rankloop.service.ranking.model import Model, score_terms
-from rankloop.wire.watch import DriftNoticed, Memory, Movement
+from rankloop.wire.monitoring import DriftNoticed, Memory, Movement
 
 LATEST = 100  # rankings, unless another number is requested
 logger = logging.getLogger("rankloop")

@@ -21,9 +21,9 @@ from rankloop.core.learner import Learner, show
 from rankloop.core.types import Array, Candidates, Feedback, Impression
 from rankloop.kernels.ranking import constrained_order
 from rankloop.service.ranking.exposure import Choice, adopted, completed, without_propensity
+from rankloop.wire.basics import Quota
 from rankloop.wire.calls import RankHead
 from rankloop.wire.rankers import Spec
-from rankloop.wire.rules import Quota
 
 SLOTS = "slots"  # in the memo of a ranking with pins: (f,) the positions that the learner filled, from 0
 NO_WISHES = RankHead()

@@ -12,7 +12,7 @@ from rankloop.service.storage.database import Connection, marks
 from rankloop.service.storage.log import OPEN
 from rankloop.service.storage.partitions import by_row
 from rankloop.service.storage.writer import Writer
-from rankloop.wire.users import Erased
+from rankloop.wire.service import Erased
 
 LOOKED = 500  # impressions of a ranker that has not been learned for long that are looked through at a time
 

@@ -24,7 +24,7 @@ from rankloop.service.serving.engine import Engine
 from rankloop.service.storage.catalog import KINDS, Kind
 from rankloop.wire.basics import NAME
 from rankloop.wire.catalog import CatalogAnswer, CatalogInfo, Emptied, Entry
-from rankloop.wire.users import Erased, UserExport
+from rankloop.wire.service import Erased, UserExport
 
 Name = Annotated[str, Parameter(pattern=NAME, description="the catalog", max_length=64)]
 # 513: a path parameter comes with the slash before it

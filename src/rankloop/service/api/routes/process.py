@@ -21,9 +21,8 @@ from rankloop.service.settings import SCOPES
 from rankloop.service.storage import audit
 from rankloop.service.ui import beacon, status
 from rankloop.service.ui.api_docs import CONTENT_SECURITY_POLICY
-from rankloop.wire.audit import Change
 from rankloop.wire.basics import NAME
-from rankloop.wire.process import KeyInfo, NotReady, Readiness, Reason, ServiceStatus
+from rankloop.wire.service import Change, KeyInfo, NotReady, Readiness, Reason, ServiceStatus
 
 _STATUS_PAGE, _BEACON_SCRIPT = status.PAGE.encode(), beacon.SCRIPT.encode()
 

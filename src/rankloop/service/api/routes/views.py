@@ -22,7 +22,7 @@ from rankloop.service.control import experiments, views
 from rankloop.service.errors import NotAllowed
 from rankloop.service.ranking.movement import LATEST
 from rankloop.wire.experiments import Experiment, ExperimentRequest
-from rankloop.wire.watch import Movement, Series, ShownList, Weights
+from rankloop.wire.monitoring import Movement, Series, ShownList, Weights
 
 Seconds = Annotated[int, Parameter(ge=10, le=90 * 86400, description="how far to look back")]
 Step = Annotated[int | None, Parameter(ge=10, le=86400, description="seconds per point; chosen if not given")]

@@ -1,4 +1,4 @@
-"""What travels to those who watch, as msgspec structs like those of `wire`: curves, latest lists, weights, movement."""
+"""Curves, latest impressions, weights and movement of a ranker."""
 
 from __future__ import annotations
 

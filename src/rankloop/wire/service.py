@@ -1,10 +1,93 @@
-"""What is stored under one user id: exported, and erased."""
+"""The service as a whole: its status, the audit list, and what is stored under one user id."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
+
+from rankloop.wire.calls import EventCounts
+
+
+class ServiceStatus(Struct):
+    """The service, beside its rankers."""
+
+    version: Annotated[str, Meta(description="of rankloop")]
+    store: Literal["sqlite", "postgresql"]
+    store_bytes: int
+    free_disk_bytes: Annotated[int | None, Meta(description="where the store is; null: another machine's disk")]
+    processes: Annotated[int, Meta(description="that serve this store, on all machines")]
+    webhook: Annotated[bool, Meta(description="whether this process tells somebody of demotions")]
+    events: Annotated[
+        EventCounts,
+        Meta(
+            description="events whose impression is not known: `orphan`, and `rejected` if they could not be read; in "
+            "the whole store"
+        ),
+    ] = field(default_factory=EventCounts)
+
+
+class KeyInfo(Struct):
+    """What the key of a request may do."""
+
+    name: Annotated[str | None, Meta(description="null: the service asks for no key, and everything is allowed")]
+    scopes: list[str]
+    rankers: Annotated[list[str] | None, Meta(description="the rankers that it is limited to; null: all")]
+    catalogs: Annotated[list[str] | None, Meta(description="the catalogs that it is limited to; null: all")]
+
+
+class Reason(Struct):
+    """Why a process does not serve as it should."""
+
+    code: Annotated[
+        Literal[
+            "stopping",
+            "compiling",
+            "store",
+            "thread",
+            "rankers",
+            "damaged",
+            "hanging",
+            "loading",
+            "load-error",
+            "stale",
+        ],
+        Meta(description="docs/operations.md explains each"),
+    ]
+    message: str
+    count: Annotated[int, Meta(description="rankers concerned; 0: it concerns the whole process")] = 0
+    rankers: Annotated[
+        list[str], Meta(description="the names of those that the key sent, or having none, may look at")
+    ] = []
+
+
+class Readiness(Struct):
+    """Requests may come. Degraded: some get the baseline ranking, or a model that is not the newest."""
+
+    status: Literal["ready", "degraded"]
+    reasons: list[Reason] = []
+
+
+class NotReady(Struct):
+    """Requests should go elsewhere."""
+
+    error: Literal["not-ready"]
+    message: str
+    request_id: str
+    reasons: list[Reason]
+
+
+class Change(Struct):
+    """Something that was changed."""
+
+    created: Annotated[float, Meta(description="when, in seconds of Unix time")]
+    key: Annotated[
+        str, Meta(description="the name of the key it was done with; empty where none is asked for", examples=["ops"])
+    ]
+    action: Annotated[str, Meta(description="a word for programs", examples=["promote"])]
+    ranker: Annotated[str | None, Meta(description="whose change it was; null: not one ranker's")]
+    text: Annotated[str, Meta(description="what it was, in a line", examples=["exposure shadow -> full"])]
+    request_id: Annotated[str, Meta(description="of the call, as in the log; empty where it was none")]
 
 
 class UserEvent(Struct):
