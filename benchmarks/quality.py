@@ -16,7 +16,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from benchmarks.common import machine, print_rows
 from rankloop.core.registry import parse_learner
 from rankloop.evaluation import statistics
-from rankloop.lab.plots.learning import short_names
+from rankloop.lab.plots.figures import short_names
 from rankloop.lab.runs.results import Curve, curves
 from rankloop.lab.runs.sweep import run_trials
 from rankloop.lab.runs.trial import Trial

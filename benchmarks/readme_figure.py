@@ -7,7 +7,7 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from rankloop.lab.plots import learning as figures
+from rankloop.lab.plots import figures
 from rankloop.lab.runs.sweep import run_trials
 from rankloop.lab.runs.trial import Trial
 

@@ -19,7 +19,7 @@ from rankloop.core.types import Array, Candidates
 from rankloop.evaluation import statistics
 from rankloop.integrations.score_terms import Linear, linear_of
 from rankloop.lab.datasets.sources import open_split
-from rankloop.lab.plots.learning import short_names
+from rankloop.lab.plots.figures import short_names
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.results import Curve, curves
 from rankloop.lab.runs.simulate import simulate

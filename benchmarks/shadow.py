@@ -20,7 +20,7 @@ from rankloop.evaluation import statistics
 from rankloop.evaluation.metrics import mean_ndcg
 from rankloop.lab.datasets.dataset import Dataset, Split
 from rankloop.lab.datasets.sources import open_split
-from rankloop.lab.plots.learning import short_names
+from rankloop.lab.plots.figures import short_names
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.worlds.world import Stationary, World
 

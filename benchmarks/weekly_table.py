@@ -23,7 +23,7 @@ from rankloop.core.registry import make, parse_learner
 from rankloop.core.specs import parse_spec
 from rankloop.evaluation import statistics
 from rankloop.lab.datasets.sources import check_spec, open_split
-from rankloop.lab.plots import learning as figures
+from rankloop.lab.plots import figures
 from rankloop.lab.runs.sweep import Event, run_trials
 from rankloop.lab.runs.trial import Trial
 

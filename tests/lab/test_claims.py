@@ -62,15 +62,15 @@ ALONE = one(1.0, float("nan"), 0.0)  # a single run
 @pytest.mark.parametrize(
     ("found", "most", "every", "any_"),
     [
-        ([SURE, SURE], "seen", "seen", "seen"),
-        ([SURE, SURE, UNSURE], "seen", "undecided", "seen"),
-        ([SURE, UNSURE], "undecided", "undecided", "seen"),
+        ([SURE, SURE], "supported", "supported", "supported"),
+        ([SURE, SURE, UNSURE], "supported", "undecided", "supported"),
+        ([SURE, UNSURE], "undecided", "undecided", "supported"),
         ([UNSURE], "undecided", "undecided", "undecided"),
-        ([SURE, SURE, SURE, OPPOSITE], "not seen", "not seen", "seen"),
-        ([OPPOSITE, UNSURE], "not seen", "not seen", "undecided"),
-        ([OPPOSITE, OPPOSITE], "not seen", "not seen", "not seen"),
+        ([SURE, SURE, SURE, OPPOSITE], "refuted", "refuted", "supported"),
+        ([OPPOSITE, UNSURE], "refuted", "refuted", "undecided"),
+        ([OPPOSITE, OPPOSITE], "refuted", "refuted", "refuted"),
         ([ALONE, ALONE, ALONE], "undecided", "undecided", "undecided"),
-        ([ALONE, SURE, SURE], "seen", "undecided", "seen"),
+        ([ALONE, SURE, SURE], "supported", "undecided", "supported"),
         ([], "not tested", "not tested", "not tested"),
     ],
 )
@@ -83,9 +83,9 @@ def test_the_rule(found: list[Comparison], most: str, every: str, any_: str) -> 
 def test_many_comparisons_make_each_less_sure() -> None:
     """t = 3 with four degrees of freedom is p = .02: enough alone, not as one of twenty."""
     lucky = one(0.3)
-    assert verdict([lucky])[0] == "seen"
+    assert verdict([lucky])[0] == "supported"
     assert verdict([lucky, *[one(0.0)] * 19], "any")[0] == "undecided"
-    assert verdict([one(-0.3), *[SURE] * 19])[0] == "seen"  # nor is one unlucky one a failure
+    assert verdict([one(-0.3), *[SURE] * 19])[0] == "supported"  # nor is one unlucky one a failure
 
 
 def test_chance_alone_is_seldom_seen() -> None:
@@ -95,7 +95,7 @@ def test_chance_alone_is_seldom_seen() -> None:
     for _ in range(400):
         draws = rng.normal(size=(10, 3))
         found = [one(d.mean(), d.std(ddof=1) / 3**0.5, 2.0) for d in draws]
-        called += verdict(found, "any")[0] == "seen"
+        called += verdict(found, "any")[0] == "supported"
     assert called <= 0.05 * 400 + 2 * (0.05 * 0.95 * 400) ** 0.5
 
 
@@ -243,21 +243,18 @@ KINDS: dict[str, tuple[Claim, Results, Results]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_claim_is_seen_and_turned_round_it_is_not(kind: str) -> None:
     claim, good, bad = KINDS[kind]
-    assert claim.judged(good).verdict == "seen"
-    assert claim.judged(bad).verdict == "not seen"
-    assert claim.judged(Results({"main": table_of([])})).verdict == "not tested"
+    assert claim.check(good).verdict == "supported"
+    assert claim.check(bad).verdict == "refuted"
+    assert claim.check(Results({"main": table_of([])})).verdict == "not tested"
     if kind not in ("never", "straight"):
         table = good.tables["main"]
         single = Results({"main": table.filter(pa.array([seed == 0 for seed in table["seed"].to_pylist()]))})
-        assert claim.judged(single).verdict == "undecided"
+        assert claim.check(single).verdict == "undecided"
 
 
 def test_a_claim_comes_with_its_numbers() -> None:
-    told = PAIR.judged(KINDS["higher"][1]).seen
-    assert (
-        told
-        == "cosine to the offline model: +0.5 ± 0.0058 (a - b, d, u); holds for sure in 1, fails for sure in 0 of 1"
-    )
+    told = PAIR.check(KINDS["higher"][1]).finding
+    assert told.startswith("cosine to the offline model: +0.5 ± 0.0058 (a - b, d, u); holds significantly in 1")
 
 
 def test_matched_pairs_are_compared_in_turn() -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from rankloop.core.errors import InvalidParameter
-from rankloop.lab.plots import learning as figures
+from rankloop.lab.plots import figures, paper_figures
 from rankloop.lab.runs.results import table_of
 
 ROUNDS = (1, 10, 100)
@@ -76,7 +76,7 @@ def test_rounds_may_be_drawn_on_a_log_scale() -> None:
     assert figures.learning_curves(results(), "online.cndcg").axes[0].get_xscale() == "linear"
 
 
-def test_every_learner_looks_different_and_marks_are_broken_lines() -> None:
+def test_every_learner_looks_different_and_references_are_broken_lines() -> None:
     labels = tuple(f"learner {i}" for i in range(18))
     lines = figures.learning_curves(results(1, (*labels, "offline RankNet")), "online.cndcg").axes[0].get_lines()
     assert len({(line.get_color(), str(line.get_linestyle()), str(line._dash_pattern)) for line in lines}) == 19  # type: ignore[attr-defined]
@@ -85,32 +85,23 @@ def test_every_learner_looks_different_and_marks_are_broken_lines() -> None:
 
 
 def test_block_sizes_by_rank_and_block_counts_by_user() -> None:
-    sizes = figures.block_sizes(results(), "PairRank_C")
+    sizes = paper_figures.block_sizes(results(), "PairRank_C")
     assert [line.get_label() for line in sizes.axes[0].get_lines()] == ["rank 1", "rank 5", "rank 10"]
     np.testing.assert_allclose(np.asarray(sizes.axes[0].get_lines()[2].get_ydata(), float), [11, 2, 1.1])
     for axes in sizes.axes:  # the largest block of each row is within the panel
         assert axes.get_ylim()[1] > 11
-    counts = figures.block_counts(results(), "PairRank_C")
+    counts = figures.by_user(results(), "blocks", "PairRank_C", "blocks")
     assert [axes.get_title(loc="left") for axes in counts.axes] == ["synthetic:mslr", "Yahoo"]
     assert [line.get_label() for line in counts.axes[0].get_lines()] == list(USERS)
 
 
-def test_profiles_are_plain_lines() -> None:
-    points = (np.array([0, 50, 100]), np.array([1.0, 9.0, 2.0]))
-    axes = figures.profiles({"mslr": {"early": points, "late": points}}, "place", "size").axes
-    assert [line.get_label() for line in axes[0].get_lines()] == ["early", "late"]
-    assert (axes[0].get_xlabel(), axes[0].get_ylabel(), axes[0].get_yscale()) == ("place", "size", "log")
-
-
 def test_nothing_to_draw_is_said() -> None:
     with pytest.raises(InvalidParameter, match="no lines to draw"):
-        figures.profiles({}, "x", "y")
-    with pytest.raises(InvalidParameter, match="no pair of learners"):
-        figures.paired_bars({"ms": {"DBGD": 1.0}}, {"DBGD": "DM²L"})
+        figures.line_figure({}, "x", "y")
     with pytest.raises(InvalidParameter, match="no run has a value of 'cosine'"):
         figures.learning_curves(results(), "cosine")
     with pytest.raises(InvalidParameter, match="'pdgd' has no block sizes"):
-        figures.block_sizes(results(), "pdgd")
+        paper_figures.block_sizes(results(), "pdgd")
 
 
 def test_files_are_whole_hold_their_words_and_repeat_byte_for_byte(tmp_path: Path) -> None:
@@ -138,5 +129,5 @@ def test_drawing_leaves_no_trace_in_matplotlib(tmp_path: Path) -> None:
         }  # found when asked
 
     before = settings()
-    figures.save(figures.block_counts(results(), "PairRank_C"), tmp_path / "a")
+    figures.save(figures.by_user(results(), "blocks", "PairRank_C", "blocks"), tmp_path / "a")
     assert settings() == before

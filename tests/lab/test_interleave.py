@@ -19,7 +19,7 @@ from rankloop.evaluation.interleaving import METHODS, Method
 from rankloop.evaluation.metrics import ndcg
 from rankloop.lab.datasets.dataset import Split
 from rankloop.lab.datasets.sources import open_split
-from rankloop.lab.plots.interleaving import drawing
+from rankloop.lab.plots.figures import interleaving_figure
 from rankloop.lab.runs.interleave import Interval, Ranker, check_ranker, compare, interleave, open_ranker, rank_all
 
 DATA = "synthetic:mq2008?queries=40&vali=5&test=30"
@@ -241,7 +241,7 @@ def test_the_command_says_what_is_wrong(arguments: list[str], words: str) -> Non
 
 def test_the_figure_ends_at_the_interval(split: Split) -> None:
     found = interleave(["feature:1", "feature:2"], split, "informational", rounds=80)
-    axes = drawing(found).axes[0]
+    axes = interleaving_figure(found).axes[0]
     line = next(line for line in axes.get_lines() if line.get_label() == "feature:2")
     lead = found.lead(1)
     assert np.asarray(line.get_ydata(), float)[-1] == pytest.approx(lead.mean)

@@ -97,11 +97,11 @@ def test_what_can_be_learned(game: Game, globally: bool, locally: bool | None, r
     assert game.gap == 0.0 if globally else game.gap > 0.05  # far above what the rounding of a logarithm could do
 
 
-def test_neighbours_of_sumloss_swap_two_items_that_stand_next_to_each_other() -> None:
+def test_neighbors_of_sumloss_swap_two_items_that_stand_next_to_each_other() -> None:
     """Lemma 3, both ways: there are m! (m - 1) / 2 such pairs and no others; Lemma 2: every ranking takes part."""
     game = Game("sumloss", 3)
     name = dict(zip(game.losses, named(game), strict=True))
-    found = {frozenset((name[a], name[b])) for a, b in game.neighbours}
+    found = {frozenset((name[a], name[b])) for a, b in game.neighbors}
     wanted = {
         frozenset((one, other))
         for one in named(game)

@@ -132,7 +132,7 @@ def test_the_commands_take_an_address(
     there = results.read_results(Path("results", "few.parquet"))
     assert stored(there) == stored(run_trials(load_sweep("few.toml").trials, None))
     assert run("compare", "pdgd", "--cluster", "somewhere") == 2
-    paper = replace(TINY, drawings=())
+    paper = replace(TINY, figures=())
     monkeypatch.setattr("rankloop.papers.open_paper", lambda _: paper)
     assert run("reproduce", "pairrank", "--out", "there", "--cluster", processes.address) == 0
     engine.reproduce(paper, tmp_path / "here")

@@ -18,13 +18,13 @@ from rankloop.core.errors import DataError, InvalidParameter, UnknownName
 from rankloop.core.presets import PUBLISHED
 from rankloop.core.registry import make
 from rankloop.lab.plots.cells import Results
-from rankloop.lab.plots.report import Judged
+from rankloop.lab.plots.report import ClaimResult
 from rankloop.lab.plots.tables import Ends
 from rankloop.lab.runs.results import read_results
 from rankloop.lab.runs.sweep import Event
-from rankloop.papers import PAPERS, bubblerank, engine, open_paper, theory
+from rankloop.papers import PAPERS, bubblerank, engine, observability, open_paper
 from rankloop.papers.claims import RULE, Claim, Computed, Higher, Level, Never
-from rankloop.papers.engine import Contender, Look, Paper, Part
+from rankloop.papers.engine import Contender, Paper, Part, TuningStep
 
 DATA = "synthetic:mq2008?queries=20&vali=6&test=12&features=6"
 
@@ -48,10 +48,10 @@ def test_claims_speak_of_contenders_that_run(name: str) -> None:
         said = [
             value for field in ("high", "low", "who", "floor", "ceiling") for value in _names(getattr(claim, field, ()))
         ]
-        assert said, claim.says
-        assert set(said) <= labels[claim.part], claim.says  # type: ignore[attr-defined]
-        assert claim.where, claim.says  # type: ignore[attr-defined]
-    assert len({claim.judged(Results({})).says for claim in paper.claims if not isinstance(claim, Computed)}) >= 10
+        assert said, claim.text
+        assert set(said) <= labels[claim.part], claim.text  # type: ignore[attr-defined]
+        assert claim.where, claim.text  # type: ignore[attr-defined]
+    assert len({claim.check(Results({})).claim for claim in paper.claims if not isinstance(claim, Computed)}) >= 10
 
 
 def _names(value: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -65,9 +65,9 @@ def test_every_contender_can_be_made_and_published_ones_are_among_them(name: str
     for part in paper.parts:
         for c in part.contenders:
             published.add(c.learner.partition("?")[0])
-            for params in c.tried:
+            for params in c.grid:
                 given = {key: 1e-6 if value == "1/n" else value for key, value in params.items()}
-                learner, every = engine.Asked(part, c, given, "", "", part.rounds, 0).learner
+                learner, every = engine.PlannedRun(part, c, given, "", "", part.rounds, 0).learner
                 make(learner, **every)
         assert part.seeds >= 3, "with fewer nothing can be sure"
         quick = replace(part, **part.quick)
@@ -79,7 +79,7 @@ def test_every_contender_can_be_made_and_published_ones_are_among_them(name: str
 @pytest.mark.slow
 def test_the_page_on_what_can_be_learned_has_these_tables() -> None:
     page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text("utf-8")
-    for table in theory.tables():
+    for table in observability.tables():
         assert table.markdown().partition("\n\n")[2].strip() in page, "copy it from `rankloop reproduce topk`"
 
 
@@ -99,14 +99,14 @@ TINY = Paper(
                 Contender(BEST, "offline-ranknet"),
                 Contender(FLOOR, "random"),
                 Contender("tuned", "pdgd", ({"rate": 0.1}, {"rate": 1e-9})),
-                Contender("twin", "pdgd", ({"decay": 1.0},), like="tuned"),
+                Contender("twin", "pdgd", ({"decay": 1.0},), tuned_like="tuned"),
                 Contender("same", "pdgd?rate=0.1"),
             ),
             (DATA,),
             rounds=40,
             seeds=3,
             users=("perfect",),
-            looks=(Look(30, 2, 2), Look(60, 2, 1)),
+            tuning=(TuningStep(30, 2, 2), TuningStep(60, 2, 1)),
         ),
     ),
     (
@@ -123,17 +123,15 @@ TINY = Paper(
 def test_an_experiment_from_end_to_end(tmp_path: Path) -> None:
     told: list[str] = []
     done = engine.reproduce(TINY, tmp_path, on_step=told.append)
-    assert [claim.verdict for claim in done.claims] == ["seen", "not seen", "not tested", "seen"]
-    assert told[0] == "main: choosing settings, 1 of 2, 4 runs"
+    assert [claim.verdict for claim in done.claims] == ["supported", "refuted", "not tested", "supported"]
+    assert told[0] == "main: tuning, 1 of 2, 4 runs"
     assert "main: 15 runs" in told
-    page, report = done.page.read_text("utf-8"), done.report.read_text("utf-8")
+    page = done.page.read_text("utf-8")
     assert done.page == tmp_path / "tiny.md"
     for text in (RULE, "The paper: much.", "rankloop reproduce tiny", "core-minutes", "| main | twin | pdgd |"):
         assert page.count(text) == 1
     assert all((tmp_path / link).is_file() for link in re.findall(r"\]\((\S+\.png)\)", page))
-    assert "**not seen**" in page
-    assert 'class="verdict not-seen"' in report
-    assert report.count("<img") == 1
+    assert "refuted" in page
 
     events: list[Event] = []
     again = engine.reproduce(TINY, tmp_path, on_event=events.append)
@@ -144,7 +142,7 @@ def test_an_experiment_from_end_to_end(tmp_path: Path) -> None:
 def test_with_one_seed_nothing_is_decided(tmp_path: Path) -> None:
     one_seed = replace(TINY, parts=(replace(TINY.parts[0], seeds=1, contenders=TINY.parts[0].contenders[:2]),))
     done = engine.reproduce(one_seed, tmp_path)
-    assert [claim.verdict for claim in done.claims] == ["undecided", "undecided", "not tested", "seen"]
+    assert [claim.verdict for claim in done.claims] == ["undecided", "undecided", "not tested", "supported"]
 
 
 def test_settings_are_chosen_on_other_seeds_and_the_validation_part(tmp_path: Path) -> None:
@@ -176,12 +174,12 @@ def test_ones_own_data_takes_the_place_of_a_paper_s() -> None:
 _ITEMS, _SLOPES, _SURROGATES, _CONTEXT = open_paper("topk").parts
 SMALL: dict[str, tuple[Callable[[Part], dict[str, Any]], tuple[Claim, ...]]] = {
     "pairrank": (
-        lambda part: {"data": (DATA,), "rounds": 40, "seeds": 2, "looks": tuple(Look(10) for _ in part.looks)},
+        lambda part: {"data": (DATA,), "rounds": 40, "seeds": 2, "tuning": tuple(TuningStep(10) for _ in part.tuning)},
         (Higher("!", "", "offline.ndcg@10", "offline RankNet", "random", users="perfect"),),
     ),
     "neural": (
         lambda part: (
-            {"data": (DATA,), "rounds": 25, "seeds": 2, "looks": tuple(Look(5) for _ in part.looks)}
+            {"data": (DATA,), "rounds": 25, "seeds": 2, "tuning": tuple(TuningStep(5) for _ in part.tuning)}
             | {"users": ("perfect",)}
             | ({"seeds": 4} if part.name == "theory" else {})
         ),
@@ -206,7 +204,7 @@ SMALL: dict[str, tuple[Callable[[Part], dict[str, Any]], tuple[Claim, ...]]] = {
     "topk": (
         lambda part: (
             {"data": (DATA,) if part.name == "main" else part.data, "rounds": 2000, "seeds": 3}
-            | {"looks": tuple(Look(100, 1, 2) for _ in part.looks)}
+            | {"tuning": tuple(TuningStep(100, 1, 2) for _ in part.tuning)}
         ),
         (Higher("!", "", "average_regret", "K = 400", "FTPL, all grades", part="items"),),
     ),
@@ -225,22 +223,22 @@ TURNED: dict[str, Claim] = {
 def test_a_paper_in_small(name: str, tmp_path: Path) -> None:
     shrink, sure = SMALL[name]
     whole = open_paper(name)
-    few = [replace(c, tried=c.tried[:2], seeds=0) for part in whole.parts for c in part.contenders]
+    few = [replace(c, grid=c.grid[:2], seeds=0) for part in whole.parts for c in part.contenders]
     by_part = iter(few)
     parts = tuple(
         replace(part, contenders=tuple(next(by_part) for _ in part.contenders), **shrink(part)) for part in whole.parts
     )
     paper = replace(whole, parts=parts, claims=(*whole.claims, *sure, TURNED[name]))
     done = engine.reproduce(paper, tmp_path)
-    verdicts = {claim.says: claim.verdict for claim in done.claims}
-    assert (verdicts["!"], verdicts["?"]) == ("seen", "not seen")
+    verdicts = {claim.claim: claim.verdict for claim in done.claims}
+    assert (verdicts["!"], verdicts["?"]) == ("supported", "refuted")
     assert list(verdicts.values()).count("not tested") <= 3, verdicts  # of users, or a decade of rounds, not there
     page = done.page.read_text("utf-8")
     for part in parts:
         for contender in part.contenders:
             assert f"| {part.name} | {contender.name} |" in page
     pictures = re.findall(r"\]\((\S+\.png)\)", page)
-    assert len(pictures) == len(whole.drawings)
+    assert len(pictures) == len(whole.figures)
     assert all((tmp_path / picture).is_file() for picture in pictures)
 
 
@@ -288,10 +286,10 @@ def test_the_command_ends_in_a_table_that_people_can_read(
     monkeypatch.setattr("rankloop.papers.open_paper", lambda _: TINY)
     assert run("pairrank", "--quick", "--out", str(tmp_path), "--processes", "1") == 0
     printed = capsys.readouterr()
-    assert "4 claims: 2 seen, 1 not seen, 1 not tested." in printed.out
+    assert "4 claims: 2 supported, 1 refuted, 1 not tested." in printed.out
     assert "the ceiling is above the floor" in printed.out
     assert "| ---" not in printed.out
-    assert "main: choosing settings, 1 of 2" in printed.err  # no silence in a log
+    assert "main: tuning, 1 of 2" in printed.err  # no silence in a log
     assert "wrote" in printed.err
 
 
@@ -301,7 +299,7 @@ def test_what_can_be_learned_is_printed(capsys: pytest.CaptureFixture[str]) -> N
     printed = capsys.readouterr().out
     for text in ("Table 1", "Table 2", "best regret", "Lemma 12"):
         assert text in printed
-    for game, said in theory.GAMES:  # what was computed is what the paper says, where it says something
+    for game, said in observability.GAMES:  # what was computed is what the paper text, where it says something
         if not said.startswith("open"):
             assert game.regret.removesuffix("at most") in said or "at most" in said or "globally" in said
     assert run("pairrank", "--observability") == 2
@@ -311,5 +309,5 @@ def test_what_can_be_learned_is_printed(capsys: pytest.CaptureFixture[str]) -> N
 def test_claims_are_told_by_colour_and_by_word(capsys: pytest.CaptureFixture[str]) -> None:
     from rankloop.cli.reproduce import print_claims
 
-    print_claims("t", [Judged("[bold]a[/bold]", "0.1", "undecided", "4")])
+    print_claims("t", [ClaimResult("[bold]a[/bold]", "0.1", "undecided", "4")])
     assert "[bold]a[/bold]" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from rankloop.core.types import Array
 from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.datasets.lda import project
 from rankloop.lab.datasets.sources import open_split
-from rankloop.lab.plots import learning as figures
+from rankloop.lab.plots import paper_figures
 from rankloop.lab.runs.probes import BLOCK_PERCENTILES, blocks, certain
 from rankloop.lab.runs.trial import Trial, run
 from rankloop.learners.neural.olranknet import OLRankNet
@@ -42,7 +42,7 @@ def test_two_grades_have_one_axis() -> None:
     plane = project(Dataset("two", rows, grades, np.array([0, 200]), np.array(["q"])))
     assert not plane.points[:, 1].any()
     assert plane.right > 0.9
-    figure = figures.scatter({"two": (plane.points, plane.grades)})
+    figure = paper_figures.scatter({"two": (plane.points, plane.grades)})
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["0", "1"]  # type: ignore[union-attr]
 
 

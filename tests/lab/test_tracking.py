@@ -16,7 +16,7 @@ from rankloop.core import registry
 from rankloop.core.errors import InvalidParameter, UnknownName
 from rankloop.evaluation.metrics import mean_ndcg, ndcg
 from rankloop.lab.datasets.sources import open_split
-from rankloop.lab.plots import learning as figures
+from rankloop.lab.plots import figures
 from rankloop.lab.runs.probes import held_out
 from rankloop.lab.runs.results import curves, read_results, rows_of, summarise, table_of
 from rankloop.lab.runs.simulate import simulate
@@ -240,7 +240,7 @@ def test_figures_mark_the_changes() -> None:
     table = table_of(row for record in records for row in rows_of(record))
     figure = figures.comparison(table)
     titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert titles == ["NDCG shown, over time", "held-out NDCG@10", "sum of 1 - NDCG shown"]
+    assert titles == ["online NDCG, over time", "held-out NDCG@10", "sum of 1 - online NDCG"]
     for axes in figure.axes:
         marks = [line for line in axes.get_lines() if line.get_label() == "_change"]
         assert [list(np.asarray(line.get_xdata())) for line in marks] == [[30, 30], [60, 60]]
@@ -265,7 +265,7 @@ def test_compare_prints_and_draws_a_world_that_changes(tmp_path: Path, capsys: p
     assert "piecewise?every=40" in out
     nodes = list(ElementTree.parse(tmp_path / "x.svg").iter())
     texts = {"".join(node.itertext()).strip() for node in nodes if node.tag.endswith("text")}
-    assert {"NDCG shown, over time", "sum of 1 - NDCG shown", "pdgd", "rounds (dotted: the world changes)"} <= texts
+    assert {"online NDCG, over time", "sum of 1 - online NDCG", "pdgd", "rounds (dotted: the world changes)"} <= texts
     assert command(*asked, "--figure", str(tmp_path / "x.png")) == 0
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     capsys.readouterr()

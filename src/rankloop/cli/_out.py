@@ -60,6 +60,12 @@ def check_writable(path: Path) -> None:
         raise InvalidParameter(f"{path} may not be written; check its rights, or name another file")
 
 
+def check_figure(path: Path | None) -> None:
+    """Refuse a figure whose name does not end in .png or .svg."""
+    if path is not None and path.suffix.lower() not in (".png", ".svg"):
+        raise InvalidParameter(f"figure {path} ends in {path.suffix!r}; figures are written as .png or .svg")
+
+
 def wide() -> Console:
     """Standard output; piped into a file, tables should not be cut at 80 columns."""
     return Console(width=None if sys.stdout.isatty() else 160)

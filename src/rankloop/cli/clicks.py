@@ -190,8 +190,7 @@ def show(
 
     if not files:
         raise InvalidParameter("no file is named; give a log or a fitted model")
-    if figure is not None and figure.suffix.lower() not in (".png", ".svg"):
-        raise InvalidParameter(f"figure {figure} ends in {figure.suffix!r}; figures are written as .png or .svg")
+    _out.check_figure(figure)
     curves: dict[str, tuple[Array, Array | None]] = {}
     found: list[dict[str, Any]] = []
     for file in files:
@@ -211,10 +210,9 @@ def show(
             if not json:
                 _print_log(file.name, pages)
     if figure is not None:
-        from rankloop.lab.plots import learning as figures
-        from rankloop.lab.plots.clicks import position_curves
+        from rankloop.lab.plots import figures
 
-        figures.save_as(position_curves(curves), figure)
+        figures.save_as(figures.position_curves(curves), figure)
         _out.people.print(f"wrote {figure}")
     if json:
         _out.print_json(found)

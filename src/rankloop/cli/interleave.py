@@ -65,14 +65,12 @@ def interleave(
     from rankloop.clicks.users import open_user
     from rankloop.core.errors import InvalidParameter
     from rankloop.lab.datasets.sources import check_spec, open_split
-    from rankloop.lab.plots.interleaving import drawing
     from rankloop.lab.runs.interleave import check_ranker
-    from rankloop.lab.runs.interleave import interleave as carry_out
+    from rankloop.lab.runs.interleave import interleave as run
 
     if len(rankers) < 2:
         raise InvalidParameter(f"{len(rankers)} rankers; name at least two: rankloop interleave feature:5 pairrank")
-    if figure is not None and figure.suffix.lower() not in (".png", ".svg"):
-        raise InvalidParameter(f"figure {figure} ends in {figure.suffix!r}; figures are written as .png or .svg")
+    _out.check_figure(figure)
     for ranker in rankers:
         check_ranker(ranker)
     check_spec(data)
@@ -85,11 +83,11 @@ def interleave(
         def on_progress(what: str, done: int, total: int) -> None:
             bars.update(task, description=what, completed=done, total=total)
 
-        found = carry_out(rankers, split, user, rounds, method, k, seed, train_rounds, on_progress)
+        found = run(rankers, split, user, rounds, method, k, seed, train_rounds, on_progress)
     if figure is not None:
-        from rankloop.lab.plots import learning as figures
+        from rankloop.lab.plots import figures
 
-        figures.save_as(drawing(found), figure)
+        figures.save_as(figures.interleaving_figure(found), figure)
         _out.people.print(f"wrote {figure}")
     if json:
         setting = {"data": data, "user": user, "rounds": rounds, "method": method, "k": k, "seed": seed}

@@ -146,8 +146,7 @@ def compare(
 
     if not learners:
         raise InvalidParameter("no learners to compare; try: rankloop compare pairrank pdgd greedy random")
-    if figure is not None and figure.suffix.lower() not in (".png", ".svg"):
-        raise InvalidParameter(f"figure {figure} ends in {figure.suffix!r}; figures are written as .png or .svg")
+    _out.check_figure(figure)
     trials = []
     for name, params in parsed_learners(learners, param):
         trials += setting.trials(name, params)
@@ -156,7 +155,7 @@ def compare(
         table = run_trials(trials, setting.out, on_event=on_event, executor=executor)
     summaries = _summaries(table)
     if figure is not None:
-        from rankloop.lab.plots import learning as figures
+        from rankloop.lab.plots import figures
 
         figures.save_as(figures.comparison(table), figure)
     if json:
@@ -305,7 +304,7 @@ def sweep(file: Path, /, *, out: Path = Path("results"), processes: int = 2, clu
     cluster
         Address of a Dask scheduler (`tcp://10.0.0.5:8786`) whose workers carry out the runs, in place of --processes.
     """
-    from rankloop.lab.plots import learning as figures
+    from rankloop.lab.plots import figures
     from rankloop.lab.runs import results
     from rankloop.lab.runs.sweep import load_sweep, run_trials
 

@@ -1,4 +1,4 @@
-"""`rankloop reproduce`: a paper's experiments, and claim by claim what was seen."""
+"""`rankloop reproduce`: a paper's experiments, and a verdict on each claim."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rankloop.cli import _out
 from rankloop.cli.lab import watched
 
 if TYPE_CHECKING:
-    from rankloop.lab.plots.report import Judged
+    from rankloop.lab.plots.report import ClaimResult
 
 Name = Literal["pairrank", "neural", "bubblerank", "topk", "nonstationary"]
-_COLOURS = {"seen": "green", "not seen": "red", "undecided": "yellow", "not tested": "dim"}
+_COLORS = {"supported": "green", "refuted": "red", "undecided": "yellow", "not tested": "dim"}
 
 
 def add_to(app: App) -> None:
@@ -33,11 +33,11 @@ def reproduce(
     cluster: str | None = None,
     observability: bool = False,
 ) -> None:
-    """Repeat a paper's experiments and say, claim by claim, what was seen: seen, undecided, not seen, not tested.
+    """Repeat a paper's experiments: each claim is supported, undecided, refuted or not tested.
 
     pairrank (Jia et al., WWW 2021), neural (Jia and Wang, WWW 2022), bubblerank (Li et al., UAI 2019), topk (Chaudhuri
     and Tewari, JMLR 2017), nonstationary (Lu et al.). A full run takes half an hour of two cores, `--quick` minutes.
-    Interrupted, the same command goes on where it stopped.
+    After an interruption, the same command continues.
 
     Example: rankloop reproduce pairrank --quick
 
@@ -51,10 +51,10 @@ def reproduce(
         A look in minutes: smaller data, fewer rounds and seeds.
     data
         LETOR folders or data specs instead of generated sets, may be repeated; folds of one folder count as clusters.
-        Settings are chosen on the validation part: `path?vali=0.2` cuts one off. For bubblerank click models: a JSON
+        Parameters are tuned on the validation part: `path?vali=0.2` cuts one off. For bubblerank click models: a JSON
         file, what `rankloop clicks fit --out` wrote, or a raw click log.
     out
-        Folder for report.html, the docs page PAPER.md with its figures, and the results; results/PAPER if not given.
+        Folder for the page PAPER.md with its figures, and the results; results/PAPER if not given.
     processes
         Runs at the same time, in processes of this machine.
     cluster
@@ -68,7 +68,7 @@ def reproduce(
     if observability:
         if paper != "topk":
             raise InvalidParameter(f"--observability is about the paper topk, not {paper}")
-        from rankloop.papers.theory import tables
+        from rankloop.papers.observability import tables
 
         for table in tables():
             _out.print_table(table.caption, table.columns, table.rows, numbers_from=table.words)
@@ -86,11 +86,10 @@ def reproduce(
             on_step=lambda text: _out.people.print(text, highlight=False),
         )
     print_claims(paper, done.claims)
-    for path in (done.report, done.page):
-        _out.people.print(f"wrote {path}", highlight=False, soft_wrap=True)
+    _out.people.print(f"wrote {done.page}", highlight=False, soft_wrap=True)
 
 
-def print_claims(title: str, claims: list[Judged]) -> None:
+def print_claims(title: str, claims: list[ClaimResult]) -> None:
     """The claims as a table for people, verdicts first, and how many there are of each."""
     from rich.markup import escape
     from rich.table import Table
@@ -99,11 +98,11 @@ def print_claims(title: str, claims: list[Judged]) -> None:
 
     table = Table(title=escape(title), title_justify="left", header_style="bold", show_lines=True)
     table.add_column("verdict", no_wrap=True)
-    for column in ("what the paper says", "what was seen here"):
+    for column in ("what the paper says", "what was found"):
         table.add_column(column, ratio=1, overflow="fold")
     table.add_column("where", overflow="fold")
     for claim in claims:
-        verdict = f"[{_COLOURS[claim.verdict]}]{claim.verdict}[/]"
-        table.add_row(verdict, escape(claim.says), escape(claim.seen), escape(claim.where))
+        verdict = f"[{_COLORS[claim.verdict]}]{claim.verdict}[/]"
+        table.add_row(verdict, escape(claim.claim), escape(claim.finding), escape(claim.where))
     _out.wide().print(table)
     print(tally(claims))

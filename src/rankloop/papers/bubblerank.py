@@ -9,12 +9,12 @@ import numpy as np
 
 from rankloop.clicks.bandit_models import fit_if_log, open_models
 from rankloop.core.errors import DataError
-from rankloop.lab.plots import bandits
+from rankloop.lab.plots import paper_figures
 from rankloop.lab.plots.cells import Results, growth
 from rankloop.lab.plots.tables import Ends
 from rankloop.lab.runs.bandit_trial import WARM_ROUNDS, BanditTrial
 from rankloop.papers.claims import Claim, Higher, Level, Never, Steps, Straight
-from rankloop.papers.engine import Asked, Contender, Drawing, Paper, Part
+from rankloop.papers.engine import Contender, Paper, PaperFigure, Part, PlannedRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,16 +29,16 @@ PAPERS_QUERY = "query 82523"  # of Figure 1
 FIGURES_1_2, FIGURE_3 = "5, Figures 1 and 2", "5, Figure 3"
 
 
-def bandit_trial(asked: Asked) -> BanditTrial:
+def bandit_trial(run: PlannedRun) -> BanditTrial:
     """A click bandit with one query of a click model."""
-    name, params = asked.learner
+    name, params = run.learner
     if params.get("delta") == "1/n":
-        params["delta"] = 1.0 / asked.rounds
-    source, _, query = asked.data.rpartition("#")
-    more = {"models": source, **asked.part.more, **asked.contender.more}
-    model, rounds, seed = asked.user, asked.rounds, asked.seed
+        params["delta"] = 1.0 / run.rounds
+    source, _, query = run.data.rpartition("#")
+    settings = {"models": source, **run.part.settings, **run.contender.settings}
+    model, rounds, seed = run.user, run.rounds, run.seed
     return BanditTrial(
-        asked.contender.name, name, model=model, query=query, params=params, rounds=rounds, seed=seed, **more
+        run.contender.name, name, model=model, query=query, params=params, rounds=rounds, seed=seed, **settings
     )
 
 
@@ -57,16 +57,16 @@ def queries_of(part: Part) -> list[tuple[str, str]]:
 
 # fmt: off
 CONTENDERS = (
-    Contender(BUBBLE0, "bubblerank@paper", told=True, seeds=10, more={"start": "random"}),
-    Contender(BUBBLEKL, "bubblerank@paper", told=True, more={"start": "warm"}),
-    Contender(LOOSE, "bubblerank", ({"delta": "1/n"},), more={"start": "warm"}),
+    Contender(BUBBLE0, "bubblerank@paper", horizon=True, seeds=10, settings={"start": "random"}),
+    Contender(BUBBLEKL, "bubblerank@paper", horizon=True, settings={"start": "warm"}),
+    Contender(LOOSE, "bubblerank", ({"delta": "1/n"},), settings={"start": "warm"}),
     Contender(KLUCB, "cascade-klucb@paper"),
-    Contender(BATCH, "batchrank@code", told=True),
-    Contender(PRINTED, "batchrank@paper", told=True),
-    Contender(TOP, "toprank@paper", told=True),
+    Contender(BATCH, "batchrank@code", horizon=True),
+    Contender(PRINTED, "batchrank@paper", horizon=True),
+    Contender(TOP, "toprank@paper", horizon=True),
 )
 # fmt: on
-_SAFE = tuple(c if c.name == BUBBLE0 else replace(c, more={"start": "warm"}) for c in CONTENDERS)
+_SAFE = tuple(c if c.name == BUBBLE0 else replace(c, settings={"start": "warm"}) for c in CONTENDERS)
 # fmt: off
 REGRETS = Part(
     "regret",
@@ -77,30 +77,31 @@ REGRETS = Part(
 )
 FAINT = Part(
     "examination",
-    tuple(Contender(f"0.5^{i}", "bubblerank@paper", told=True, more={"models": f"fading?power={i}"}) for i in POWERS),
+    tuple(Contender(f"0.5^{i}", "bubblerank@paper", horizon=True, settings={"models": f"fading?power={i}"})
+        for i in POWERS),
     ("fading",),
-    rounds=1_000_000, seeds=10, users=("PBM",), more={"top": 10}, own_data=False, trial=bandit_trial,
+    rounds=1_000_000, seeds=10, users=("PBM",), settings={"top": 10}, takes_data=False, trial=bandit_trial,
     cells=lambda _: [("#fading", "PBM")], quick={"seeds": 3},
 )
 SAFETY = Part(
     "safety",
     _SAFE,
     REGRETS.data,
-    rounds=100_000, seeds=3, users=MODELS, more={"safety": True}, trial=bandit_trial, cells=queries_of,
+    rounds=100_000, seeds=3, users=MODELS, settings={"safety": True}, trial=bandit_trial, cells=queries_of,
     quick={"data": ("generated?queries=4",)},
 )
 # fmt: on
 
 
-def _higher(says: str, model: str, high: str, low: str, times: float = 1.0) -> Higher:
-    says, where = f"{says} in the {model}", FIGURES_1_2
-    return Higher(says, where, "regret", high, low, part="regret", users=model, pooled=True, times=times)
+def _higher(text: str, model: str, high: str, low: str, times: float = 1.0) -> Higher:
+    text, where = f"{text} in the {model}", FIGURES_1_2
+    return Higher(text, where, "regret", high, low, part="regret", users=model, pooled=True, times=times)
 
 
 def _learns(name: str, model: str) -> Level:
-    says = f"{name} learns the best list in the {model}: regret grows slower than n^{LINEAR} over the last decade"
+    text = f"{name} learns the best list in the {model}: regret grows slower than n^{LINEAR} over the last decade"
     where, low, high = FIGURES_1_2, -np.inf, LINEAR
-    grown = Level(says, where, "regret", name, part="regret", users=model, reading=growth(), above=low, below=high)
+    grown = Level(text, where, "regret", name, part="regret", users=model, reading=growth(), above=low, below=high)
     return replace(grown, pooled=True)
 
 
@@ -143,7 +144,7 @@ def _one_query(results: Results) -> Figure:
     """Figure 1: the paper's query if it is there, else the first."""
     names = [cell.data for cell in results.cells("regret", "regret")]
     chosen = PAPERS_QUERY if PAPERS_QUERY in names else names[0]
-    return bandits.regret_over_time(bandits.pooled(results, "regret", chosen))
+    return paper_figures.regret_over_time(results, "regret", chosen)
 
 
 # fmt: off
@@ -161,12 +162,13 @@ PAPER = Paper(
     (REGRETS, FAINT, SAFETY),
     CLAIMS,
     (
-        Drawing("one-query", "Figure 1: regret with one query. Bands are one standard error over runs.", _one_query),
-        Drawing("all-queries", "Figure 2: regret, averaged over all queries. Bands are one standard error, queries "
-            "are clusters.", lambda results: bandits.regret_over_time(bandits.pooled(results, "regret"))),
-        Drawing("hard", f"Figure 3: regret of {BUBBLE0} against |V0| (a dot is a run, a colour a query, the line has "
-            "the mean slope of the queries), and over time when the last two positions are seldom examined.",
-            lambda results: bandits.hard(results, BUBBLE0)),
+        PaperFigure("one-query", "Figure 1: regret with one query. Bands are one standard error over runs.",
+            _one_query),
+        PaperFigure("all-queries", "Figure 2: regret, averaged over all queries. Bands are one standard error, "
+            "queries are clusters.", lambda results: paper_figures.regret_over_time(results, "regret")),
+        PaperFigure("hard", f"Figure 3: regret of {BUBBLE0} against |V0| (a dot is a run, a color a query, the line "
+            "has the mean slope of the queries), and over time when the last two positions are seldom examined.",
+            lambda results: paper_figures.regret_by_hardness(results, BUBBLE0)),
     ),
     (
         Ends("Regret at the end", "regret", part="regret", digits=0, pooled=True),
@@ -181,6 +183,6 @@ PAPER = Paper(
         "by the click model's own probabilities; with seldom examined positions at all ten, where the best document "
         "starts. With single queries two documents may be so much alike that ten million rounds do not tell them "
         "apart, which costs little.",),
-    given=fit_if_log,
+    convert=fit_if_log,
 )
 # fmt: on

@@ -1,8 +1,7 @@
-"""What a paper says, as lines, and the one rule by which runs decide whether it was seen.
+"""Claims of papers as data, and the one rule by which runs decide whether they are supported.
 
-Every claim but `Never` and `Computed` comes down to comparisons: in each cell (data set and user) a contrast of runs of
-the same seed, which meet the same queries and the same luck of the user, estimated with its standard error and held
-against bounds. `RULE` says in words what `verdict` does.
+A claim comes down to comparisons: in each setting (data set and user) a contrast of runs of the same seed, estimated
+with its standard error and held against bounds. `RULE` describes `verdict`.
 """
 
 from __future__ import annotations
@@ -17,32 +16,32 @@ import numpy as np
 
 from rankloop.evaluation.statistics import Estimate, holm
 from rankloop.lab.plots.cells import END, LOG2, Cell, Reading, Results, Unit, Values, estimate
-from rankloop.lab.plots.learning import short_names, title_of
-from rankloop.lab.plots.report import Judged, Verdict
+from rankloop.lab.plots.figures import short_names, title_of
+from rankloop.lab.plots.report import ClaimResult, Verdict
 
 LEVEL = 0.05
 RULE = (
-    "Differences are between runs of the same seed, which meet the same queries; ± is one standard error over seeds, "
+    "Differences are between runs of the same seed, which have the same queries; ± is one standard error over seeds, "
     "or over clusters where runs share a query or a fold. Each comparison (a data set, a user and, where two are "
-    "compared, a pair of learners) is a one-sided t test at 5 %; it holds for sure, fails for sure, or says nothing. "
-    "A claim is seen if more than half of its comparisons hold and none fails, both after Holm's correction for "
-    "there being many. Where the paper says all, always or comparable, every comparison must hold, each at 5 %; "
-    "where it says may or several, one is enough. It is not seen if a comparison fails for sure after Holm's "
-    "correction (of may and several: if all fail). Else it is undecided, which with one seed it always is."
+    "compared, a pair of learners) is a one-sided t test at 5 %; it holds significantly, fails significantly, or "
+    "neither. A claim is supported if more than half of its comparisons hold and none fails, both after Holm's "
+    "correction. Where the paper says all, always or comparable, every comparison must hold, each at 5 %; where it "
+    "says may or several, one is enough. It is refuted if a comparison fails after Holm's correction (of may and "
+    "several: if all fail). Else it is undecided, which with one seed it always is."
 )
 Needed = Literal["most", "all", "any"]
 Names = str | tuple[str, ...]  # one, or several
 
 
 class Claim(Protocol):
-    """A line of a paper's file."""
+    """A claim of a paper."""
 
     @property
-    def says(self) -> str:
+    def text(self) -> str:
         """The claim, in words."""
 
-    def judged(self, results: Results) -> Judged:
-        """What these results say of it."""
+    def check(self, results: Results) -> ClaimResult:
+        """Compare it with results."""
 
 
 class Comparison(NamedTuple):
@@ -56,19 +55,19 @@ class Comparison(NamedTuple):
 
     @property
     def holds(self) -> float:
-        """p-value of its being outside the bounds, or on one: small if it is surely between them."""
+        """p-value of its being outside the bounds, or on one: small if it is significantly between them."""
         return max(p for p in self._p(self.found.p_above, self.found.p_below))
 
     @property
     def fails(self) -> float:
-        """p-value of its being between the bounds: small if it is surely outside."""
+        """p-value of its being between the bounds: small if it is significantly outside."""
         tails = self._p(self.found.p_below, self.found.p_above)
         return min(1.0, len(tails) * min(tails))
 
     def _p(self, low: Callable[[float], float], high: Callable[[float], float]) -> list[float]:
         sides = [(low, self.above), (high, self.below)]
         found = [p(bound) for p, bound in sides if np.isfinite(bound)]
-        return [1.0 if np.isnan(p) else p for p in found]  # one run says nothing for sure
+        return [1.0 if np.isnan(p) else p for p in found]  # one run has no error
 
     def __str__(self) -> str:
         error = f" ± {self.found.error:.2g}" if np.isfinite(self.found.error) else ""
@@ -76,11 +75,12 @@ class Comparison(NamedTuple):
 
 
 def verdict(comparisons: Sequence[Comparison], needed: Needed = "most") -> tuple[Verdict, int, int]:
-    """The verdict, and how many comparisons hold and fail for sure; `RULE` in code.
+    """The verdict, and how many comparisons hold and fail significantly; `RULE` in code.
 
-    >>> sure, unsure = Estimate(1.0, 0.1, 4, 5), Estimate(0.1, 0.1, 4, 5)
-    >>> [verdict([Comparison("", "", found, 0.0, np.inf)])[0] for found in (sure, unsure, sure._replace(value=-1.0))]
-    ['seen', 'undecided', 'not seen']
+    >>> clear, unclear = Estimate(1.0, 0.1, 4, 5), Estimate(0.1, 0.1, 4, 5)
+    >>> found = (clear, unclear, clear._replace(value=-1.0))
+    >>> [verdict([Comparison("", "", one, 0.0, np.inf)])[0] for one in found]
+    ['supported', 'undecided', 'refuted']
     """
     if not comparisons:
         return "not tested", 0, 0
@@ -90,17 +90,17 @@ def verdict(comparisons: Sequence[Comparison], needed: Needed = "most") -> tuple
     failed = [p < LEVEL for p in fails] if needed == "any" else list(holm(fails) < LEVEL)
     good, bad, n = int(sum(held)), int(sum(failed)), len(comparisons)
     if needed == "any":
-        said: Verdict = "seen" if good else "not seen" if bad == n else "undecided"
-        return said, good, bad
+        found: Verdict = "supported" if good else "refuted" if bad == n else "undecided"
+        return found, good, bad
     enough = good == n if needed == "all" else 2 * good > n
-    return ("not seen" if bad else "seen" if enough else "undecided"), good, bad
+    return ("refuted" if bad else "supported" if enough else "undecided"), good, bad
 
 
 # -- contrasts -------------------------------------------------------------------------------------------------------
 
 
 class Term(NamedTuple):
-    """A learner's measure, how often it counts, and of whom: the cell's own user if none is named."""
+    """A learner's measure with its weight, for a user: the cell's own if none is named."""
 
     weight: float
     label: str
@@ -112,7 +112,7 @@ class Term(NamedTuple):
 class _Measured:
     """What the kinds below share: a measure of a part, where to look, and the bounds."""
 
-    says: str
+    text: str
     where: str  # in the paper
     measure: str
     _: KW_ONLY
@@ -129,21 +129,21 @@ class _Measured:
 class _Compared(_Measured, ABC):
     """A claim that comes down to comparisons."""
 
-    def judged(self, results: Results) -> Judged:
-        """The rule, applied to every comparison."""
+    def check(self, results: Results) -> ClaimResult:
+        """Apply the rule to every comparison."""
         found = list(self.comparisons(results))
-        said, held, failed = verdict(found, self.needed)
+        outcome, held, failed = verdict(found, self.needed)
         if not found:
-            return Judged(self.says, "no run of this report measures it", said, self.where)
+            return ClaimResult(self.text, "no run of this report measures it", outcome, self.where)
         least, most = (pick(found, key=lambda c: c.found.value) for pick in (min, max))
         ends = f"{least}" if len(found) == 1 else f"from {least} to {most}"
-        what = f"{title_of(self.measure)}{self.reading.said}{self._bounds()}"
-        text = f"{what}: {ends}; holds for sure in {held}, fails for sure in {failed} of {len(found)}"
-        return Judged(self.says, text, said, self.where)
+        what = f"{title_of(self.measure)}{self.reading.name}{self._bounds()}"
+        finding = f"{what}: {ends}; holds significantly in {held}, fails significantly in {failed} of {len(found)}"
+        return ClaimResult(self.text, finding, outcome, self.where)
 
     @abstractmethod
     def comparisons(self, results: Results) -> Iterator[Comparison]:
-        """Of which the rule makes a verdict."""
+        """What the rule is applied to."""
 
     def _bounds(self) -> str:
         if (self.above, self.below) == (0.0, np.inf):
@@ -368,29 +368,29 @@ class Never(_Measured):
     _: KW_ONLY
     beside: bool = True
 
-    def judged(self, results: Results) -> Judged:
-        """0 in all runs, or not; the others' means are told beside it."""
+    def check(self, results: Results) -> ClaimResult:
+        """0 in all runs, or not, with the means of the others."""
         counts: dict[str, list[float]] = {}
         for (_, label), runs in results.runs(self.part, self.measure).items():
             counts.setdefault(label, []).extend(run.values[-1] for run in runs.values())
         ours = [value for label in self.who for value in counts.get(label, [])]
         if not ours:
-            return Judged(self.says, "no run of this report measures it", "not tested", self.where)
+            return ClaimResult(self.text, "no run of this report measures it", "not tested", self.where)
         others = [f"{label} {np.mean(values):,.0f}" for label, values in counts.items() if label not in self.who]
         beside = f"; of the others, mean a run: {', '.join(others)}" if self.beside and others else ""
         text = f"{sum(ours):,.0f} {title_of(self.measure)} in {len(ours)} runs{beside}"
-        return Judged(self.says, text, "not seen" if any(ours) else "seen", self.where)
+        return ClaimResult(self.text, text, "refuted" if any(ours) else "supported", self.where)
 
 
 @dataclass(frozen=True)
 class Computed:
-    """A claim about the data alone, without chance: a function that says what it found, and whether it is so."""
+    """A claim about the data alone: a function that returns what it found, and whether the claim holds."""
 
-    says: str
+    text: str
     where: str
     find: Callable[[Results], tuple[str, bool]]
 
-    def judged(self, results: Results) -> Judged:
-        """What was found."""
+    def check(self, results: Results) -> ClaimResult:
+        """Compute it."""
         text, so = self.find(results)
-        return Judged(self.says, text, "seen" if so else "not seen", self.where)
+        return ClaimResult(self.text, text, "supported" if so else "refuted", self.where)

@@ -1,7 +1,7 @@
-"""One engine for all papers: choose settings, run, judge the claims, draw, write the page.
+"""One engine for all papers: tune parameters, run, check the claims, draw, write the page.
 
-A paper is a file of data: `Paper`, made of parts (who runs on what, how long), claims, figures and tables. All runs go
-through `rankloop.lab.runs.sweep.run_trials`, so an experiment that was stopped goes on where it was.
+A paper is a file of data: `Paper`, made of parts (which learners on which data, how long), claims, figures and tables.
+All runs go through `rankloop.lab.runs.sweep.run_trials`, so an interrupted experiment continues where it was.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -24,7 +23,7 @@ import pyarrow as pa
 
 from rankloop import __version__
 from rankloop.core.registry import parse_learner
-from rankloop.lab.plots import learning, report
+from rankloop.lab.plots import figures, report
 from rankloop.lab.plots.cells import Results
 from rankloop.lab.plots.tables import Ends, Growth
 from rankloop.lab.runs.record import Runnable
@@ -36,11 +35,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Params = Mapping[str, Any]
-Chosen = dict[tuple[str, str], Params]  # (data, contender) -> what was chosen for it
-OnStep = Callable[[str], None]  # told what begins
+Tuned = dict[tuple[str, str], Params]  # (data, contender) -> the parameters that were chosen for it
+OnStep = Callable[[str], None]  # called with the name of a step when it begins
 
 USERS = ("perfect", "navigational", "informational")
-CHOICE_SEED = 100  # settings are chosen with seeds from here on, results are reported with seeds from 0 on
+TUNING_SEED = 100  # parameters are tuned with seeds from here on, results are reported with seeds from 0 on
 BANDS = "Lines are means over runs, bands one standard error."
 
 
@@ -49,23 +48,19 @@ BANDS = "Lines are means over runs, bands one standard error."
 
 @dataclass(frozen=True)
 class Contender:
-    """A learner under the name that the paper gives it; of the settings in `tried`, the best is taken.
-
-    One that is `like` another takes what was chosen for that one and changes it by its own settings, so that the two
-    differ in nothing else.
-    """
+    """A learner under the name that the paper gives it."""
 
     name: str
-    learner: str  # as anywhere: name?parameter=value, or a published configuration
-    tried: tuple[Params, ...] = ({},)
-    like: str = ""
-    told: bool = False  # the number of rounds, as its `horizon`
-    seeds: int = 0  # of its own, where it has fewer or more runs than the others
-    more: Params = field(default_factory=dict)  # settings of its trials
+    learner: str  # name?parameter=value, or a preset
+    grid: tuple[Params, ...] = ({},)  # parameters to choose from
+    tuned_like: str = ""  # a contender whose choice this one takes, changed by its own parameters
+    horizon: bool = False  # whether it has the number of rounds as its parameter `horizon`
+    seeds: int = 0  # if not as many as the part's
+    settings: Params = field(default_factory=dict)  # of its trials
 
 
-class Look(NamedTuple):
-    """A step of choosing settings: all that are left run so long with so many seeds, the best `keep` go on."""
+class TuningStep(NamedTuple):
+    """All parameters that are left run so long with so many seeds; the best `keep` go on."""
 
     rounds: int
     seeds: int = 1
@@ -82,19 +77,19 @@ class Part:
     rounds: int
     seeds: int
     users: tuple[str, ...] = USERS
-    looks: tuple[Look, ...] = ()  # how settings are chosen, where there are several
-    by: str = "offline.ndcg@10"  # the measure that they are chosen by
-    more: Params = field(default_factory=dict)  # settings of all trials
-    quick: Params = field(default_factory=dict)  # fields that are otherwise in a quick look
-    own_data: bool = True  # whether the caller's data takes the place of this part's
-    trial: Callable[[Asked], Runnable] = field(default=lambda asked: learning_trial(asked))
+    tuning: tuple[TuningStep, ...] = ()
+    tune_by: str = "offline.ndcg@10"
+    settings: Params = field(default_factory=dict)  # of all trials
+    quick: Params = field(default_factory=dict)  # fields that differ in a quick look
+    takes_data: bool = True  # whether the caller's data replaces this part's
+    trial: Callable[[PlannedRun], Runnable] = field(default=lambda run: learning_trial(run))
     cells: Callable[[Part], Sequence[tuple[str, str]]] = field(
         default=lambda part: list(product(part.data, part.users))
     )
 
 
-class Asked(NamedTuple):
-    """A run that a part wants."""
+class PlannedRun(NamedTuple):
+    """A run of a part."""
 
     part: Part
     contender: Contender
@@ -103,29 +98,29 @@ class Asked(NamedTuple):
     user: str
     rounds: int
     seed: int
-    choosing: bool = False  # whether settings are chosen by it: not on what is reported
+    tuning: bool = False  # whether parameters are chosen by it: not on what is reported
 
     @property
     def learner(self) -> tuple[str, dict[str, Any]]:
         """Its name and all its parameters."""
         name, given = parse_learner(self.contender.learner)
-        horizon = {"horizon": self.rounds} if self.contender.told else {}
-        return name, {**given, **horizon, **self.params}
+        known = {"horizon": self.rounds} if self.contender.horizon else {}
+        return name, {**given, **known, **self.params}
 
 
-def learning_trial(asked: Asked) -> Trial:
-    """A learner of clicks on a data set; settings are chosen on the validation part."""
-    name, params = asked.learner
-    if asked.choosing:
-        more = {key: value for key, value in asked.part.more.items() if key != "probes"}
-        more |= {"evaluate_on": "vali", "evaluations": 1}
+def learning_trial(run: PlannedRun) -> Trial:
+    """A learner of clicks on a data set; parameters are tuned on the validation part."""
+    name, params = run.learner
+    if run.tuning:
+        settings = {key: value for key, value in run.part.settings.items() if key != "probes"}
+        settings |= {"evaluate_on": "vali", "evaluations": 1}
     else:
-        more = {**asked.part.more, **asked.contender.more}
-    return Trial(name, asked.data, asked.user, params, asked.rounds, seed=asked.seed, **more)
+        settings = {**run.part.settings, **run.contender.settings}
+    return Trial(name, run.data, run.user, params, run.rounds, seed=run.seed, **settings)
 
 
 @dataclass(frozen=True)
-class Drawing:
+class PaperFigure:
     """A figure: its file, what it shows, and the function that draws it."""
 
     name: str
@@ -133,47 +128,46 @@ class Drawing:
     draw: Callable[[Results], Figure]
 
 
-def curves(name: str, text: str, measure: str, part: str = "main", *, log_x: bool = False) -> Drawing:
-    """A measure over the rounds, a line a learner."""
-    return Drawing(
+def curves(name: str, text: str, measure: str, part: str = "main", *, log_x: bool = False) -> PaperFigure:
+    """A measure over the rounds, a line per learner."""
+    return PaperFigure(
         name,
         f"{text} {BANDS}",
-        lambda results: learning.learning_curves(results.tables[part], measure, log_x=log_x),
+        lambda results: figures.learning_curves(results.tables[part], measure, log_x=log_x),
     )
 
 
 @dataclass(frozen=True)
 class Paper:
-    """An experiment as data."""
+    """The experiments of a paper as data."""
 
     name: str
     citation: str
     heading: str
     about: str  # what is run here
-    had: str  # how much the paper ran, and on what
+    original: str  # how much the paper ran, and on what
     parts: tuple[Part, ...]
     claims: tuple[Claim, ...]
-    drawings: tuple[Drawing, ...] = ()
+    figures: tuple[PaperFigure, ...] = ()
     tables: tuple[Ends | Growth, ...] = ()
     notes: tuple[str, ...] = ()  # where this differs from the paper, and why
     theory: Callable[[], Sequence[report.Table]] = lambda: ()
     prepare: Callable[[str, pa.Table], pa.Table] = lambda _, table: table  # further columns of a part's table
-    given: Callable[[str, Path], str] = lambda source, _: source  # what the caller's data is made into, in a folder
+    convert: Callable[[str, Path], str] = lambda source, _: source  # the caller's data, with files in a folder
 
     def at(self, quick: bool = False, data: Sequence[str] | None = None) -> Paper:
-        """The experiment as it is run: in full or as a quick look, on its data or the caller's."""
+        """The experiments as they are run: in full or as a quick look, on their data or the caller's."""
         parts = [replace(part, **part.quick) if quick else part for part in self.parts]
         if data:
-            parts = [replace(part, data=tuple(data)) if part.own_data else part for part in parts]
+            parts = [replace(part, data=tuple(data)) if part.takes_data else part for part in parts]
         return replace(self, parts=tuple(parts))
 
 
-class Done(NamedTuple):
-    """What came of an experiment."""
+class Reproduction(NamedTuple):
+    """What a reproduction gave."""
 
-    report: Path
     page: Path
-    claims: list[report.Judged]
+    claims: list[report.ClaimResult]
 
 
 # -- running it ------------------------------------------------------------------------------------------------------
@@ -188,84 +182,86 @@ def reproduce(
     executor: Executor | None = None,
     on_event: OnEvent | None = None,
     on_step: OnStep | None = None,
-) -> Done:
-    """Run a paper's experiment into the folder `out`, or go on with it; in this process if there is no `executor`.
+) -> Reproduction:
+    """Run a paper's experiments into the folder `out`, or continue; in this process if there is no `executor`.
 
-    There are then report.html, which holds everything, NAME.md with its figures in the folder NAME, as
-    docs/papers has them, and a Parquet file for each part.
+    The folder then has NAME.md, its figures in the folder NAME, and a Parquet file for each part.
     """
-    out, tell = Path(out), on_step or (lambda _: None)
+    out, report_step = Path(out), on_step or (lambda _: None)
     out.mkdir(parents=True, exist_ok=True)
-    asked = paper.at(quick, [paper.given(source, out) for source in data or ()])
+    planned = paper.at(quick, [paper.convert(source, out) for source in data or ()])
     run = partial(run_trials, on_event=on_event, executor=executor)
-    chosen: dict[str, Chosen] = {}
+    tuned: dict[str, Tuned] = {}
     tables: dict[str, pa.Table] = {}
-    for part in asked.parts:
-        chosen[part.name] = choose(part, out, run, tell)
-        trials = [(asks, part.trial(asks)) for asks in runs_of(part, chosen[part.name])]
-        tell(f"{part.name}: {len(trials)} runs")
-        found = run(_once([trial for _, trial in trials]), out / f"{part.name}.parquet")
-        named = [(trial.id, asks.contender.name) for asks, trial in trials]
-        tables[part.name] = paper.prepare(part.name, called(found, named))
-    tell("judging and drawing")
+    for part in planned.parts:
+        tuned[part.name] = tune(part, out, run, report_step)
+        trials = [(one, part.trial(one)) for one in runs_of(part, tuned[part.name])]
+        report_step(f"{part.name}: {len(trials)} runs")
+        found = run(_unique([trial for _, trial in trials]), out / f"{part.name}.parquet")
+        names = [(trial.id, one.contender.name) for one, trial in trials]
+        tables[part.name] = paper.prepare(part.name, name_runs(found, names))
+    report_step("checking claims and drawing")
     results = Results(tables)
-    judged = [claim.judged(results) for claim in paper.claims]
-    pictures = [_picture(drawing, results, out / paper.name) for drawing in paper.drawings]
+    claims = [claim.check(results) for claim in paper.claims]
+    pictures = []
+    for figure in paper.figures:
+        path, _ = figures.save(figure.draw(results), out / paper.name / figure.name)
+        pictures.append(report.Picture(path, figure.text))
     command = f"rankloop reproduce {paper.name}{' --quick' if quick else ''}"
     command += "".join(f" --data '{source}'" for source in data or ())
     sections = [
-        report.Section("Claims", [report.Claims(judged), report.Text(RULE), report.Text(_size(asked, quick))]),
+        report.Section("Claims", [report.claims_table(claims), report.Text(RULE), report.Text(_size(planned, quick))]),
         report.Section("Figures", pictures),
         report.Section("Numbers", [*(table.table(results) for table in paper.tables), *paper.theory()]),
-        report.Section("How this was run", [report.Text(paper.about), *_how(asked, chosen, tables, command)]),
+        report.Section("How this was run", [report.Text(paper.about), *_how(planned, tuned, tables, command)]),
     ]
     sections = [section for section in sections if section.blocks]
     page = report.write_markdown(out / f"{paper.name}.md", paper.heading, sections, paper.citation)
-    return Done(report.write_report(out / "report.html", paper.heading, sections, paper.citation), page, judged)
+    return Reproduction(page, claims)
 
 
-def runs_of(part: Part, chosen: Chosen) -> list[Asked]:
+def runs_of(part: Part, tuned: Tuned) -> list[PlannedRun]:
     """Every run of a part, in the order of its contenders."""
     return [
-        Asked(part, contender, chosen.get((data, contender.name), contender.tried[0]), data, user, part.rounds, seed)
+        PlannedRun(part, contender, tuned.get((data, contender.name), contender.grid[0]), data, user, part.rounds, seed)
         for contender in part.contenders
         for data, user in part.cells(part)
         for seed in range(contender.seeds or part.seeds)
     ]
 
 
-def choose(part: Part, out: Path, run: Callable[[list[Runnable], Path], pa.Table], tell: OnStep) -> Chosen:
-    """The settings of each contender for each data set: those with the highest mean, over users and seeds."""
-    tuned = [c for c in part.contenders if len(c.tried) > 1]
-    left = {(data, c.name): list(c.tried) for data in part.data for c in tuned}
-    for step, look in enumerate(part.looks if tuned else (), start=1):
+def tune(part: Part, out: Path, run: Callable[[list[Runnable], Path], pa.Table], on_step: OnStep) -> Tuned:
+    """The parameters of each contender for each data set: those with the highest mean, over users and seeds."""
+    tunable = [c for c in part.contenders if len(c.grid) > 1]
+    left = {(data, c.name): list(c.grid) for data in part.data for c in tunable}
+    for number, step in enumerate(part.tuning if tunable else (), start=1):
         groups = {
             (data, c.name, i): [
-                part.trial(Asked(part, c, params, data, user, look.rounds, CHOICE_SEED + seed, choosing=True))
+                part.trial(PlannedRun(part, c, params, data, user, step.rounds, TUNING_SEED + seed, tuning=True))
                 for user in part.users
-                for seed in range(look.seeds)
+                for seed in range(step.seeds)
             ]
             for data in part.data
-            for c in tuned
+            for c in tunable
             for i, params in enumerate(left[data, c.name])
         }
-        trials = _once([trial for group in groups.values() for trial in group])
-        tell(f"{part.name}: choosing settings, {step} of {len(part.looks)}, {len(trials)} runs")
-        table = run(trials, out / f"{part.name}-choice-{step}.parquet")
-        ends = dict(zip(table["run"].to_pylist(), table[part.by].to_pylist(), strict=True))  # the last row of each
-        for (data, name), tried in left.items():
-            means = [float(np.mean([ends[trial.id] for trial in groups[data, name, i]])) for i in range(len(tried))]
-            left[data, name] = [tried[i] for i in np.argsort(np.negative(means), kind="stable")[: look.keep]]
-    chosen: Chosen = {key: tried[0] for key, tried in left.items()}
-    first = {c.name: c.tried[0] for c in part.contenders}
+        trials = _unique([trial for group in groups.values() for trial in group])
+        on_step(f"{part.name}: tuning, {number} of {len(part.tuning)}, {len(trials)} runs")
+        table = run(trials, out / f"{part.name}-choice-{number}.parquet")
+        ends = dict(zip(table["run"].to_pylist(), table[part.tune_by].to_pylist(), strict=True))  # the last rows
+        for (data, name), grid in left.items():
+            means = [float(np.mean([ends[trial.id] for trial in groups[data, name, i]])) for i in range(len(grid))]
+            left[data, name] = [grid[i] for i in np.argsort(np.negative(means), kind="stable")[: step.keep]]
+    tuned: Tuned = {key: grid[0] for key, grid in left.items()}
+    first = {c.name: c.grid[0] for c in part.contenders}
     for contender, data in product(part.contenders, part.data):
-        if contender.like:
-            like = chosen.get((data, contender.like), first[contender.like])
-            chosen[data, contender.name] = {**like, **contender.tried[0]}
-    return chosen
+        if contender.tuned_like:
+            other = tuned.get((data, contender.tuned_like), first[contender.tuned_like])
+            tuned[data, contender.name] = {**other, **contender.grid[0]}
+    return tuned
 
 
-def called(table: pa.Table, names: Sequence[tuple[str, str]]) -> pa.Table:
+def name_runs(table: pa.Table, names: Sequence[tuple[str, str]]) -> pa.Table:
     """The rows of each run under the name of its contender, in this order; two contenders may share a run."""
     rows: dict[str, list[int]] = {}
     for i, run in enumerate(table["run"].to_pylist()):
@@ -276,16 +272,11 @@ def called(table: pa.Table, names: Sequence[tuple[str, str]]) -> pa.Table:
     return found.set_column(found.column_names.index("label"), "label", column)
 
 
-def _once(trials: Sequence[Runnable]) -> list[Runnable]:
+def _unique(trials: Sequence[Runnable]) -> list[Runnable]:
     return list({trial.id: trial for trial in trials}.values())
 
 
 # -- the page --------------------------------------------------------------------------------------------------------
-
-
-def _picture(drawing: Drawing, results: Results, folder: Path) -> report.Picture:
-    path = learning.save(drawing.draw(results), folder / drawing.name)[1]
-    return report.Picture(path, drawing.text, f"{drawing.text} The numbers at the end stand in the tables.")
 
 
 def _size(paper: Paper, quick: bool) -> str:
@@ -295,73 +286,50 @@ def _size(paper: Paper, quick: bool) -> str:
         for part in paper.parts
     )
     last = " A quick look, too small to decide most claims." if quick else ""
-    return f"The paper: {paper.had} Here: {ours}.{last}"
+    return f"The paper: {paper.original} Here: {ours}.{last}"
 
 
-def _how(
-    paper: Paper, chosen: Mapping[str, Chosen], tables: Mapping[str, pa.Table], command: str
-) -> list[report.Block]:
-    seconds = sum(_seconds(table) for table in tables.values())
-    where = f"{platform.machine()}, {os.cpu_count()} cores, {_processor()}"
+def _how(paper: Paper, tuned: Mapping[str, Tuned], tables: Mapping[str, pa.Table], command: str) -> list[report.Block]:
+    runs = [dict(zip(table["run"].to_pylist(), table["seconds"].to_pylist(), strict=True)) for table in tables.values()]
+    minutes = sum(sum(seconds.values()) for seconds in runs) / 60
     versions = f"rankloop {__version__}{_commit()}, numpy {np.__version__}, Python {platform.python_version()}"
-    looks = [
-        f"{part.name}: " + ", then ".join(f"{look.rounds:,} rounds x {look.seeds}" for look in part.looks)
+    machine = f"{platform.machine()}, {os.cpu_count()} cores"
+    steps = [
+        f"{part.name}: " + ", then ".join(f"{step.rounds:,} rounds x {step.seeds}" for step in part.tuning)
         for part in paper.parts
-        if part.looks
+        if part.tuning
     ]
-    by = f"Settings were chosen with seeds from {CHOICE_SEED} on, on validation data where there is some ({{}})."
-    rows = [
-        (part.name, c.name, c.learner, _settings(part, c, chosen[part.name]))
-        for part in paper.parts
-        for c in part.contenders
-    ]
-    grids = [
-        (part.name, c.name, "; ".join(map(_said, c.tried)))
-        for part in paper.parts
-        for c in part.contenders
-        if len(c.tried) > 1
-    ]
+    every = [(part, contender) for part in paper.parts for contender in part.contenders]
+    rows = [(part.name, c.name, c.learner, _settings(part, c, tuned[part.name])) for part, c in every]
+    grids = [(part.name, c.name, "; ".join(map(_shown, c.grid))) for part, c in every if len(c.grid) > 1]
     conventions = {
         f"{name}: {meaning}": None
         for table in tables.values()
         for setting in json.loads((table.schema.metadata or {}).get(b"rankloop.conventions", b"[]"))
         for name, meaning in setting.items()
     }
-    tried = report.Table("What there was to choose from", ("part", "name", "tried"), grids, words=3)
+    by = f"Parameters were tuned with seeds from {TUNING_SEED} on, on validation data where there is some"
     return [
         *map(report.Text, paper.notes),
-        *([report.Text(by.format("; ".join(looks)))] if looks else []),
-        report.Code(f"{command}\n\n# {versions}\n# {where}; {seconds / 60:.0f} core-minutes of runs"),
-        report.Table("Who ran, with what", ("part", "name", "learner", "beside its defaults"), rows, words=4),
-        *([tried] if grids else []),
+        *([report.Text(f"{by} ({'; '.join(steps)}).")] if steps else []),
+        report.Code(f"{command}\n\n# {versions}\n# {machine}; {minutes:.0f} core-minutes of runs"),
+        report.Table("Learners and parameters", ("part", "name", "learner", "beside its defaults"), rows, words=4),
+        *([report.Table("Parameters to choose from", ("part", "name", "grid"), grids, words=3)] if grids else []),
         report.Text("What the numbers mean:"),
         report.Code("\n".join(conventions)),
     ]
 
 
-def _settings(part: Part, contender: Contender, chosen: Chosen) -> str:
-    of = {data: _said(chosen.get((data, contender.name), contender.tried[0])) for data in part.data}
-    names = learning.short_names(of)
+def _settings(part: Part, contender: Contender, tuned: Tuned) -> str:
+    of = {data: _shown(tuned.get((data, contender.name), contender.grid[0])) for data in part.data}
+    names = figures.short_names(of)
     if len(set(of.values())) == 1:
         return next(iter(of.values()))
-    return "; ".join(f"{names[data]}: {said}" for data, said in of.items())
+    return "; ".join(f"{names[data]}: {shown}" for data, shown in of.items())
 
 
-def _said(params: Params) -> str:
+def _shown(params: Params) -> str:
     return ", ".join(f"{name}={value}" for name, value in params.items()) or "nothing"
-
-
-def _seconds(table: pa.Table) -> float:
-    """Of all runs, each once."""
-    return float(sum(dict(zip(table["run"].to_pylist(), table["seconds"].to_pylist(), strict=True)).values()))
-
-
-def _processor() -> str:
-    try:
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text("utf-8"))
-    except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.system()
 
 
 def _commit() -> str:

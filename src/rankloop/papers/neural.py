@@ -9,12 +9,12 @@ import numpy as np
 
 from rankloop.lab.datasets.lda import Projection, project
 from rankloop.lab.datasets.sources import open_split
-from rankloop.lab.plots import learning
+from rankloop.lab.plots import figures, paper_figures
 from rankloop.lab.plots.cells import Results, after, growth, mean_until, rise
-from rankloop.lab.plots.learning import short_names
+from rankloop.lab.plots.figures import short_names
 from rankloop.lab.plots.tables import Ends
 from rankloop.papers.claims import Claim, Computed, ForUser, Higher, Level, Within
-from rankloop.papers.engine import Contender, Drawing, Look, Paper, Params, Part, curves
+from rankloop.papers.engine import Contender, Paper, PaperFigure, Params, Part, TuningStep, curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +50,7 @@ _CERTAIN = {"probes": ("certain",)}
 MAIN = Part(
     "main",
     (
-        Contender(RANKNET, f"olranknet?{_ALONE}", _NETS, more=_CERTAIN),
+        Contender(RANKNET, f"olranknet?{_ALONE}", _NETS, settings=_CERTAIN),
         Contender(LAMBDARANK, f"ollambdarank?{_ALONE}", _NETS),
         Contender(PAIRRANK, "pairrank", _LINES),
         Contender(LINEAR_PDGD, "pdgd", _rates(0.03, 0.1, 0.3, 1.0)),
@@ -62,15 +62,15 @@ MAIN = Part(
     ),
     ("synthetic:mq2007?relevance=nonlinear&docs=25", "synthetic:mslr?relevance=strong&queries=500&docs=30",
         "synthetic:yahoo?relevance=nonlinear&queries=500&features=100"),
-    rounds=1000, seeds=5, looks=(Look(200),),
+    rounds=1000, seeds=5, tuning=(TuningStep(200),),
     quick={"data": ("synthetic:mq2007?relevance=strong&queries=300&vali=60&test=60&docs=30",), "users": ("perfect",
-        "navigational"), "rounds": 500, "seeds": 3, "looks": (Look(100),)},
+        "navigational"), "rounds": 500, "seeds": 3, "tuning": (TuningStep(100),)},
 )
 # As published: refitted from a new start on all pairs after every round, which few rounds allow
 PUBLISHED = Part(
     "published",
     (
-        Contender("olranknet@paper", "olranknet@paper", more=_CERTAIN),
+        Contender("olranknet@paper", "olranknet@paper", settings=_CERTAIN),
         Contender("ollambdarank@paper", "ollambdarank@paper"),
         Contender("pairrank@paper", "pairrank@paper"),
         Contender(RANKNET, f"olranknet?{_ALONE}"),
@@ -78,8 +78,9 @@ PUBLISHED = Part(
         Contender(PAIRRANK, "pairrank"),
     ),
     ("synthetic:mq2007?relevance=strong&queries=300&docs=20&vali=10&test=100",),
-    rounds=150, seeds=5, own_data=False, quick={"users": ("perfect",), "rounds": 50, "seeds": 2},
+    rounds=150, seeds=5, takes_data=False, quick={"users": ("perfect",), "rounds": 50, "seeds": 2},
 )
+STEADY = {"world": "piecewise?every=1000000", "probes": ("misordered",)}
 # The theorem is about users whose grades the network can follow: a taste that never changes, without noise
 THEORY = Part(
     "theory",
@@ -88,8 +89,8 @@ THEORY = Part(
         Contender("random", "random"),
     ),
     ("synthetic:mq2007?docs=10&features=10&queries=200&test=20",),
-    rounds=20_000, seeds=5, users=("perfect",), more={"world": "piecewise?every=1000000", "probes": ("misordered",)},
-    own_data=False, quick={"rounds": 1000, "seeds": 2},
+    rounds=20_000, seeds=5, users=("perfect",), settings=STEADY, takes_data=False,
+    quick={"rounds": 1000, "seeds": 2},
 )
 # fmt: on
 
@@ -110,7 +111,7 @@ def separation(results: Results) -> tuple[str, bool]:
 
 def discriminants(results: Results) -> Figure:
     """Figure 3."""
-    return learning.scatter({name: (plane.points, plane.grades) for name, plane in planes(results).items()})
+    return paper_figures.scatter({name: (plane.points, plane.grades) for name, plane in planes(results).items()})
 
 
 # fmt: off
@@ -160,12 +161,12 @@ PAPER = Paper(
     (MAIN, PUBLISHED, THEORY),
     CLAIMS,
     (
-        Drawing("discriminants", "Figure 3: documents in the plane that tells grades apart best, linearly.",
+        PaperFigure("discriminants", "Figure 3: documents in the plane that tells grades apart best, linearly.",
             discriminants),
         curves("held-out", "Figure 4: quality of the learned ranker on held-out queries.", HELD_OUT),
         curves("served", "Figure 5: cumulative discounted NDCG of the lists that users were shown.", SERVED),
-        Drawing("certain", f"Figure 6: share of {RANKNET}'s pairs in the first ten whose order is certain.",
-            lambda results: learning.by_user(results.tables["main"], CERTAIN, RANKNET, learning.title_of(CERTAIN))),
+        PaperFigure("certain", f"Figure 6: share of {RANKNET}'s pairs in the first ten whose order is certain.",
+            lambda results: figures.by_user(results.tables["main"], CERTAIN, RANKNET, figures.title_of(CERTAIN))),
         curves("published", "As published: held-out NDCG@10, untuned.", HELD_OUT, "published", log_x=True),
         curves("pairs", "Mis-ordered pairs, summed over the rounds.", PAIRS, "theory", log_x=True),
     ),
@@ -185,17 +186,6 @@ PAPER = Paper(
         "and for a hundred and fifty rounds only, since each round takes longer than the one before.",
         "The theorem is tried in a world that has what it assumes: grades that follow a line without noise, perfect "
         "users, lists of ten that are shown whole.",
-        "**Not seen, and the runs that show why.** *A network does not help PDGD*: here it does, for sure in two of "
-        "nine comparisons (mslr, .639 against .619 for navigational and .613 against .574 for informational users). "
-        "Grades follow no line in these worlds (Figure 3), so there is something to gain; the paper's PDGD network has "
-        "real grades and more features before it. Online the linear one is ahead all the same on mslr and yahoo (456 "
-        "against 443, 560 against 545). *Serving users better than all baselines*: 58 of 108 comparisons hold for sure "
-        "and one fails, olRankNet against PairRank with informational users of yahoo (538 against 581). The baseline "
-        "is rankloop's PairRank, and on yahoo, where 100 features make a line nearly as good as a network (held-out "
-        "PairRank .806 and olRankNet .807 with perfect users), the network pays for its tangent features' wider "
-        "intervals with longer exploration. *log² T mis-ordered pairs*: the sum grows as T to the .60, not .23: as "
-        "with PairRank's theorem (see its page) a constant α leaves some pairs sure the wrong way, and 20,000 rounds "
-        "are not asymptotic for a network of a hundred tangents' norm.",
     ),
 )
 # fmt: on

@@ -1,16 +1,8 @@
 """What can be learned at all from the grades of the top k: ranking as a game of partial monitoring, for few items.
 
 The learner shows a ranking of m items, nature holds a relevance vector, and only the grades of the first k items are
-revealed. Which regret is possible is decided by two properties of the game (Bartók et al., Partial monitoring, 2014):
-
-| globally observable | locally observable | best regret possible |
-| --- | --- | --- |
-| yes | yes | √T |
-| yes | no | T^(2/3) |
-| no | | T: nothing can be learned |
-
-`Game` builds the loss, feedback and signal matrices of a ranking measure and decides both. `rankloop reproduce topk
---observability` prints them; `docs/observability.md` says what follows.
+revealed. Two properties of the game decide which regret is possible (Bartók et al., Partial monitoring, 2014): √T if it
+is locally observable, T^(2/3) if it is only globally observable, else T. docs/observability.md has the results.
 """
 
 from __future__ import annotations
@@ -25,6 +17,7 @@ from math import log2
 import numpy as np
 
 from rankloop.core.errors import InvalidParameter
+from rankloop.lab.plots.report import Table
 
 Vector = tuple[Fraction, ...]
 
@@ -33,7 +26,7 @@ GAINS = ("dcg", "ndcg", "precision", "ap")  # larger is better
 MEASURES = (*LOSSES, *GAINS)
 BINARY = ("pairwise", "auc", "precision", "ap")  # of relevant or not, nothing between
 _MOST = 200_000  # entries of a matrix that is built: the game grows with m! (n+1)^m
-_LEAST = 1e-9  # what a linear programme calls positive
+_LEAST = 1e-9  # what a linear program calls positive
 
 
 @dataclass(frozen=True)
@@ -55,14 +48,11 @@ class Game:
     >>> game.globally_observable, game.locally_observable, game.regret
     (True, False, 'T^(2/3)')
 
-    Notes
-    -----
     Chaudhuri and Tewari, Online Learning to Rank with Top-k Feedback, JMLR 2017, Definitions 1 to 5. Cells of two
-    rankings touch in a face (they are neighbours) if some distribution over relevance vectors gives weight to each of
+    rankings touch in a face (they are neighbors) if some distribution over relevance vectors gives weight to each of
     them, makes both best, and every other ranking strictly worse, but for those whose losses lie between the two: a
-    linear programme, solved in floating point. The paper leaves open whether Precision@n is locally observable, since
-    many rankings have the same losses. All of those belong to the neighbourhood (Lattimore and Szepesvári, Cleaning up
-    the neighborhood, ALT 2019, for games with such duplicates), and then it is.
+    linear program, solved in floating point. Rankings with the same losses belong to the neighborhood (Lattimore and
+    Szepesvári, Cleaning up the neighborhood, ALT 2019).
     """
 
     measure: str
@@ -132,7 +122,7 @@ class Game:
         return self.gap == 0.0
 
     @cached_property
-    def neighbours(self) -> list[tuple[Vector, Vector]]:
+    def neighbors(self) -> list[tuple[Vector, Vector]]:
         """Pairs of loss vectors whose rankings' cells touch in a face."""
         distinct = list(dict.fromkeys(self.losses))
         floats = np.array(distinct, dtype=np.float64)
@@ -146,8 +136,8 @@ class Game:
 
     @cached_property
     def locally_observable(self) -> bool:
-        """Whether the rankings that are best where two neighbours meet tell the two apart."""
-        for a, b in self.neighbours:
+        """Whether the rankings that are best where two neighbors meet tell the two apart."""
+        for a, b in self.neighbors:
             near = [i for i, loss in enumerate(self.losses) if _lies_between(loss, a, b)]
             if _Span(row for i in near for row in self.signals(i)).distance(_minus(a, b)) > 0.0:
                 return False
@@ -257,3 +247,75 @@ def _best_somewhere(losses: np.ndarray[tuple[int, int], np.dtype[np.float64]], a
         bounds=[(0, 1)] * columns + [(None, 1)],
     )
     return bool(found.status == 0 and -found.fun > _LEAST)
+
+
+# -- as tables -------------------------------------------------------------------------------------------------------
+
+# the games, and what the paper says of them
+GAMES: tuple[tuple[Game, str], ...] = (
+    (Game("sumloss", 3), "T^(2/3): Theorems 1 and 4"),
+    (Game("sumloss", 4), "T^(2/3) at most: Theorem 1"),
+    (Game("pairwise", 3), "T^(2/3): same regret as SumLoss, equation 2"),
+    (Game("dcg", 3), "T^(2/3): section 2.7, appendix A"),
+    (Game("dcg", 3, n=2), "T^(2/3): section 2.7"),
+    (Game("precision", 3, cut=2), "T^(2/3) at most; local observability left open"),
+    (Game("precision", 4, cut=2), "T^(2/3) at most; local observability left open"),
+    (Game("ndcg", 3), "T: Lemma 12, Theorem 13"),
+    (Game("ap", 3), "T: Lemma 12, Theorem 13"),
+    (Game("auc", 3), "globally observable: appendix A"),
+    (Game("auc", 4), "T: Lemma 12, Theorem 13"),
+    (Game("sumloss", 3, k=2), "open question, section 5"),
+    (Game("sumloss", 4, k=2), "open question, section 5"),
+    (Game("ndcg", 3, k=2), "open question, section 5"),
+    (Game("ndcg", 4, k=2), "open question, section 5"),
+    (Game("ndcg", 4, k=3), "open question, section 5"),
+    (Game("ap", 3, k=2), "open question, section 5"),
+    (Game("ap", 4, k=2), "open question, section 5"),
+    (Game("ap", 4, k=3), "open question, section 5"),
+    (Game("auc", 4, k=2), "open question, section 5"),
+    (Game("auc", 4, k=3), "open question, section 5"),
+)
+
+
+def tables() -> list[Table]:
+    """Tables 1 and 2 of the paper, and the games."""
+    game = Game("sumloss", 3)
+    columns = ("ranks of items 1 2 3", *("".join(map(str, grades)) for grades in game.vectors))
+    losses = [[str(value) for value in row] for row in game.losses]
+    seen = [[str(grades[0]) for grades in row] for row in game.feedback]
+    return [
+        Table("Table 1: what each ranking loses under each relevance vector (SumLoss)", columns, _rows(game, losses)),
+        Table("Table 2: what it reveals, the grade of its first item", columns, _rows(game, seen)),
+        learnable(),
+    ]
+
+
+def learnable() -> Table:
+    """Each game: whether losses can be told from feedback, everywhere and near the best, and the regret that allows."""
+    rows = []
+    for game, said in GAMES:
+        measure = f"precision@{game.cut}" if game.measure == "precision" else game.measure
+        locally = _yes(game.locally_observable) if game.globally_observable else ""
+        rows.append(
+            (
+                measure,
+                str(game.m),
+                str(game.k),
+                str(game.n + 1),
+                _yes(game.globally_observable),
+                locally,
+                game.regret,
+                said,
+            )
+        )
+    caption = "What can be learned from the grades of the first k of m items: computed, beside what the paper says"
+    columns = ("measure", "m", "k", "grades", "global", "local", "best regret", "the paper")
+    return Table(caption, columns, rows, words=len(columns))
+
+
+def _rows(game: Game, cells: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    return [("".join(map(str, ranks)), *row) for ranks, row in zip(game.rankings, cells, strict=True)]
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

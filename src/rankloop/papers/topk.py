@@ -7,17 +7,15 @@ from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rankloop.lab.datasets.sources import open_split
-from rankloop.lab.plots import learning
+from rankloop.lab.plots import paper_figures
 from rankloop.lab.plots.cells import Results, after, growth, rise
 from rankloop.lab.plots.tables import Ends, Growth
 from rankloop.lab.runs.grades_trial import GradesTrial
-from rankloop.papers import theory
+from rankloop.papers import observability
 from rankloop.papers.claims import Claim, Halfway, Higher, Level
-from rankloop.papers.engine import BANDS, Asked, Contender, Drawing, Look, Paper, Part, curves
+from rankloop.papers.engine import BANDS, Contender, Paper, PaperFigure, Part, PlannedRun, TuningStep, curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,15 +41,15 @@ def blocks(count: int) -> str:
     return f"K = {count}"
 
 
-def grades_trial(measure: str, asked: Asked, at: tuple[int, ...] = ()) -> GradesTrial:
+def grades_trial(measure: str, run: PlannedRun, at: tuple[int, ...] = ()) -> GradesTrial:
     """A compiled run; grades go up to the highest of a data set, to 1 for items."""
-    name, params = asked.learner
+    name, params = run.learner
     if name.partition("@")[0] != "random":
-        params = {"grades": 1 if measure == "items" else _highest(asked.data), **params}
+        params = {"grades": 1 if measure == "items" else _highest(run.data), **params}
     if measure == "surrogate":
         params.pop("grades")
-    marks = tuple(t for t in at if t <= asked.rounds)
-    return GradesTrial(measure, name, asked.data, params, asked.rounds, asked.seed, marks)
+    checkpoints = tuple(t for t in at if t <= run.rounds)
+    return GradesTrial(measure, name, run.data, params, run.rounds, run.seed, checkpoints)
 
 
 @lru_cache(maxsize=32)
@@ -64,14 +62,14 @@ _PAPERS = "rtopk-items@paper"
 ITEMS = Part(
     "items",
     (
-        *(Contender(blocks(count), f"{_PAPERS}?blocks={count}", told=True) for count in BLOCKS),
-        *(Contender(f"top {top}", f"{_PAPERS}?blocks=200&top={top}", told=True) for top in FEEDBACK),
-        Contender(FULL, "ftpl-full@paper", told=True),
-        Contender(FORMULA, _PAPERS, told=True),
-        Contender(LEADER, "rtopk-items", told=True),
+        *(Contender(blocks(count), f"{_PAPERS}?blocks={count}", horizon=True) for count in BLOCKS),
+        *(Contender(f"top {top}", f"{_PAPERS}?blocks=200&top={top}", horizon=True) for top in FEEDBACK),
+        Contender(FULL, "ftpl-full@paper", horizon=True),
+        Contender(FORMULA, _PAPERS, horizon=True),
+        Contender(LEADER, "rtopk-items", horizon=True),
     ),
     (WORLD,),
-    rounds=10_000, seeds=20, users=("grader",), trial=partial(grades_trial, "items"), own_data=False,
+    rounds=10_000, seeds=20, users=("grader",), trial=partial(grades_trial, "items"), takes_data=False,
     quick={"seeds": 10},
 )
 SLOPES = Part(
@@ -82,8 +80,8 @@ SLOPES = Part(
         Contender("all grades", "ftpl-full"),
     ),
     (WORLD, *HARDER),
-    rounds=HORIZONS[-1], seeds=10, users=("grader",), trial=partial(grades_trial, "items", at=HORIZONS), own_data=False,
-    quick={"rounds": 100_000, "seeds": 3},
+    rounds=HORIZONS[-1], seeds=10, users=("grader",), trial=partial(grades_trial, "items", at=HORIZONS),
+    takes_data=False, quick={"rounds": 100_000, "seeds": 3},
 )
 SURROGATES = Part(
     "surrogates",
@@ -93,7 +91,7 @@ SURROGATES = Part(
     ),
     (SMALL,),
     rounds=HORIZONS[-1], seeds=10, users=("grader",), trial=partial(grades_trial, "surrogate", at=HORIZONS),
-    own_data=False, quick={"rounds": 100_000, "seeds": 3},
+    takes_data=False, quick={"rounds": 100_000, "seeds": 3},
 )
 # fmt: on
 _BOTH = tuple({"rate": rate, "explore": explore} for rate, explore in product(NUMERATORS, repeat=2))
@@ -114,11 +112,11 @@ MAIN = Part(
     ("synthetic:yahoo?queries=2000&vali=1&test=1&features=300",
         "synthetic:mslr?queries=3000&docs=11&features=245&vali=1&test=1",
         "synthetic:mslr?queries=1000&docs=60&vali=1&test=1"),
-    rounds=100_000, seeds=10, users=("grader",), looks=(Look(10_000, 1, 5), Look(50_000, 3)), by=NDCG,
+    rounds=100_000, seeds=10, users=("grader",), tuning=(TuningStep(10_000, 1, 5), TuningStep(50_000, 3)), tune_by=NDCG,
     trial=partial(grades_trial, "ndcg"),
     quick={"data": ("synthetic:yahoo?queries=200&vali=1&test=1&features=100",
         "synthetic:mslr?queries=300&docs=11&features=100&vali=1&test=1"), "rounds": 20_000, "seeds": 3,
-        "looks": (Look(4000, 1, 4), Look(10_000, 2))},
+        "tuning": (TuningStep(4000, 1, 4), TuningStep(10_000, 2))},
 )
 # fmt: on
 FIGURES_4_5 = "4.2, Figures 4 and 5"
@@ -156,10 +154,8 @@ CLAIMS: tuple[Claim, ...] = (
 # fmt: on
 
 
-def some(labels: tuple[str, ...], results: Results) -> Figure:
-    """Average regret of some curves of Figures 1 to 3."""
-    table = results.tables["items"]
-    return learning.learning_curves(table.filter(pc.is_in(table["label"], pa.array(labels))), REGRET, log_x=True)
+def _item_figure(labels: tuple[str, ...], results: Results) -> Figure:
+    return paper_figures.some_curves(results.tables["items"], labels, REGRET)
 
 
 _ITEM_FIGURES = {
@@ -181,7 +177,8 @@ PAPER = Paper(
     (ITEMS, SLOPES, SURROGATES, MAIN),
     CLAIMS,
     (
-        *(Drawing(name, f"{text} {BANDS}", partial(some, labels)) for name, (text, labels) in _ITEM_FIGURES.items()),
+        *(PaperFigure(name, f"{text} {BANDS}", partial(_item_figure, labels))
+            for name, (text, labels) in _ITEM_FIGURES.items()),
         curves("ndcg", "Figures 4 and 5: average NDCG@10 of the lists shown so far.", NDCG, log_x=True),
     ),
     (
@@ -199,16 +196,9 @@ PAPER = Paper(
         "convex optimisation. 2/3 is what the paper proves, 1 is no learning. Where the world changes, regret can be "
         "below 0: a learner that follows beats any fixed ranking. With mismatch=gamma, the paper's practice, "
         "estimates are biased: Theorem 19 does not cover it, and the surrogate's regret need not stay below T^(2/3).",
-        "Not seen, and the runs that show why (full scale, seeds 0 to 9). That all three surrogates are closer to "
-        "ListNet than to random lists fails for Squared on the Yahoo-like set alone, .582 where half way is .625. "
-        "It is not for want of feedback: the same surrogate on the same seeds, with the known part of its "
-        "gradient weighed like the estimated one ('Squared, top 1 (rankloop)'), reaches .688. That SmoothDCG is "
-        "below the convex surrogates fails on two sets: it is a gain, which the paper's listing descends; "
-        "climbed, as here, it has .642 on the Yahoo-like set where Squared has .582, and .491 on the MSLR-like "
-        "one where KL has .463.",
         "Theorem 21: under NDCG top-1 feedback cannot even tell two adversaries apart that have the same expected "
         "grades and another best ranking, so regret is linear for any learner; docs/observability.md has the two.",
     ),
-    theory.tables,
+    observability.tables,
 )
 # fmt: on

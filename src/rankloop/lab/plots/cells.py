@@ -29,9 +29,9 @@ class Cell(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """One number of a run's curve: how it is said, and how it is found from (c,) rounds and (c,) values."""
+    """One number of a run's curve: its name, and how it is found from (c,) rounds and (c,) values."""
 
-    said: str
+    name: str
     of: Callable[[Array, Array], float]
 
 
@@ -60,14 +60,14 @@ def by_round(last: int) -> Reading:
 
 def rise(share: float) -> Reading:
     """How much the end is above the value after that share of the rounds."""
-    said = f", at the end less after {share:.0%} of the rounds"
-    return Reading(said, lambda rounds, values: float(values[-1] - values[_at(rounds, share)]))
+    name = f", at the end less after {share:.0%} of the rounds"
+    return Reading(name, lambda rounds, values: float(values[-1] - values[_at(rounds, share)]))
 
 
 def mean_until(share: float = 1.0) -> Reading:
     """The mean over the checkpoints up to that share of the rounds."""
-    said = f", mean over the first {share:.0%} of the rounds" if share < 1 else ", mean over the rounds"
-    return Reading(said, lambda rounds, values: float(np.mean(values[: _at(rounds, share) + 1])))
+    name = f", mean over the first {share:.0%} of the rounds" if share < 1 else ", mean over the rounds"
+    return Reading(name, lambda rounds, values: float(np.mean(values[: _at(rounds, share) + 1])))
 
 
 def growth(little: float = 0.0) -> Reading:

@@ -9,8 +9,8 @@ import numpy as np
 
 from rankloop.evaluation.statistics import Estimate
 from rankloop.lab.plots.cells import END, Cell, Reading, Results, estimate, growth
-from rankloop.lab.plots.learning import short_names
-from rankloop.lab.plots.report import Table
+from rankloop.lab.plots.figures import short_names
+from rankloop.lab.plots.report import Table, plus_minus
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Ends:
 
     def _cell(self, results: Results, label: str, cell: Cell) -> str:
         values = results.values(self.part, self.measure, label, cell, self.reading)
-        return said(estimate(values), self.digits) if values else "–"
+        return _shown(estimate(values), self.digits) if values else "–"
 
     def _more(self, results: Results, label: str, cell: Cell) -> str:
         meta, base = (
@@ -71,25 +71,19 @@ class Growth:
     rounds: tuple[int, ...]
 
     def table(self, results: Results) -> Table:
-        """Means over the runs; learners that were told the horizon have one column each."""
+        """Means over the runs; learners that know the horizon have one column each."""
         rows, found = [], results.runs(self.part, self.measure)
         names = short_names(cell.data for cell, _ in found)
         for (cell, label), runs in found.items():
             at = {t: [run.values[run.rounds == t] for run in runs.values()] for t in self.rounds}
             means = {t: np.mean(np.concatenate(values)) for t, values in at.items() if sum(v.size for v in values)}
             powers = estimate(results.values(self.part, self.measure, label, cell, growth()))
-            power = said(powers, 2) if np.isfinite(powers.value) and len(means) > 1 else "–"
+            power = _shown(powers, 2) if np.isfinite(powers.value) and len(means) > 1 else "–"
             cells = [f"{means[t]:,.0f}" if t in means else "" for t in self.rounds]
             rows.append((names[cell.data], label, *cells, power))
         columns = ("world", "learner", *(f"{t:,}" for t in self.rounds), "∝ T^")
         return Table(self.caption, columns, rows, words=2)
 
 
-def said(found: Estimate, digits: int = 3) -> str:
-    """A mean and its standard error, where there is one.
-
-    >>> said(Estimate(0.51234, 0.0021, 4, 5)), said(Estimate(12.0, float("nan"), 0, 1), 0)
-    ('0.512 ± 0.002', '12')
-    """
-    error = f" ± {found.error:.{digits}f}" if np.isfinite(found.error) else ""
-    return f"{found.value:.{digits}f}{error}"
+def _shown(found: Estimate, digits: int) -> str:
+    return plus_minus(found.value, found.error, digits)
