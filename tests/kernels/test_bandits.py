@@ -32,12 +32,6 @@ def test_kl_bounds_are_what_bisection_finds(count: int, share: float, budget: fl
     assert lower <= rate <= upper
 
 
-def test_kl_bounds_of_rates_0_and_1_have_a_closed_form() -> None:
-    assert bandits.kl_upper(0.0, 7, 2.0) == pytest.approx(1 - math.exp(-2 / 7))
-    assert bandits.kl_lower(1.0, 7, 2.0) == pytest.approx(math.exp(-2 / 7))
-    assert (bandits.kl_upper(1.0, 7, 2.0), bandits.kl_lower(0.0, 7, 2.0)) == (1.0, 0.0)
-
-
 # -- what a list is worth ------------------------------------------------------------------------------------------
 
 
@@ -112,23 +106,6 @@ def test_a_number_that_a_new_item_took_over_leaves_its_old_place() -> None:
     assert found.tolist() == [2, 0, 1]
 
 
-@given(SEEDS, st.integers(1, 9), st.booleans())
-def test_exchanging_twice_gives_the_list_back(seed: int, k: int, outside: bool) -> None:
-    rng = np.random.default_rng(seed)
-    w = k + outside
-    listed, flags = positions(rng.permutation(w)), np.zeros(k, np.int64)
-    parity = int(rng.integers(2))
-    for p in range(parity, w - 1, 2):
-        flags[p] = rng.integers(3)
-    shown, again, short = np.empty(w, np.int64), np.empty(w, np.int64), np.empty(k, np.int64)
-    bubblerank.exchange(listed, positions(flags), parity, shown)
-    bubblerank.exchange(positions(shown), positions(flags), parity, again)
-    bubblerank.exchange(listed, positions(flags), parity, short)
-    assert again.tolist() == listed.tolist()
-    assert max(abs(shown.tolist().index(i) - listed.tolist().index(i)) for i in range(w)) <= 1
-    assert short.tolist() == shown[:k].tolist()
-
-
 def some_pairs(m: int, rng: np.random.Generator) -> naive.BubbleRank:
     """A twin in which some pairs are decided, at log(1/δ) = 1."""
     twin = naive.BubbleRank(m, m, lambda _: 1.0)
@@ -154,28 +131,7 @@ def test_a_list_is_as_likely_as_trying_every_coin_says(seed: int, m: int, k: int
         assert math.exp(found) == pytest.approx(twin.chance([twin.base[p] for p in places]))
 
 
-def test_an_item_from_outside_challenges_unless_the_last_one_shown_is_better_for_sure() -> None:
-    """Two of five are shown. Item 1 is better than 2 for sure and worse than 4; of 3 nothing is known."""
-    s, n = np.zeros(10, np.int32), np.zeros(10, np.int32)
-    s[2], n[2] = 9, 9  # the pair (1, 2)
-    s[7], n[7] = -9, 9  # the pair (1, 4)
-    base = positions([0, 1, 2, 3, 4])
-    assert bubblerank.contenders(base, 2, s, n, 4.0) == 2
-    assert [bubblerank.challenger(base, 2, s, n, 4.0, coin) for coin in (0.0, 0.49, 0.5, 0.999)] == [3, 3, 4, 4]
-    assert bubblerank.contenders(base, 5, s, n, 4.0) == 0
-    assert bubblerank.challenger(positions([0, 1, 2]), 2, s, n, 4.0, 0.5) == -1
-    assert bubblerank.contenders(base, 2, s, n, 10.0) == 3  # surer is asked for: 2 may try again
-
-
 # -- cascading bandits ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("clicks", "first", "last"), [([0, 0, 0], 3, 3), ([1, 0, 1], 1, 3), ([0, 1, 0], 2, 2), ([0, 0, 1], 3, 3)]
-)
-def test_who_was_observed(clicks: list[int], first: int, last: int) -> None:
-    values = frozen(clicks)
-    assert (cascade.observed(values, False, -1), cascade.observed(values, True, -1)) == (first, last)
 
 
 @given(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=1, max_size=8), st.booleans(), st.integers(0, 8))
@@ -270,41 +226,6 @@ def test_a_list_is_batch_by_batch_then_those_without_a_position_then_the_dropped
     assert rest[len(rest) - len(dropped) :] == dropped
 
 
-@pytest.mark.parametrize(
-    ("variant", "homes", "spans"), [(batchrank.PAPER, [0, 0, 2], [2, 2, 1]), (batchrank.MERGE, [0, 1, 2], [1, 1, 1])]
-)
-def test_the_paper_cuts_a_batch_once_as_low_as_it_can_the_merging_variant_everywhere(
-    variant: int, homes: list[int], spans: list[int]
-) -> None:
-    """Three items clicked always, half of the time and never in 400 displays: both cuts are sure."""
-    home, span, stage = np.zeros(3, np.int32), np.full(3, 3, np.int32), np.full(3, 2, np.int32)
-    stamp, shows, wins = np.zeros(3, np.int32), np.full(3, 400, np.int32), np.array([400, 200, 0], np.int32)
-    clock = np.zeros(1, np.int64)
-    batchrank.part(home, span, stage, stamp, shows, wins, clock, positions([2, 0, 1]), 0, variant, math.log(100))
-    assert (home.tolist(), span.tolist()) == (homes, spans)
-    assert not np.concatenate([stage, shows, wins]).any()
-    assert len(set(stamp.tolist())) == len(set(homes))  # each batch counts under a number of its own
-    assert clock[0] == stamp.max() > 0
-
-
-@pytest.mark.parametrize("variant", [batchrank.PAPER, batchrank.MERGE])
-def test_who_cannot_reach_the_last_position_is_dropped(variant: int) -> None:
-    """Four items for two positions; two are alike and good, one is worse for sure, of one nothing is sure."""
-    home, span, stage = np.zeros(4, np.int32), np.full(4, 2, np.int32), np.full(4, 1, np.int32)
-    stamp, shows, wins = (
-        np.zeros(4, np.int32),
-        np.array([300, 300, 300, 60], np.int32),
-        np.array([200, 200, 20, 40], np.int32),
-    )
-    clock, kept = np.zeros(1, np.int64), [0, 0, batchrank.DROPPED, 0]
-    batchrank.part(home, span, stage, stamp, shows, wins, clock, positions([0, 1, 2, 3]), 0, variant, math.log(100))
-    assert home.tolist() == kept
-    if variant == batchrank.PAPER:  # the next stage begins, from 0
-        assert (stage[0], shows[0], clock[0]) == (2, 0, 1)
-    else:  # something came of it, so the same stage goes on with the same counts
-        assert (stage[0], shows[0], clock[0]) == (1, 300, 0)
-
-
 # -- the table of queries ------------------------------------------------------------------------------------------
 
 
@@ -316,24 +237,6 @@ def test_ids_are_found_where_they_stand(known: list[int], wanted: list[int]) -> 
         there = item in known and item not in seen  # a place is given once only
         assert place == (known.index(item) if there else -1)
         seen.add(item)
-
-
-@pytest.mark.parametrize("wanted", [[8, 5], [8, 1, 5]])
-def test_to_revisit_is_to_touch_to_match_and_to_stamp(wanted: list[int]) -> None:
-    """Where an item is missing, nothing is stamped yet."""
-    known, seen, rounds = positions([5, 3, 8]), np.array([2, 2, 1], np.int32), np.array([4, 2])
-    links, others = (np.full(2, -1), np.full(2, -1), np.full(2, -1)), (np.full(2, -1), np.full(2, -1), np.full(2, -1))
-    for slot in (1, 0):
-        queries.touch(*links, slot)
-        queries.touch(*others, slot)
-    numbers, fresh, missing = queries.revisit(known, seen, positions(wanted), rounds, *links, 1)
-    queries.touch(*others, 1)
-    assert [a.tolist() for a in links] == [b.tolist() for b in others]
-    assert numbers.tolist() == queries.match(known, positions(wanted)).tolist()
-    assert rounds.tolist() == [4, 3]
-    assert fresh.tolist() == [item not in (5, 3, 8) for item in wanted]
-    assert missing == sum(fresh)
-    assert seen.tolist() == ([2, 2, 1] if missing else [3, 2, 3])
 
 
 @given(st.lists(st.integers(0, 5), max_size=30))

@@ -119,17 +119,6 @@ def test_simulated_clicks_come_as_often_as_the_pages_are_probable(name: str) -> 
         assert abs(share - probability) <= 4.5 * np.sqrt(probability * (1 - probability) / rounds) + 1e-12
 
 
-@pytest.mark.parametrize("name", ["cm", "pbm", "ubm"])
-@given(SEEDS)
-def test_one_row_of_coins_is_enough_where_nobody_decides_to_leave(name: str, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    world, shown, coins = World(rng, 6, 4), positions(rng.permutation(6)[:4]), rng.random((2, 4))
-    one, two = np.full(4, np.nan), np.full(4, np.nan)
-    click_models.react(world.packed(name), shown, frozen(coins), two)
-    click_models.react(world.packed(name), shown, frozen(coins[:1]), one)
-    assert one.tolist() == two.tolist()
-
-
 # -- over logs -----------------------------------------------------------------------------------------------------
 
 

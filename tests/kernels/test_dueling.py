@@ -59,20 +59,6 @@ def test_null_directions_are_orthogonal_to_the_bad_ones_and_projections_stay_in_
     assert inside == pytest.approx(again, abs=1e-9)
 
 
-@given(SEEDS, st.integers(1, 40))
-def test_directions_are_of_length_one(seed: int, d: int) -> None:
-    rows = dueling.unit_rows(frozen(np.random.default_rng(seed).normal(size=(3, d))))
-    assert (rows**2).sum(axis=1) == pytest.approx(np.ones(3))
-
-
-@given(SEEDS, st.integers(0, 4), st.integers(1, 9))
-def test_rankers_explore_at_distance_delta(seed: int, m: int, d: int) -> None:
-    rng = np.random.default_rng(seed)
-    theta, directions = frozen(rng.normal(size=d)), frozen(rng.normal(size=(m, d)))
-    wanted = [theta.tolist(), *((theta + 0.3 * u).tolist() for u in directions)]
-    assert dueling.explorers(theta, directions, 0.3).tolist() == wanted
-
-
 @given(SEEDS, st.integers(1, 7), st.integers(1, 6))
 def test_a_round_of_experts_is_hedge_then_steps_then_the_ball(seed: int, N: int, d: int) -> None:
     rng = np.random.default_rng(seed)
@@ -85,12 +71,6 @@ def test_a_round_of_experts_is_hedge_then_steps_then_the_ball(seed: int, N: int,
     for expert, rate, now in zip(experts, rates, moved, strict=True):
         assert now == pytest.approx(naive.in_ball((expert + rate * step).tolist(), 1.5))
     assert middle == pytest.approx(found @ moved)
-
-
-@given(SEEDS, st.integers(0, 9))
-def test_length_is_euclidean(seed: int, d: int) -> None:
-    vector = frozen(np.random.default_rng(seed).normal(size=d))
-    assert dueling.length(vector) == pytest.approx(float(np.linalg.norm(vector)))
 
 
 @given(SEEDS, st.integers(1, 7), st.integers(1, 6))
@@ -130,10 +110,6 @@ def test_a_ball_shortens_what_is_longer_and_leaves_the_rest() -> None:
     assert rows[1].tolist() == [0.3, 0.4]
 
 
-def test_pairs_in_the_right_order_are_counted() -> None:
-    assert dueling.right_pairs(frozen([[1.0, 0.0], [0.0, -1.0]]), frozen([[1.0, 1.0], [1.0, -1.0]])).tolist() == [1, 2]
-
-
 @given(SEEDS, st.integers(0, 3), st.integers(1, 6))
 def test_a_duel_is_scores_then_mixing_then_rows(seed: int, m: int, k: int) -> None:
     rng = np.random.default_rng(seed)
@@ -155,8 +131,3 @@ def test_only_clicks_that_an_explorer_more_likely_owns_give_a_direction() -> Non
     assert dueling.winning_direction(directions, credit, frozen([0.0, 0.0])).size == 0
     assert dueling.winning_direction(directions, frozen([[0.8, 0.1, 0.1], [0.4, 0.3, 0.3]]), clicks).size == 0
     assert dueling.winning_direction(frozen(np.zeros((0, 2))), frozen([[1.0], [1.0]]), clicks).size == 0
-
-
-def test_a_step_stays_in_the_ball() -> None:
-    assert dueling.stepped(frozen([]), frozen([3.0, 4.0]), 0.1, 0.0) == pytest.approx([0.3, 0.4])
-    assert dueling.stepped(frozen([3.0, 0.0]), frozen([0.0, 4.0]), 1.0, 1.0) == pytest.approx([0.6, 0.8])

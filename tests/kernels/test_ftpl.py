@@ -20,10 +20,6 @@ def board_of(m: int) -> ftpl.Board:
     return ftpl.Board(*(np.full(sizes[column.per], column.initial, column.dtype) for column in COLUMNS.values()))
 
 
-def test_fields_are_those_of_the_board() -> None:
-    assert tuple(COLUMNS) == ftpl.Board._fields
-
-
 @given(
     SEEDS,
     st.integers(1, 7),
@@ -85,18 +81,6 @@ def test_a_block_has_room_to_explore_and_the_horizon_has_room_for_the_blocks(
     assert length >= cells
     assert count >= 1
     assert count * length <= max(horizon, cells)
-
-
-def test_how_far_the_leader_is_perturbed() -> None:
-    """1/ε = √(mK), times 2^n - 1 for DCG: not squared."""
-
-    def reach(measure: int, highest: float, epsilon: float = 0.0) -> float:
-        return ftpl.reach(20, 200, ftpl.ItemRule(measure, highest, 1, 10_000, 200, epsilon, False))
-
-    assert reach(ftpl.SUMLOSS, 1.0) == reach(ftpl.DCG, 1.0) == pytest.approx(math.sqrt(20 * 200))
-    assert reach(ftpl.DCG, 4.0) == pytest.approx(15 * math.sqrt(20 * 200))
-    assert reach(ftpl.PRECISION, 4.0) == pytest.approx(math.sqrt(20 * 200))
-    assert reach(ftpl.DCG, 4.0, epsilon=0.5) == 2.0
 
 
 @given(SEEDS, st.integers(1, 6))

@@ -1,4 +1,4 @@
-"""Metrics against their definitions and values worked by hand."""
+"""Ranking metrics and losses against their twins."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankloop.kernels import metrics
+from rankloop.kernels.metrics import kendall_regret
 from tests.kernels.inputs import GRADES, SCORES, SEEDS, frozen, positions
 from tests.reference import metrics as naive
 from tests.reference.ranking import top_k
@@ -87,3 +88,10 @@ def test_ragged(data: st.DataObject, sizes: list[int], k: int, seed: int) -> Non
         assert ranked[start:end].tolist() == [grades[start + i] for i in order]
     assert ideal == pytest.approx(naive.ragged_ideal_dcg(grades, offsets, k), rel=1e-12)
     assert found == pytest.approx(naive.ragged_dcg(scores, ties, grades, offsets, k), rel=1e-12)
+
+
+@given(SEEDS, st.integers(1, 9), st.integers(1, 9))
+def test_kendall_regret(seed: int, n: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    grades, order = rng.integers(0, 4, n).astype(float), rng.permutation(n)[:k]
+    assert kendall_regret(frozen(grades), positions(order)) == naive.kendall_regret(grades.tolist(), order.tolist())

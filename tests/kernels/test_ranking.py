@@ -24,19 +24,9 @@ def test_linear_scores(n: int, d: int, seed: int) -> None:
     assert ranking.linear_scores(features, theta).tolist() == expected  # the same sums, in the same order
 
 
-def test_nothing_learned_scores_zero() -> None:
-    assert ranking.linear_scores(frozen([[1.0, 2.0], [3.0, 4.0]]), frozen([])).tolist() == [0.0, 0.0]
-
-
 @given(data=st.data(), scores=st.lists(SCORES, min_size=1, max_size=15), k=st.integers(1, 20))
 def test_top_k(data: st.DataObject, scores: list[float], k: int) -> None:
     ties = data.draw(st.permutations(range(len(scores))))
-    assert ranking.top_k(frozen(scores), frozen(ties), k).tolist() == naive.top_k(scores, ties, k)
-
-
-@given(scores=st.lists(SCORES, min_size=1, max_size=15), k=st.integers(1, 20))
-def test_top_k_keeps_the_base_order_where_nothing_decides(scores: list[float], k: int) -> None:
-    ties = [0.0] * len(scores)
     assert ranking.top_k(frozen(scores), frozen(ties), k).tolist() == naive.top_k(scores, ties, k)
 
 
@@ -65,19 +55,6 @@ def test_a_list_within_bounds_is_shown_as_preferred(data: st.DataObject, n: int,
         assert order != wanted
 
 
-@given(data=st.data(), n=st.integers(1, 12), beyond=st.integers(0, 3), k=st.integers(1, 14))
-def test_no_bound_and_no_freedom(data: st.DataObject, n: int, beyond: int, k: int) -> None:
-    """As many moves as documents: the preferred list. None: the base order."""
-    preferred = data.draw(st.permutations(range(n)))
-    assert ranking.bounded_order(positions(preferred), n + beyond, k).tolist() == preferred[:k]
-    assert ranking.bounded_order(positions(preferred), 0, k).tolist() == list(range(min(k, n)))
-
-
-def test_bounded_order_by_hand() -> None:
-    """One step at most: 3 is wanted first but may come third at best, and 0 cannot wait beyond the second place."""
-    assert ranking.bounded_order(positions([3, 1, 2, 0]), 1, 4).tolist() == [1, 0, 3, 2]
-
-
 @given(data=st.data(), n=st.integers(1, 10), quotas=st.integers(0, 3), pins=st.integers(0, 3))
 def test_constrained_order(data: st.DataObject, n: int, quotas: int, pins: int) -> None:
     """As its definition; different documents, and too many of a group only where all that were left were too many."""
@@ -98,13 +75,6 @@ def test_constrained_order(data: st.DataObject, n: int, quotas: int, pins: int) 
     )
     assert (order.tolist(), broken.tolist()) == naive.constrained_order(preferred, groups, most, within, taken, slots)
     assert len(set(order.tolist())) == len(slots)
-
-
-def test_constrained_order_by_hand() -> None:
-    """Of three red ones two may stand in the first three: the third waits until the fourth place."""
-    red, two, three = positions([0, 0, 0, -1, -1]), positions([2]), positions([3])
-    arguments = positions(range(5)), red[None], two, three, positions([[0]])
-    assert ranking.constrained_order(*arguments, positions(range(5)))[0].tolist() == [0, 1, 3, 2, 4]
 
 
 @given(

@@ -110,13 +110,6 @@ def test_propensities_are_frequencies_of_the_lists(seed: int, n: int, r: int, ga
     assert found == pytest.approx(both)
 
 
-def test_relaxed_propensities_are_gamma_where_the_leader_has_something_else() -> None:
-    leader, shown = positions([0, 1, 2]), positions([0, 2, 1])
-    assert topk.propensities(leader, shown, 3, 0.3, False, True) == pytest.approx([0.7 + 0.1, 0.3, 0.3])
-    # (0, 1) has documents 0 and 2 where the leader has 0 and 1; (1, 2) has the leader's two, turned round
-    assert topk.propensities(leader, shown, 3, 0.3, True, True) == pytest.approx([0.3, 0.3, 0.7 + 0.1])
-
-
 @given(SEEDS, st.integers(1, 5), st.floats(0.1, 3))
 def test_the_ball_holds(seed: int, d: int, radius: float) -> None:
     rng = np.random.default_rng(seed)
@@ -143,19 +136,6 @@ def test_listnet_goes_down_its_cross_entropy(seed: int, n: int) -> None:
     moved = topk.listnet_learned(theta, 3.0, frozen(rows[order]), frozen(scores), frozen(grades[order]), 0.4, 1e9)
     slope = naive.times(naive.listnet_slopes(scores.tolist(), grades[order].tolist()), rows[order].tolist())
     assert moved == pytest.approx(naive.descended(theta.tolist(), slope, 0.2, 1e9))
-
-
-def test_long_lists_are_sorted_like_short_ones() -> None:
-    rng = np.random.default_rng(5)
-    rows, theta, ties = frozen(rng.integers(0, 3, (60, 2))), frozen([1.0, 0.5]), frozen(rng.random(60))
-    whole, _ = topk.listnet_display(rows, theta, ties, 60)
-    short, _ = topk.listnet_display(rows, theta, ties, 20)
-    assert whole[:20].tolist() == short.tolist()
-
-
-def test_huge_scores_are_no_harm() -> None:
-    assert topk.known_weights(frozen([1e4, 0.0]), rule_of("kl", 1)) == pytest.approx([np.exp(5.0), 1.0])
-    assert topk.known_weights(frozen([1e4, 0.0]), rule_of("smoothdcg", 1)).tolist() == [1.0, 0.0]
 
 
 @given(st.sampled_from(["squared", "kl", "ranksvm"]), SEEDS, st.integers(1, 4))

@@ -94,7 +94,7 @@ def learned(learner: Any, known: list[int]) -> dict[str, Any]:
     slot = table.find(QUERY)
     numbers = table.numbers(slot, np.array(known)).tolist()
     found: dict[str, Any] = {"rounds": table.rounds(slot)}
-    for (field, spec), values in zip(table.fields.items(), table.values(slot), strict=True):
+    for (field, spec), values in zip(table.columns.items(), table.values(slot), strict=True):
         if spec.per == "query":
             found[field] = values.tolist()
         elif spec.per == "item":
@@ -142,12 +142,6 @@ def regret_of(lists: list[list[int]], user: ClickParameters, k: int) -> float:
     """By the click model's own chances, list by list."""
     work, best = np.zeros((3, k + 1)), best_clicks(user, k, 3)
     return sum(best - expected_clicks(user, np.array(shown), 3, work) for shown in lists)
-
-
-def test_any_chunk_gives_the_same_run() -> None:
-    user = user_of(POSITION, 10, np.random.default_rng(3))
-    runs = [play(make("bubblerank", horizon=10**5), user, [1000, 20_000], seed=4, chunk=c).regret for c in (1, 7, 4096)]
-    assert runs[0].tolist() == runs[1].tolist() == runs[2].tolist()
 
 
 @pytest.mark.parametrize(

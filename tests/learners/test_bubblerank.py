@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankloop.core.errors import InvalidParameter
-from rankloop.core.registry import make
 from rankloop.core.types import Array, Candidates, Feedback
 from rankloop.kernels.bandits import misordered
-from rankloop.kernels.click_models import CASCADE, POSITION, expected_clicks, react
+from rankloop.kernels.click_models import CASCADE, POSITION, react
 from rankloop.lab.runs.compiled import QUERY, play
-from rankloop.learners.bandits.bubblerank import ANYTIME, BubbleRank
+from rankloop.learners.bandits.bubblerank import BubbleRank
 from tests.learners.bubbling import (
     EVEN,
     KEEP,
@@ -30,7 +27,6 @@ from tests.learners.bubbling import (
     some_user,
     text,
 )
-from tests.reference import bandits as naive
 
 # -- by hand -------------------------------------------------------------------------------------------------------
 
@@ -46,32 +42,6 @@ def test_two_rounds_by_hand() -> None:
     learner.learn(second, Feedback.clicks([1, 0, 1, 1, 0]), RNG)  # a counts for nothing now; c not b; e not d
     assert pairs(learner, "abcde") == {"ab": (-1, 1), "bc": (-1, 1), "de": (-1, 1)}
     assert text(page, learner.best(page, 5)) == "abcde"
-
-
-def test_a_pair_changes_places_when_its_lead_passes_the_threshold_and_is_then_left_alone() -> None:
-    """With δ = 10⁻⁴ a lead of n in n comparisons decides from n > 4 log(1/δ) = 36.8 on."""
-    learner, page = BubbleRank(horizon=10), some("ab")
-    for t in range(200):
-        shown = learner.rank(page, 2, np.random.default_rng(t))
-        learner.learn(shown, Feedback.clicked(shown, ["b"]), RNG)
-        compared = pairs(learner, "ab").get("ab", (0, 0))
-        assert (text(page, learner.best(page, 2)) == "ba") == (compared[1] >= 37)
-    assert compared == (-37, 37)
-    assert pairs(learner, "ab") == {"ab": (-37, 37)}
-    assert not any(learner.rank(page, 2, np.random.default_rng(t)).memo["pairs"].any() for t in range(9))
-
-
-def test_without_a_horizon_the_threshold_grows_with_the_rounds() -> None:
-    learner, page = BubbleRank(), some("ab")
-    swapped = None
-    for t in range(1, 400):
-        shown = learner.rank(page, 2, np.random.default_rng(t))
-        learner.learn(shown, Feedback.clicked(shown, ["b"]), RNG)
-        n = pairs(learner, "ab").get("ab", (0, 0))[1]
-        if swapped is None and text(page, learner.best(page, 2)) == "ba":
-            swapped = t
-            assert n > ANYTIME * np.log(1 + t) >= n - 1
-    assert swapped is not None
 
 
 def test_delta_says_how_sure_is_sure_and_a_horizon_is_one_way_to_say_it() -> None:
@@ -127,53 +97,6 @@ def test_base_lists_only_get_better_and_few_pairs_are_ever_tried(kind: int) -> N
         tried = np.count_nonzero(learner.queries_.values(0)[2])
         assert tried <= 9 + 2 * wrong
         assert misordered(user.attraction, learner.best(Candidates(QUERY, np.arange(10)), 10)) <= wrong
-
-
-def test_expected_clicks_of_the_base_list_never_fall() -> None:
-    """Watched round by round, with a horizon so short that much is decided (and nothing wrongly, with this seed)."""
-    rng, work, clicks = np.random.default_rng(5), np.zeros((3, 9)), np.zeros(8)
-    user = position_based(rng.uniform(0.1, 0.9, 8), np.linspace(1, 0.3, 8))
-    learner, page = BubbleRank(horizon=100), Candidates(QUERY, np.arange(8))
-    values = []
-    for _ in range(8000):
-        values.append(expected_clicks(user, learner.best(page, 8), 8, work))
-        shown = learner.rank(page, 8, rng)
-        react(user, shown.order, rng.random((1, 8)), clicks)
-        learner.learn(shown, Feedback.clicks(clicks), rng)
-    assert (np.diff(values) >= 0).all()
-    assert values[-1] > values[0] + 0.05
-
-
-def test_the_set_of_tried_pairs_by_the_naive_twin() -> None:
-    for seed in range(6):
-        rng, m = np.random.default_rng(seed), 6
-        attraction = rng.permutation(np.linspace(0.1, 0.9, m))
-        user, twin, clicks = cascade(attraction), naive.BubbleRank(m, m, lambda _: 4 * math.log(1000)), np.zeros(m)
-        wrong = misordered(attraction, np.arange(m))
-        for _ in range(3000):
-            react(user, np.array(twin.display(rng.random(4).tolist())), rng.random((1, m)), clicks)
-            twin.update(clicks.tolist())
-        assert len(twin.ever) <= m - 1 + 2 * wrong
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(2, 8))
-def test_only_randomised_pairs_are_learned_from(seed: int, m: int) -> None:
-    rng = np.random.default_rng(seed)
-    learner, page = BubbleRank(horizon=3), Candidates(QUERY, np.arange(m))
-    for _ in range(40):
-        shown = learner.rank(page, m, rng)
-        before = learner.queries_.values(learner.queries_.find(QUERY))[2].copy()
-        clicks = rng.integers(0, 2, m)
-        learner.learn(shown, Feedback.clicks(clicks), rng)
-        slot = learner.queries_.find(QUERY)
-        after = learner.queries_.values(slot)[2]
-        grown = np.flatnonzero(after != (before if before.size else np.zeros_like(after)))
-        allowed = set()
-        for p in np.flatnonzero(shown.memo["pairs"]):
-            if clicks[p] != clicks[p + 1]:
-                i, j = sorted(learner.queries_.numbers(slot, shown.order[p : p + 2]).tolist())
-                allowed.add(j * (j - 1) // 2 + i)
-        assert set(grown.tolist()) == allowed
 
 
 def test_lists_that_someone_else_ordered_teach_nothing() -> None:
@@ -245,15 +168,3 @@ def test_queries_learn_apart_and_the_one_not_learned_from_goes_first() -> None:
     third = learner.rank(Candidates("three", ["a", "b"]), 2, np.random.default_rng(0))
     learner.learn(third, Feedback.clicks([0, 0]), RNG)
     assert text(one, learner.best(one, 2)) == "ab"  # cold again
-
-
-def test_the_list_of_another_learner_is_a_start_like_any_other() -> None:
-    """The paper's BubbleRankKL."""
-    user, page = cascade([0.1, 0.2, 0.3, 0.4, 0.5]), Candidates(QUERY, np.arange(5))
-    other = make("cascade-klucb")
-    play(other, user, [5000], seed=1)
-    warm = Candidates(QUERY, page.items[other.best(page, 5)])
-    learner = BubbleRank()
-    shown = learner.rank(warm, 5, np.random.default_rng(0))
-    learner.learn(shown, Feedback.clicks([0] * 5), RNG)
-    assert page.items[learner.best(page, 5)].tolist() == [4, 3, 2, 1, 0]

@@ -66,13 +66,6 @@ def test_who_is_decided_against_challenges_no_more_until_someone_else_stands_las
     assert text(page, ranked(learner, page, 2, ODD, SWAP, 0.1).order) == "bc"  # a has not met them
 
 
-def test_the_one_that_comes_in_and_the_one_that_leaves_exchange_places() -> None:
-    learner, page = BubbleRank(delta=0.1), some("abcde")
-    for _ in range(10):
-        learner.learn(ranked(learner, page, 2, ODD, SWAP, 0.9), Feedback.clicks([0, 1]), RNG)  # e wins against b
-    assert text(page, learner.best(page, 5)) == "aecdb"
-
-
 @pytest.mark.parametrize("kind", [CASCADE, POSITION])
 def test_the_best_of_thirty_items_comes_up_from_the_end_to_the_top_of_ten(kind: int) -> None:
     attraction = np.append(np.linspace(0.25, 0.05, 29), 0.9)
@@ -137,15 +130,6 @@ def test_an_item_that_is_gone_does_not_stand_between_the_others() -> None:
     assert pairs(learner, "abx")["ab"][0] == -37
 
 
-def test_an_item_that_comes_back_goes_on_with_what_was_known_of_it() -> None:
-    learner = BubbleRank(horizon=10**6)
-    taught(learner, some("abc"), "b", 31)
-    known = pairs(learner, "abc")
-    assert known["ab"][1] > 5
-    taught(learner, some("ac"), "", 7)
-    assert {pair: value for pair, value in pairs(learner, "abc").items() if pair != "ac"} == known
-
-
 def test_a_new_item_stands_where_the_caller_put_it() -> None:
     learner = BubbleRank(horizon=10)
     taught(learner, some("abc"), "c", 300)
@@ -165,12 +149,3 @@ def test_where_a_query_is_full_the_item_learned_from_the_longest_ago_makes_room(
     assert pairs(learner, "abcd").keys() <= {"bc", "bd", "cd"}
     page = some("dcba")  # a is new again, and the others stand as they do in the base list
     assert text(page, learner.best(page, 4)) == "bcda"
-
-
-def test_a_list_longer_than_the_bound_is_shown_and_learned_from_at_its_top() -> None:
-    learner, rng, page = BubbleRank(horizon=10, max_items=3), np.random.default_rng(2), some("abcdef")
-    for _ in range(150):
-        shown = learner.rank(page, 6, rng)
-        assert sorted(shown.order.tolist()) == list(range(6))
-        learner.learn(shown, Feedback.clicks(shown.items == "b"), rng)
-    assert text(page, learner.best(page, 6)) == "bacdef"

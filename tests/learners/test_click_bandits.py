@@ -108,53 +108,11 @@ def test_the_best_list_is_learned_whatever_users_do(name: str) -> None:
 # -- cascading bandits ---------------------------------------------------------------------------------------------
 
 
-def counts(learner: Any, items: str) -> dict[str, tuple[int, int]]:
-    table = learner.queries_
-    slot = table.find(QUERY)
-    shows, wins = table.values(slot)
-    numbers = table.numbers(slot, np.array(_codes(items))).tolist()
-    return {item: (int(wins[i]), int(shows[i])) for item, i in zip(items, numbers, strict=True) if i >= 0}
-
-
-def test_what_is_observed() -> None:
-    for observe, wanted in (("first", {"a": (0, 1), "b": (1, 1)}), ("last", {"a": (0, 1), "b": (1, 1), "c": (1, 1)})):
-        learner = make("cascade-klucb", observe=observe)
-        shown = learner.adopt(some("abcd"), np.arange(4))
-        learner.learn(shown, Feedback.clicks([0, 1, 1, 0]), np.random.default_rng(0))
-        assert counts(learner, "abcd") == wanted
-        learner.learn(shown, Feedback.clicks([0, 0, 0, 0]), np.random.default_rng(0))
-        assert [shows for _, shows in counts(learner, "abcd").values()] == [
-            2,
-            2,
-            *([2, 1] if observe == "last" else [1, 1]),
-        ]
-
-
 def test_items_that_nobody_has_looked_at_are_tried_in_base_order_if_one_wants_that() -> None:
     learner, page = make("cascade-klucb", ties="base"), some("abcdef")
     assert learner.rank(page, 3, np.random.default_rng(5)).items.tolist() == ["a", "b", "c"]
     learner.learn(learner.adopt(page, np.arange(3)), Feedback.clicks([0, 0, 0]), np.random.default_rng(0))
     assert learner.rank(page, 3, np.random.default_rng(5)).items.tolist() == ["d", "e", "f"]
-
-
-def test_a_new_querys_items_are_tried_at_random_otherwise() -> None:
-    learner, page = make("cascade-klucb"), Candidates(QUERY, np.arange(5))
-    tops = [learner.rank(page, 1, np.random.default_rng(seed)).order[0] for seed in range(500)]
-    assert np.bincount(tops).min() > 60
-
-
-def test_equal_counts_are_equal_bounds() -> None:
-    """However they came about: ties are then broken by lot, and no item is favoured for ever."""
-    learner, page, first = make("cascade-klucb"), some("ab"), 0
-    for t in range(40):
-        for order in ([0, 1], [1, 0]):
-            learner.learn(
-                learner.adopt(page, np.array(order)), Feedback.clicks([0, t % 3 == 0]), np.random.default_rng(0)
-            )
-        learner.learn(learner.adopt(page, np.array([0, 1])), Feedback.clicks([0, 0]), np.random.default_rng(0))
-        assert len(set(counts(learner, "ab").values())) == 1
-        first += learner.rank(page, 2, np.random.default_rng(t)).order[0] == 0
-    assert 8 < first < 32
 
 
 def test_a_wrong_count_is_refused() -> None:
@@ -183,15 +141,6 @@ def test_toprank_counts_a_settled_pair_no_more_and_feedback_by_the_blocks_of_its
     assert (int(leads[0]), int(duels[0])) == settled
 
 
-def test_toprank_forgets_whom_an_item_that_is_gone_beats() -> None:
-    learner = make("toprank", horizon=10)
-    teach(learner, "abc", "a", 200)
-    page, rng = some("abc"), np.random.default_rng(3)
-    assert learner.rank(page, 3, rng).memo["blocks"].tolist() == [0, 1, 1]
-    assert learner.rank(some("bc"), 2, rng).memo["blocks"].tolist() == [0, 0]
-    assert learner.rank(some("abcx"), 4, rng).memo["blocks"].tolist() == [0, 0, 1, 1]  # nobody beats the new one
-
-
 def test_batchrank_ignores_feedback_of_a_stage_that_is_over() -> None:
     learner: Any = make("batchrank", horizon=3)  # 18 displays an item in the first stage
     page, rng = some("ab"), np.random.default_rng(1)
@@ -218,17 +167,6 @@ def test_batchrank_does_not_wait_for_an_item_that_is_gone() -> None:
     assert homes["b"] == homes["c"] == 1  # who was not there is in the lower part
 
 
-def test_batchrank_shows_the_least_shown_of_a_batch() -> None:
-    learner: Any = make("batchrank")
-    page, rng = Candidates(QUERY, np.arange(6)), np.random.default_rng(1)
-    for _ in range(50):
-        shown = learner.rank(page, 2, rng)
-        learner.learn(shown, Feedback.clicks([0, 0]), rng)
-        shows = learner.queries_.values(0)[4]
-        assert shows.max() - shows.min() <= 1
-    assert learner.queries_.values(0)[4].sum() == 100
-
-
 def test_a_batch_that_no_item_can_have_is_refused() -> None:
     learner = make("batchrank")
     teach(learner, "abc", "b", 5)
@@ -247,21 +185,6 @@ def test_an_impression_of_another_kind_of_learner_is_refused(name: str) -> None:
 
 
 # -- the compiled loop ---------------------------------------------------------------------------------------------
-
-
-def test_the_best_list_of_a_user_who_looks_at_a_low_rank_more_often() -> None:
-    """The fitted examination of ranks 9 and 10 is not monotone: the best documents stand where most is looked at."""
-    user = ClickParameters(POSITION, np.array([0.5, 0.2, 0.8]), ONE, ONE, 1.0, np.array([[0.5], [0.3], [1.0]]))
-    assert best_clicks(user, 3, 3) == pytest.approx(0.8 * 1.0 + 0.5 * 0.5 + 0.2 * 0.3)
-    assert best_clicks(user, 3, 2) == pytest.approx(0.8 * 0.5 + 0.5 * 0.3)
-
-
-@pytest.mark.slow
-def test_the_best_list_holds_back_a_document_that_ends_the_visit() -> None:
-    """Of a reader who is satisfied by the first document for sure: 0.9 from it alone, 0.5 + 0.9 with it second."""
-    user = ClickParameters(CHAIN, np.array([0.9, 0.5]), np.array([0.0, 1.0]), ONE, 1.0, TABLE)
-    assert best_clicks(user, 2, 2) == pytest.approx(0.5 + 0.9)
-    assert best_clicks(user, 2, 1) == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("kind", [CASCADE, CHAIN, POSITION, BROWSING])

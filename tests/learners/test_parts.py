@@ -19,14 +19,6 @@ def made(name: str, **more: Any) -> Learner:
     return registry.make(name, **{"max_queries": 5, "max_items": 6, **more})
 
 
-def test_the_list_of_learners_is_whole() -> None:
-    found = []
-    for name, entry in registry.LEARNERS.items():
-        if entry.family != "neural" and entry.learns and isinstance(registry.make(name), InParts):
-            found.append(name)
-    assert sorted(found) == sorted(IN_PARTS)
-
-
 def asked(rng: np.random.Generator) -> Candidates:
     """Of eight queries, more than are kept, with items of ten, more than are kept of a query."""
     items = rng.permutation(10)[: rng.integers(2, 9)]
@@ -65,25 +57,6 @@ def test_a_copy_follows(name: str, portion: int) -> None:
                 again = Candidates(f"q{q}", again.items, again.features)
                 same(learner.rank(again, 4, np.random.default_rng(q)), copy.rank(again, 4, np.random.default_rng(q)))
                 assert np.array_equal(learner.best(again, 3), copy.best(again, 3))
-
-
-@pytest.mark.parametrize("name", IN_PARTS)
-def test_a_copy_that_was_loaded_follows(name: str) -> None:
-    rng = np.random.default_rng(9)
-    learner, copy = made(name), made(name)
-    assert isinstance(learner, InParts)
-    assert isinstance(copy, InParts)
-    for t in range(60):
-        if t == 40:
-            copy.load(learner.state())
-        shown = learner.rank(asked(rng), 5, np.random.default_rng(t))
-        learner.learn(shown, answered(learner, shown, rng), np.random.default_rng(t))
-        if t >= 40:
-            copy.take(learner.part(1))
-    for q in range(8):
-        again = asked(rng)
-        again = Candidates(f"q{q}", again.items, again.features)
-        same(learner.rank(again, 4, np.random.default_rng(q)), copy.rank(again, 4, np.random.default_rng(q)))
 
 
 @pytest.mark.parametrize("name", IN_PARTS)

@@ -97,17 +97,6 @@ def test_short_lists_change_nothing(surrogate: Any) -> None:
     assert whole == pytest.approx(short, rel=1e-12)
 
 
-def test_gamma_in_place_of_a_small_chance_is_biased() -> None:
-    """The paper's practice has less variance and another mean: the check above would not pass it."""
-    rng = np.random.default_rng(0)
-    learner = RTopK("squared", 1, mismatch="gamma", explore=0.6, radius=1e9)
-    learner.load({"theta_": rng.normal(size=2), "rounds_": np.zeros(1)})
-    features, grades = rng.normal(size=(4, 2)), np.array([3.0, 0.0, 1.0, 2.0])
-    found = expected_step(learner, Candidates("q", features=features), grades, 4)
-    slopes = naive.slopes("squared", (features @ learner.theta_).tolist(), grades.tolist(), 1.0)
-    assert np.abs(found - features.T @ np.array(slopes)).max() > 0.1
-
-
 def test_the_known_part_from_graded_documents_has_less_variance() -> None:
     """Once scores are near the grades, what is divided by a small chance is their difference, and that is small."""
     rng = np.random.default_rng(1)
@@ -138,24 +127,6 @@ def test_a_round_by_hand() -> None:
     step = 0.5 / 8 ** (2 / 3) / (1 - gamma + gamma / 3)
     assert learner.theta_ == pytest.approx([1.0 + step * (0.5 - 0.9), step * (1.0 - 0.3)])
     assert learner.rounds_.tolist() == [8.0]
-
-
-def test_a_pair_beyond_the_margin_teaches_nothing() -> None:
-    learner = RTopK("ranksvm", 2)
-    learner.load({"theta_": np.array([1.0]), "rounds_": np.zeros(1)})
-    shown = learner.adopt(Candidates("q", features=[[3.0], [1.0]]), np.array([0, 1]))
-    learner.learn(shown, Feedback.grades([1, 0]), np.random.default_rng(0))
-    assert learner.theta_.tolist() == [1.0]
-
-
-def test_smoothdcg_goes_up() -> None:
-    """It is a gain: the graded document's share of the softmax rises."""
-    learner = RTopK("smoothdcg", 1, temperature=1.0, explore=0.0)
-    candidates = Candidates("q", features=np.eye(3))
-    shown = learner.rank(candidates, 3, np.random.default_rng(0))
-    learner.learn(shown, Feedback.grades([4]), np.random.default_rng(0))
-    assert learner.best(candidates, 1)[0] == shown.order[0]
-    assert learner.theta_[shown.order[0]] > 0
 
 
 def test_lists_of_others_count_their_graded_documents_alone() -> None:

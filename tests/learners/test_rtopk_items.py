@@ -184,18 +184,6 @@ def test_lists_of_others_count_as_explored() -> None:
     assert ITEMS.items[learner.best(ITEMS, 3)].tolist() == ["c", "b", "a"]  # b was never graded: like the mean
 
 
-def test_queries_have_clocks_of_their_own() -> None:
-    learner, rng = RTopKItems(grades=1, horizon=100), np.random.default_rng(0)
-    for t in range(20):
-        query = Candidates(f"q{t % 2}", ["a", "b"])
-        shown = learner.rank(query, 2, rng)
-        learner.learn(shown, Feedback.grades([shown.items[0] == "ab"[t % 2]]), rng)
-    for t in range(2):
-        assert learner.best(Candidates(f"q{t}", ["a", "b"]), 1)[0] == t
-    state = learner.state()
-    assert (state["past_"] + state["place_"]).tolist() == [10, 10]
-
-
 def test_the_order_below_the_explored_items() -> None:
     """After a block the leader is known: with ε large it stands below what is explored, unless that is random."""
     rng, found = np.random.default_rng(0), {}

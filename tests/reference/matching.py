@@ -1,6 +1,8 @@
-"""Naive twins of `rankloop.kernels.matching`: sets."""
+"""Naive twins of `rankloop.kernels.matching`: sets and dictionaries."""
 
 from __future__ import annotations
+
+import math
 
 
 def overlap(own: list[int], wanted: list[int], jaccard: bool) -> float:
@@ -29,3 +31,8 @@ def word_match(text: list[int] | None, words: list[int], idf: list[float], usual
     if not bm25:
         return len(hits) / len(words)
     return sum(idf[w] * 2.2 / (1 + 1.2 * (1 - 0.75 + 0.75 * len(text) / usual)) for w in hits)
+
+
+def fetch(block: list[list[float]], rows: list[int], places: list[int]) -> list[list[float]]:
+    """The values of each row at each place; NaN of what is not there."""
+    return [[block[row][place] if row >= 0 and place >= 0 else math.nan for place in places] for row in rows]

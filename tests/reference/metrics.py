@@ -1,4 +1,4 @@
-"""Ranking metrics by their definitions; grades stand in ranked order."""
+"""Naive twins of `rankloop.kernels.metrics`, straight from the definitions."""
 
 from __future__ import annotations
 
@@ -88,3 +88,15 @@ def ragged_dcg(
         order = top_k(scores[start:end], ties[start:end], k)
         found.append(dcg([grades[start + i] for i in order], k))
     return found
+
+
+def kendall_regret(grades: Sequence[float], order: Sequence[int]) -> int:
+    """Pairs of documents, one at least shown, of which the one that stands higher has the lower grade."""
+    place = {document: rank for rank, document in enumerate(order)}
+    wrong = 0
+    for a, b in combinations(range(len(grades)), 2):
+        if a not in place and b not in place:
+            continue
+        above, beneath = (a, b) if place.get(a, len(grades)) < place.get(b, len(grades)) else (b, a)
+        wrong += grades[above] < grades[beneath]
+    return wrong

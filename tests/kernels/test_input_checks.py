@@ -1,4 +1,4 @@
-"""Counts of JSON documents agree with a parser's, stop early, and do not depend on the document being valid."""
+"""Checks of input against plain Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankloop.kernels import input_checks
 from rankloop.kernels.input_checks import entry_counts
+from tests.kernels.inputs import SEEDS, frozen
+
+
+@given(SEEDS, st.integers(1, 6), st.integers(1, 9), st.sampled_from([0.0, np.nan, np.inf, -np.inf, 1e308, -1e308]))
+def test_a_table_is_finite_if_all_of_it_is(seed: int, m: int, d: int, odd: float) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(m, d))
+    rows[rng.integers(m), rng.integers(d)] = odd
+    assert input_checks.all_finite(frozen(rows)) == np.isfinite(rows).all()
+
 
 ANY = 10**9
 COUNTED = ("candidates", "ids", "items", "actions")
