@@ -219,7 +219,7 @@ def test_only_fresh_bandits_have_a_compiled_loop() -> None:
     play(learner, user, [10], 0)
     with pytest.raises(InvalidParameter, match="fresh"):
         play(learner, user, [10], 0)
-    with pytest.raises(InvalidParameter, match="RTopK has no compiled loop for clicks"):
+    with pytest.raises(InvalidParameter, match="RTopK has no compiled loop"):
         play(make("rtopk"), user, [10], 0)
 
 
