@@ -17,7 +17,7 @@ from rankloop.core.registry import make, parse_learner
 from rankloop.core.scaling import standardized
 from rankloop.core.types import Array, Candidates
 from rankloop.evaluation import statistics
-from rankloop.integrations.score_terms import Linear, linear_of
+from rankloop.integrations.linear_model import LinearModel, linear_model
 from rankloop.lab.datasets.sources import open_split
 from rankloop.lab.plots.figures import short_names
 from rankloop.lab.runs.probes import held_out
@@ -92,7 +92,7 @@ def exported(asked: Namespace) -> list[dict[str, str]]:
                 for _ in simulate(learner, world, user, asked.rounds, seed):
                     pass
                 test = world.in_base_order(split.test)
-                model = linear_of(learner, [str(j) for j in range(test.width)], "stream", "model")
+                model = linear_model(learner, [str(j) for j in range(test.width)], "stream", "model")
                 ranked: dict[str, Any] = {"baseline": make("base"), "ranker": learner, "exported": _Engine(model)}
                 for title, one in ranked.items():
                     found[title] += held_out(test)(one).values()
@@ -105,7 +105,7 @@ def exported(asked: Namespace) -> list[dict[str, str]]:
 class _Engine:
     """A search engine with an exported model: it sees one document at a time, and no baseline."""
 
-    def __init__(self, model: Linear) -> None:
+    def __init__(self, model: LinearModel) -> None:
         known = model.spread > 0.0
         self._weights = np.where(known, model.weights / np.where(known, model.spread, 1.0), 0.0)
 

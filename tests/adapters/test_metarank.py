@@ -11,7 +11,7 @@ import yaml
 from rankloop.core.errors import InvalidInput
 from rankloop.features.declarations import declaration
 from rankloop.integrations import metarank
-from rankloop.integrations.metarank import KINDS, imported
+from rankloop.integrations.metarank import TYPES, imported
 from rankloop.service.control.foreign import raw_events
 
 # An example of our own in the shape of Metarank's documentation, with every type of feature that it has.
@@ -67,7 +67,7 @@ features:
 def test_every_type_of_feature_gets_a_verdict_and_what_is_taken_can_be_declared() -> None:
     config = yaml.safe_load(CONFIG)
     shop, small = imported(config)
-    assert {one["type"] for one in config["features"]} == set(KINDS)
+    assert {one["type"] for one in config["features"]} == TYPES
     assert [row.feature for row in shop.rows] == config["models"]["shop"]["features"]
     verdicts = {row.feature: row.verdict for row in shop.rows}
     assert [name for name, verdict in verdicts.items() if verdict == "taken over"] == [
@@ -120,7 +120,7 @@ def test_fields_that_requests_bring_are_plain_names() -> None:
                 "models": {"m": {"features": ["r"]}},
                 "features": [{"name": "r", "type": "rate", "bucket": "soon"}],
             },
-            "no span of time",
+            "not a duration",
         ),
     ],
 )

@@ -108,7 +108,7 @@ def test_too_deep_and_too_much_is_refused() -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (RankRequest([Action("a"), Action("a")]), "stands twice"),
+        (RankRequest([Action("a"), Action("a")]), "occurs twice"),
         (RankRequest([Action("a")], excluded_actions=["b"]), "'b', which is not among"),
         (RankRequest([Action("a")], excluded_actions=["a"]), "all actions are excluded"),
         (RankRequest([Action(str(i)) for i in range(51)]), "at most 50"),

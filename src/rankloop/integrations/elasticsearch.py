@@ -1,22 +1,21 @@
-"""Models of the Elasticsearch and OpenSearch learning-to-rank plugins: `model/linear` with `feature_normalizers`.
+"""Models for the learning-to-rank plugins of Elasticsearch and OpenSearch: `model/linear` with `feature_normalizers`.
 
-Body of `POST /_ltr/_featureset/{set}/_createmodel`. The definition is a JSON text within the JSON; a feature without a
-normalizer is taken as it is; the sum has no intercept, which no order needs. A model cannot be changed once it is
-there, so its name carries the version.
+The body of `POST /_ltr/_featureset/{set}/_createmodel`. Models cannot be changed, so the name carries the version.
 """
 
 from __future__ import annotations
 
 import json
 
-from rankloop.integrations.score_terms import Exported, Linear, in_engine, single
+from rankloop.integrations.linear_model import Exported, LinearModel, in_engine, single
 
 
-def elasticsearch(model: Linear, engine: str = "elasticsearch") -> Exported:
-    """A model for `_createmodel`; OpenSearch takes the same.
+def elasticsearch(model: LinearModel, engine: str = "elasticsearch") -> Exported:
+    """Export a model for `_createmodel`.
 
     >>> import numpy as np
-    >>> model = Linear("shop-v3", ["year"], np.array([0.5]), "stream", np.array([1970.0]), np.array([30.0]), None, [])
+    >>> mean, spread = np.array([1970.0]), np.array([30.0])
+    >>> model = LinearModel("shop-v3", ["year"], np.array([0.5]), "stream", mean, spread, None, [])
     >>> print(elasticsearch(model).body.decode())
     {
       "model": {

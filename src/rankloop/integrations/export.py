@@ -10,20 +10,21 @@ from rankloop.core.errors import InvalidParameter
 from rankloop.core.learner import Learner
 from rankloop.core.scaling import StandardizedLearner
 from rankloop.integrations.elasticsearch import elasticsearch
+from rankloop.integrations.linear_model import Exported, LinearModel, Normalisation, linear_model
 from rankloop.integrations.onnx import onnx_graph
-from rankloop.integrations.score_terms import Exported, Linear, Normalisation, linear_of
 from rankloop.integrations.solr import solr
 
 FORMAT = "rankloop/linear"
 FORMAT_VERSION = 1
 
 
-def plain(model: Linear) -> Exported:
-    """A model as JSON; docs/export.md says how to score with it.
+def to_json(model: LinearModel) -> Exported:
+    """Export a model as JSON; docs/export.md says how to score with it.
 
     >>> import numpy as np
-    >>> model = Linear("shop-v3", ["year"], np.array([0.5]), "stream", np.array([1970.0]), np.array([30.0]), None, [])
-    >>> json.loads(plain(model).body)["features"]
+    >>> mean, spread = np.array([1970.0]), np.array([30.0])
+    >>> model = LinearModel("shop-v3", ["year"], np.array([0.5]), "stream", mean, spread, None, [])
+    >>> json.loads(to_json(model).body)["features"]
     [{'name': 'year', 'weight': 0.5, 'middle': 1970.0, 'spread': 30.0}]
     """
     features = []
@@ -60,20 +61,20 @@ def export(
     name: str,
     normalisation: Literal["query-minmax", "none"] = "query-minmax",
 ) -> Exported:
-    """A learner's model as `to` takes it.
+    """Export a learner's model.
 
     Parameters
     ----------
     learner
-        What has learned something; `rankloop.standardized` ones take the sizes of features with them.
+        A trained learner; `rankloop.standardized` ones are exported with their scale.
     features
-        Their names in the learner's order, as the engine calls them.
+        Feature names in the learner's order, as in the engine.
     to
         "elasticsearch", "opensearch", "solr", "onnx" or "json".
     name
-        What the model is called there. Engines do not let a model be changed: put a version into it.
+        Name of the model. Engines do not allow changes: include a version.
     normalisation
-        What you do to features before the learner sees them; of a standardized one it is known.
+        How you normalize features before the learner sees them; ignored for standardized learners.
 
     Examples
     --------
@@ -90,13 +91,13 @@ def export(
     if to not in ENGINES:
         raise InvalidParameter(f"to is {to!r}; it must be one of {', '.join(ENGINES)}")
     if len(set(features)) < len(features):
-        raise InvalidParameter(f"a name stands twice in {', '.join(features)}; engines take each once")
+        raise InvalidParameter(f"a name occurs twice in {', '.join(features)}; give each once")
     how: Normalisation = "stream" if isinstance(learner, StandardizedLearner) else normalisation
     if to == "onnx":
         return onnx_graph(learner, features, how, name)
-    model = linear_of(learner, features, how, name)
+    model = linear_model(learner, features, how, name)
     if to == "json":
-        return plain(model)
+        return to_json(model)
     if to == "solr":
         return solr(model)
     return elasticsearch(model, to)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -10,13 +9,14 @@ import msgspec
 from msgspec import Meta, Struct
 
 from rankloop.core.errors import InvalidInput
+from rankloop.core.specs import duration_seconds
 from rankloop.wire import calls
 
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 Value = str | bool | float | list[Any] | None
 
 
-class Field(Struct):
+class MessageField(Struct):
     """A field of an item, a user or a request."""
 
     name: str
@@ -24,31 +24,31 @@ class Field(Struct):
 
 
 class Item(Struct):
-    """An item of a ranking, with what is only known now."""
+    """An item of a request, with fields for this request."""
 
     id: Id
-    fields: list[Field] | None = None
-    relevancy: float | None = None  # as older releases send it; a field of that name since
+    fields: list[MessageField] | None = None
+    relevancy: float | None = None  # sent by older releases; now a field
     label: float | None = None
 
 
 class RankRequest(Struct):
-    """Items to rank; a ranking event has the same fields."""
+    """A request to rank items."""
 
     id: Id
     items: Annotated[list[Item], Meta(min_length=1)]
     timestamp: str | float | None = None
     user: str | None = None
     session: str | None = None
-    fields: list[Field] | None = None
+    fields: list[MessageField] | None = None
 
 
 class RankingEvent(RankRequest, tag_field="event", tag="ranking"):
-    """What was shown, in this order."""
+    """An event: items were shown in this order."""
 
 
 class InteractionEvent(Struct, tag_field="event", tag="interaction"):
-    """What a user did with an item."""
+    """An event: a user interacted with an item."""
 
     id: Id
     item: Id
@@ -57,39 +57,39 @@ class InteractionEvent(Struct, tag_field="event", tag="interaction"):
     ranking: str | None = None
     user: str | None = None
     session: str | None = None
-    fields: list[Field] | None = None
+    fields: list[MessageField] | None = None
 
 
 class ItemEvent(Struct, tag_field="event", tag="item"):
-    """What is known of an item from now on."""
+    """An event: new fields of an item."""
 
     id: Id
     item: Id
     timestamp: str | float | None = None
-    fields: list[Field] | None = None
+    fields: list[MessageField] | None = None
 
 
 class UserEvent(Struct, tag_field="event", tag="user"):
-    """The same of a user."""
+    """An event: new fields of a user."""
 
     id: Id
     user: Id
     timestamp: str | float | None = None
-    fields: list[Field] | None = None
+    fields: list[MessageField] | None = None
 
 
 Event = RankingEvent | InteractionEvent | ItemEvent | UserEvent
 
 
 class NamedValue(Struct):
-    """A feature as answers explain it."""
+    """A feature value in an explanation."""
 
     name: str
     value: float
 
 
 class RankedItem(Struct, omit_defaults=True):
-    """An item at its place."""
+    """A ranked item."""
 
     item: str
     score: float
@@ -104,7 +104,7 @@ class RankAnswer(Struct):
 
 
 class FeedbackAnswer(Struct, rename="camel", omit_defaults=True):
-    """What became of events. Metarank has the first four fields; what was not taken is told beside them."""
+    """The result of events, with problems in an additional field."""
 
     status: str
     accepted: int
@@ -118,7 +118,7 @@ _event = msgspec.json.Decoder(Event).decode
 
 
 def rank_request(body: bytes) -> RankRequest:
-    """A request to rank.
+    """Decode a request to rank.
 
     >>> rank_request(b'{"id":"r1","timestamp":"1599391467000","user":"u","items":[{"id":"i3"}]}').items[0].id
     'i3'
@@ -127,18 +127,18 @@ def rank_request(body: bytes) -> RankRequest:
 
 
 def event(raw: bytes) -> Event:
-    """An event; what is wrong with it is an error of msgspec's."""
+    """Decode an event."""
     found: Event = _event(raw)
     return found
 
 
-def values(fields: list[Field] | None) -> dict[str, Any]:
-    """Fields by name; the last of a name counts."""
+def values(fields: list[MessageField] | None) -> dict[str, Any]:
+    """Return fields by name; the last one of a name counts."""
     return {field.name: field.value for field in fields or () if field.value is not None}
 
 
 def item_values(item: Item) -> dict[str, Any]:
-    """What a request says of an item."""
+    """Return the fields of an item in a request."""
     found = values(item.fields)
     if item.relevancy is not None:
         found.setdefault("relevancy", item.relevancy)
@@ -183,15 +183,13 @@ Verdict = Literal["taken over", "approximated", "not there"]
 MOST_LAST = 100  # clicks of a user that are remembered
 MOST_FULL = 300  # columns; a matrix of more costs more than it tells
 HASHED = 1000  # columns of a category whose values are not given
-_DURATION = re.compile(r"\s*(\d+)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?)\s*")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _ALIKE = "it is the same for all items of a list, so a linear ranker learns nothing from it; cross it with a field of "
 _CROSS = 'items: {"kind": "category", "of": ["request.FIELD", "item.FIELD"], "buckets": 1000}'
 ALIKE = _ALIKE + _CROSS
 
 
 class Row(NamedTuple):
-    """What became of a feature."""
+    """How a feature was imported."""
 
     feature: str
     type: str
@@ -290,22 +288,27 @@ def _model(name: str, model: Any, features: Mapping[str, Mapping[str, Any]], cat
 
 
 def _columns(declared: str | dict[str, Any]) -> int:
-    """How many columns a feature becomes."""
+    """Return the number of columns of a feature."""
     return 1 if isinstance(declared, str) else len(declared.get("values", ())) or declared.get("buckets", 1)
 
 
 def _taken(one: Mapping[str, Any], sent: set[str]) -> _Taken:
     kind = str(one["type"])
+    if kind in _FIXED:
+        return _FIXED[kind]
     if kind not in KINDS:
         return _Taken([], "not there", f"there is no counterpart to {kind!r}")
-    return KINDS[kind](one, sent)
+    scope, field = _source(one)
+    if kind in ("number", "boolean") and scope == "item" and field in sent:
+        return _Taken([field], "taken over", SENT)
+    return KINDS[kind](one)
 
 
 # -- sources -------------------------------------------------------------------------------------------------------
 
 
 def _source(one: Mapping[str, Any], *keys: str) -> tuple[str, str]:
-    """(item, user, session, ranking; field) of what a feature reads."""
+    """Return scope (item, user, session, ranking) and field of a feature's source."""
     for key in (*keys, "source", "field"):
         value = one.get(key)
         if isinstance(value, str):
@@ -321,20 +324,14 @@ def _ours(scope: str, field: str) -> str:
 # -- fields --------------------------------------------------------------------------------------------------------
 
 
-def _number(one: Mapping[str, Any], sent: set[str]) -> _Taken:
+def _number(one: Mapping[str, Any]) -> _Taken:
     scope, field = _source(one)
     if scope != "item":
         return _Taken([], "not there", ALIKE)
-    if field in sent:
-        return _Taken([field], "taken over", "sent with each item of a request; 0 where it is not")
     return _Taken([{"name": one["name"], "kind": "field", "of": f"item.{field}"}])
 
 
-def _relevancy(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
-    return _Taken(["relevancy"], "taken over", "sent with each item of a request; 0 where it is not")
-
-
-def _string(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
+def _string(one: Mapping[str, Any]) -> _Taken:
     scope, field = _source(one)
     if scope != "item":
         return _Taken([], "not there", ALIKE)
@@ -349,13 +346,13 @@ def _string(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
     return _Taken([made], "taken over", f"{len(values)} columns, one a value")
 
 
-def _vector(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
+def _vector(one: Mapping[str, Any]) -> _Taken:
     field = _source(one)[1]
     cosine = f'{{"kind": "cosine", "of": "item.{field}", "to": "request.FIELD"}}'
     return _Taken([], "not there", f"the numbers of an embedding do not rank by themselves; compare two: {cosine}")
 
 
-def _measured(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
+def _measured(one: Mapping[str, Any]) -> _Taken:
     scope, field = _source(one)
     if scope != "item":
         return _Taken([], "not there", ALIKE)
@@ -366,7 +363,7 @@ def _measured(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
 
 
 def _by(scope: str) -> list[str] | None:
-    """Of whom something is counted; None: of someone who is the same for all items."""
+    """Return the keys of a count; None if it is the same for all items."""
     if scope == "item":
         return ["item"]
     place, dot, field = scope.partition(".")
@@ -383,7 +380,7 @@ def _of(interaction: Any) -> tuple[str, str]:
     return "rewards", f"all that is worth something counts, by its weight, not only {interaction!r}"
 
 
-def _count(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
+def _count(one: Mapping[str, Any]) -> _Taken:
     by = _by(str(one.get("scope", "item")))
     if by is None:
         return _Taken([], "not there", ALIKE)
@@ -400,7 +397,7 @@ def _count(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
     return _Taken(made, "approximated" if how else "taken over", how or "log(1 + count)")
 
 
-def _rate(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
+def _rate(one: Mapping[str, Any]) -> _Taken:
     by = _by(str(one.get("scope", "item")))
     if by is None:
         return _Taken([], "not there", ALIKE)
@@ -423,7 +420,7 @@ def _rate(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
     return _Taken(made, "approximated" if how else "taken over", how or "and position bias is taken out")
 
 
-def _interacted(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
+def _interacted(one: Mapping[str, Any]) -> _Taken:
     fields = one.get("field", "item.id")
     fields = fields if isinstance(fields, list) else [fields]
     last = min(int(one.get("count", 10)), MOST_LAST)
@@ -449,7 +446,7 @@ def _interacted(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG0
     return _Taken(made, "approximated", "; ".join([*parts, share]))
 
 
-def _field_match(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
+def _field_match(one: Mapping[str, Any]) -> _Taken:
     _, item = _source(one, "itemField")
     scope, asked = _source({"source": one.get("rankingField", "ranking.query")})
     method = one.get("method") or {}
@@ -464,31 +461,24 @@ def _field_match(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG
 # -- the rest ------------------------------------------------------------------------------------------------------
 
 
-def _item_age(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
+def _item_age(one: Mapping[str, Any]) -> _Taken:
     made = {"name": one["name"], "kind": "age", "of": f"item.{_source(one)[1]}"}
     return _Taken([made], "taken over", "log of days; the field is a time, as text (RFC 3339)")
 
 
-def _alike(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
-    return _Taken([], "not there", ALIKE)
-
-
-def _position(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
-    return _Taken([], "taken over", "no feature: the learner itself takes the bias of positions out")
-
-
-def _random(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
-    return _Taken([], "not there", "not needed: the learner explores where it does not know")
-
-
-def _diversity(one: Mapping[str, Any], sent: set[str]) -> _Taken:  # noqa: ARG001
-    return _Taken([], "not there", "features are of one item; quotas say how many of a kind may stand in a list")
-
-
-KINDS: dict[str, Callable[[Mapping[str, Any], set[str]], _Taken]] = {
+SENT = "sent with each item of a request; 0 where it is not"
+_FIXED = {
+    "relevancy": _Taken(["relevancy"], "taken over", SENT),
+    "local_time": _Taken([], "not there", ALIKE),
+    "referer": _Taken([], "not there", ALIKE),
+    "ua": _Taken([], "not there", ALIKE),
+    "position": _Taken([], "taken over", "no feature: the learner itself corrects position bias"),
+    "random": _Taken([], "not there", "not needed: the learner explores by itself"),
+    "diversity": _Taken([], "not there", "features are of one item; use quotas to limit items of a kind in a ranking"),
+}
+KINDS: dict[str, Callable[[Mapping[str, Any]], _Taken]] = {
     "number": _number,
     "boolean": _number,
-    "relevancy": _relevancy,
     "string": _string,
     "vector": _vector,
     "word_count": _measured,
@@ -499,34 +489,24 @@ KINDS: dict[str, Callable[[Mapping[str, Any], set[str]], _Taken]] = {
     "interacted_with": _interacted,
     "field_match": _field_match,
     "item_age": _item_age,
-    "local_time": _alike,
-    "referer": _alike,
-    "ua": _alike,
-    "position": _position,
-    "random": _random,
-    "diversity": _diversity,
 }
-
-
-def _duration(text: Any) -> int:
-    """Seconds of `24h`, `7d`, `30 days`.
-
-    >>> _duration("24h"), _duration("7 days")
-    (86400, 604800)
-    """
-    found = _DURATION.fullmatch(str(text))
-    if found is None or int(found[1]) == 0:
-        raise InvalidInput(f"{text!r} is no span of time; Metarank writes 30m, 24h, 7d")
-    return int(found[1]) * _UNITS[found[2][0]]
+TYPES = {*KINDS, *_FIXED}  # types of Metarank's features
 
 
 def _span(seconds: int) -> str:
-    """The same in our words.
+    """Return a duration as feature declarations write it.
 
     >>> _span(604800), _span(5400), _span(10)
     ('7d', '90m', '1m')
     """
-    for unit in ("d", "h"):
-        if seconds % _UNITS[unit] == 0:
-            return f"{seconds // _UNITS[unit]}{unit}"
+    for unit, length in (("d", 86400), ("h", 3600)):
+        if seconds % length == 0:
+            return f"{seconds // length}{unit}"
     return f"{max(1, round(seconds / 60))}m"
+
+
+def _duration(text: Any) -> int:
+    found = duration_seconds(str(text))
+    if not found:
+        raise InvalidInput(f"{text!r} is not a duration; write 30m, 24h, 7d")
+    return int(found)

@@ -1,7 +1,6 @@
-"""ONNX graphs: a weighted sum or a network, with what is done to features before inside the graph.
+"""ONNX graphs: a linear model or a network, with normalization inside the graph.
 
-Input `features` (documents, d) and output `scores` (documents,), both float64: one list at a time, in the caller's
-order, since scaling within a request looks at the whole list and the caller's order is a feature of some learners.
+Input `features` (documents, d) and output `scores` (documents,), both float64, for one list in the caller's order.
 """
 
 from __future__ import annotations
@@ -16,34 +15,31 @@ from rankloop.core.errors import InvalidParameter, MissingExtra
 from rankloop.core.learner import Learner, params
 from rankloop.core.scaling import unwrapped
 from rankloop.core.types import Array
-from rankloop.integrations.score_terms import Exported, Normalisation, base_of, linear_of, sizes_of, young_note
+from rankloop.integrations.linear_model import Exported, Normalisation, base_of, linear_model, sizes_of, young_note
 from rankloop.learners.neural._lined import LinedRanker
 from rankloop.learners.neural._neural import NeuralRanker
 
-OPSET, IR = 17, 8  # of ONNX 1.12: what runtimes of the last years all take
+OPSET, IR = 17, 8  # ONNX 1.12
 
 
 def onnx_graph(learner: Learner, names: Sequence[str], normalisation: Normalisation, name: str) -> Exported:
-    """A model for onnxruntime and its kin.
-
-    Networks of `rankloop.learners.neural` are written as they are; one of your own leaves as PyTorch exports it.
-    """
+    """Export a linear model or a network of `rankloop.learners.neural`."""
     graph, inner = _Graph(len(names)), unwrapped(learner)
     graph.scale(normalisation, *sizes_of(learner, len(names)))
     notes = ["numbers are float64; give one list at a time"]
     if isinstance(inner, NeuralRanker):
         notes += [*_network(graph, inner, len(names)), *young_note(learner)]
     else:
-        found = linear_of(learner, names, normalisation, name)
+        found = linear_model(learner, names, normalisation, name)
         graph.line(found.weights, found.base)
         notes += found.notes
         if found.base is not None:
-            notes.append("documents must come in your order, which counts")
+            notes.append("documents must be in the order of the baseline ranking")
     return Exported(name, graph.bytes(name, names, normalisation, notes), "application/octet-stream", notes)
 
 
 def _network(graph: _Graph, inner: NeuralRanker, width: int) -> list[str]:
-    """The scores of a network, beside its line; what is to be known of them."""
+    """Add the scores of a network and return notes."""
     notes, gate = [], 1.0
     if inner.net not in ("two-layer", "three-layer"):
         raise InvalidParameter(
@@ -55,23 +51,23 @@ def _network(graph: _Graph, inner: NeuralRanker, width: int) -> list[str]:
             base = base_of(inner, theta, range(width))  # type: ignore[arg-type]
             graph.line(theta[:width], base)
             if base is not None:
-                notes.append("documents must come in your order, which counts")
-            notes.append(f"the network counts {gate:g} beside the line: that of queries it was not trained on")
+                notes.append("documents must be in the order of the baseline ranking")
+            notes.append(f"the network counts {gate:g} beside the linear model: that of queries it was not trained on")
         elif inner.line != "none":
             gate = 0.0
     if inner.weights_.size == 0 and not graph.terms:
-        raise InvalidParameter(f"{type(inner).__name__} has learned nothing yet; come back after some clicks")
+        raise InvalidParameter(f"{type(inner).__name__} has learned nothing yet; export it after some clicks")
     if int(inner.features_[0]) not in (0, width):
         raise InvalidParameter(f"there are {width} names for {int(inner.features_[0])} features; give the learner's")
     if gate > 0.0 and inner.weights_.size:
-        members = inner.weights_.astype(np.float32).astype(np.float64)  # as the learner itself counts
+        members = inner.weights_.astype(np.float32).astype(np.float64)  # as the learner computes
         for weights in members:
             graph.network(params(inner)["net"], weights, inner.width, gate / len(members))
     return notes
 
 
 class _Graph:
-    """Nodes as they are added, and the terms that the scores are the sum of."""
+    """Nodes of a graph, and the terms whose sum is the scores."""
 
     def __init__(self, width: int) -> None:
         try:
@@ -83,7 +79,7 @@ class _Graph:
         self.rows, self.terms = "features", list[str]()
 
     def scale(self, normalisation: Normalisation, middle: Array, spread: Array) -> None:
-        """What is done to the features before they are weighed."""
+        """Normalize the features."""
         if normalisation == "stream":
             rows = self._add("Sub", self.rows, self._constant(middle))
             rows = self._add("Div", rows, self._constant(np.where(spread > 0.0, spread, 1.0)))
@@ -97,7 +93,7 @@ class _Graph:
             self.rows = self._add("Div", self._add("Sub", self.rows, low), safe)
 
     def line(self, weights: Array, base: float | None) -> None:
-        """Add x·θ, and what the place in the caller's order counts."""
+        """Add x·θ and the term of the baseline ranking."""
         self.terms.append(self._add("MatMul", self.rows, self._constant(weights)))
         if base is not None:
             count = self._add("Gather", self._add("Shape", "features"), self._constant(np.array(0)))
@@ -107,21 +103,21 @@ class _Graph:
             self.terms.append(self._add("Mul", logarithms, self._constant(np.array(-base))))
 
     def network(self, net: str, weights: Array, width: int, share: float) -> None:
-        """Add a share of what a network says; it sees float32."""
+        """Add a share of a network's scores; it computes on float32 inputs."""
         proto, d = self._onnx.TensorProto, self._width
         rows = self._add("Cast", self._add("Cast", self.rows, to=proto.FLOAT), to=proto.DOUBLE)
         if net == "two-layer":
             layers, last = [np.sqrt(2.0) * weights[: width * d].reshape(width, d)], weights[width * d :]
         else:
             split = width * 2 * d
-            doubled = weights[:split].reshape(width, 2, d).sum(1) * np.sqrt(0.5)  # both copies see the same input
+            doubled = weights[:split].reshape(width, 2, d).sum(1) * np.sqrt(0.5)  # both copies have the same input
             layers, last = [doubled, weights[split : split + width * width].reshape(width, width)], weights[-width:]
         for layer in layers:
             rows = self._add("Relu", self._add("MatMul", rows, self._constant(np.ascontiguousarray(layer.T))))
         self.terms.append(self._add("MatMul", rows, self._constant(share * np.sqrt(width) * last)))
 
     def bytes(self, name: str, names: Sequence[str], normalisation: str, notes: Sequence[str]) -> bytes:
-        """The model's file."""
+        """Return the file of the model."""
         helper, proto = self._onnx.helper, self._onnx.TensorProto
         self._nodes.append(helper.make_node("Sum", self.terms, ["scores"]))
         graph = helper.make_graph(

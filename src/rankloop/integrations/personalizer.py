@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -12,22 +11,23 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from rankloop.core.errors import InvalidInput
+from rankloop.core.specs import duration_seconds
 from rankloop.core.types import SparseRows
 from rankloop.features import hashing
 
-MOST_ACTIONS = 50  # as Personalizer has it
+MOST_ACTIONS = 50  # the limit of Personalizer
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class Action(Struct):
-    """An action that may be taken; features are any JSON."""
+    """An action; features are any JSON."""
 
     id: Id
     features: list[Any] | None = None
 
 
 class RankRequest(Struct, rename="camel"):
-    """Which of these actions? Fields that are not known are passed over, as Personalizer does."""
+    """A request to rank actions; unknown fields are ignored."""
 
     actions: Annotated[list[Action], Meta(min_length=1)]
     context_features: list[Any] | None = None
@@ -37,14 +37,14 @@ class RankRequest(Struct, rename="camel"):
 
 
 class RankedAction(Struct, omit_defaults=True):
-    """An action at its place; no probability where nobody knows it."""
+    """A ranked action, with its probability if known."""
 
     id: str
     probability: float | None = None
 
 
 class RankResponse(Struct, rename="camel"):
-    """What to do, and for what a reward is expected."""
+    """The ranking and the action to be rewarded."""
 
     ranking: list[RankedAction]
     event_id: str
@@ -52,20 +52,20 @@ class RankResponse(Struct, rename="camel"):
 
 
 class RewardRequest(Struct):
-    """What the action was worth."""
+    """The value of the action."""
 
     value: float
 
 
 class PersonalizerError(Struct):
-    """BadRequest, ResourceNotFound, InternalServerError; or what HTTP calls it."""
+    """An error: BadRequest, ResourceNotFound, InternalServerError or an HTTP reason."""
 
     code: str
     message: str
 
 
 class ErrorResponse(Struct):
-    """As the client reads errors."""
+    """An error response."""
 
     error: PersonalizerError
 
@@ -82,19 +82,19 @@ _reward = msgspec.json.Decoder(RewardRequest).decode
 
 
 def allowed(request: RankRequest) -> list[Action]:
-    """The actions that may come first, in the order given; what breaks a rule is named."""
+    """Check a request and return the actions that may be first."""
     ids = [action.id for action in request.actions]
     if len(ids) > MOST_ACTIONS:
-        raise InvalidInput(f"{len(ids)} actions; Personalizer takes at most {MOST_ACTIONS}: send the likeliest")
+        raise InvalidInput(f"{len(ids)} actions; Personalizer takes at most {MOST_ACTIONS}: send fewer")
     if any("\0" in one for one in [*ids, request.event_id or ""]):
-        raise InvalidInput("an id has the character NUL in it; ids are text")
+        raise InvalidInput("an id contains the character NUL; remove it")
     if len(set(ids)) < len(ids):
         double = next(one for one in ids if ids.count(one) > 1)
-        raise InvalidInput(f"action {double!r} stands twice; ids must be unique")
+        raise InvalidInput(f"action {double!r} occurs twice; ids must be unique")
     excluded = set(request.excluded_actions or ())
     strange = sorted(excluded.difference(ids))
     if strange:
-        raise InvalidInput(f"excludedActions names {strange[0]!r}, which is not among the actions; exclude what is")
+        raise InvalidInput(f"excludedActions names {strange[0]!r}, which is not among the actions")
     found = [action for action in request.actions if action.id not in excluded]
     if not found:
         raise InvalidInput("all actions are excluded; leave at least one")
@@ -102,14 +102,14 @@ def allowed(request: RankRequest) -> list[Action]:
 
 
 def rows(request: RankRequest, actions: Sequence[Action], width: int) -> SparseRows:
-    """The rows of actions: their features, and those crossed with the context's."""
+    """Return the rows of actions: their features, also crossed with those of the context."""
     return crossed_rows(request.context_features, [(one.id, one.features) for one in actions], width)
 
 
 def response(
     request: RankRequest, event_id: str, first: str, best: Sequence[str], chances: Mapping[str, float] | None
 ) -> RankResponse:
-    """The answer: `first` before the others, those in the order of `best`; excluded actions stay where they stood.
+    """Return the response: `first`, then the others in the order of `best`; excluded actions keep their places.
 
     >>> asked = RankRequest([Action("a"), Action("b"), Action("c")], excluded_actions=["a"])
     >>> [one.id for one in response(asked, "e", "c", ["b", "c"], None).ranking]
@@ -213,33 +213,18 @@ def crossed_rows(context: Any, items: Sequence[tuple[str, Any]], width: int) -> 
 
 
 WIDTH = 2**17  # columns that features are hashed into: plenty for ten thousand of them with their crosses
-_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 
 
 class Row(NamedTuple):
-    """What became of a setting."""
+    """How a setting was imported."""
 
     setting: str
     value: str
     becomes: str
 
 
-def seconds(duration: Any) -> float:
-    """Seconds of a duration as ISO 8601 writes it.
-
-    >>> seconds("PT10M"), seconds("P1DT2H"), seconds("PT0.5S")
-    (600.0, 93600.0, 0.5)
-    """
-    found = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
-    if found is None or not any(found.groups()):
-        raise InvalidInput(f"{duration!r} is no duration; Personalizer writes PT10M or P1D")
-    days, hours, minutes, rest = (float(part or 0) for part in found.groups())
-    return days * 86400 + hours * 3600 + minutes * 60 + rest
-
-
 def imported(settings: Any, width: int = WIDTH) -> tuple[dict[str, Any], list[Row]]:
-    """The spec of a ranker that does what a resource with these settings did, and what became of each of them; features
-    are hashed into `width` columns.
+    """Return the spec of a ranker like a resource with these settings, and how each setting was imported.
 
     >>> spec, rows = imported({"rewardWaitTime": "PT5M", "learningMode": "Apprentice"})
     >>> spec["window_seconds"], spec["exposure"]
@@ -254,7 +239,9 @@ def imported(settings: Any, width: int = WIDTH) -> tuple[dict[str, Any], list[Ro
     def becomes(setting: str, text: str) -> None:
         rows.append(Row(setting, str(given[setting]), text))
 
-    window = seconds(given["rewardWaitTime"])
+    window = duration_seconds(given["rewardWaitTime"])
+    if window is None:
+        raise InvalidInput(f"rewardWaitTime is {given['rewardWaitTime']!r}, not a duration; write PT10M or P1D")
     becomes("rewardWaitTime", f"window_seconds = {window:g}")
     default = given["defaultReward"]
     if not isinstance(default, int | float) or not 0 <= default <= 1:

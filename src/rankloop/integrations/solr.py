@@ -1,7 +1,6 @@
-"""Models of Solr's learning-to-rank module: `LinearModel`, with a normalizer in the entry of each feature.
+"""Models for Solr's learning-to-rank module: `LinearModel` with a normalizer per feature.
 
-Body of `PUT /solr/{collection}/schema/model-store`. Each feature that is listed needs a weight and stands there once;
-the feature store named in it must have them all.
+The body of `PUT /solr/{collection}/schema/model-store`.
 """
 
 from __future__ import annotations
@@ -9,16 +8,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rankloop.integrations.score_terms import Exported, Linear, in_engine, single
+from rankloop.integrations.linear_model import Exported, LinearModel, in_engine, single
 
-STORE = "_DEFAULT_"  # Solr's own name for the feature store that is meant when none is named
+STORE = "_DEFAULT_"  # Solr's default feature store
 
 
-def solr(model: Linear, store: str = STORE) -> Exported:
-    """A model for the model store.
+def solr(model: LinearModel, store: str = STORE) -> Exported:
+    """Export a model for the model store.
 
     >>> import numpy as np
-    >>> model = Linear("shop-v3", ["isBook"], np.array([0.5]), "none", np.zeros(1), np.ones(1), None, [])
+    >>> model = LinearModel("shop-v3", ["isBook"], np.array([0.5]), "none", np.zeros(1), np.ones(1), None, [])
     >>> json.loads(solr(model).body)["params"]
     {'weights': {'isBook': 0.5}}
     """
@@ -29,7 +28,7 @@ def solr(model: Linear, store: str = STORE) -> Exported:
         if model.normalisation == "stream" and single(spread) > 0.0:
             entry["norm"] = {
                 "class": "org.apache.solr.ltr.norm.StandardNormalizer",
-                "params": {"avg": str(single(middle)), "std": str(single(spread))},  # Solr wants them as text
+                "params": {"avg": str(single(middle)), "std": str(single(spread))},  # Solr requires strings
             }
         features.append(entry)
     weights = {name: single(weight) for name, weight in zip(model.features, model.weights.tolist(), strict=True)}

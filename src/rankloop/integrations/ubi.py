@@ -1,4 +1,4 @@
-"""Events of User Behavior Insights 1.3, the standard of OpenSearch and others for what users do with search results."""
+"""Events of User Behavior Insights (UBI) 1.3."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-VIEWS = ("impression", "view")  # actions that say that an item came into view
+VIEWS = ("impression", "view")  # actions that report viewed items
 
 
 class Object(Struct):
-    """What was acted on."""
+    """The object of an action."""
 
     object_id: str | int | None = None
 
 
 class Position(Struct):
-    """Where it stood."""
+    """Its position."""
 
     ordinal: int | None = None
 
 
 class Attributes(Struct):
-    """What happened, in detail."""
+    """Details of an action."""
 
     object: Object | None = None
     position: Position | None = None
 
 
 class Event(Struct):
-    """One action of a user. Fields that are not needed here are passed over."""
+    """An action of a user; fields that are not needed are ignored."""
 
     action_name: Annotated[str, Meta(min_length=1, max_length=256)]
     query_id: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
@@ -42,7 +42,7 @@ class Event(Struct):
 
     @property
     def item(self) -> str | None:
-        """The id of what was acted on."""
+        """The id of the item."""
         found = self.event_attributes and self.event_attributes.object and self.event_attributes.object.object_id
         return None if found is None else str(found)
 

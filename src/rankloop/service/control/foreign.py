@@ -178,7 +178,7 @@ class _MetarankFeedback:
             self.caller.require_scope("rank")
         return found
 
-    async def update_catalogs(self, rows: Sequence[tuple[str, list[metarank.Field] | None]], kind: Kind) -> None:
+    async def update_catalogs(self, rows: Sequence[tuple[str, list[metarank.MessageField] | None]], kind: Kind) -> None:
         """Merge items, or users, into the catalogs of the models."""
         if not rows:
             return
