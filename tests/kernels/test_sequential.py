@@ -89,7 +89,7 @@ def test_the_end_is_where_wealth_crosses(values: list[float], side: int, thresho
 
 
 @given(values=ANYWHERE, cut=st.integers(0, 30), m=MEANS)
-def test_portions_do_not_matter(values: list[float], cut: int, m: float) -> None:
+def test_the_fold_does_not_depend_on_portions(values: list[float], cut: int, m: float) -> None:
     """To the last bit."""
     whole = Followed(values, m=m, threshold=1.0)
     assert whole.bits() == Followed(values[:cut], values[cut:], m=m, threshold=1.0).bits()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,11 @@ from typing import Any
 
 import pytest
 
+from rankloop.core import codec
 from tests.service.app_fixtures import Body, Service, fine, items, names, refused, service, shown, teach
+from tests.service.test_features import FORMS
+from tests.service.test_features import body as in_form
+from tests.service.truths import read
 from tests.waiting import PATIENCE
 
 __all__ = ["service"]  # a fixture
@@ -19,17 +24,7 @@ __all__ = ["service"]  # a fixture
 ROOT = Path(__file__).parents[2]
 
 
-def test_features_by_name_by_list_and_mixed_are_the_same(service: Service) -> None:
-    service.put("by-name", features=["f0", "f1"], exposure="full", normalisation="none")
-    rows = {"a": [1.0, 5.0], "b": [2.0, -3.5], "c": [0.0, 0.25]}
-    lists: list[Body] = [{"id": i, "features": row} for i, row in rows.items()]
-    named: list[Body] = [{"id": i, "features": {"f1": row[1], "f0": row[0]}} for i, row in rows.items()]
-    for given in (lists, named, [lists[0], named[1], lists[2]]):
-        answer = service.rank("by-name", given, explain=True, request_id="the same")
-        assert {i["id"]: [i["features"][f]["value"] for f in ("f0", "f1")] for i in answer["items"]} == rows
-
-
-def test_the_answer_says_what_ranked(service: Service) -> None:
+def test_the_answer_names_the_model(service: Service) -> None:
     service.put("answer", features=names(3), exposure="bounded")
     answer = service.rank("answer", items(5), request_id="r1", query="shoes", user="u")
     assert set(answer) == {
@@ -56,7 +51,7 @@ def test_ids_come_back_as_they_were_sent(service: Service, ids: list[Any]) -> No
     assert service.report(answer, [ids[2]]) == "accepted"
 
 
-def test_k_is_the_requests_the_rankers_or_all_there_is(service: Service) -> None:
+def test_k_of_request_spec_or_candidates(service: Service) -> None:
     service.put("cut", learner="random", exposure="full", k=2)
     assert len(service.rank("cut", items(5, 1))["items"]) == 2
     assert len(service.rank("cut", items(5, 1), k=4)["items"]) == 4
@@ -84,7 +79,7 @@ def test_the_same_request_id_gets_the_same_bytes(service: Service) -> None:
     assert service.http.post(path, json=body).content == first.content
 
 
-def test_other_features_are_another_request(service: Service) -> None:
+def test_features_are_part_of_the_request_digest(service: Service) -> None:
     service.put("again-f", features=names(2), normalisation="none")
     candidates = items(4, 2)
     service.rank("again-f", candidates, request_id="r")
@@ -166,15 +161,13 @@ def test_an_unknown_ranker_is_named_with_a_guess(service: Service) -> None:
         ({"id": 7, "features": [1, 1]}, "invalid", []),
     ],
 )
-def test_a_candidate_that_breaks_a_rule_is_named(
-    service: Service, candidate: Any, error: str, words: list[str]
-) -> None:
+def test_invalid_candidates_are_named(service: Service, candidate: Any, error: str, words: list[str]) -> None:
     service.put("checked", features=["bm25", "price"])
     body = {"candidates": [{"id": "ok", "features": [0.0, 1.0]}, candidate]}
     refused(service.http.post("/v1/rankers/checked/rank", json=body), 422, *words, error=error)
 
 
-def test_mistakes_of_one_caller_cost_the_others_nothing(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_one_caller_do_not_affect_others(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal reads no snapshot, and waits for nobody who does."""
     service.put("careful", learner="base", features=["a"])
 
@@ -188,29 +181,6 @@ def test_mistakes_of_one_caller_cost_the_others_nothing(service: Service, monkey
         refused(wrong.result(PATIENCE), 422, "'b'", error="unknown-feature")
         unknown = other.submit(service.http.post, "/v1/rankers/carefull/rank", json=body)
         refused(unknown.result(PATIENCE), 404, "careful")
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("NaN", ["JSON"]),
-        ("Infinity", ["JSON"]),
-        ("-Infinity", ["JSON"]),
-        ("1e999", ["features[0]"]),
-        ("9" * 400, ["features[0]"]),
-        ("true", ["features[0]"]),
-        ('"3.5"', ["features[0]"]),
-        ("[1]", ["features[0]"]),
-        ("{}", ["features[0]"]),
-    ],
-)
-def test_a_feature_that_is_no_number_is_refused(service: Service, text: str, words: list[str]) -> None:
-    service.put("numbers", features=["bm25", "price"])
-    body = '{"candidates": [{"id": "x", "features": [%s, 1.0]}]}' % text  # noqa: UP031
-    named = [] if "JSON" in words[0] else ["feature 'bm25' of candidate 'x'"]
-    refused(service.http.post("/v1/rankers/numbers/rank", content=body), 400, *words, *named, error="malformed")
-    body = '{"candidates": [{"id": "x", "features": {"price": 1.0, "bm25": %s}}]}' % text  # noqa: UP031
-    refused(service.http.post("/v1/rankers/numbers/rank", content=body), 400, *named, error="malformed")
 
 
 @pytest.mark.parametrize(
@@ -254,13 +224,13 @@ def test_a_feature_that_is_no_number_is_refused(service: Service, text: str, wor
         (b'{"candidates": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "$.candidates"),
     ],
 )
-def test_a_body_of_another_shape_is_refused_with_the_place(service: Service, body: bytes, word: str) -> None:
+def test_bodies_of_another_shape_are_refused(service: Service, body: bytes, word: str) -> None:
     service.put("shapes", learner="base")
     refused(service.http.post("/v1/rankers/shapes/rank", content=body), 400, word, error="malformed")
 
 
 @pytest.mark.parametrize("field", ["query", "user", "request_id"])
-def test_nul_is_no_text(service: Service, field: str) -> None:
+def test_nul_characters_are_refused(service: Service, field: str) -> None:
     service.put("nul", learner="base")
     body = {"candidates": [{"id": "a"}], field: "a\0b"}
     refused(service.http.post("/v1/rankers/nul/rank", json=body), 422, "NUL", field, error="invalid")
@@ -281,7 +251,7 @@ def test_the_content_type_does_not_matter(service: Service, content_type: str | 
     fine(service.http.post("/v1/rankers/curl/versions", headers=headers))
 
 
-def test_every_limit_is_named_when_it_is_passed(tmp_path: Path) -> None:
+def test_exceeded_limits_are_named(tmp_path: Path) -> None:
     limits: Body = {"max_body_bytes": 4000, "max_candidates": 5, "max_features": 3, "max_events": 2}
     with Service(tmp_path / "small.db", **limits) as small:
         small.ready().put("shop", features=names(3))
@@ -311,3 +281,68 @@ def test_unknown_paths_and_methods(service: Service) -> None:
     response = service.http.get("/v1/feedback")
     refused(response, 405)
     assert response.headers["allow"] == "OPTIONS, POST" or "POST" in response.headers["allow"]
+
+
+def rank(service: Service, name: str, sent: bytes, **query: str) -> Any:
+    return fine(service.http.post(f"/v1/rankers/{name}/rank", content=sent, params=query))
+
+
+def stored_rows(service: Service, answer: Any) -> Any:
+    """The rows that were stored with an impression."""
+    ((stored,),) = read(
+        service.engine.settings.store, "SELECT body FROM impressions WHERE id = ?", answer["impression_id"]
+    )
+    impression = codec.load_impression(stored)
+    assert impression.features is not None
+    return impression.features
+
+
+def test_defaults_are_logged_and_may_change(service: Service) -> None:
+    """Also once something was learned: no state hangs on it. The old code knew no defaults, and kept a changed spec's
+    features for as long as the ranker was loaded."""
+    spec: Any = {"learner": "greedy", "features": ["a", "b"], "normalisation": "none", "defaults": {"b": 0.5}}
+    service.put("filled", **spec)
+    gaps = [[1.0, None], [2.0, 4.0]]
+    answer = rank(service, "filled", in_form("rows", ["x", "y"], gaps, ["a", "b"]))
+    assert stored_rows(service, answer).tolist() == [[1.0, 0.5], [2.0, 4.0]]
+    assert service.report(answer, ["y"]) == "accepted"
+    assert service.settle("filled") == 1
+    service.put("filled", **{**spec, "defaults": {"b": 7.0}})
+    assert service.status("filled")["learned_impressions"] == 1
+    for form in FORMS:
+        answer = rank(service, "filled", in_form(form, ["x", "y"], gaps, ["a", "b"]))
+        assert stored_rows(service, answer).tolist() == [[1.0, 7.0], [2.0, 4.0]]
+    service.put("filled", **{**spec, "defaults": {}})
+    for form in FORMS:
+        sent = in_form(form, ["x", "y"], gaps, ["a", "b"])
+        refused(
+            service.http.post("/v1/rankers/filled/rank", content=sent),
+            422,
+            "'x'",
+            "'b'",
+            "defaults",
+            error="invalid",
+        )
+
+
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [
+        ('[[1, "2"], [3, 4]]', ["`str`", "'price'", "'p'"]),
+        ("[[1, 2], [true, 4]]", ["`bool`", "'bm25'", "'q'"]),
+        ('{"bm25": [1, 2], "price": [1, {}]}', ["`object`", "'price'", "'q'"]),
+        ('{"bm25": [1, 2], "price": 7}', ["`int`", "'price'"]),
+        ('"no base64!"', ["base64", "$.features"]),
+        ("[[1, 2], [1, 2, true]]", ["`bool`"]),  # a column that the ranker does not have
+    ],
+)
+def test_non_numbers_in_tables_are_named(service: Service, features: str, words: list[str]) -> None:
+    service.put("tables", features=["bm25", "price"])
+    sent = f'{{"ids": ["p", "q"], "features": {features}}}'
+    refused(service.http.post("/v1/rankers/tables/rank", content=sent), 400, *words, error="malformed")
+
+
+def test_rankers_without_features_take_ids_alone(service: Service) -> None:
+    service.put("bare", learner="base")
+    assert shown(rank(service, "bare", json.dumps({"ids": [3, 1, 2], "k": 2}).encode())) == [3, 1]
+    assert shown(service.rank("bare", items(2))) == ["i0", "i1"]

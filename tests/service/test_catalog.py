@@ -80,7 +80,7 @@ def test_lines_are_answered_one_by_one_in_both_forms(service: Service) -> None:
     assert fine(service.http.get("/v1/catalogs")) == [found]
 
 
-def test_what_cannot_be_taken_is_said(service: Service) -> None:
+def test_invalid_catalog_lines_are_reported(service: Service) -> None:
     refused(service.http.put(PATH, content=b" \n "), 422)
     refused(service.http.put(PATH, content=b'[{"id": 1}'), 400)
     refused(service.http.put("/v1/catalogs/no*name/items", json=[{"id": 1}]), 400)
@@ -120,7 +120,7 @@ def test_a_repeated_deletion_gets_the_first_result(service: Service) -> None:
     assert service.http.delete("/v1/catalogs/shop").status_code == 404
 
 
-def test_features_from_the_catalog_are_bit_for_bit_those_of_a_body(service: Service) -> None:
+def test_catalog_features_equal_sent_features(service: Service) -> None:
     rng = np.random.default_rng(5)
     table = {f"i{i}": rng.normal(size=2).tolist() for i in range(40)}
     upload(service, [{"id": item, "price": row[0], "stars": row[1]} for item, row in table.items()])
@@ -143,7 +143,7 @@ def test_features_from_the_catalog_are_bit_for_bit_those_of_a_body(service: Serv
     assert all(np.array_equal(states[0][key], states[1][key]) for key in states[0])
 
 
-def test_a_change_is_seen_and_what_was_shown_stays_what_it_was(service: Service) -> None:
+def test_catalog_changes_do_not_change_stored_impressions(service: Service) -> None:
     upload(service, [{"id": "a", "price": 1}, {"id": "b", "price": 2}])
     service.put("shop", features=[PRICE], catalog="shop", normalisation="none", learner="pairrank", exposure="shadow")
     by_ids(service, "shop", ["a", "b"])
@@ -175,7 +175,7 @@ def test_unknown_ids_and_missing_values_are_counted_or_refused(service: Service)
     by_ids(service, "shop", ["a", "b"])
 
 
-def test_features_sent_and_computed_stand_in_the_order_of_the_spec(service: Service) -> None:
+def test_sent_and_computed_features_keep_the_order_of_the_spec(service: Service) -> None:
     upload(service, [{"id": "a", "price": 1, "stars": 2}, {"id": "b", "price": 3, "stars": 4}])
     spec = {"catalog": "shop", "normalisation": "none", "learner": "pairrank", "defaults": {"y": 5}}
     service.put("both", features=["x", PRICE, "y", STARS], **spec)
@@ -197,7 +197,7 @@ def test_features_sent_and_computed_stand_in_the_order_of_the_spec(service: Serv
     assert list(answer["items"][0]["features"]) == ["x", "price", "y", "stars", "baseline"]
 
 
-def test_what_a_spec_may_not_say(service: Service) -> None:
+def test_invalid_catalog_specs_are_refused(service: Service) -> None:
     put = service.http.put
     refused(put("/v1/rankers/r", json={"features": [PRICE]}), 422, "catalog")
     assert upload(service, []) == {}  # an empty catalog
@@ -269,9 +269,7 @@ def until_cut(service: Running, items: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.slow
-def test_killed_while_it_loads_nothing_acknowledged_is_lost(
-    store_url: str, start_service: Callable[..., Running]
-) -> None:
+def test_killed_uploads_keep_acknowledged_items(store_url: str, start_service: Callable[..., Running]) -> None:
     service = start_service(store=store_url)
     acknowledged: dict[str, int] = {}
     cuts = [[{"id": f"cut-{turn}-{i}", "n": i} for i in range(5000)] for turn in range(3)]
@@ -298,7 +296,7 @@ def test_killed_while_it_loads_nothing_acknowledged_is_lost(
     assert set(again["counts"]) <= {"accepted", "unchanged"}
 
 
-def test_asked_again_after_the_catalog_has_changed_it_is_the_same_request(service: Service) -> None:
+def test_retries_after_a_catalog_change_are_the_same_request(service: Service) -> None:
     """What makes a request the same is what it says, not what was looked up for it."""
     upload(service, [{"id": "a", "price": 1}, {"id": "b", "price": 2}])
     declared = [{"name": "price", "kind": "field", "of": "item.price"}]

@@ -43,7 +43,7 @@ def ask(service: Service, method: str = "PUT", name: str = "shop", **spec: Any) 
 # -- specs ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_misspelled_field_is_refused_with_the_field_that_was_meant(service: Service) -> None:
+def test_misspelled_catalog_field_is_refused_with_a_suggestion(service: Service) -> None:
     upload(service, {"id": "a", "price": 3, "brand": "acme"})
     refused(ask(service, catalog="shop", features=[PRIZE]), 422, "'price'", "item.prize")
     refused(service.http.get("/v1/rankers/shop"), 404)
@@ -84,7 +84,7 @@ def test_an_empty_catalog_is_a_warning(service: Service) -> None:
     refused(ask(service, "PATCH", features=[PRIZE, AGE | {"of": "user.ages"}]), 422, "user.ages")
 
 
-def test_what_a_ranker_has_already_is_a_warning_and_not_a_refusal(service: Service) -> None:
+def test_existing_problems_of_a_ranker_are_warnings(service: Service) -> None:
     """Otherwise a catalog that changes would keep a ranker from being changed."""
     upload(service)
     fine(ask(service, catalog="shop", features=[PRIZE]))

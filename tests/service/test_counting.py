@@ -74,7 +74,7 @@ def live(service: Service) -> Counters:
     return service.engine.rankers.counted["shop"].counters
 
 
-def test_a_click_is_in_the_features_of_later_lists_and_never_in_its_own(service: Service) -> None:
+def test_clicks_affect_counters_of_later_rankings_only(service: Service) -> None:
     first, own = rank(service)
     assert all(not any(row.values()) for row in own.values())
     service.report(first, ["a"])
@@ -92,7 +92,7 @@ def test_a_click_is_in_the_features_of_later_lists_and_never_in_its_own(service:
     assert {(row["mine"], row["again"]) for row in stranger.values()} == {(0, 0)}
 
 
-def test_a_restart_goes_on_from_the_snapshot_and_the_log_gives_the_same_bits(service: Service, store_url: str) -> None:
+def test_counters_continue_after_a_restart_bit_for_bit(service: Service, store_url: str) -> None:
     for n in range(12):
         answer, _ = rank(service, f"u{n % 3}")
         service.report(answer, [IDS[n % 3]])
@@ -117,7 +117,7 @@ def test_a_restart_goes_on_from_the_snapshot_and_the_log_gives_the_same_bits(ser
         assert live(service).dumps() == live(other).dumps()
 
 
-def test_a_user_who_is_forgotten_is_not_counted_any_more(service: Service, store_url: str) -> None:
+def test_erased_users_are_removed_from_counters(service: Service, store_url: str) -> None:
     for user in ("u", "v"):
         answer, _ = rank(service, user)
         service.report(answer, ["a"])
@@ -141,7 +141,7 @@ def test_a_user_who_is_forgotten_is_not_counted_any_more(service: Service, store
     assert service.engine.database.read(counting.forgotten) == []
 
 
-def test_counters_are_told_of_and_go_with_their_ranker(service: Service) -> None:
+def test_counters_are_reported_and_deleted_with_their_ranker(service: Service) -> None:
     answer, _ = rank(service)
     service.report(answer, ["a"])
     counted(service, 1)

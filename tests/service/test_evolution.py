@@ -76,7 +76,7 @@ def picked(values: np.ndarray, source: list[int]) -> np.ndarray:
 # -- the change --------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_learned_about_the_other_features_stays(service: Service) -> None:
+def test_other_features_keep_what_was_learned(service: Service) -> None:
     service.put("stays", features=OLD, exposure="full")
     teach(service, "stays", OLD, 20)
     before, known = arrays(service.state("stays")), service.status("stays")["model_impressions"]
@@ -108,7 +108,7 @@ def test_what_was_learned_about_the_other_features_stays(service: Service) -> No
 
 
 @pytest.mark.parametrize("scaling", ["query-minmax", "stream"])
-def test_impressions_from_before_are_learned_with_their_columns_mapped(service: Service, scaling: str) -> None:
+def test_earlier_impressions_are_learned_with_mapped_columns(service: Service, scaling: str) -> None:
     name = f"open-{scaling}"
     service.put(name, features=OLD, normalisation=scaling, exposure="full")
     teach(service, name, OLD, 5)
@@ -142,7 +142,7 @@ def test_impressions_from_before_are_learned_with_their_columns_mapped(service: 
     assert service.state(name) == models.state_bytes(row.spec, learner.state())
 
 
-def test_impressions_from_before_anything_was_learned_still_count(service: Service) -> None:
+def test_impressions_before_the_first_outcome_are_learned(service: Service) -> None:
     service.put("early", features=OLD, exposure="full")
     answer = service.rank("early", candidates(OLD))
     told = change(service, "early", features=NEW)["changed"]
@@ -152,7 +152,7 @@ def test_impressions_from_before_anything_was_learned_still_count(service: Servi
     assert arrays(service.state("early"))["theta_"].size == 4
 
 
-def test_feedback_from_before_a_reset_stays_late_after_a_change(service: Service) -> None:
+def test_feedback_before_a_reset_stays_late_after_a_change(service: Service) -> None:
     service.put("reset", features=OLD, exposure="full")
     teach(service, "reset", OLD, 2)
     gone = service.rank("reset", candidates(OLD))
@@ -167,7 +167,7 @@ def test_feedback_from_before_a_reset_stays_late_after_a_change(service: Service
 # -- versions ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_version_from_before_is_rolled_back_to_through_all_renames(service: Service) -> None:
+def test_rollback_follows_all_renames(service: Service) -> None:
     service.put("back", features=OLD, exposure="full")
     teach(service, "back", OLD, 8)
     first = arrays(service.state("back"))["theta_"]
@@ -187,7 +187,7 @@ def test_a_version_from_before_is_rolled_back_to_through_all_renames(service: Se
     assert service.state("back") == live
 
 
-def test_a_promoted_version_stays_promoted_and_ranks_with_the_new_features(service: Service) -> None:
+def test_promoted_versions_rank_with_new_features(service: Service) -> None:
     service.put("promoted", features=OLD, exposure="full")
     teach(service, "promoted", OLD, 5)
     service.act("promoted", "promote")
@@ -259,7 +259,7 @@ def test_outcomes_that_are_not_learned_yet_are_learned_after_the_change(
 # -- rules -------------------------------------------------------------------------------------------------------------
 
 
-def test_renames_that_cannot_be_are_refused(service: Service) -> None:
+def test_impossible_renames_are_refused(service: Service) -> None:
     service.put("named", features=OLD, exposure="full")
     teach(service, "named", OLD, 2)
     for renamed in ({"a": "b", "b": "a"}, {"prize": "new"}, {"c": "nowhere"}, {"b": "new", "c": "new"}):
@@ -268,23 +268,7 @@ def test_renames_that_cannot_be_are_refused(service: Service) -> None:
     assert service.status("named")["spec"]["features"] == OLD
 
 
-def test_defaults_follow_their_features(service: Service) -> None:
-    service.put("defaults", features=OLD, defaults={"b": 1.0, "c": 2.0})
-    spec = change(service, "defaults", features=NEW, renamed=RENAMED)["spec"]
-    assert spec["defaults"] == {"c2": 2.0}
-
-
-def test_bandits_keep_everything(service: Service) -> None:
-    service.put("bandit", learner="bubblerank", features=OLD, exposure="full")
-    teach(service, "bandit", OLD, 6)
-    before = arrays(service.state("bandit"))
-    change(service, "bandit", features=NEW)
-    after = arrays(service.state("bandit"))
-    for name, values in before.items():
-        np.testing.assert_array_equal(after[name], values)
-
-
-def test_a_release_that_could_not_follow_holds_a_change_up(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_of_an_older_release_block_a_change(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.put("rolling", features=OLD, exposure="full")
     teach(service, "rolling", OLD, 2)
     with monkeypatch.context() as earlier:
@@ -325,13 +309,13 @@ def fixed(features: list[Any], normalisation: str = "query-minmax") -> dict[str,
     return msgspec.to_builtins(spec)  # type: ignore[no-any-return]
 
 
-def test_a_name_that_was_taken_over_belongs_to_its_new_owner() -> None:
+def test_reused_feature_names_belong_to_the_new_feature() -> None:
     assert spec_changes.names_after(["a", "b"], [{}, {"a": "b"}]) == ["b", None]  # b was removed before a took its name
     assert spec_changes.names_after(["a", "b"], [{"a": "b", "b": "c"}]) == ["b", "c"]
     assert spec_changes.names_after(["a"], [{"a": "b"}, {"b": "c"}]) == ["c"]
 
 
-def test_columns_of_a_category_are_known_by_their_values() -> None:
+def test_category_columns_are_matched_by_value() -> None:
     def brand(values: list[str]) -> dict[str, Any]:
         return {"name": "brand", "kind": "category", "of": "item.brand", "values": values}
 
@@ -342,7 +326,7 @@ def test_columns_of_a_category_are_known_by_their_values() -> None:
     assert columns.source.tolist() == [-1, -1, -1]
 
 
-def test_rows_from_before_are_on_the_present_scale() -> None:
+def test_earlier_rows_are_converted_to_the_current_scale() -> None:
     rows = np.array([[10.0, 5.0], [20.0, 5.0], [30.0, 5.0]])
     sizes = np.array([[20.0, 5.0], [8.0, 0.0]])
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from rankloop.core import codec
 from rankloop.service.training.evidence import score
-from tests.service.app_fixtures import Body, Service, items, model_of, names, service, shown, teach, until
+from tests.service.app_fixtures import Service, items, model_of, names, service, shown, teach, until
 from tests.service.experimenting import counted, look, owners, reverse, sent, start, stop
 from tests.service.truths import read
 
@@ -22,7 +20,7 @@ __all__ = ["reverse", "service"]  # fixtures
 # -- what is shown -------------------------------------------------------------------------------------------------
 
 
-def test_a_share_of_the_lists_is_mixed_and_says_so(reverse: Service) -> None:
+def test_a_share_of_the_rankings_is_interleaved(reverse: Service) -> None:
     reverse.put("shared", learner="reverse", exposure="full", k=4, guardrail=None)
     started = start(reverse, "shared", share=0.3)
     assert (started["number"], started["kind"], started["against"], started["state"]) == (
@@ -49,37 +47,7 @@ def test_a_share_of_the_lists_is_mixed_and_says_so(reverse: Service) -> None:
     assert reverse.metric("rankloop_interleaved_rankings_total", ranker="shared", kind="experiment") == len(mixed)
 
 
-def ask_often(service: Service, ask: list[Body]) -> None:
-    for _ in range(15):
-        service.rank("same", ask)
-
-
-def test_it_hangs_on_the_impressions_number_alone(tmp_path: Path) -> None:
-    """Two services with the same seed, one asked by four threads: the same numbers take part, with the same coins."""
-    made: list[dict[int, Any]] = []
-    for turn in range(2):
-        with Service(tmp_path / f"{turn}.db") as one:
-            one.ready()
-            one.put("same", learner="random", exposure="full", k=3, seed=5, guardrail=None)
-            start(one, "same", share=0.5)
-            ask = [{"id": c} for c in "abcdef"]
-            if turn == 0:
-                for _ in range(60):
-                    one.rank("same", ask)
-            else:
-                threads = [threading.Thread(target=ask_often, args=(one, ask)) for _ in "abcd"]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    thread.join()
-            rows = read(one.engine.settings.store, "SELECT number, experiment, credit, shown FROM impressions")
-            made.append({row[0]: row[1:] for row in rows})
-    assert len(made[0]) == 60
-    assert made[0] == made[1]
-    assert 15 < sum(row[0] is not None for row in made[0].values()) < 45
-
-
-def test_the_other_lists_are_what_they_would_be_without_it(tmp_path: Path) -> None:
+def test_other_rankings_are_unchanged_by_an_experiment(tmp_path: Path) -> None:
     lists: list[list[list[str]]] = []
     for experiment in (True, False):
         with Service(tmp_path / f"{experiment}.db") as one:
@@ -95,7 +63,7 @@ def test_the_other_lists_are_what_they_would_be_without_it(tmp_path: Path) -> No
     assert 15 < len(different) < 50
 
 
-def test_bounded_stays_bounded(service: Service) -> None:
+def test_interleaved_rankings_stay_within_the_bound(service: Service) -> None:
     name, displacement = "bounded-mixed", 2
     service.put(name, learner="random", exposure="bounded", displacement=displacement, k=6, guardrail=None)
     service.put("bounded-rival", learner="random", exposure="full", k=6, seed=9, guardrail=None)
@@ -110,7 +78,7 @@ def test_bounded_stays_bounded(service: Service) -> None:
         stop(service, name, number)
 
 
-def test_the_learner_adopts_a_mixed_list(service: Service) -> None:
+def test_the_learner_adopts_interleaved_rankings(service: Service) -> None:
     """So that it learns from it as from a list of someone else: with what it believes now, not with how it draws."""
     own = {"init": "zero"}  # so that it soon wants other lists than the base order
     service.put("adopting", learner="pairrank", parameters=own, features=names(3), exposure="full", k=4, guardrail=None)
@@ -135,7 +103,7 @@ def test_the_learner_adopts_a_mixed_list(service: Service) -> None:
     assert disagreed
 
 
-def test_probabilistic_mixing_credits_by_odds(reverse: Service) -> None:
+def test_probabilistic_interleaving_credits_by_probability(reverse: Service) -> None:
     reverse.put("odds", learner="reverse", exposure="full", k=3, guardrail=None)
     number = start(reverse, "odds", share=1.0, mixing="probabilistic")["number"]
     answers = [reverse.rank("odds", [{"id": c} for c in "abcde"]) for _ in range(60)]
@@ -156,7 +124,7 @@ def test_probabilistic_mixing_credits_by_odds(reverse: Service) -> None:
 # -- what it comes to ----------------------------------------------------------------------------------------------
 
 
-def test_clicks_decide(reverse: Service) -> None:
+def test_clicks_decide_an_experiment(reverse: Service) -> None:
     """Users who click what the base order has first: the ranker that turns it round is worse."""
     reverse.put("clicked", learner="reverse", exposure="full", k=2, guardrail=None)
     number = start(reverse, "clicked", share=1.0, effect=0.5, note="upside down")["number"]
@@ -213,29 +181,7 @@ def test_the_tally_is_the_fold_over_the_log(reverse: Service) -> None:
     assert (found["wins"], found["losses"]) == (sum(v > 0 for v in values), sum(v < 0 for v in values))
 
 
-def test_forecasts_are_told(reverse: Service) -> None:
-    reverse.put("forecast", learner="reverse", exposure="full", k=2, guardrail=None)
-    number = start(reverse, "forecast", share=1.0, effect=0.4)["number"]
-    for i in range(40):
-        answer = reverse.rank("forecast", [{"id": c} for c in "abcd"])
-        reverse.report(answer, ["a" if i % 2 else "d"] if i % 4 < 2 else [])
-    found = counted(reverse, "forecast", number, 40)
-    assert found["verdict"] == "undecided"
-    assert found["evidence"] is None
-    assert found["lists_needed"] > 0
-    assert found["lists_likely"] > 0
-    for kind in ("needed", "likely"):
-        assert found[f"seconds_{kind}"] == pytest.approx(found[f"lists_{kind}"] / found["lists_per_second"])
-    stopped = stop(reverse, "forecast", number)
-    assert (stopped["state"], stopped["reason"]) == ("stopped", "it was stopped")
-    assert (stopped["lists_needed"], stopped["seconds_needed"], stopped["lists_likely"]) == (None, None, None)
-    assert stopped["ended"] >= stopped["started"]
-    assert stop(reverse, "forecast", number)["ended"] == stopped["ended"]  # twice is once
-    answer = reverse.rank("forecast", [{"id": c} for c in "abcd"])
-    assert answer["experiment"] is None
-
-
-def test_what_comes_after_the_end_does_not_count(reverse: Service) -> None:
+def test_outcomes_after_the_end_do_not_count(reverse: Service) -> None:
     reverse.put("ended", learner="reverse", exposure="full", k=2, guardrail=None)
     number = start(reverse, "ended", share=1.0)["number"]
     answers = [reverse.rank("ended", [{"id": c} for c in "abcd"]) for _ in range(6)]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from rankloop.client import Client
 from rankloop.service.serving.experiments import LiveExperiment, RankerExperiments
 from rankloop.service.storage.admin import Ranker
 from rankloop.service.storage.experiments import Kind, Tally, Trial
@@ -18,7 +17,7 @@ from tests.service.experimenting import counted, look, refuse, start, stop
 __all__ = ["service"]  # a fixture
 
 
-def test_one_at_a_time(service: Service) -> None:
+def test_one_experiment_per_ranker(service: Service) -> None:
     service.put("single", learner="random", exposure="full", guardrail=None)
     first = start(service, "single")["number"]
     refuse(service, "single", 409, f"experiment {first}", f"/experiments/{first}/stop")
@@ -30,7 +29,7 @@ def test_one_at_a_time(service: Service) -> None:
     ]
 
 
-def test_shadow_shows_nothing_unless_told_to(service: Service) -> None:
+def test_experiments_in_shadow_need_an_exposure(service: Service) -> None:
     name = "shadow-tried"
     service.put(name, learner="random", exposure="shadow", k=4)
     refuse(service, name, 409, "is in shadow", '"exposure": "full"')
@@ -42,7 +41,7 @@ def test_shadow_shows_nothing_unless_told_to(service: Service) -> None:
     assert any(shown(answer) != list("abcd") for answer in answers)
 
 
-def test_probabilistic_lists_need_full_exposure(service: Service) -> None:
+def test_probabilistic_interleaving_needs_full_exposure(service: Service) -> None:
     service.put("careful", learner="random", exposure="bounded", guardrail=None)
     refuse(service, "careful", 422, "probabilistic", "team-draft", mixing="probabilistic")
     assert start(service, "careful", mixing="probabilistic", exposure="full")["exposure"] == "full"
@@ -96,23 +95,7 @@ def test_what_ends_an_experiment(service: Service, action: str) -> None:
         assert answer["experiment"] is None
 
 
-def test_they_need_the_admin_key(tmp_path: Path) -> None:
-    with Service(tmp_path / "keys.db", keys=f"{'r' * 16}:rank+feedback,{'a' * 16}:admin") as locked:
-        admin_key, rank_key = ({"Authorization": f"Bearer {letter * 16}"} for letter in "ar")
-        fine(locked.http.put("/v1/rankers/shop", json={"learner": "random", "exposure": "full"}, headers=admin_key))
-        for method, path in (
-            ("POST", "experiments"),
-            ("GET", "experiments"),
-            ("GET", "experiments/1"),
-            ("POST", "experiments/1/stop"),
-        ):
-            url = f"/v1/rankers/shop/{path}"
-            refused(locked.http.request(method, url), 401)
-            refused(locked.http.request(method, url, headers=rank_key), 403)
-        assert fine(locked.http.post("/v1/rankers/shop/experiments", headers=admin_key))["state"] == "running"
-
-
-def test_another_process_takes_part_and_sees_it(tmp_path: Path) -> None:
+def test_experiments_run_in_every_process(tmp_path: Path) -> None:
     """Started in one, mixed in both, counted by the one that learns, told by either; killed or not, once."""
     store = tmp_path / "two.db"
     with Service(store, refresh_seconds=0.1) as one, Service(store, refresh_seconds=0.1) as two:
@@ -133,31 +116,7 @@ def test_another_process_takes_part_and_sees_it(tmp_path: Path) -> None:
         until(lambda: one.rank("both", ask)["experiment"] is None, "the other process to stop")
 
 
-@pytest.fixture
-def client(service: Service) -> Client:
-    """A client whose requests go straight to the application."""
-    made = Client("http://127.0.0.1")
-    made._http.close()
-    made._http = service.http
-    return made
-
-
-def test_the_client_mirrors_it(service: Service, client: Client) -> None:
-    service.put("mirrored", learner="random", exposure="full", guardrail=None)
-    started = client.start_experiment("mirrored", share=0.5, effect=0.3, note="from Python")
-    assert (started.number, started.against, started.share, started.effect, started.note) == (
-        1,
-        "base",
-        0.5,
-        0.3,
-        "from Python",
-    )
-    assert [one.number for one in client.experiments("mirrored")] == [1]
-    assert client.experiment("mirrored", 1).state == "running"
-    assert client.stop_experiment("mirrored", 1).state == "stopped"
-
-
-def test_a_guardrail_draws_first_and_a_ranker_that_is_being_changed_takes_no_part() -> None:
+def test_guardrail_has_priority_and_changing_rankers_take_no_part() -> None:
     row = Ranker("shop", Spec(), 0.0, 0, 0, 3, True, None)
     kinds: list[Kind] = ["experiment", "guardrail"]
     parts = [

@@ -40,7 +40,7 @@ def taught(request: pytest.FixtureRequest, service: Service) -> tuple[Service, s
     state=st.sampled_from(["cold", "taught"]),
     ties=st.booleans(),
 )
-def test_exposure_keeps_its_promise(
+def test_every_learner_keeps_within_its_exposure_mode(
     taught: tuple[Service, str], n: int, k: int, s: int, seed: int, state: str, ties: bool
 ) -> None:
     service, learner = taught
@@ -64,7 +64,7 @@ def test_exposure_keeps_its_promise(
             assert set(found) <= set(base)
 
 
-def test_bounded_moves_as_far_as_it_may(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounded_exposure_uses_the_whole_displacement(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bound that only ever showed the base order would keep its promise, too."""
     misbehaving.install(monkeypatch)
     base = [f"i{i}" for i in range(8)]
@@ -107,5 +107,5 @@ def test_explored_positions_are_the_fewest_moves(both: tuple[list[int], list[int
         ([4, 3, 2, 1, 0], 4),
     ],
 )
-def test_items_that_shift_because_another_was_moved_are_not_explored(order: list[int], count: int) -> None:
+def test_shifted_items_do_not_count_as_explored(order: list[int], count: int) -> None:
     assert explored_positions(np.array(order), np.arange(5)) == count

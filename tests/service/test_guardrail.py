@@ -14,7 +14,7 @@ from rankloop.service.storage import admin
 from rankloop.service.supervisor.run import opened, prepare_ranker
 from rankloop.wire.rankers import Guardrail, Spec
 from tests.service import misbehaving
-from tests.service.app_fixtures import Service, fine, items, names, refused, shown, teach, until
+from tests.service.app_fixtures import Service, fine, refused, shown, until
 
 GUARD = {"share": 0.5, "alpha": 0.05}
 ASK = [{"id": c} for c in "abcdef"]
@@ -44,7 +44,7 @@ def demoted(service: Service, name: str = "shop") -> Any:
     return service.status(name)
 
 
-def test_a_sabotaged_ranker_is_demoted_with_the_evidence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worse_ranker_is_demoted_with_evidence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Service(tmp_path / "a.db") as service:
         service.ready()
         service.put("shop", learner="reverse", exposure="full", k=4, guardrail=GUARD)
@@ -108,7 +108,7 @@ def test_a_demotion_whose_audit_entry_cannot_be_written_does_not_happen(
         assert [one["action"] for one in fine(service.http.get("/v1/audit?ranker=shop"))] == ["demote", "put"]
 
 
-def test_a_better_and_an_equal_ranker_are_left_alone(tmp_path: Path) -> None:
+def test_better_and_equal_rankers_are_not_demoted(tmp_path: Path) -> None:
     with Service(tmp_path / "a.db") as service:
         service.ready()
         service.put("better", learner="reverse", exposure="full", k=4, guardrail=GUARD)
@@ -123,7 +123,7 @@ def test_a_better_and_an_equal_ranker_are_left_alone(tmp_path: Path) -> None:
         assert trials(service, "equal")[0]["decided"] == 0  # lists on which both agree say nothing
 
 
-def test_it_survives_a_restart_and_a_fresh_test_begins_when_exposure_goes_up(tmp_path: Path) -> None:
+def test_a_guardrail_survives_a_restart_and_starts_over_after_a_demotion(tmp_path: Path) -> None:
     store = tmp_path / "a.db"
     with Service(store) as service:
         service.ready()
@@ -157,22 +157,6 @@ def test_it_survives_a_restart_and_a_fresh_test_begins_when_exposure_goes_up(tmp
         assert [one["state"] for one in trials(service)] == ["demoted", "demoted"]
 
 
-def test_a_running_experiment_ends_with_the_demotion(tmp_path: Path) -> None:
-    with Service(tmp_path / "a.db") as service:
-        service.ready()
-        service.put("shop", learner="reverse", exposure="full", k=4, guardrail=GUARD)
-        too_large = service.http.post("/v1/rankers/shop/experiments", json={"share": 0.7})
-        refused(too_large, 409, "guardrail", "0.5")
-        fine(service.http.post("/v1/rankers/shop/experiments", json={"share": 0.5}))
-        answers = [service.rank("shop", ASK) for _ in range(40)]
-        assert {answer["experiment"] for answer in answers} == {1, 2}  # between them they take all
-        visit(service, "ab", 60)
-        demoted(service)
-        experiment, _ = trials(service)
-        assert (experiment["kind"], experiment["state"]) == ("experiment", "stopped")
-        assert "exposure from full to shadow" in experiment["reason"]
-
-
 def test_a_guardrail_is_changed_in_the_spec(tmp_path: Path) -> None:
     with Service(tmp_path / "a.db") as service:
         service.ready()
@@ -191,7 +175,7 @@ def test_a_guardrail_is_changed_in_the_spec(tmp_path: Path) -> None:
             refused(service.http.put("/v1/rankers/bad", json=spec), 400)
 
 
-def test_one_is_begun_for_a_ranker_that_came_without(tmp_path: Path) -> None:
+def test_a_guardrail_starts_for_rankers_without_one(tmp_path: Path) -> None:
     """Of an older release, or made while no service ran: the process that learns sees to it."""
     store = tmp_path / "a.db"
     spec = Spec(learner="reverse", exposure="full", k=4, guardrail=Guardrail(share=0.4))
@@ -202,7 +186,7 @@ def test_one_is_begun_for_a_ranker_that_came_without(tmp_path: Path) -> None:
         until(lambda: any(service.rank("shop", ASK)["experiment"] == 1 for _ in range(9)), "it to take part")
 
 
-def test_the_other_process_goes_to_shadow_too(tmp_path: Path) -> None:
+def test_a_demotion_reaches_other_processes(tmp_path: Path) -> None:
     store = tmp_path / "a.db"
     with Service(store, refresh_seconds=0.1) as one, Service(store, refresh_seconds=0.1, learn=False) as two:
         one.ready()
@@ -217,7 +201,7 @@ def test_the_other_process_goes_to_shadow_too(tmp_path: Path) -> None:
         assert one.status("shop")["demoted"] == two.status("shop")["demoted"]
 
 
-def test_a_bounded_ranker_is_watched_within_its_bounds(tmp_path: Path) -> None:
+def test_the_guardrail_of_a_bounded_ranker_stays_within_the_bound(tmp_path: Path) -> None:
     with Service(tmp_path / "a.db") as service:
         service.ready()
         service.put("shop", learner="reverse", exposure="bounded", displacement=1, k=4, guardrail={"share": 1.0})
@@ -228,18 +212,7 @@ def test_a_bounded_ranker_is_watched_within_its_bounds(tmp_path: Path) -> None:
         assert demoted(service)["demoted"]["preference"] < 0.0
 
 
-def test_a_learner_that_learns_is_left_alone(tmp_path: Path) -> None:
-    """PairRank in front of users who like feature 0; the base order is random."""
-    with Service(tmp_path / "a.db") as service:
-        service.ready()
-        service.put("shop", features=names(3), exposure="full", k=4, guardrail={"share": 0.3})
-        teach(service, "shop", 300)
-        until(lambda: trials(service)[0]["verdict"] == "better", "the verdict")
-        assert service.status("shop")["spec"]["exposure"] == "full"
-        assert shown(service.rank("shop", items(6)))
-
-
-def test_settled_without_a_word_of_it_in_the_spec(tmp_path: Path) -> None:
+def test_guardrail_defaults_apply_without_a_spec(tmp_path: Path) -> None:
     """A stored spec of an older release has no guardrail: it loads with today's default."""
     store = tmp_path / "a.db"
     settings = Settings(store=str(store))
@@ -254,3 +227,19 @@ def test_settled_without_a_word_of_it_in_the_spec(tmp_path: Path) -> None:
         service.ready()
         expected = msgspec.to_builtins(Spec().guardrail)
         assert service.status("shop")["spec"]["guardrail"] == expected
+
+
+def test_a_running_experiment_ends_with_the_demotion(tmp_path: Path) -> None:
+    with Service(tmp_path / "a.db") as service:
+        service.ready()
+        service.put("shop", learner="reverse", exposure="full", k=4, guardrail=GUARD)
+        too_large = service.http.post("/v1/rankers/shop/experiments", json={"share": 0.7})
+        refused(too_large, 409, "guardrail", "0.5")
+        fine(service.http.post("/v1/rankers/shop/experiments", json={"share": 0.5}))
+        answers = [service.rank("shop", ASK) for _ in range(40)]
+        assert {answer["experiment"] for answer in answers} == {1, 2}  # between them they take all
+        visit(service, "ab", 60)
+        demoted(service)
+        experiment, _ = trials(service)
+        assert (experiment["kind"], experiment["state"]) == ("experiment", "stopped")
+        assert "exposure from full to shadow" in experiment["reason"]

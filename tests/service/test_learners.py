@@ -39,7 +39,7 @@ def give_feedback(service: Service, answer: dict[str, Any], kind: str, final: bo
 
 
 @pytest.mark.parametrize("name", slow_except(LEARNERS, "hybrid", "bubblerank", "rtopk"))
-def test_a_learner_is_served(name: str, tmp_path: Path) -> None:
+def test_every_learner_is_served(name: str, tmp_path: Path) -> None:
     cls = learner_class(name)
     spec: dict[str, Any] = {"learner": name, "features": names(WIDTH), "k": 4, "seed": 3}
     if hasattr(cls, "fit") or hasattr(cls, "label"):  # of whole data sets: no scale is learned
@@ -83,7 +83,7 @@ def test_a_learner_is_served(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_features_are_asked_for_by_those_who_use_them(name: str, service: Service) -> None:
+def test_features_are_required_by_contextual_learners(name: str, service: Service) -> None:
     response = service.http.put(f"/v1/rankers/asks-{name}", json={"learner": name})
     if learner_class(name).contextual:
         refused(response, 422, "features", repr(name))
@@ -96,7 +96,7 @@ PAIRWISE = [name for name, entry in LEARNERS.items() if entry.learns and entry.f
 
 
 @pytest.mark.parametrize("name", slow_except(PAIRWISE, "hybrid", "pdgd"))
-def test_what_users_like_gets_the_largest_weight(name: str, service: Service) -> None:
+def test_the_clicked_feature_gets_the_largest_weight(name: str, service: Service) -> None:
     """The loop closes: users like feature 0, and after forty lists the learner knows it."""
     service.put(f"likes-{name}", learner=name, features=names(3), exposure="full")
     teach(service, f"likes-{name}", 40)

@@ -30,7 +30,7 @@ def limited(service: Service, **limits: Any) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
-def test_a_bucket_lets_through_its_rate_and_no_more() -> None:
+def test_the_rate_limit_refills_at_its_rate() -> None:
     now = [0.0]
     limits = Limits(10.0, None, lambda: now[0])
     for _ in range(10):
@@ -54,7 +54,7 @@ def test_a_bucket_lets_through_its_rate_and_no_more() -> None:
         limits.enter()
 
 
-def test_less_than_one_a_second_says_how_long_to_wait() -> None:
+def test_rates_below_one_return_the_wait() -> None:
     now = [0.0]
     limits = Limits(0.1, None, lambda: now[0])
     limits.enter()
@@ -66,7 +66,7 @@ def test_less_than_one_a_second_says_how_long_to_wait() -> None:
     limits.enter()
 
 
-def test_a_refused_request_takes_no_place() -> None:
+def test_refused_requests_do_not_count() -> None:
     limits = Limits(None, 2)
     limits.enter()
     limits.enter()
@@ -77,12 +77,12 @@ def test_a_refused_request_takes_no_place() -> None:
     limits.enter()
 
 
-def test_counts_forget_who_has_not_come_for_the_longest() -> None:
+def test_use_counts_forget_the_least_recent() -> None:
     counts = UseCounts(most=1, kept=2)
     assert [counts.take(name) for name in "abacba"] == [True, True, False, True, True, True]
 
 
-def test_looking_into_the_store_does_not_fill_the_bucket() -> None:
+def test_refreshing_keys_keeps_the_rate_limit() -> None:
     """Keys are read again every second."""
     keys, token = Keys(Settings()), new_token()
     one = StoredKey(digest(token), "n", "rank", 1.0, rate=0.001)
@@ -100,7 +100,7 @@ def test_looking_into_the_store_does_not_fill_the_bucket() -> None:
     asyncio.run(ask())
 
 
-def test_over_its_rate_a_key_is_told_when_to_come_again(tmp_path: Path) -> None:
+def test_exceeding_the_rate_returns_retry_after(tmp_path: Path) -> None:
     with Service(tmp_path / "rate.db") as service:
         service.ready().put("shop", learner="base")
         slow, free = limited(service, rate=0.01), limited(service)
@@ -117,7 +117,7 @@ def test_over_its_rate_a_key_is_told_when_to_come_again(tmp_path: Path) -> None:
         assert service.http.get("/metrics", headers=free).text.count('status="429"') == 2
 
 
-def test_no_more_at_a_time_than_a_key_may_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrency_limit_of_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Service(tmp_path / "many.db") as service:
         service.ready().put("shop", learner="base")
         headers, path = limited(service, concurrency=1), "/v1/rankers/shop/rank"

@@ -127,9 +127,7 @@ def test_a_load_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
 # -- a state that is slow to load ----------------------------------------------------------------------------------
 
 
-def test_a_slow_load_concerns_its_own_ranker_and_is_used_when_it_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_load_affects_only_its_ranker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rankloop.service.serving.live_rankers.LOAD_SECONDS", 0.05)
     store = tmp_path / "store.db"
     settings: dict[str, Any] = {"refresh_seconds": 0.1, "snapshot_seconds": 0.1}
@@ -177,9 +175,7 @@ def test_a_slow_load_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         until(lambda: fine(follows.http.get("/readyz"))["status"] == "ready", "it to be ready")
 
 
-def test_a_promoted_version_that_is_slow_to_load_leaves_the_model_before_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_previous_model_serves_while_a_version_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Service(tmp_path / "store.db") as service:
         service.ready().put("shop", **SPEC)
         teach(service, "shop", 3)
@@ -198,9 +194,7 @@ def test_a_promoted_version_that_is_slow_to_load_leaves_the_model_before_it(
 # -- a state that cannot be read -----------------------------------------------------------------------------------
 
 
-def test_a_state_that_cannot_be_read_keeps_no_other_ranker_from_starting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_state_does_not_stop_other_rankers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, real, readable = tmp_path / "store.db", states.snapshot, threading.Event()
     with Service(store) as service:
         for name in ("large", "small"):
@@ -246,7 +240,7 @@ def slow_store(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     store.close()
 
 
-def test_a_large_state_is_read_however_long_it_takes_in_all(slow_store: Store) -> None:
+def test_large_states_are_read_without_a_total_timeout(slow_store: Store) -> None:
     """100 parts take 40 seconds, four times as long as a statement may."""
     slow_store.ranker()
     row, parts = slow_store.row(), 100
@@ -289,9 +283,7 @@ def at_line(number: int, act: Callable[[], None]) -> Iterator[list[bool]]:
         threading.settrace(None)
 
 
-def test_no_publication_is_left_waiting_wherever_the_thread_is_when_it_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_publication_is_left_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second publication comes at each line that the thread which puts in the first one passes."""
     misbehaving.install(monkeypatch)
     with Service(tmp_path / "store.db", learn=False) as service:

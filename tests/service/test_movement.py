@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rankloop.cli import main
 from rankloop.core import codec
 from rankloop.core.capabilities import Drift
 from rankloop.core.types import Candidates
@@ -50,7 +48,7 @@ def candidates(*values: float) -> list[Body]:
     return [{"id": f"i{i}", "features": [value, 0.0, 0.0]} for i, value in enumerate(values)]
 
 
-def test_nothing_is_told_before_the_first_list_and_nothing_has_moved_at_it(service: Service) -> None:
+def test_movement_is_empty_before_the_first_ranking(service: Service) -> None:
     service.put("first", **SPEC)
     found = movement(service, "first")
     nothing = dict.fromkeys(("displacement", "agreement", "same_first", "brought_up", "memory", "drift"))
@@ -62,7 +60,7 @@ def test_nothing_is_told_before_the_first_list_and_nothing_has_moved_at_it(servi
     assert found["brought_up"] == 0.0
 
 
-def test_figures_are_of_what_is_believed_now_against_the_order_of_the_same_items(service: Service) -> None:
+def test_movement_compares_the_best_order_with_the_baseline(service: Service) -> None:
     """Shown in shadow, so that what was shown is the caller's order and belief is all that has moved."""
     start = {"init": FLIPPED, "prior_strength": 1e6}
     service.put("shadow", **{**SPEC, "exposure": "shadow", "parameters": start})
@@ -76,26 +74,8 @@ def test_figures_are_of_what_is_believed_now_against_the_order_of_the_same_items
     assert movement(service, "shadow", limit=1)["displacement"] == 0.0  # the newest
 
 
-def test_it_is_worked_out_once_in_a_while_however_many_look(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    service.put("looked", **SPEC)
-    monkeypatch.setattr(views, "FRESH", 60.0)
-    assert movement(service, "looked")["lists"] == 0
-    service.rank("looked", items(5))
-    assert movement(service, "looked")["lists"] == 0
-    monkeypatch.setattr(views, "FRESH", 0.0)
-    assert movement(service, "looked")["lists"] == 1
-
-
-def test_items_from_below_the_end_of_the_list_are_told(service: Service) -> None:
-    service.put("lifts", **{**SPEC, "parameters": {"init": FLIPPED, "prior_strength": 1e6}, "k": 2})
-    answer = service.rank("lifts", candidates(0.1, 0.2, 0.8, 0.9))
-    assert shown(answer) == ["i3", "i2"]
-    found = movement(service, "lifts")
-    assert (found["brought_up"], found["displacement"], found["agreement"]) == (1.0, 1.0, 0.0)
-
-
 @pytest.mark.parametrize("learner", ["pdgd", "hybrid", "bubblerank", "batchrank", "olranknet"])
-def test_any_learner_is_asked_what_it_believes_best(service: Service, learner: str) -> None:
+def test_movement_uses_best_of_any_learner(service: Service, learner: str) -> None:
     """By its own `best`, of the items shown in the caller's order."""
     name = f"asked-{learner}"
     service.put(name, **{**SPEC, "learner": learner, "exposure": "shadow", "k": 6})
@@ -123,7 +103,7 @@ def test_any_learner_is_asked_what_it_believes_best(service: Service, learner: s
     assert found["same_first"] == pytest.approx(np.mean(firsts))
 
 
-def test_the_model_that_ranks_is_asked_and_lists_of_before_a_reset_are_not(service: Service) -> None:
+def test_movement_uses_the_promoted_version_and_ignores_rankings_before_a_reset(service: Service) -> None:
     service.put("pinned", **SPEC)
     teach(service, "pinned", 3)
     service.act("pinned", "promote")
@@ -138,7 +118,7 @@ def tell_of_drift(service: Service) -> None:
     service.engine.maintenance.reports.report_drift()
 
 
-def test_queries_that_come_back_are_remembered(service: Service) -> None:
+def test_remembered_queries_are_counted(service: Service) -> None:
     service.put("remembers", **{**SPEC, "learner": "hybrid"})
     assert movement(service, "remembers")["memory"] == {"queries": 0, "share": None}
     teach(service, "remembers", 6)  # q0, q1 and q2 in turn
@@ -150,7 +130,7 @@ def test_queries_that_come_back_are_remembered(service: Service) -> None:
     assert service.metric("rankloop_remembered_queries", ranker="remembers") == 3
 
 
-def test_drift_is_told_to_who_asks_who_scrapes_and_who_reads_the_log(
+def test_drift_is_reported_in_api_metrics_and_log(
     service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.put("follows", **{**SPEC, "learner": "adaptive"})
@@ -172,7 +152,7 @@ def test_drift_is_told_to_who_asks_who_scrapes_and_who_reads_the_log(
     assert movement(service, "follows")["drift"] == told
 
 
-def test_a_learner_that_is_busy_or_fails_spoils_nothing(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_movement_with_a_busy_or_failing_learner(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.put("trouble", **{**SPEC, "learner": "hybrid"})  # which changes under those who rank: by parts
     teach(service, "trouble", 2)
     model = model_of(service.engine.rankers["trouble"])
@@ -192,24 +172,3 @@ def test_a_learner_that_is_busy_or_fails_spoils_nothing(service: Service, monkey
     # A model that is published meanwhile does not have the error: try again.
     until(lambda: lists_with_an_error() == 0, "an answer of the model with the error")
     assert movement(service, "trouble")["lists"] == 2
-
-
-def test_inspect_prints_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = tmp_path / "inspected.db"
-    with Service(store) as running:
-        running.ready().put("memory", **{**SPEC, "learner": "hybrid", "parameters": {"init": FLIPPED}})
-        running.put("follower", **{**SPEC, "learner": "adaptive"})
-        for name in ("memory", "follower"):
-            teach(running, name, 4)
-        asked = movement(running, "memory")
-    assert asked["displacement"] > 0
-    pages = {}
-    for name in ("memory", "follower"):
-        with pytest.raises(SystemExit) as ended:
-            main(["inspect", str(store), name])
-        assert ended.value.code == 0
-        pages[name] = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert f"{asked['displacement']:.1f} places; {asked['agreement']:.0%} of pairs as you had them" in pages["memory"]
-    assert "queries remembered 3, 100% of these lists" in pages["memory"]
-    assert "drift alarms" not in pages["memory"]
-    assert "drift alarms 0" in pages["follower"]

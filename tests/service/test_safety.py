@@ -74,7 +74,7 @@ def check_fallback(service: Service, name: str, reason: str, n: int = 6, **more:
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("what", misbehaving.ERRORS)
 @pytest.mark.parametrize("where", ["rank", "best", "adopt"])
-def test_a_learner_that_raises_gives_the_base_order(odd: Service, where: str, what: str) -> None:
+def test_failing_learners_give_the_baseline_ranking(odd: Service, where: str, what: str) -> None:
     reason = "timeout" if what == "timeout" else "error"
     for exposure in ("full", "bounded", "shadow"):
         name = f"raise-{where}-{what}-{exposure}"
@@ -92,7 +92,7 @@ def test_a_learner_that_raises_gives_the_base_order(odd: Service, where: str, wh
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("what", [what for what in misbehaving.ERRORS if what != "memory"])
-def test_an_outcome_that_cannot_be_learned_is_passed_over(odd: Service, what: str) -> None:
+def test_unlearnable_outcomes_are_skipped(odd: Service, what: str) -> None:
     name = f"learn-{what}"
     odd.put(name, learner="raises", parameters={"where": "learn", "what": what}, exposure="full")
     answers = [odd.rank(name, items(4), query=query) for query in ("a", "poison", "b", "poison", "c")]
@@ -105,7 +105,7 @@ def test_an_outcome_that_cannot_be_learned_is_passed_over(odd: Service, what: st
 
 
 @pytest.mark.usefixtures("quiet")
-def test_without_memory_an_outcome_waits(odd: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outcomes_wait_while_memory_is_short(odd: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too little memory is not the outcome's fault: passing it over would make this fold another than a replay."""
     odd.put("memory", learner="raises", parameters={"where": "learn", "what": "memory"}, exposure="full")
     for query in ("a", "poison", "b"):
@@ -121,7 +121,7 @@ def test_without_memory_an_outcome_waits(odd: Service, monkeypatch: pytest.Monke
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("kind", RUBBISH)
 @pytest.mark.parametrize("where", ["rank", "adopt"])
-def test_rubbish_is_not_shown(odd: Service, where: str, kind: str) -> None:
+def test_invalid_rankings_are_not_shown(odd: Service, where: str, kind: str) -> None:
     for exposure in ("full", "bounded") if where == "rank" else ("bounded", "shadow"):
         name = f"rubbish-{where}-{kind}-{exposure}"
         parameters = {"kind": kind, "where": where}
@@ -131,7 +131,7 @@ def test_rubbish_is_not_shown(odd: Service, where: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", HARMLESS)
 @pytest.mark.parametrize("where", ["rank", "adopt"])
-def test_what_is_shown_is_taken_from_the_request(odd: Service, where: str, kind: str) -> None:
+def test_items_shown_come_from_the_request(odd: Service, where: str, kind: str) -> None:
     """A ranking with odd things around it is a ranking; nothing of what is around it reaches the user."""
     exposure = "full" if where == "rank" else "shadow"
     name = f"harmless-{where}-{kind}"
@@ -146,7 +146,7 @@ def test_what_is_shown_is_taken_from_the_request(odd: Service, where: str, kind:
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("kind", RUBBISH)
-def test_whatever_a_learner_believes_best_the_bound_holds(odd: Service, kind: str) -> None:
+def test_the_bound_holds_for_any_best_order(odd: Service, kind: str) -> None:
     for exposure, n, s in (("bounded", 9, 1), ("bounded", 40, 3), ("full", 6, 0)):
         name = f"best-{kind}-{exposure}"
         parameters = {"kind": kind, "where": "best"}
@@ -159,7 +159,7 @@ def test_whatever_a_learner_believes_best_the_bound_holds(odd: Service, kind: st
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_learner_that_adopts_another_order_is_not_believed(odd: Service) -> None:
+def test_adopting_another_order_gives_the_baseline(odd: Service) -> None:
     for exposure in ("bounded", "shadow"):
         for in_place in (False, True):
             name = f"disobedient-{exposure}-{in_place}"
@@ -168,7 +168,7 @@ def test_a_learner_that_adopts_another_order_is_not_believed(odd: Service) -> No
 
 
 @pytest.mark.usefixtures("quiet")
-def test_scores_that_are_no_numbers_are_told_as_null(odd: Service) -> None:
+def test_nan_scores_become_null(odd: Service) -> None:
     for exposure in ("full", "bounded", "shadow"):
         odd.put("nan", learner="notanumber", features=names(WIDTH), exposure=exposure)
         answer = odd.rank("nan", items(6), explain=True)
@@ -178,7 +178,7 @@ def test_scores_that_are_no_numbers_are_told_as_null(odd: Service) -> None:
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_learner_that_writes_into_the_features_hurts_only_itself(odd: Service) -> None:
+def test_learners_cannot_change_the_request(odd: Service) -> None:
     odd.put("vandal", learner="vandal", features=names(WIDTH), exposure="full")
     body = {"candidates": items(5), "request_id": "r"}
     first = odd.http.post("/v1/rankers/vandal/rank", json=body)
@@ -200,9 +200,7 @@ def held_up() -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_learner_that_hangs_costs_neither_the_request_nor_the_service(
-    odd: Service, held_up: Callable[[], None]
-) -> None:
+def test_hanging_learners_do_not_stop_requests(odd: Service, held_up: Callable[[], None]) -> None:
     odd.put("hangs", learner="hangs", exposure="full", timeout_ms=1000.0)
     odd.put("other", learner="pdgd", features=names(WIDTH), exposure="full")
     live, threads = odd.engine.rankers["hangs"], threading.active_count()
@@ -232,7 +230,7 @@ def test_a_learner_that_hangs_costs_neither_the_request_nor_the_service(
 
 
 @pytest.mark.usefixtures("quiet")
-def test_while_one_list_hangs_the_others_are_learned(odd: Service, held_up: Callable[[], None]) -> None:
+def test_learning_continues_while_a_request_hangs(odd: Service, held_up: Callable[[], None]) -> None:
     """Learning, keeping a version and saving wait for nobody who ranks."""
     odd.put("hangs-learn", learner="hangs", exposure="full", timeout_ms=1000.0)
     fine = odd.rank("hangs-learn", items(4))
@@ -253,20 +251,7 @@ def test_while_one_list_hangs_the_others_are_learned(odd: Service, held_up: Call
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_service_with_hanging_threads_stops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_up: Callable[[], None]
-) -> None:
-    misbehaving.install(monkeypatch)
-    with Service(tmp_path / "hang.db") as one:
-        one.ready().put("hangs", learner="hangs", exposure="full", timeout_ms=50.0)
-        for _ in range(2):
-            assert one.rank("hangs", items(3), query="hang")["reason"] == "timeout"
-    assert not Hangs.free.is_set()  # it has stopped while they hang
-    held_up()
-
-
-@pytest.mark.usefixtures("quiet")
-def test_a_learner_that_hangs_from_the_first_moment_stops_nobody(
+def test_learners_that_hang_at_start_do_not_stop_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_up: Callable[[], None]
 ) -> None:
     """It hangs while it is warmed up, when it is made and when the service starts again."""
@@ -283,9 +268,7 @@ def test_a_learner_that_hangs_from_the_first_moment_stops_nobody(
 
 
 @pytest.mark.usefixtures("quiet")
-def test_requests_that_waited_too_long_for_a_thread_do_not_count_as_hanging(
-    odd: Service, held_up: Callable[[], None]
-) -> None:
+def test_queued_requests_do_not_count_as_hanging(odd: Service, held_up: Callable[[], None]) -> None:
     """A crowd is not a hang: once it has gone, the learner is asked again."""
     odd.put("crowd", learner="hangs", exposure="full", timeout_ms=100.0)
     until(lambda: not odd.rank("crowd", items(3))["fallback"])
@@ -322,7 +305,7 @@ def test_requests_that_waited_too_long_for_a_thread_do_not_count_as_hanging(
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_damaged_ranker_does_not_keep_the_others_from_starting(tmp_path: Path) -> None:
+def test_a_damaged_ranker_does_not_stop_other_rankers(tmp_path: Path) -> None:
     store = tmp_path / "damaged.db"
     with Service(store) as one:
         one.ready().put("fine", learner="greedy", features=names(WIDTH), exposure="full")

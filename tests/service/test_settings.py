@@ -14,12 +14,12 @@ from rankloop.service.settings import SCOPES, Settings, from_environment, is_loo
 TOKEN = "0123456789abcdef"
 
 
-def test_without_anything_the_defaults() -> None:
+def test_an_empty_environment_gives_the_defaults() -> None:
     assert from_environment({}) == Settings()
     assert from_environment({"OTHER_PORT": "1"}) == Settings()
 
 
-def test_every_setting_goes_through_the_environment_and_back() -> None:
+def test_settings_survive_the_environment() -> None:
     """That is how worker processes learn of them."""
     other: dict[str, Any] = {"store": "x.db", "host": "::1", "keys": f"{TOKEN}:rank+admin", "learn": False}
     other |= {"hosts": "box", "origins": "http://box", "learn_in": "thread", "durability": "everything"}
@@ -35,19 +35,19 @@ def test_every_setting_goes_through_the_environment_and_back() -> None:
     assert set(changed.environment()) == {f"RANKLOOP_{entry.name.upper()}" for entry in fields(Settings)}
 
 
-def test_an_argument_comes_before_the_environment() -> None:
+def test_arguments_override_the_environment() -> None:
     environment = {"RANKLOOP_PORT": "9000", "RANKLOOP_STORE": "env.db", "RANKLOOP_LEARN": "1"}
     found = from_environment(environment, port=1234, store=None, learn=False)
     assert (found.port, found.store, found.learn) == (1234, "env.db", False)
 
 
 @pytest.mark.parametrize("text", ["1", "true", "YES", "True"])
-def test_words_for_yes(text: str) -> None:
+def test_true_values(text: str) -> None:
     assert from_environment({"RANKLOOP_LEARN": text}).learn is True
 
 
 @pytest.mark.parametrize("text", ["0", "false", "no", "FALSE"])
-def test_words_for_no(text: str) -> None:
+def test_false_values(text: str) -> None:
     assert from_environment({"RANKLOOP_LEARN": text}).learn is False
 
 
@@ -62,7 +62,7 @@ def test_words_for_no(text: str) -> None:
         ("WORKERS", "two"),
     ],
 )
-def test_a_variable_that_cannot_be_read_is_named(name: str, text: str) -> None:
+def test_unreadable_variables_are_named(name: str, text: str) -> None:
     with pytest.raises(InvalidParameter, match=f"RANKLOOP_{name} is '{text}'"):
         from_environment({f"RANKLOOP_{name}": text})
 
@@ -85,7 +85,7 @@ def test_a_variable_that_cannot_be_read_is_named(name: str, text: str) -> None:
         ("refresh_seconds", float("inf")),
     ],
 )
-def test_a_value_that_breaks_a_rule_is_named(setting: str, value: Any) -> None:
+def test_invalid_settings_are_named(setting: str, value: Any) -> None:
     with pytest.raises(InvalidParameter, match=f"setting {setting} is {value}"):
         Settings(**{setting: value})
 
@@ -112,13 +112,13 @@ def test_every_number_has_a_range(entry: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["refresh_seconds", "snapshot_seconds", "store_timeout_ms", "feedback_timeout_ms"])
-def test_a_time_of_0_is_refused(name: str) -> None:
+def test_zero_durations_are_refused(name: str) -> None:
     """It would make a thread run without a pause, or give up on everything at once."""
     with pytest.raises(InvalidParameter, match=f"setting {name} is 0.0; give a number from "):
         from_environment({f"RANKLOOP_{name.upper()}": "0"})
 
 
-def test_an_adapter_that_nobody_knows_is_named() -> None:
+def test_unknown_adapters_are_named() -> None:
     assert Settings(adapters="").adapters == ""
     with pytest.raises(InvalidParameter, match=r"adapters.*'solr'"):
         Settings(adapters="ubi, solr")
@@ -130,7 +130,7 @@ def test_keys_are_read() -> None:
 
 
 @pytest.mark.parametrize("keys", ["short:rank", f"{TOKEN}", f":{TOKEN}", "rank", f"{TOKEN}:", f"{TOKEN}:root", ":rank"])
-def test_a_key_that_is_none_is_refused_without_being_told(keys: str) -> None:
+def test_invalid_keys_are_refused_without_showing_them(keys: str) -> None:
     with pytest.raises(InvalidParameter) as error:
         Settings(keys=keys)
     assert TOKEN not in str(error.value)
@@ -145,11 +145,6 @@ def test_scopes() -> None:
             parse_scopes(text)
 
 
-def test_what_is_loopback() -> None:
+def test_loopback_addresses() -> None:
     assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "localhost"]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "example.org", "", "localhost.example.org"]))
-
-
-def test_every_setting_says_what_it_is() -> None:
-    for entry in fields(Settings):
-        assert entry.metadata["help"], entry.name

@@ -49,24 +49,20 @@ class ImpressionNumbers:
 
     def __init__(self) -> None:
         self._blocks: deque[range] = deque()
-        self._taken = 0  # of the first block
 
     def take(self) -> int | None:
         """The next number; None if none is left."""
         if not self._blocks:
             return None
-        block, taken = self._blocks[0], self._taken
-        if taken + 1 == len(block):
-            self._blocks.popleft()
-            self._taken = 0
-        else:
-            self._taken = taken + 1
-        return block[taken]
+        block = self._blocks.popleft()
+        if len(block) > 1:
+            self._blocks.appendleft(block[1:])
+        return block[0]
 
     @property
     def low(self) -> bool:
         """Whether it is time to reserve more."""
-        return len(self._blocks) < 2 and (not self._blocks or len(self._blocks[0]) - self._taken <= LOW)
+        return sum(map(len, self._blocks)) <= LOW
 
     def refill(self, first: int, count: int = BLOCK) -> None:
         """Add the numbers from `first`."""

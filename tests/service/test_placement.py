@@ -130,7 +130,9 @@ def _fields(spec: Spec) -> Body:
 
 @pytest.mark.parametrize("name", ["pdgd", "pairrank", "bubblerank", "dbgd"])
 @given(request=requests(), s=st.integers(0, 5), seed=st.integers(0, 1000))
-def test_rules_hold_in_every_list(models: dict[str, Model], name: str, request: RankColumns, s: int, seed: int) -> None:
+def test_placement_rules_hold_in_every_ranking(
+    models: dict[str, Model], name: str, request: RankColumns, s: int, seed: int
+) -> None:
     for how, frame, ranked in lists(models[name], request, s, seed):
         choice = ranked.choice
         free = choice.impression.items.tolist()
@@ -151,7 +153,7 @@ def test_rules_hold_in_every_list(models: dict[str, Model], name: str, request: 
             assert "log_propensity" in stored.memo
 
 
-def test_a_pinned_list_is_as_likely_as_what_was_drawn(models: dict[str, Model]) -> None:
+def test_pins_do_not_change_the_propensity(models: dict[str, Model]) -> None:
     """The probability that is stored is that of the others' draw, exactly."""
     model = models["pdgd"]
     request = columns(np.eye(4, WIDTH), ids=list("abcd"), k=3, pinned={"c": 2})
@@ -199,19 +201,19 @@ def models_impression(slots: Array) -> Any:
         ({"quotas": [{"field": "brand", "most": 1}], "groups": {"brand": ["x"]}}, ["candidates"]),
     ],
 )
-def test_rules_that_cannot_be_are_named(service: Service, rules: Body, words: list[str]) -> None:
+def test_impossible_rules_are_refused(service: Service, rules: Body, words: list[str]) -> None:
     service.put("strict", learner="pdgd", features=names(WIDTH), exposure="full")
     refused(service.http.post("/v1/rankers/strict/rank", json={"candidates": items(5), **rules}), 422, *words)
 
 
-def test_a_spec_that_contradicts_itself_is_refused(service: Service) -> None:
+def test_contradicting_rules_of_a_spec_are_refused(service: Service) -> None:
     spec = {"learner": "base", "pinned": {"a": 1, "b": 1}}
     refused(service.http.put("/v1/rankers/torn", json=spec), 422, "'a'", "'b'")
     spec = {"learner": "base", "pinned": {"a": 1}, "excluded": ["a"]}
     refused(service.http.put("/v1/rankers/torn", json=spec), 422, "'a'")
 
 
-def test_a_spec_holds_its_rules_where_it_can(service: Service) -> None:
+def test_rules_of_a_spec_apply_where_possible(service: Service) -> None:
     quotas = [{"field": "f0", "most": 1, "within": 3}]  # a feature: no two of the same value
     service.put("ruled", learner="base", features=["f0"], pinned={"i4": 2, "gone": 1}, excluded=["i1"], quotas=quotas)
     candidates = [{"id": f"i{i}", "features": [float(i // 3)]} for i in range(6)]
@@ -221,15 +223,7 @@ def test_a_spec_holds_its_rules_where_it_can(service: Service) -> None:
     assert shown(service.rank("ruled", candidates, k=4, pinned={"i5": 2}, excluded=["i4"]))[1] == "i5"
 
 
-def test_rules_that_are_patched_take_effect_at_once(service: Service) -> None:
-    service.put("patched-rules", learner="base", exposure="full")
-    fine(service.http.patch("/v1/rankers/patched-rules", json={"pinned": {"i2": 1}}))
-    assert shown(service.rank("patched-rules", items(3)))[0] == "i2"
-    fine(service.http.patch("/v1/rankers/patched-rules", json={"pinned": {}}))
-    assert shown(service.rank("patched-rules", items(3)))[0] == "i0"
-
-
-def test_every_road_to_an_answer_keeps_the_rules(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_hold_in_every_kind_of_fallback(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """The learner's list, the caller's order when the learner fails or the store is down, and pins that fill a list."""
     service.put("roads", learner="pdgd", features=names(WIDTH), exposure="full")
     rules: Body = {"pinned": {"i5": 1}, "excluded": ["i0"], "k": 3}
@@ -271,7 +265,7 @@ def _never(*_: Any) -> Any:
     return _Lost()
 
 
-def test_feedback_on_a_list_with_pins(service: Service) -> None:
+def test_feedback_on_a_ranking_with_pins(service: Service) -> None:
     """Pins are shown, clicked and told of; they teach nothing."""
     # Not "stream": the scale of the features is learned from every list.
     service.put("pins", learner="pdgd", features=names(WIDTH), exposure="full", normalisation="none")
@@ -289,7 +283,7 @@ def test_feedback_on_a_list_with_pins(service: Service) -> None:
     assert service.state("pins") != fresh
 
 
-def test_the_same_request_with_other_rules_is_another(service: Service) -> None:
+def test_rules_are_part_of_the_request_digest(service: Service) -> None:
     service.put("again", learner="base")
     request: Body = {"candidates": [{"id": "a"}, {"id": "b"}], "request_id": "r1", "pinned": {"b": 1}}
     first = fine(service.http.post("/v1/rankers/again/rank", json=request))
@@ -298,7 +292,7 @@ def test_the_same_request_with_other_rules_is_another(service: Service) -> None:
     assert service.http.post("/v1/rankers/again/rank", json=request).status_code == 409
 
 
-def test_mixed_lists_keep_the_rules_and_are_counted(service: Service) -> None:
+def test_interleaved_rankings_keep_the_rules(service: Service) -> None:
     service.put("tried", learner="pdgd", features=names(WIDTH), exposure="full")
     fine(service.http.post("/v1/rankers/tried/experiments", json={"against": "base", "share": 1.0}))
     until(lambda: service.engine.rankers.experiments.get("tried") is not None, "the experiment")
@@ -313,7 +307,7 @@ def test_mixed_lists_keep_the_rules_and_are_counted(service: Service) -> None:
     until(lambda: found()["lists"] == 10, "the lists to be counted")
 
 
-def test_a_quota_may_go_by_a_field_of_the_catalog(service: Service) -> None:
+def test_quota_by_a_catalog_field(service: Service) -> None:
     """Strings and numbers; an item that has no value, or is not there, is of no group."""
     brands = ["acme", "acme", "zeta", None, "acme"]
     uploaded = [{"id": f"i{i}", "price": float(i // 2), **({"brand": b} if b else {})} for i, b in enumerate(brands)]

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from rankloop.core import codec
-from rankloop.core.errors import InvalidInput
 from rankloop.core.types import SparseRows
 from rankloop.features import hashing
 from rankloop.service.serving import request_body
 from rankloop.service.serving.request_body import SparseReader
-from rankloop.wire.calls import Candidate, RankColumns, RankRequest
+from rankloop.wire.calls import Candidate, RankRequest
 from tests.service.app_fixtures import Service, fine, refused, service
 from tests.service.truths import read
 
@@ -45,7 +44,7 @@ def ranked_by(service: Service, answer: Any) -> SparseRows:
     return rows
 
 
-def test_what_is_named_is_hashed_learned_and_survives_a_restart(tmp_path: Path) -> None:
+def test_hashed_features_are_learned_and_survive_a_restart(tmp_path: Path) -> None:
     store = tmp_path / "wide.db"
     with Service(store) as service:
         service.ready().put("wide", **SPEC)
@@ -67,7 +66,7 @@ def test_what_is_named_is_hashed_learned_and_survives_a_restart(tmp_path: Path) 
         assert again["items"][0] == last["items"][0]
 
 
-def test_rows_by_column_are_the_same_rows(service: Service) -> None:
+def test_csr_rows_equal_named_rows(service: Service) -> None:
     service.put("rows", **SPEC)
     named = RankRequest(candidates=[Candidate(one["id"], one["features"]) for one in SHOES])
     rows = SparseReader(WIDTH).rows(named)
@@ -95,7 +94,7 @@ def test_rows_by_column_are_the_same_rows(service: Service) -> None:
         ({"ids": ["a"], "features": {"indptr": [0, 1], "indices": [1], "values": [1e200]}}, "1e+100"),
     ],
 )
-def test_what_is_wrong_with_a_row_is_named(service: Service, sent: Any, words: str) -> None:
+def test_errors_of_sparse_rows_name_the_value(service: Service, sent: Any, words: str) -> None:
     if "bad" not in service.engine.rankers:
         service.put("bad", **SPEC)
     refused(service.http.post("/v1/rankers/bad/rank", json=sent), 422, words, error="invalid")
@@ -117,7 +116,7 @@ def test_a_spec_that_cannot_be_is_named(service: Service, changes: Any, words: s
     assert words in answer.json()["message"]
 
 
-def test_columns_of_names_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_of_hashed_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_body, "MOST_NAMES", 4)
     reader = SparseReader(WIDTH)
     for t in range(10):
@@ -127,9 +126,3 @@ def test_columns_of_names_are_remembered_up_to_a_bound(monkeypatch: pytest.Monke
         codes = np.concatenate([hashing.category_codes("item", [str(t)]), hashing.number_code("price")])
         assert set(hashing.columns(codes, WIDTH)[0].tolist()) < set(rows.indices.tolist())
         assert rows.indptr.tolist() == [0, 3, 3]
-
-
-def test_a_reader_takes_a_table_of_whole_numbers_only() -> None:
-    table: Any = {"indptr": [0.0, 1e300], "indices": [1.0], "values": [1.0]}
-    with pytest.raises(InvalidInput):
-        SparseReader(WIDTH).rows(RankColumns(ids=["a"], features=table))

@@ -64,7 +64,7 @@ def seen(one: Engine, other: Engine) -> None:
     wait_for(lambda: one.learning.snapshots.peers, f"{one.worker} to see {other.worker}")  # type: ignore[union-attr]
 
 
-def test_what_is_learned_reaches_another_machine(url: str, machines: Machines) -> None:
+def test_published_models_reach_another_machine(url: str, machines: Machines) -> None:
     one = machines("here/1")
     rankers.put(one, "shop", Spec(**SPEC))
     two = machines("there/2", learn=False)
@@ -103,7 +103,7 @@ def test_changes_reach_another_machine(machines: Machines) -> None:
     wait_for(lambda: "second" not in one.rankers, "it to be gone")
 
 
-def test_words_that_are_lost_are_made_good(url: str, machines: Machines) -> None:
+def test_lost_notifications_are_recovered(url: str, machines: Machines) -> None:
     one = machines("here/1")
     rankers.put(one, "shop", Spec(**SPEC))
     two = machines("there/2", learn=False)
@@ -116,9 +116,7 @@ def test_words_that_are_lost_are_made_good(url: str, machines: Machines) -> None
     wait_for(lambda: learned(two) == 15, "all that was learned")
 
 
-def test_an_idle_process_asks_nothing_of_rankers_that_nobody_told_of(
-    machines: Machines, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_rankers_cost_no_reads(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     one = machines("here/1", learn=False)
     for i in range(3):
         rankers.put(one, f"r{i}", Spec(**SPEC))
@@ -139,7 +137,7 @@ def test_an_idle_process_asks_nothing_of_rankers_that_nobody_told_of(
     assert [sql for sql in asked if "snapshots" in sql]
 
 
-def test_a_large_state_is_followed_by_its_parts(url: str, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_state_is_followed_by_deltas(url: str, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader loads no second snapshot in this test, and yet ranks as the one that learns."""
     monkeypatch.setattr("rankloop.service.storage.states.LARGE", 100)
     monkeypatch.setattr("rankloop.service.serving.live_rankers.LARGE", 100)
@@ -176,7 +174,7 @@ def test_a_large_state_is_followed_by_its_parts(url: str, machines: Machines, mo
     wait_for(lambda: set(kept()) <= {41}, "parts that two snapshots have to be dropped")
 
 
-def test_what_takes_long_to_load_is_loaded_less_often(machines: Machines) -> None:
+def test_large_states_are_loaded_less_often(machines: Machines) -> None:
     one = machines("here/1")
     rankers.put(one, "shop", Spec(**SPEC))
     two = machines("there/2", learn=False)

@@ -29,16 +29,8 @@ def soon(reached: Callable[[], bool]) -> None:
     wait_for(reached, "threads", every=0.005)
 
 
-def test_results_come_back_each_to_its_own(pool: SupervisedPool) -> None:
-    async def many() -> list[int]:
-        return list(await asyncio.gather(*(pool.run(lambda i=i: i * i, PATIENCE) for i in range(50))))  # type: ignore[misc]
-
-    assert asyncio.run(many()) == [i * i for i in range(50)]
-    assert threads() == 2
-
-
 @pytest.mark.parametrize("error", [ValueError, KeyError, TimeoutError, MemoryError])
-def test_errors_come_back_as_they_are(pool: SupervisedPool, error: type[Exception]) -> None:
+def test_errors_are_reraised(pool: SupervisedPool, error: type[Exception]) -> None:
     def fails() -> None:
         raise error("no")
 
@@ -48,9 +40,7 @@ def test_errors_come_back_as_they_are(pool: SupervisedPool, error: type[Exceptio
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit, asyncio.CancelledError])
-def test_what_would_end_the_service_comes_back_as_a_plain_error(
-    pool: SupervisedPool, error: type[BaseException]
-) -> None:
+def test_system_exit_becomes_a_plain_error(pool: SupervisedPool, error: type[BaseException]) -> None:
     def fails() -> None:
         raise error("no")
 
@@ -60,7 +50,7 @@ def test_what_would_end_the_service_comes_back_as_a_plain_error(
     soon(lambda: threads() == 2)
 
 
-def test_what_hangs_is_left_behind_and_its_thread_replaced(pool: SupervisedPool) -> None:
+def test_a_hanging_thread_is_replaced(pool: SupervisedPool) -> None:
     free = threading.Event()
 
     def hang() -> None:
@@ -79,7 +69,7 @@ def test_what_hangs_is_left_behind_and_its_thread_replaced(pool: SupervisedPool)
     assert asyncio.run(pool.run(lambda: "fine", PATIENCE)) == "fine"
 
 
-def test_what_waits_too_long_for_a_thread_never_runs(pool: SupervisedPool) -> None:
+def test_jobs_that_time_out_in_the_queue_never_run(pool: SupervisedPool) -> None:
     free, ran = threading.Event(), []
     begun = threading.Semaphore(0)
 
@@ -103,7 +93,7 @@ def test_what_waits_too_long_for_a_thread_never_runs(pool: SupervisedPool) -> No
     assert threads() == 2
 
 
-def test_a_caller_that_goes_away_does_not_lose_a_thread(pool: SupervisedPool) -> None:
+def test_cancelled_callers_do_not_lose_threads(pool: SupervisedPool) -> None:
     free, begun = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -125,7 +115,7 @@ def test_a_caller_that_goes_away_does_not_lose_a_thread(pool: SupervisedPool) ->
     soon(lambda: threads() == 2)
 
 
-def test_a_loop_that_has_closed_is_not_called(pool: SupervisedPool) -> None:
+def test_results_for_a_closed_loop_are_dropped(pool: SupervisedPool) -> None:
     free = threading.Event()
 
     async def asked() -> None:
@@ -139,7 +129,7 @@ def test_a_loop_that_has_closed_is_not_called(pool: SupervisedPool) -> None:
     assert asyncio.run(pool.run(lambda: 7, PATIENCE)) == 7
 
 
-def test_idle_threads_end_when_it_closes() -> None:
+def test_close_ends_idle_threads() -> None:
     one = SupervisedPool(3, name="pool-under-test")
     soon(lambda: threads() == 3)
     one.close()
@@ -149,7 +139,7 @@ def test_idle_threads_end_when_it_closes() -> None:
 # -- one thread for jobs in order ----------------------------------------------------------------------------------
 
 
-def test_jobs_run_in_order_and_a_newer_one_may_replace_those_that_wait() -> None:
+def test_jobs_run_in_order_and_replace_waiting_ones() -> None:
     jobs, go, done = JobQueue("pool-under-test"), threading.Event(), list[str]()
     jobs.add("first", lambda: done.append("first") if go.wait(PATIENCE) else None)
     for i in range(3):
@@ -168,7 +158,7 @@ def test_jobs_run_in_order_and_a_newer_one_may_replace_those_that_wait() -> None
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit])
-def test_a_job_that_fails_does_not_stop_those_after_it(error: type[BaseException]) -> None:
+def test_a_failed_job_does_not_stop_the_queue(error: type[BaseException]) -> None:
     jobs, done = JobQueue("pool-under-test"), list[int]()
 
     def fail() -> None:
@@ -181,7 +171,7 @@ def test_a_job_that_fails_does_not_stop_those_after_it(error: type[BaseException
     assert jobs.seconds == 0.0
 
 
-def test_jobs_that_wait_can_be_dropped_and_a_long_one_is_timed() -> None:
+def test_waiting_jobs_can_be_dropped() -> None:
     jobs, go, done = JobQueue("pool-under-test"), threading.Event(), list[int]()
     jobs.add("a", lambda: done.append(1) if go.wait(PATIENCE) else None)
     soon(lambda: jobs.seconds > 0)

@@ -79,7 +79,7 @@ def taught(name: str, seed: int, pins: str = "none", quotas: bool = False) -> An
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pdgd", "pairrank"])
-def test_pins_and_quotas_do_not_bend_what_is_learned(name: str) -> None:
+def test_pins_and_quotas_do_not_bias_learning(name: str) -> None:
     """Quotas cost nothing; pins cost the positions that they take and no more."""
     found = {
         arm: np.mean([quality(taught(name, seed, *arm)) for seed in range(SEEDS)])
@@ -91,7 +91,7 @@ def test_pins_and_quotas_do_not_bend_what_is_learned(name: str) -> None:
         assert found["shown", quotas] > found["gone", False] - 0.02, found
 
 
-def test_a_bad_item_does_not_rise_by_being_pinned() -> None:
+def test_a_pinned_item_gets_no_credit() -> None:
     """Sponsored items always stand at the top, and are clicked there: the learner does not come to like them."""
     spec = Spec(learner="pdgd", features=[*NAMES, "sponsored"], exposure="full", normalisation="none")
     schema, learner = Schema(spec), make_learner(spec)

@@ -52,7 +52,7 @@ def begun(service: Service) -> None:
     until(lambda: fine(service.http.get("/v1/catalogs/shop"))["items"]["behind"] == 0, "the catalog")
 
 
-def test_they_are_learned_stored_explained_and_replayed(tmp_path: Path) -> None:
+def test_wide_declared_features_are_learned_explained_and_replayed(tmp_path: Path) -> None:
     """On phones e is liked, elsewhere b: only a column of a cross can tell."""
     store = tmp_path / "wide.db"
     liked = {"phone": "e", "desk": "b"}
@@ -130,6 +130,6 @@ def test_a_spec_that_cannot_be_is_named(service: Service, changes: Any, words: s
     assert words in answer.json()["message"]
 
 
-def test_names_beside_buckets_are_free_where_no_bucket_has_them() -> None:
+def test_names_that_resemble_buckets_are_allowed() -> None:
     spec = Spec(features=[*FEATURES, "brand#100000", "brand#007", "#1"], catalog="shop", normalisation="none")
     check_features(spec)
