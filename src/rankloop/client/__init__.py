@@ -11,7 +11,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from functools import partial, wraps
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
 
 import httpx
 
@@ -39,64 +39,63 @@ CLOSE_SECONDS = 5.0  # for which `flush` and `close` wait unless told otherwise
 
 P = ParamSpec("P")
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _blocking(method: Callable[Concatenate[Requests, P], Steps[T]]) -> Callable[Concatenate[Client, P], T]:
-    """A method of `Client` from steps."""
+class _Blocking(ABC):
+    """An object whose methods wait for their results."""
 
-    @wraps(method)
-    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._carry_out(method(self._requests, *args, **kwargs))
+    _requests: Any
 
-    return _told(call)
-
-
-def _awaited(
-    method: Callable[Concatenate[Requests, P], Steps[T]],
-) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
-    """A method of `AsyncClient` from steps."""
-
-    @wraps(method)
-    async def call(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._carry_out(method(self._requests, *args, **kwargs))
-
-    return _told(call)
+    @abstractmethod
+    def _run(self, steps: Steps[T]) -> T: ...
 
 
-def _told(call: F) -> F:
-    """The same with a signature that names the answer, for `help` and editors: RankAnswer, not Steps[RankAnswer]."""
-    signature = inspect.signature(call)
-    answer = signature.return_annotation.removeprefix("Steps[").removesuffix("]")
-    call.__signature__ = signature.replace(return_annotation=answer)  # type: ignore[attr-defined]
-    return call
+class _Awaited(ABC):
+    """An object whose methods are awaited."""
+
+    _requests: Any
+
+    @abstractmethod
+    async def _run(self, steps: Steps[T]) -> T: ...
 
 
-def _blocking_of(
-    method: Callable[Concatenate[CatalogRequests, P], Steps[T]],
-) -> Callable[Concatenate[Catalog, P], T]:
-    """A method of `Catalog` from steps."""
+if TYPE_CHECKING:
 
-    @wraps(method)
-    def call(self: Catalog, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._client._carry_out(method(self._requests, *args, **kwargs))
+    class _method(Generic[P, T]):  # noqa: N801
+        """A method of a client from steps: blocking in `Client`, a coroutine in `AsyncClient`."""
 
-    return _told(call)
+        def __init__(self, steps: Callable[Concatenate[Any, P], Steps[T]]) -> None: ...
+
+        @overload
+        def __get__(self, client: _Blocking, owner: Any = None) -> Callable[P, T]: ...
+        @overload
+        def __get__(self, client: _Awaited, owner: Any = None) -> Callable[P, Coroutine[Any, Any, T]]: ...
+        def __get__(self, client: Any, owner: Any = None) -> Any: ...
+
+else:
+
+    def _method(steps):
+        @wraps(steps)
+        def call(self, /, *args, **kwargs):
+            return self._run(steps(self._requests, *args, **kwargs))
+
+        signature = inspect.signature(steps)  # for `help` and editors: RankAnswer, not Steps[RankAnswer]
+        result = signature.return_annotation.removeprefix("Steps[").removesuffix("]")
+        call.__signature__ = signature.replace(return_annotation=result)
+        return call
 
 
-def _awaited_of(
-    method: Callable[Concatenate[CatalogRequests, P], Steps[T]],
-) -> Callable[Concatenate[AsyncCatalog, P], Coroutine[Any, Any, T]]:
-    """A method of `AsyncCatalog` from steps."""
-
-    @wraps(method)
-    async def call(self: AsyncCatalog, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._client._carry_out(method(self._requests, *args, **kwargs))
-
-    return _told(call)
+class _CatalogMethods:
+    put = _method(CatalogRequests.put)
+    patch = _method(CatalogRequests.patch)
+    delete = _method(CatalogRequests.delete)
+    clear = _method(CatalogRequests.clear)
+    get = _method(CatalogRequests.get)
+    info = _method(CatalogRequests.info)
+    drop = _method(CatalogRequests.drop)
 
 
-class Catalog:
+class Catalog(_CatalogMethods, _Blocking):
     """The items of a catalog (`client.catalog("shop")`); `users` are its users."""
 
     def __init__(self, client: Client, name: str, kind: Literal["items", "users"] = "items") -> None:
@@ -107,16 +106,11 @@ class Catalog:
         """The same for users."""
         return Catalog(self._client, self._requests.name, "users")
 
-    put = _blocking_of(CatalogRequests.put)
-    patch = _blocking_of(CatalogRequests.patch)
-    delete = _blocking_of(CatalogRequests.delete)
-    clear = _blocking_of(CatalogRequests.clear)
-    get = _blocking_of(CatalogRequests.get)
-    info = _blocking_of(CatalogRequests.info)
-    drop = _blocking_of(CatalogRequests.drop)
+    def _run(self, steps: Steps[T]) -> T:
+        return self._client._run(steps)
 
 
-class AsyncCatalog:
+class AsyncCatalog(_CatalogMethods, _Awaited):
     """`Catalog` for asyncio."""
 
     def __init__(self, client: AsyncClient, name: str, kind: Literal["items", "users"] = "items") -> None:
@@ -127,17 +121,45 @@ class AsyncCatalog:
         """The same for users."""
         return AsyncCatalog(self._client, self._requests.name, "users")
 
-    put = _awaited_of(CatalogRequests.put)
-    patch = _awaited_of(CatalogRequests.patch)
-    delete = _awaited_of(CatalogRequests.delete)
-    clear = _awaited_of(CatalogRequests.clear)
-    get = _awaited_of(CatalogRequests.get)
-    info = _awaited_of(CatalogRequests.info)
-    drop = _awaited_of(CatalogRequests.drop)
+    async def _run(self, steps: Steps[T]) -> T:
+        return await self._client._run(steps)
 
 
 class _Connected(ABC):
     """What the two clients have in common."""
+
+    put_ranker = _method(Requests.put_ranker)
+    patch_ranker = _method(Requests.patch_ranker)
+    wait_warm = _method(Requests.wait_warm)
+    ranker = _method(Requests.ranker)
+    rankers = _method(Requests.rankers)
+    delete_ranker = _method(Requests.delete_ranker)
+    rank = _method(Requests.rank)
+    feedback = _method(Requests.feedback)
+    click = _method(Requests.click)
+    series = _method(Requests.series)
+    impressions = _method(Requests.impressions)
+    weights = _method(Requests.weights)
+    movement = _method(Requests.movement)
+    versions = _method(Requests.versions)
+    lineage = _method(Requests.lineage)
+    keep_version = _method(Requests.keep_version)
+    promote = _method(Requests.promote)
+    rollback = _method(Requests.rollback)
+    reset = _method(Requests.reset)
+    pause = _method(Requests.pause)
+    resume = _method(Requests.resume)
+    start_experiment = _method(Requests.start_experiment)
+    experiments = _method(Requests.experiments)
+    experiment = _method(Requests.experiment)
+    stop_experiment = _method(Requests.stop_experiment)
+    erase_user = _method(Requests.erase_user)
+    export_user = _method(Requests.export_user)
+    audit = _method(Requests.audit)
+    ready = _method(Requests.ready)
+    wait_ready = _method(Requests.wait_ready)
+    metrics = _method(Requests.metrics)
+    catalogs = _method(Requests.catalogs)
 
     def __init__(
         self,
@@ -203,7 +225,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-class Client(_Connected):
+class Client(_Connected, _Blocking):
     """Talks to a service and waits for its answers; threads may share one.
 
         with Client("http://127.0.0.1:8080", key="secret") as client:
@@ -249,39 +271,6 @@ class Client(_Connected):
     def _connect(self) -> None:
         self._http = httpx.Client(**self._settings)
 
-    put_ranker = _blocking(Requests.put_ranker)
-    patch_ranker = _blocking(Requests.patch_ranker)
-    wait_warm = _blocking(Requests.wait_warm)
-    ranker = _blocking(Requests.ranker)
-    rankers = _blocking(Requests.rankers)
-    delete_ranker = _blocking(Requests.delete_ranker)
-    rank = _blocking(Requests.rank)
-    feedback = _blocking(Requests.feedback)
-    click = _blocking(Requests.click)
-    series = _blocking(Requests.series)
-    impressions = _blocking(Requests.impressions)
-    weights = _blocking(Requests.weights)
-    movement = _blocking(Requests.movement)
-    versions = _blocking(Requests.versions)
-    lineage = _blocking(Requests.lineage)
-    keep_version = _blocking(Requests.keep_version)
-    promote = _blocking(Requests.promote)
-    rollback = _blocking(Requests.rollback)
-    reset = _blocking(Requests.reset)
-    pause = _blocking(Requests.pause)
-    resume = _blocking(Requests.resume)
-    start_experiment = _blocking(Requests.start_experiment)
-    experiments = _blocking(Requests.experiments)
-    experiment = _blocking(Requests.experiment)
-    stop_experiment = _blocking(Requests.stop_experiment)
-    erase_user = _blocking(Requests.erase_user)
-    export_user = _blocking(Requests.export_user)
-    audit = _blocking(Requests.audit)
-    ready = _blocking(Requests.ready)
-    wait_ready = _blocking(Requests.wait_ready)
-    metrics = _blocking(Requests.metrics)
-    catalogs = _blocking(Requests.catalogs)
-
     def catalog(self, name: str) -> Catalog:
         """A catalog: send items once, then rank by their ids."""
         return Catalog(self, name)
@@ -302,7 +291,7 @@ class Client(_Connected):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _carry_out(self, steps: Steps[T]) -> T:
+    def _run(self, steps: Steps[T]) -> T:
         reply: Reply | None = None
         while True:
             try:
@@ -319,7 +308,7 @@ class Client(_Connected):
                 time.sleep(step)
 
 
-class AsyncClient(_Connected):
+class AsyncClient(_Connected, _Awaited):
     """`Client` for asyncio: the same methods, to be awaited; tasks may share one.
 
     async with AsyncClient("http://127.0.0.1:8080", key="secret") as client:
@@ -331,39 +320,6 @@ class AsyncClient(_Connected):
 
     def _connect(self) -> None:
         self._http = httpx.AsyncClient(**self._settings)
-
-    put_ranker = _awaited(Requests.put_ranker)
-    patch_ranker = _awaited(Requests.patch_ranker)
-    wait_warm = _awaited(Requests.wait_warm)
-    ranker = _awaited(Requests.ranker)
-    rankers = _awaited(Requests.rankers)
-    delete_ranker = _awaited(Requests.delete_ranker)
-    rank = _awaited(Requests.rank)
-    feedback = _awaited(Requests.feedback)
-    click = _awaited(Requests.click)
-    series = _awaited(Requests.series)
-    impressions = _awaited(Requests.impressions)
-    weights = _awaited(Requests.weights)
-    movement = _awaited(Requests.movement)
-    versions = _awaited(Requests.versions)
-    lineage = _awaited(Requests.lineage)
-    keep_version = _awaited(Requests.keep_version)
-    promote = _awaited(Requests.promote)
-    rollback = _awaited(Requests.rollback)
-    reset = _awaited(Requests.reset)
-    pause = _awaited(Requests.pause)
-    resume = _awaited(Requests.resume)
-    start_experiment = _awaited(Requests.start_experiment)
-    experiments = _awaited(Requests.experiments)
-    experiment = _awaited(Requests.experiment)
-    stop_experiment = _awaited(Requests.stop_experiment)
-    erase_user = _awaited(Requests.erase_user)
-    export_user = _awaited(Requests.export_user)
-    audit = _awaited(Requests.audit)
-    ready = _awaited(Requests.ready)
-    wait_ready = _awaited(Requests.wait_ready)
-    metrics = _awaited(Requests.metrics)
-    catalogs = _awaited(Requests.catalogs)
 
     def catalog(self, name: str) -> AsyncCatalog:
         """A catalog: send items once, then rank by their ids."""
@@ -385,7 +341,7 @@ class AsyncClient(_Connected):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _carry_out(self, steps: Steps[T]) -> T:
+    async def _run(self, steps: Steps[T]) -> T:
         reply: Reply | None = None
         while True:
             try:
