@@ -20,10 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from rankloop.cli import main
-from rankloop.cli._store import parse_time
 from rankloop.core import codec
-from rankloop.core.errors import CodecError, DataError, InvalidParameter, RankloopError
-from rankloop.service.maintenance.archive import columns, exporting, files, manifest, schema
+from rankloop.core.errors import CodecError, DataError, RankloopError
+from rankloop.service.maintenance.archive import columns, exporting, parquet
 from rankloop.service.maintenance.archive.columns import Chunk
 from rankloop.service.maintenance.archive.exporting import Exported, FolderInUse, export_log
 from rankloop.service.storage import forgetting
@@ -49,13 +48,15 @@ def shop(store: Store) -> Store:
     return store
 
 
-def exported(store: Store, folder: Path, since: float | None = None, until: float | None = None) -> Exported:
-    (found,) = export_log(store.database, folder, ["shop"], since, until)
+def exported(store: Store, folder: Path) -> Exported:
+    (found,) = export_log(store.database, folder, ["shop"])
     return found
 
 
 def chunks(folder: Path) -> list[Chunk]:
-    return [schema.chunk_from(pq.read_table(one.path, schema=schema.SCHEMA)) for one in files.files_of(folder, "shop")]
+    return [
+        parquet.chunk_from(pq.read_table(one.path, schema=parquet.SCHEMA)) for one in parquet.files_of(folder, "shop")
+    ]
 
 
 def bodies(folder: Path) -> list[bytes]:
@@ -74,7 +75,7 @@ def test_what_is_exported_has_the_bits_of_the_store(shop: Store, folder: Path) -
         told = Outcome(int(chunk.seq[i]), bool(chunk.learn[i]), int(chunk.epoch[i]), one.body, values.tolist(),
                        chunk.person[i], chunk.viewed[i])  # fmt: skip
         assert told == one
-    (table,) = [pq.read_table(one.path) for one in files.files_of(folder, "shop")]
+    (table,) = [pq.read_table(one.path) for one in parquet.files_of(folder, "shop")]
     assert table["log_propensity"][2].as_py() == impression(2).memo["log_propensity"][0]
     assert table["log_propensity"][1].as_py() is None
     assert table["items"][3].as_py() == [str(one) for one in impression(3).items.tolist()]
@@ -87,41 +88,27 @@ def test_a_second_run_adds_only_what_is_new(shop: Store, folder: Path) -> None:
     settle(shop, range(5))
     waiting = shop.show(body=codec.dump_impression(impression(0)))
     assert exported(shop, folder).rows == 5
-    before = {one.path: one.path.stat().st_mtime_ns for one in files.files_of(folder, "shop")}
+    before = {one.path: one.path.stat().st_mtime_ns for one in parquet.files_of(folder, "shop")}
     assert exported(shop, folder)[1:4] == (0, 0, 0)
     settle(shop, range(5, 9))
     assert exported(shop, folder).rows == 4  # and not the one that still waits
-    assert waiting not in [one for chunk in chunks(folder) for one in chunk.ids]
+    assert waiting not in ds.dataset(folder, partitioning="hive").to_table()["impression_id"].to_pylist()
     assert all(path.stat().st_mtime_ns == at for path, at in before.items())
     assert bodies(folder) == learned_bodies(shop)
-    assert [(one.first, one.end) for one in files.files_of(folder, "shop")] == [(0, 5), (5, 9)]
+    assert [(one.first, one.end) for one in parquet.files_of(folder, "shop")] == [(0, 5), (5, 9)]
 
 
 def test_files_are_by_day_and_readers_of_folders_see_it(shop: Store, folder: Path) -> None:
     """Six hours between two lists: four a day, from noon on; hidden names and states are passed over."""
     settle(shop, range(10), seconds=6 * 3600.0)
     exported(shop, folder)
-    found = files.files_of(folder, "shop")
+    found = parquet.files_of(folder, "shop")
     assert [(one.first, one.end) for one in found] == [(0, 2), (2, 6), (6, 10)]
     table = ds.dataset(folder, partitioning="hive").to_table()
     assert table.num_rows == 10
     assert set(table["ranker"].to_pylist()) == {"shop"}
     days = [f"{one.as_py():%Y-%m-%d}" for one in table["settled_at"]]
     assert table["day"].to_pylist() == days == [one.day for one in found for _ in range(one.end - one.first)]
-
-
-def test_days_and_times_bound_what_is_exported(shop: Store, folder: Path) -> None:
-    """Later runs fill in what was left out before, and nothing comes twice."""
-    settle(shop, range(12), seconds=3600.0)
-    assert exported(shop, folder, since=NOON + 3 * 3600, until=NOON + 6 * 3600).rows == 3
-    assert [int(seq) for chunk in chunks(folder) for seq in chunk.seq] == [3, 4, 5]
-    assert exported(shop, folder, until=NOON + 8 * 3600).rows == 5
-    assert exported(shop, folder).rows == 4
-    assert bodies(folder) == learned_bodies(shop)
-    assert parse_time("since", "2026-11-17") == datetime(2026, 11, 17, tzinfo=UTC).timestamp()
-    assert parse_time("since", "2026-11-17T06:00+02:00") == datetime(2026, 11, 17, 4, tzinfo=UTC).timestamp()
-    with pytest.raises(InvalidParameter, match=r"until.*'noon'"):
-        parse_time("until", "noon")
 
 
 def test_clocks_that_differ_do_not_tear_a_day_apart() -> None:
@@ -137,7 +124,7 @@ def test_who_asked_to_be_forgotten_is_not_exported(shop: Store, folder: Path) ->
     forgetting.erase_user(shop.writer, "user-0")  # of lists 0 and … every twelfth
     exported(shop, folder)
     assert [int(seq) for chunk in chunks(folder) for seq in chunk.seq] == list(range(1, 9))
-    assert [(one.first, one.end) for one in files.files_of(folder, "shop")] == [(0, 9)]
+    assert [(one.first, one.end) for one in parquet.files_of(folder, "shop")] == [(0, 9)]
 
 
 def test_large_lists_come_in_small_portions(shop: Store, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +133,7 @@ def test_large_lists_come_in_small_portions(shop: Store, folder: Path, monkeypat
     monkeypatch.setattr(exporting, "FILE_ROWS", 60)
     settle(shop, range(400))
     exported(shop, folder)
-    found = files.files_of(folder, "shop")
+    found = parquet.files_of(folder, "shop")
     assert len(found) > 2
     assert [one.end for one in found[:-1]] == [one.first for one in found[1:]]
     groups = [pq.ParquetFile(one.path).metadata for one in found]
@@ -196,7 +183,7 @@ def test_an_export_killed_anywhere_leaves_whole_files_and_goes_on(tmp_path: Path
 
 def test_two_exports_do_not_write_at_once(shop: Store, folder: Path) -> None:
     settle(shop, range(3))
-    with files.lock(folder) as mine:
+    with parquet.lock(folder) as mine:
         assert mine
         with pytest.raises(FolderInUse):
             exported(shop, folder)
@@ -228,10 +215,10 @@ def test_states_go_along_once(shop: Store, folder: Path) -> None:
     shop.do(lambda c: c.run("DELETE FROM versions"))
     shop.do(states.save_snapshot, "shop", shop.row().generation, 4, b"four", shop.now)
     exported(shop, folder)
-    found = manifest.load(folder, "shop")
+    found = exporting.load_manifest(folder, "shop")
     assert found is not None
     assert (found.outcomes, found.row) == (4, shop.row())
-    kept = {(one.kind, one.seq): manifest.read_state(folder, "shop", one) for one in found.states}
+    kept = {(one.kind, one.seq): exporting.read_state(folder, "shop", one) for one in found.states}
     assert kept == {("origin", 0): b"fresh", ("version", 2): b"two", ("snapshot", 4): b"four"}
     assert len(list((folder / "ranker=shop" / "_states").iterdir())) == 3
 
@@ -247,28 +234,28 @@ def test_a_manifest_names_only_files_in_the_folder_of_the_states(shop: Store, fo
     (own / "_states" / "sub" / "file").write_bytes(b"secret")
     for name in (str(outside), "../_manifest.json", "sub/file", "..", ".", "", "linked"):
         with pytest.raises(DataError, match="is not the name of a file in"):
-            manifest.read_state(folder, "shop", manifest.Kept("version", name, 1, 1))
+            exporting.read_state(folder, "shop", exporting.Kept("version", name, 1, 1))
 
 
 def test_files_of_others_and_of_releases_to_come_are_refused(shop: Store, folder: Path) -> None:
     settle(shop, range(3))
     exported(shop, folder)
-    (one,) = files.files_of(folder, "shop")
-    later = schema.SCHEMA.with_metadata({schema.KEY: str(schema.VERSION + 1).encode()})
+    (one,) = parquet.files_of(folder, "shop")
+    later = parquet.SCHEMA.with_metadata({parquet.KEY: str(parquet.VERSION + 1).encode()})
     for other, kind, text in (
         (pa.table({"x": [1]}), DataError, "no file of `rankloop export-log`"),
-        (later.empty_table(), DataError, f"schema {schema.VERSION + 1}, but this release reads up to"),
+        (later.empty_table(), DataError, f"schema {parquet.VERSION + 1}, but this release reads up to"),
     ):
         pq.write_table(other, one.path)
         with pytest.raises(kind, match=re.escape(text)):
-            files.opened(one)
+            parquet.opened(one)
     one.path.write_bytes(one.path.read_bytes()[:-40])
     with pytest.raises(CodecError):
-        files.opened(one)
+        parquet.opened(one)
     one.path.rename(one.path.with_name("0000000000000000-0000000000000002.parquet"))
     pq.write_table(later.empty_table(), one.path.with_name("0000000000000001-0000000000000003.parquet"))
     with pytest.raises(RankloopError):
-        files.files_of(folder, "shop")
+        parquet.files_of(folder, "shop")
 
 
 def test_a_damaged_list_is_named(shop: Store, folder: Path) -> None:
@@ -276,17 +263,17 @@ def test_a_damaged_list_is_named(shop: Store, folder: Path) -> None:
     shop.do(lambda c: c.run("UPDATE impressions SET body = ? WHERE seq = 1", b"RANKLOOP" + bytes(60)))
     with pytest.raises(CodecError):
         exported(shop, folder)
-    assert not files.files_of(folder, "shop")
+    assert not parquet.files_of(folder, "shop")
     assert not list((folder / "ranker=shop").glob(".*"))
 
 
 def test_the_schema_is_the_documented_one() -> None:
     """Every column with its type, in this order; a change of the schema is a new version and a line in the docs."""
     rows = re.findall(r"^\| `(\w+)` \| ([^|]+?) \| (.+?) \|$", DOCS.read_text().split("log schema -->")[1], re.M)
-    assert f"This is schema {schema.VERSION}." in DOCS.read_text()
+    assert f"This is schema {parquet.VERSION}." in DOCS.read_text()
     told = [(name, kind) for name, kind, _ in rows]
-    assert told == [(one.name, f"{one.type}{', may be null' * one.empty}") for one in schema.COLUMNS]
-    assert [text for *_, text in rows] == [one.text for one in schema.COLUMNS]
+    assert told == [(one.name, f"{one.type}{', may be null' * one.empty}") for one in parquet.COLUMNS]
+    assert [text for *_, text in rows] == [one.text for one in parquet.COLUMNS]
 
 
 def test_the_command(shop: Store, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -301,8 +288,4 @@ def test_the_command(shop: Store, folder: Path, capsys: pytest.CaptureFixture[st
     assert run()[0] == 0
     assert '"rows": 0' in run("--json")[1]
     assert len(bodies(folder)) == 7
-    code, told = run("--since", "2026-02-01", "--until", "2026")
-    assert code == 2
-    assert "until is '2026'; give a day" in told
-    assert "the first must be before the second" in run("--since", "2026-02-01", "--until", "2026-01-01")[1]
     assert "shoop" in run("--ranker", "shoop")[1]

@@ -12,7 +12,7 @@ import pytest
 from rankloop.core import codec
 from rankloop.core.errors import CodecError, RankloopError
 from rankloop.core.types import Impression, SparseRows
-from rankloop.service.maintenance.archive import files, manifest
+from rankloop.service.maintenance.archive import exporting, parquet
 from rankloop.service.maintenance.archive.exporting import export_log
 from rankloop.service.offline.exported_log import ExportedLog
 from tests.service.archived import NOON, impression, learned_bodies, settle
@@ -67,7 +67,7 @@ def test_a_store_that_was_restored_from_a_copy_does_not_go_on_in_files_of_anothe
     assert read(folder) == learned_bodies(back)
     (other,) = folder.glob("aside-*-ranker=shop")
     assert len(list(other.glob("day=*/*.parquet"))) == 1
-    assert files.rankers_in(folder) == ["shop"]
+    assert parquet.rankers_in(folder) == ["shop"]
     back.close()
 
 
@@ -80,7 +80,7 @@ def test_one_that_cannot_be_exported_keeps_no_other_from_it(shop: Store, folder:
     )
     with pytest.raises(RankloopError):
         export_log(shop.database, folder, ["shop", "other"])
-    assert sum(one.end - one.first for one in files.files_of(folder, "other")) == 4
+    assert sum(one.end - one.first for one in parquet.files_of(folder, "other")) == 4
     shop.close()
 
 
@@ -104,7 +104,7 @@ def test_files_say_whose_they_are_before_there_are_any(
     monkeypatch.setattr("rankloop.service.maintenance.archive.exporting._files", lambda *_: iter([][1]))
     with pytest.raises(IndexError):
         export_log(shop.database, folder, ["shop"])
-    found = manifest.load(folder, "shop")
+    found = exporting.load_manifest(folder, "shop")
     assert found is not None
     assert (found.created, found.outcomes) == (shop.row().created, 0)
     shop.close()
@@ -114,7 +114,7 @@ def test_a_flipped_bit_is_noticed(shop: Store, folder: Path) -> None:
     """Wherever it is: features are random numbers, which compression leaves as they are."""
     settle(shop, range(200))
     export_log(shop.database, folder, ["shop"])
-    (one,) = files.files_of(folder, "shop")
+    (one,) = parquet.files_of(folder, "shop")
     whole, before, rng = one.path.read_bytes(), read(folder), random.Random(1)
     silent = 0
     for _ in range(60):
@@ -134,10 +134,10 @@ def test_a_flipped_bit_is_noticed(shop: Store, folder: Path) -> None:
 def test_a_file_that_a_worker_does_not_see_is_not_to_be_deleted(shop: Store, folder: Path) -> None:
     settle(shop, range(3))
     export_log(shop.database, folder, ["shop"])
-    (one,) = files.files_of(folder, "shop")
+    (one,) = parquet.files_of(folder, "shop")
     shutil.move(one.path, folder / "elsewhere")
     with pytest.raises(CodecError):
-        files.opened(one)
+        parquet.opened(one)
     shop.close()
 
 

@@ -14,7 +14,7 @@ from benchmarks import past_store
 from rankloop.cli import main
 from rankloop.core import codec, registry
 from rankloop.core.errors import InvalidParameter, UnknownName
-from rankloop.service.maintenance.archive import columns, exporting, files, manifest
+from rankloop.service.maintenance.archive import columns, exporting, parquet
 from rankloop.service.maintenance.archive.exporting import export_log
 from rankloop.service.maintenance.housekeeping import EXPORT_EVERY, RETRY_AFTER, Archive, Retention
 from rankloop.service.offline.log_source import open_log_source
@@ -63,7 +63,7 @@ def said(found: Estimates) -> str:
 @pytest.mark.slow
 def test_estimates_have_the_same_bits_from_a_store_and_from_files(logs: Logs) -> None:
     """Users known, a saved learner among the challengers, and only a part of the log."""
-    assert len(files.files_of(logs.log, "shop")) >= 6
+    assert len(parquet.files_of(logs.log, "shop")) >= 6
     for challengers in ([], ["pdgd", "greedy", str(logs.saved)]):
         for terms in ({}, {"since": 130, "at": 1111, "gain": "dcg", "clip": 2.0, "shows": "best"}):
             _, told = walked(logs.log, challengers, **terms)
@@ -162,8 +162,8 @@ def test_nothing_is_deleted_by_age_that_is_not_archived(tmp_path: Path, monkeypa
         assert archive.complete == float("-inf")
         clock.ahead += RETRY_AFTER + 1
         archive._look()
-        assert [one.end for one in files.files_of(folder, "shop")] == [6]
-        told = manifest.load(folder, "shop")
+        assert [one.end for one in parquet.files_of(folder, "shop")] == [6]
+        told = exporting.load_manifest(folder, "shop")
         assert told is not None
         assert told.outcomes == 6
         first = process.database.read(lambda c: c.rows("SELECT MIN(created) FROM impressions WHERE open = 1"))[0][0]
@@ -175,6 +175,6 @@ def test_nothing_is_deleted_by_age_that_is_not_archived(tmp_path: Path, monkeypa
         clock.ahead += EXPORT_EVERY + 1
         archive._look()
         wait_for(lambda: kept() == 0, "a snapshot that covers it")
-        assert [one.end for one in files.files_of(folder, "shop")] == [6, 7]
+        assert [one.end for one in parquet.files_of(folder, "shop")] == [6, 7]
         assert np.isfinite(archive.complete)
         process.close()

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankloop.cli import main
-from rankloop.service.maintenance.archive import files
+from rankloop.service.maintenance.archive import parquet
 from rankloop.service.maintenance.archive.exporting import export_log
-from rankloop.service.maintenance.archive.schema import KEY
+from rankloop.service.maintenance.archive.parquet import KEY
 from rankloop.service.offline.replay import open_store, rebuild
 from rankloop.service.storage import attention, event_counts, forgetting, states
 from rankloop.service.storage.experiments import Tally
@@ -301,7 +301,7 @@ def test_estimates_by_reward_from_the_store_and_from_its_export(
     assert estimated("--log", str(folder)) == found
     assert rebuild(folder, "shop").equal
     # A file of the schema before has no rewards; its other columns are read.
-    (file,) = files.files_of(folder, "shop")
+    (file,) = parquet.files_of(folder, "shop")
     table = pq.read_table(file.path).drop_columns(["rewards"])
     pq.write_table(table.replace_schema_metadata({KEY: b"1"}), file.path)
     assert rebuild(folder, "shop").equal

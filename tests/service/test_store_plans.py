@@ -258,7 +258,6 @@ CALLS: dict[str, tuple[int, Callable[[Filled], Any]]] = {
     "open lists": (ALL, lambda f: log.open_counts(f.connection)),
     "oldest open list": (ALL, lambda f: log.oldest_open(f.connection)),
     "settled lists": (ALL, lambda f: settled.rows(f.connection, "shop", LISTS, LISTS + 64)),
-    "settled since": (ALL, lambda f: settled.first_at(f.connection, "shop", DAYS * LISTS, f.now - 5 * DAY)),
     "what is to be learned": (LATELY, lambda f: log.outcomes_from(f.connection, "shop", DAYS * LISTS + 2900)),
     "what is to be counted": (LATELY, lambda f: counting.noted_from(f.connection, "shop", DAYS * LISTS + 2900, 256)),
     "an experiment's lists": (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -81,17 +80,6 @@ def client(url: str, key: str | None, timeout: float = 10.0) -> Any:
 def utc(seconds: float, pattern: str = "%Y-%m-%d %H:%M") -> str:
     """A time for people, in UTC."""
     return time.strftime(pattern, time.gmtime(seconds))
-
-
-def parse_time(name: str, text: str | None) -> float | None:
-    """Unix time of a day or time; UTC unless it has an offset."""
-    if text is None:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidParameter(f"{name} is {text!r}; give a day (2026-11-17) or a time (2026-11-17T06:00)") from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def megabytes(size: int) -> str:

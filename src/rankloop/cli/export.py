@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from rankloop.cli import _out
-from rankloop.cli._store import Json, Store, megabytes, needs_extra, parse_time, readable, split_names
+from rankloop.cli._store import Json, Store, megabytes, needs_extra, readable, split_names
 from rankloop.core.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -99,8 +99,6 @@ def export_log(
     out: Path,
     store: Store = None,
     ranker: Annotated[list[str] | None, Parameter(negative=())] = None,
-    since: str | None = None,
-    until: str | None = None,
     json: Json = False,
 ) -> None:
     """Write outcomes with their features, propensities and feedback as Parquet files, by ranker and day.
@@ -111,7 +109,7 @@ def export_log(
 
     Example: rankloop export-log --out log
 
-    Example: rankloop export-log --store postgresql://db/rankloop --out log --until 2026-11-17
+    Example: rankloop export-log --store postgresql://db/rankloop --out log
 
     Parameters
     ----------
@@ -119,14 +117,7 @@ def export_log(
         The folder; it is created if it does not exist.
     ranker
         Only this one; may be repeated. All of the store, if not given.
-    since
-        Only outcomes from this day (2026-11-17) or time (2026-11-17T06:00, UTC) on.
-    until
-        Only outcomes before it.
     """
-    first, end = parse_time("since", since), parse_time("until", until)
-    if first is not None and end is not None and first >= end:
-        raise InvalidParameter(f"since is {since} and until {until}; the first must be before the second")
     with needs_extra("service,archive"):
         from rankloop.service.maintenance.archive.exporting import export_log as exported
         from rankloop.service.offline.log_source import find_ranker
@@ -137,9 +128,7 @@ def export_log(
             find_ranker(database, name)
         tasks = {name: bars.add_task(name, total=None) for name in names}
         began = time.perf_counter()
-        found = exported(
-            database, out, names, first, end, lambda who, n, of: bars.update(tasks[who], completed=n, total=of)
-        )
+        found = exported(database, out, names, lambda who, n, of: bars.update(tasks[who], completed=n, total=of))
     seconds = time.perf_counter() - began
     if json:
         _out.print_json({"out": str(out), "seconds": seconds, "rankers": [one._asdict() for one in found]})

@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 import pyarrow.compute as pc
 
 from rankloop.core.errors import InvalidParameter, UnknownName
-from rankloop.service.maintenance.archive import files, manifest
+from rankloop.service.maintenance.archive import exporting, parquet
 from rankloop.service.maintenance.archive.columns import Chunk
-from rankloop.service.maintenance.archive.files import LogFile
-from rankloop.service.maintenance.archive.schema import COLUMNS, chunk_from
+from rankloop.service.maintenance.archive.parquet import LogFile, chunk_from
 from rankloop.service.offline.log_source import RankerView
 from rankloop.service.storage import admin
 from rankloop.service.storage.lineage import Change
@@ -20,16 +19,18 @@ from rankloop.service.storage.log import Outcome
 from rankloop.service.storage.states import Stored
 
 T = TypeVar("T")
-_UNUSED = {"impression_id", "shown_at", "settled_at", "kind", "number", "request_id", "experiment", "credit"}
-NEEDED = [one.name for one in COLUMNS if one.name not in _UNUSED]  # of learning and of estimates
+NEEDED = [
+    "seq", "learn", "epoch", "feedback", "viewed", "user", "query", "rewards", "order", "items", "width", "features",
+    "feature_rows", "feature_columns", "memo", "layout",
+]  # fmt: skip
 
 
 class ExportedLog:
     """A folder of `rankloop export-log`."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = files.existing(folder).resolve()  # workers of a cluster may stand elsewhere
-        self._manifests: dict[str, manifest.Manifest] = {}
+        self._folder = parquet.existing(folder).resolve()  # workers of a cluster may stand elsewhere
+        self._manifests: dict[str, exporting.Manifest] = {}
 
     def ranker(self, name: str) -> admin.Ranker:
         return self._manifest(name).row
@@ -53,20 +54,20 @@ class ExportedLog:
                 yield Outcome(*row)
 
     def chunks(self, name: str, first: int, end: int) -> Iterator[Chunk]:
-        for one in files.files_of(self._folder, name):
+        for one in parquet.files_of(self._folder, name):
             if one.first < end and one.end > first:
                 yield from chunks_in(one, first, end)
 
     def partitions(self, name: str, first: int, end: int) -> list[LogFile]:
         """The files that are about some of first … end-1: what others can read beside each other."""
-        return [one for one in files.files_of(self._folder, name) if one.first < end and one.end > first]
+        return [one for one in parquet.files_of(self._folder, name) if one.first < end and one.end > first]
 
-    def _manifest(self, name: str) -> manifest.Manifest:
+    def _manifest(self, name: str) -> exporting.Manifest:
         if name not in self._manifests:
-            names = files.rankers_in(self._folder)
+            names = parquet.rankers_in(self._folder)
             if name not in names:
                 raise UnknownName.among("ranker", name, names)
-            found = manifest.load(self._folder, name)
+            found = exporting.load_manifest(self._folder, name)
             if found is None:
                 raise InvalidParameter(
                     f"the export of ranker {name!r} to {self._folder} has not come to its end; run `rankloop "
@@ -78,13 +79,13 @@ class ExportedLog:
 
 def chunks_in(one: LogFile, first: int, end: int) -> Iterator[Chunk]:
     """The lists of a file that are of first … end-1."""
-    with files.opened(one) as file:
+    with parquet.opened(one) as file:
         place = file.schema_arrow.get_field_index("seq")
         for group in range(file.num_row_groups):
             seen = file.metadata.row_group(group).column(place).statistics
             if seen is not None and seen.has_min_max and (seen.min >= end or seen.max < first):
                 continue
-            table: Any = files.read_group(one, file, group, NEEDED)
+            table: Any = parquet.read_group(one, file, group, NEEDED)
             if one.first < first or one.end > end:
                 seq = table["seq"]
                 table = table.filter(pc.and_(pc.greater_equal(seq, first), pc.less(seq, end)))
@@ -93,7 +94,7 @@ def chunks_in(one: LogFile, first: int, end: int) -> Iterator[Chunk]:
 
 
 class _ExportedRanker:
-    def __init__(self, folder: Path, told: manifest.Manifest) -> None:
+    def __init__(self, folder: Path, told: exporting.Manifest) -> None:
         self._folder, self._told = folder, told
 
     def head(self) -> int:
@@ -106,7 +107,7 @@ class _ExportedRanker:
 
     def state(self, one: Stored) -> bytes:
         (kept,) = (kept for kept in self._told.states if kept.stored == one)
-        return manifest.read_state(self._folder, self._told.ranker, kept)
+        return exporting.read_state(self._folder, self._told.ranker, kept)
 
     def reward_scale(self) -> float | None:
         return self._told.reward_scale
@@ -117,10 +118,10 @@ class _ExportedRanker:
     def logged(self, first: int, end: int) -> int:
         """From the files' own counts; only one that reaches beyond the range is read."""
         count = 0
-        for one in files.files_of(self._folder, self._told.ranker):
+        for one in parquet.files_of(self._folder, self._told.ranker):
             if one.first >= end or one.end <= first:
                 continue
-            with files.opened(one) as file:
+            with parquet.opened(one) as file:
                 if one.first >= first and one.end <= end:
                     count += file.metadata.num_rows
                 else:

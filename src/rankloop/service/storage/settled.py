@@ -52,24 +52,6 @@ def rows(connection: Connection, ranker: str, first: int, end: int) -> list[Any]
     return found
 
 
-def first_at(connection: Connection, ranker: str, head: int, moment: float) -> int:
-    """The first outcome that was settled at `moment` or later; `head` if none was.
-
-    Found by halving: outcomes are numbered as they are settled. Where clocks of several machines differ it is off by
-    as many outcomes as came within that difference.
-    """
-    low, high = 0, head
-    while low < high:
-        middle = (low + high) // 2
-        sql = "SELECT created FROM outcomes WHERE ranker = ? AND seq >= ? AND seq < ? ORDER BY seq LIMIT 1"
-        row = connection.row(sql, ranker, middle, high)
-        if row is not None and row[0] < moment:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 def list_of(connection: Connection, ranker: str, seq: int) -> str | None:
     """The id of the list that an outcome is about; None if it is not there."""
     row = connection.row("SELECT impression_id FROM outcomes WHERE ranker = ? AND seq = ?", ranker, seq)

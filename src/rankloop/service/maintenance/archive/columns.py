@@ -1,8 +1,4 @@
-"""Settled lists by the thousand, in columns.
-
-Lists of one ranker are described alike: as many items, as many features, the same notes. So their bytes are put under
-each other and cut into arrays all at once, instead of list by list; what is left to do for each is its checksum.
-"""
+"""Outcomes by the thousand, in columns: lists of one layout are cut into arrays all at once."""
 
 from __future__ import annotations
 
@@ -23,12 +19,12 @@ from rankloop.service.storage.database import Database
 
 MEMO = "memo/"
 LOG_PROPENSITY, CANDIDATES = "log_propensity", "candidates"
-PORTION_BYTES = 16 * 2**20  # of lists that are in memory at a time, about; also a row group
+PORTION_BYTES = 16 * 2**20  # of the lists in memory; also of a row group
 FEWEST, MOST = 16, 16_384  # lists of a portion
 
 
 class Layout(NamedTuple):
-    """How the arrays of a list lie in its bytes."""
+    """Where the arrays of a list are in its bytes."""
 
     text: str  # JSON, as in the list's own header; with the width behind it if rows are sparse
     arrays: tuple[codec.Described, ...]
@@ -38,7 +34,7 @@ class Layout(NamedTuple):
 
     @property
     def memo_start(self) -> int:
-        """Where the notes begin: they stand last."""
+        """Where the learner's notes begin; they are last."""
         return min((at for one, at in zip(self.arrays, self.starts, strict=True) if one.name.startswith(MEMO)),
                    default=self.size)  # fmt: skip
 
@@ -57,32 +53,25 @@ class Alike(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """n settled lists, in the order of their outcomes."""
+    """n outcomes in their order."""
 
     seq: Array  # (n,)
-    learn: Array  # (n,) whether the ranker learned from it, as far as its learner took it
-    kind: list[str]
-    values: Array  # flat: what users did, by slot; of list i from ends[i] to ends[i + 1]
+    learn: Array  # (n,) whether the ranker learned from it, unless its learner raised
+    epoch: Array  # (n,)
+    values: Array  # flat feedback by slot; of list i from ends[i] to ends[i + 1]
     ends: Array  # (n + 1,)
     viewed: list[int | None]
-    settled: Array  # (n,) Unix time
-    ids: list[str]
-    epoch: Array  # (n,)
-    number: Array  # (n,)
-    shown: Array  # (n,) Unix time
     person: list[str | None]
-    request_id: list[str | None]
-    experiment: list[int | None]
-    credit: list[list[float] | None]
     query: list[str]
+    rewards: list[list[float] | None]  # by slot, in the ranker's unit; None: none was reported
     alike: list[Alike]
-    rewards: list[list[float] | None]  # by slot, in the unit of the ranker's reward; None: none was reported
+    plain: dict[str, Any]  # other columns by name, of chunks that are exported
 
     def __len__(self) -> int:
         return len(self.seq)
 
     def feedback(self) -> Iterator[Array]:
-        """What users did with each list."""
+        """The feedback of each list."""
         ends = self.ends.tolist()
         return (self.values[a:b] for a, b in pairwise(ends))
 
@@ -110,7 +99,7 @@ SPARSE_PARTS = ("indptr", "indices", "values")
 
 @lru_cache(4096)
 def layout_of(text: str, width: int | None = None, name: str = "these bytes") -> Layout:
-    """What a list's description says."""
+    """The layout that a list's header describes."""
     try:
         arrays = codec.layout(text.encode())
     except (KeyError, TypeError, ValueError) as error:
@@ -124,7 +113,7 @@ def layout_of(text: str, width: int | None = None, name: str = "these bytes") ->
 
 
 def cut(layout: Layout, payload: Array) -> dict[str, Array]:
-    """(m, …) each array, of lists whose bytes (m, size) lie under each other; aligned, and nobody else's."""
+    """(m, …) aligned copies of each array, of lists whose bytes are the rows of `payload` (m, size)."""
     found = {}
     for one, at in zip(layout.arrays, layout.starts, strict=True):
         part = np.ascontiguousarray(payload[:, at : at + one.size])
@@ -140,10 +129,10 @@ def _meta(text: bytes) -> tuple[str, int | None]:
 
 
 def chunk_of(rows: Sequence[Any]) -> Chunk:
-    """From rows of the store (`store.settled.rows`), at least one."""
+    """The chunk of rows of the store (`storage.settled.rows`), at least one."""
     (seq, learn, kind, feedback, viewed, settled, rewards, ids, epoch, number, shown, person, request_id, experiment,
      credit, bodies) = zip(*rows, strict=True)  # fmt: skip
-    queries = []
+    queries: list[str] = []
     by_layout: dict[tuple[bytes, int | None], tuple[list[int], list[memoryview]]] = defaultdict(lambda: ([], []))
     for row, body in enumerate(bodies):
         meta, text, payload = codec.opened(bytes(body), "a list in the store")
@@ -160,25 +149,17 @@ def chunk_of(rows: Sequence[Any]) -> Chunk:
                 raise CodecError(f"the list {ids[row]}: {len(payload)} bytes, but its header says {layout.size}")
         under = np.frombuffer(b"".join(payloads), np.uint8).reshape(len(payloads), layout.size)
         alike.append(Alike(layout, np.array(places), cut(layout, under)))
-    return Chunk(
-        np.array(seq, np.int64),
-        np.array(learn, np.bool_),
-        list(kind),
-        *flattened(msgspec.json.decode(b"[" + b",".join(map(bytes, feedback)) + b"]", type=list[list[float]])),
-        list(viewed),
-        np.array(settled, np.float64),
-        list(ids),
-        np.array(epoch, np.int64),
-        np.array(number, np.int64),
-        np.array(shown, np.float64),
-        list(person),
-        list(request_id),
-        list(experiment),
-        _decoded(credit),
-        queries,
-        alike,
-        _decoded(rewards),
+    values, ends = _flattened(
+        msgspec.json.decode(b"[" + b",".join(map(bytes, feedback)) + b"]", type=list[list[float]])
     )
+    plain = {
+        "impression_id": ids, "shown_at": np.array(shown), "settled_at": np.array(settled), "kind": kind,
+        "number": number, "request_id": request_id, "experiment": experiment, "credit": _decoded(credit),
+    }  # fmt: skip
+    return Chunk(
+        np.array(seq, np.int64), np.array(learn, np.bool_), np.array(epoch, np.int64), values, ends, list(viewed),
+        list(person), queries, _decoded(rewards), alike, plain,
+    )  # fmt: skip
 
 
 def _decoded(column: Sequence[bytes | None]) -> list[list[float] | None]:
@@ -186,7 +167,7 @@ def _decoded(column: Sequence[bytes | None]) -> list[list[float] | None]:
 
 
 def chunks(database: Database, ranker: str, first: int, end: int) -> Iterator[Chunk]:
-    """The settled lists of first … end-1, in portions of about so many bytes, in order."""
+    """The outcomes first … end-1, in portions of about `PORTION_BYTES`."""
     many = 256
     while first < end:
         stop = min(first + many, end)
@@ -212,7 +193,7 @@ def ragged(n: int, parts: Sequence[tuple[Array, Array]], dtype: Any) -> tuple[Ar
     return flat, offsets
 
 
-def flattened(lists: Sequence[Sequence[float]]) -> tuple[Array, Array]:
+def _flattened(lists: Sequence[Sequence[float]]) -> tuple[Array, Array]:
     """(flat, offsets) of lists of numbers."""
     offsets = np.zeros(len(lists) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), out=offsets[1:])

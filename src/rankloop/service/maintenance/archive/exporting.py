@@ -1,4 +1,4 @@
-"""From the store to files: what is settled and not exported yet, in portions, whatever it is interrupted by."""
+"""Exports outcomes that are not exported yet, in portions, with the manifest and the states that a replay needs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
-from rankloop.core.errors import RankloopError
+from rankloop.core import files as core_files
+from rankloop.core.errors import DataError, RankloopError
 from rankloop.core.types import Array
 from rankloop.service.errors import StoreUnavailable
-from rankloop.service.maintenance.archive import manifest
 from rankloop.service.maintenance.archive.columns import chunks
-from rankloop.service.maintenance.archive.files import (
+from rankloop.service.maintenance.archive.parquet import (
+    VERSION,
     Writer,
     clear,
     files_of,
@@ -26,17 +28,143 @@ from rankloop.service.maintenance.archive.files import (
     lock,
     put_aside,
     ranker_folder,
+    sync,
+    table_of,
 )
-from rankloop.service.maintenance.archive.schema import table_of
-from rankloop.service.storage import settled
-from rankloop.service.storage.database import Database
+from rankloop.service.storage import admin, lineage, log, settled, states
+from rankloop.service.storage.database import Connection, Database
+from rankloop.service.storage.rewards import scale_of
+from rankloop.wire.rankers import Spec
 
+MANIFEST, STATES = "_manifest.json", "_states"
 FILE_ROWS = 250_000  # lists of a file at most …
 FILE_BYTES = 256 * 2**20  # … and bytes
 DAY = 86_400
 SLACK = 3600  # seconds that clocks of several machines may differ by without a day being torn into pieces
 Progress = Callable[[int, int], None]  # outcomes looked at, and of how many
 logger = logging.getLogger("rankloop")
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A state: where a fold began, a version, or the last snapshot."""
+
+    kind: Literal["origin", "version", "snapshot"]
+    file: str
+    generation: int | None  # null: an earlier release kept it
+    seq: int
+    epoch: int | None = None  # of an origin
+    version: int | None = None  # of a version
+
+    @property
+    def stored(self) -> states.Stored:
+        """Its key in the store."""
+        return states.Stored(self.kind, self.seq, self.generation, self.epoch, self.version)
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """A ranker as it was when the last export ended."""
+
+    schema: int
+    ranker: str
+    created: float  # tells one ranker from another of the same name
+    outcomes: int  # everything before this one has been looked at; files may be about later ones
+    epoch: int
+    generation: int
+    revision: int
+    learning: bool
+    serving: int | None
+    spec: Spec
+    states: list[Kept]
+    reward_scale: float | None = None  # that was in force
+    changes: list[lineage.Change] = []  # of the spec
+
+    @property
+    def row(self) -> admin.Ranker:
+        """As a row of the store."""
+        own = (self.ranker, self.spec, self.created, self.epoch, self.generation, self.revision, self.learning)
+        return admin.Ranker(*own, self.serving)
+
+
+def load_manifest(folder: Path, ranker: str) -> Manifest | None:
+    """Of the last export that has ended; None if there is none."""
+    path = ranker_folder(folder, ranker) / MANIFEST
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise RankloopError(f"{path}: cannot be read ({error}); restore it, or export into another folder") from None
+    if found.schema > VERSION:
+        raise RankloopError(f"{path}: schema {found.schema}; take the release that wrote it, this one reads {VERSION}")
+    return found
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A ranker at one moment: what is to be exported, and which states there are."""
+
+    row: admin.Ranker
+    head: int
+    states: list[Kept]
+    reward_scale: float | None
+    changes: list[lineage.Change]
+
+
+def find_place(connection: Connection, name: str) -> Place | None:
+    """All of one moment, so no state is ahead of the outcomes; None if there is no such ranker."""
+    row = admin.ranker(connection, name)
+    if row is None:
+        return None
+    found = [
+        Kept(one.kind, f"{_named(one)}.rankloop", one.generation, one.seq, one.epoch, one.version)
+        for one in states.stored(connection, name)
+    ]
+    scale = scale_of(row.spec.reward, log.reward_sketches(connection).get(name))
+    return Place(row, log.heads(connection).get(name, 0), found, scale, lineage.changes(connection, name))
+
+
+def write_manifest(database: Database, folder: Path, place: Place, outcomes: int) -> None:
+    """Save the states that are not there yet, one at a time, then the manifest; what no manifest names goes."""
+    own = ranker_folder(folder, place.row.name)
+    beside = own / STATES
+    beside.mkdir(parents=True, exist_ok=True)
+    before = load_manifest(folder, place.row.name)
+    known = {one.file: one for one in (before.states if before else []) if one.kind != "snapshot"}
+    for one in place.states:
+        if not (beside / one.file).exists():
+            state = database.read(lambda c, one=one: states.state_of(c, place.row.name, one.stored))  # type: ignore[misc]
+            if state is None:  # a newer snapshot has taken its place; versions go, too
+                continue
+            core_files.write(beside / one.file, state)
+        known[one.file] = one
+    sync(beside)
+    row = place.row
+    made = Manifest(
+        VERSION, row.name, row.created, outcomes, row.epoch, row.generation, row.revision, row.learning, row.serving,
+        row.spec, sorted(known.values(), key=lambda one: (one.seq, one.kind)), place.reward_scale, place.changes,
+    )  # fmt: skip
+    core_files.write(own / MANIFEST, msgspec.json.format(msgspec.json.encode(made), indent=1))
+    sync(own)
+    for path in beside.glob("snapshot-*.rankloop"):
+        if path.name not in known:
+            path.unlink(missing_ok=True)
+
+
+def _named(one: states.Stored) -> str:
+    if one.kind == "snapshot":
+        return f"snapshot-{one.generation}-{one.seq}"
+    return f"v{one.version}" if one.kind == "version" else f"origin-{one.generation}"
+
+
+def read_state(folder: Path, ranker: str, one: Kept) -> bytes:
+    """The bytes of a state: of a file in the folder of the ranker's states, whatever the manifest names."""
+    own = ranker_folder(folder, ranker) / STATES
+    path = own / one.file
+    if Path(one.file).name != one.file or path.resolve().parent != own.resolve():
+        raise DataError(
+            f"{own.parent / MANIFEST}: state {one.file!r} is not the name of a file in {own}; restore the manifest, or "
+            "export into another folder"
+        )
+    return core_files.read_bytes(path)
 
 
 class FolderInUse(RankloopError):
@@ -75,20 +203,17 @@ def export_ranker(
     database: Database,
     folder: Path,
     name: str,
-    since: float | None = None,
-    until: float | None = None,
     on_progress: Progress | None = None,
     aside: bool = False,
 ) -> Exported:
     """Add what is settled and lacking to a ranker's files; for whoever holds the folder's lock.
 
-    `since` and `until` (Unix times) bound it to what was settled between them. `aside`: files of another log under the
-    same name are put aside, and this one begins anew; else they are a reason to refuse.
+    With `aside`, files of another log under the same name are renamed; else they are a reason to refuse.
     """
-    place = database.read(lambda c: manifest.look(c, name))
+    place = database.read(lambda c: find_place(c, name))
     if place is None:
         raise RankloopError(f"ranker {name!r} was deleted meanwhile; what was exported of it stays")
-    before = manifest.load(folder, name)
+    before = load_manifest(folder, name)
     reason = _other(database, folder, place, before)
     if reason is not None:
         if not aside:
@@ -99,10 +224,8 @@ def export_ranker(
         before = None
     clear(folder, name)
     if before is None:
-        manifest.write(database, folder, place, 0)  # so that files never lie there without saying whose they are
-    first = 0 if since is None else database.read(lambda c: settled.first_at(c, name, place.head, since))
-    end = place.head if until is None else database.read(lambda c: settled.first_at(c, name, place.head, until))
-    wanted = list(lacking(files_of(folder, name), first, end))
+        write_manifest(database, folder, place, 0)  # so that files never lie there without saying whose they are
+    wanted = list(lacking(files_of(folder, name), 0, place.head))
     total = sum(stop - start for start, stop in wanted)
     rows = files = size = done = 0
     for start, stop in wanted:
@@ -111,11 +234,11 @@ def export_ranker(
             if on_progress:
                 on_progress(done + seq - start, total)
         done += stop - start
-    manifest.write(database, folder, place, max(end, before.outcomes if before else 0))
-    return Exported(name, rows, files, size, end)
+    write_manifest(database, folder, place, place.head)
+    return Exported(name, rows, files, size, place.head)
 
 
-def _other(database: Database, folder: Path, place: manifest.Place, before: manifest.Manifest | None) -> str | None:
+def _other(database: Database, folder: Path, place: Place, before: Manifest | None) -> str | None:
     """Why the files that are there are not of this ranker's log; None if they are. A ranker that was made again has
     another time of making; a store that was restored from a copy has the same, and other outcomes by the same numbers.
     """
@@ -144,7 +267,7 @@ def _files(database: Database, folder: Path, name: str, start: int, stop: int) -
     current: int | None = None
     try:
         for chunk in chunks(database, name, start, stop):
-            table, day = table_of(chunk), days(chunk.settled, current)
+            table, day = table_of(chunk), days(chunk.plain["settled_at"], current)
             current = int(day[-1])
             cuts = [0, *(np.flatnonzero(np.diff(day)) + 1).tolist(), len(day)]
             for low, high in itertools.pairwise(cuts):
@@ -169,8 +292,6 @@ def export_log(
     database: Database,
     folder: Path,
     names: list[str],
-    since: float | None = None,
-    until: float | None = None,
     on_progress: Callable[[str, int, int], None] | None = None,
     aside: bool = False,
 ) -> list[Exported]:
@@ -183,7 +304,7 @@ def export_log(
         for name in names:
             told = None if on_progress is None else partial(on_progress, name)
             try:
-                found.append(export_ranker(database, folder, name, since, until, told, aside))
+                found.append(export_ranker(database, folder, name, told, aside))
             except StoreUnavailable:
                 raise
             except RankloopError as error:

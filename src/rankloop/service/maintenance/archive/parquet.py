@@ -1,19 +1,35 @@
-"""The schema of the exported log, and chunks to Arrow tables and back.
+"""The Parquet files of an exported log: schema, conversion from and to chunks, and how files are written whole.
 
-Stable: a column never changes its name, type or meaning. Others may be added at the end, with a new number in
-`VERSION`, and readers take files of all earlier numbers. docs/replay.md has the table; a test compares it with this.
+The schema is stable: a column never changes its name, type or meaning; others are added at the end with a new
+`VERSION`, and readers take all earlier versions. The files are
+
+    DIR/ranker=shop/day=2026-11-17/0000000000000000-0000000000250000.parquet
+    DIR/ranker=shop/_manifest.json
+    DIR/ranker=shop/_states/v3.rankloop
+
+A file's name has the outcomes that it covers, so the names are the list of what has been exported. A file is written
+under a hidden name, flushed and then renamed, so readers see whole files only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from rankloop.core.errors import DataError
+from rankloop.core.errors import CodecError, DataError, InvalidParameter, RankloopError
 from rankloop.core.types import Array
 from rankloop.service.maintenance.archive.columns import (
     CANDIDATES,
@@ -32,8 +48,18 @@ VERSION = 2
 KEY = b"rankloop.log"  # in a file's metadata: the version
 
 
+try:
+    import fcntl
+except ImportError:  # Windows: two exports at once are the user's to avoid there
+    fcntl = None  # type: ignore[assignment]
+
+_NAME = re.compile(r"(\d{16})-(\d{16})\.parquet")
+_HIDDEN = ".writing-"
+DICTIONARIES = ["query", "kind", "layout", "user", "items.list.element", "order.list.element", "feedback.list.element"]
+
+
 class Column(NamedTuple):
-    """A column, with what the documentation says of it."""
+    """A column and its documentation."""
 
     name: str
     type: Any
@@ -79,15 +105,15 @@ SCHEMA = pa.schema([pa.field(one.name, one.type, one.empty) for one in COLUMNS],
 
 
 def check(schema: Any, path: object) -> None:
-    """Refuse a file of another kind, or of a release to come."""
-    told = (schema.metadata or {}).get(KEY)
-    if told is None:
+    """Refuse a file of another kind, or of a later release."""
+    version = (schema.metadata or {}).get(KEY)
+    if version is None:
         raise DataError(f"{path}: Parquet, but no file of `rankloop export-log`; move it elsewhere")
-    if int(told) > VERSION:
+    if int(version) > VERSION:
         raise DataError(
-            f"{path}: schema {int(told)}, but this release reads up to {VERSION}; take the release that wrote it"
+            f"{path}: schema {int(version)}, but this release reads up to {VERSION}; take the release that wrote it"
         )
-    lacks = [one.name for one in COLUMNS if one.name not in schema.names and SINCE.get(one.name, 1) <= int(told)]
+    lacks = [one.name for one in COLUMNS if one.name not in schema.names and SINCE.get(one.name, 1) <= int(version)]
     if lacks:
         raise DataError(f"{path}: has no column {', '.join(lacks)}: it is damaged; restore it from a copy")
 
@@ -97,7 +123,7 @@ def check(schema: Any, path: object) -> None:
 
 def table_of(chunk: Chunk) -> Any:
     """A chunk as an Arrow table."""
-    n = len(chunk)
+    n, plain = len(chunk), chunk.plain
     dense = [(one.rows, one.arrays["features"].reshape(len(one.rows), -1)) for one in chunk.alike if _is_dense(one)]
     sparse = [one for one in chunk.alike if one.layout.width is not None]
     values = [*dense, *((one.rows, one.arrays["features/values"]) for one in sparse)]
@@ -107,12 +133,12 @@ def table_of(chunk: Chunk) -> Any:
     )
     arrays = {
         "seq": pa.array(chunk.seq),
-        "impression_id": pa.array(chunk.ids),
+        "impression_id": pa.array(plain["impression_id"]),
         "query": pa.array(chunk.query),
         "user": pa.array(chunk.person, pa.string()),
-        "shown_at": _times(chunk.shown),
-        "settled_at": _times(chunk.settled),
-        "kind": pa.array(chunk.kind),
+        "shown_at": _times(plain["shown_at"]),
+        "settled_at": _times(plain["settled_at"]),
+        "kind": pa.array(plain["kind"]),
         "learn": pa.array(chunk.learn),
         "order": _lists(n, [(one.rows, one.arrays["order"]) for one in chunk.alike], np.int32),
         "items": _items(n, chunk.alike),
@@ -125,10 +151,10 @@ def table_of(chunk: Chunk) -> Any:
         "candidates": _optional(n, _noted(chunk.alike, CANDIDATES), pa.int64()),
         "log_propensity": _optional(n, _noted(chunk.alike, LOG_PROPENSITY), pa.float64()),
         "epoch": pa.array(chunk.epoch),
-        "number": pa.array(chunk.number),
-        "request_id": pa.array(chunk.request_id, pa.string()),
-        "experiment": pa.array(chunk.experiment, pa.int64()),
-        "credit": _numbers(chunk.credit),
+        "number": pa.array(plain["number"], pa.int64()),
+        "request_id": pa.array(plain["request_id"], pa.string()),
+        "experiment": pa.array(plain["experiment"], pa.int64()),
+        "credit": _numbers(plain["credit"]),
         "memo": _memos(n, chunk.alike),
         "layout": layouts.cast(pa.string()),
         "rewards": _numbers(chunk.rewards),
@@ -234,8 +260,7 @@ def _alike(codes: Array, texts: list[str], widths: Array) -> Iterator[tuple[str,
 
 
 def chunk_from(table: Any) -> Chunk:
-    """The chunk that a table (at least one row) was made of; times to the microsecond, all else bit for bit. Columns
-    that were not read are None or 0."""
+    """The chunk of a table with at least one row, bit for bit, without its `plain` columns."""
     table = table.combine_chunks()
     columns = {name: table.column(name).chunk(0) for name in table.column_names}
     layouts = columns["layout"].dictionary_encode()
@@ -245,6 +270,7 @@ def chunk_from(table: Any) -> Chunk:
     order, features = _Ragged(columns["order"]), _Ragged(columns["features"])
     begins, places = _Ragged(columns["feature_rows"]), _Ragged(columns["feature_columns"])
     memos, feedback = _Bytes(columns["memo"]), _Ragged(columns["feedback"])
+    rewards = columns["rewards"].to_pylist() if "rewards" in columns else [None] * len(table)
     for text, width, rows in _alike(codes, texts, widths):
         layout = layout_of(text, width, "an exported list")
         arrays = {}
@@ -262,40 +288,11 @@ def chunk_from(table: Any) -> Chunk:
                 arrays[one.name] = found.reshape(len(rows), *one.shape).astype(one.dtype.newbyteorder("="), copy=False)
         arrays |= cut(_notes(layout), memos.of(rows, layout.size - layout.memo_start))
         alike.append(Alike(layout, rows, {one.name: arrays[one.name] for one in layout.arrays}))
-    n = len(table)
-
-    def numbers(name: str) -> Array:
-        """Of a column that nobody asked for there are none."""
-        found: Array = columns[name].to_numpy(zero_copy_only=False) if name in columns else np.zeros(n, np.int64)
-        return found
-
-    def seconds(name: str) -> Array:
-        found: Array = columns[name].cast(pa.int64()).to_numpy() / 1e6 if name in columns else np.zeros(n)
-        return found
-
-    def told(name: str) -> list[Any]:
-        return columns[name].to_pylist() if name in columns else [None] * n
-
     return Chunk(
-        numbers("seq"),
-        numbers("learn"),
-        told("kind"),
-        feedback.flat,
-        feedback.ends,
-        told("viewed"),
-        seconds("settled_at"),
-        told("impression_id"),
-        numbers("epoch"),
-        numbers("number"),
-        seconds("shown_at"),
-        told("user"),
-        told("request_id"),
-        told("experiment"),
-        told("credit"),
-        told("query"),
-        alike,
-        told("rewards"),
-    )
+        columns["seq"].to_numpy(), columns["learn"].to_numpy(zero_copy_only=False), columns["epoch"].to_numpy(),
+        feedback.flat, feedback.ends, columns["viewed"].to_pylist(), columns["user"].to_pylist(),
+        columns["query"].to_pylist(), rewards, alike, {},
+    )  # fmt: skip
 
 
 def _notes(layout: Layout) -> Layout:
@@ -353,3 +350,189 @@ def taken(flat: Array, ends: Array, rows: Array, length: int) -> Array:
         return flat[ends[0] : ends[-1]].reshape(len(rows), length)
     found: Array = flat[ends[rows][:, None] + np.arange(length)]
     return found
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+class LogFile(NamedTuple):
+    """A file of a ranker's log, and the outcomes first … end-1 that it is about."""
+
+    path: Path
+    day: str
+    first: int
+    end: int
+
+
+def ranker_folder(folder: Path, ranker: str) -> Path:
+    """Where a ranker's files are."""
+    return folder / f"ranker={quote(ranker, safe='')}"
+
+
+def rankers_in(folder: Path) -> list[str]:
+    """The rankers whose log is there."""
+    found = (unquote(one.name.partition("=")[2]) for one in folder.glob("ranker=*") if one.is_dir())
+    return sorted(found)
+
+
+def files_of(folder: Path, ranker: str) -> list[LogFile]:
+    """The files of a ranker, in the order of its outcomes."""
+    found = []
+    for path in ranker_folder(folder, ranker).glob("day=*/*.parquet"):
+        told = _NAME.fullmatch(path.name)
+        if told is not None:
+            found.append(LogFile(path, path.parent.name.partition("=")[2], int(told[1]), int(told[2])))
+    found.sort(key=lambda one: one.first)
+    for one, other in itertools.pairwise(found):
+        if other.first < one.end:
+            raise RankloopError(f"{one.path} and {other.path} are about the same outcomes; keep one of them")
+    return found
+
+
+def lacking(files: Iterable[LogFile], first: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of first … end-1 that no file is about, in order.
+
+    >>> list(lacking([LogFile(Path("a"), "", 2, 4), LogFile(Path("b"), "", 4, 7)], 0, 9))
+    [(0, 2), (7, 9)]
+    """
+    for one in files:
+        if one.first >= end:
+            break
+        if one.first > first:
+            yield first, one.first
+        first = max(first, one.end)
+    if first < end:
+        yield first, end
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[bool]:
+    """Whether this process may write to the folder: not if another one does. It ends with the process, however."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("ab") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield False
+                return
+        yield True
+
+
+def clear(folder: Path, ranker: str) -> None:
+    """Delete what a writer that was killed has left under hidden names; for whoever holds the lock."""
+    for path in ranker_folder(folder, ranker).glob(f"{_HIDDEN}*"):
+        path.unlink(missing_ok=True)
+
+
+class Writer:
+    """A file that becomes visible when it is whole."""
+
+    def __init__(self, folder: Path, ranker: str, day: str, first: int) -> None:
+        own = ranker_folder(folder, ranker)
+        own.mkdir(parents=True, exist_ok=True)
+        self.day, self.first, self.rows, self._folder = day, first, 0, own
+        self._hidden = own / f"{_HIDDEN}{secrets.token_hex(8)}"
+        self._file = self._hidden.open("xb")
+        self._writer = pq.ParquetWriter(
+            self._file,
+            SCHEMA,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=DICTIONARIES,
+            write_statistics=["seq", "shown_at", "settled_at"],
+            write_page_checksum=True,  # after retention these files may be the only copy
+        )
+
+    def add(self, table: Any) -> None:
+        """Some rows, in a row group of their own."""
+        self._writer.write_table(table, row_group_size=len(table))
+        self.rows += len(table)
+
+    @property
+    def bytes(self) -> int:
+        """How long the file is by now."""
+        return int(self._file.tell())
+
+    def finish(self, end: int) -> LogFile:
+        """Make it visible, as the file about outcomes up to `end`."""
+        self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        target = self._folder / f"day={self.day}"
+        new = not target.exists()
+        target.mkdir(exist_ok=True)
+        path = target / f"{self.first:016d}-{end:016d}.parquet"
+        self._hidden.rename(path)
+        sync(target)  # the name is on the disk, too, before anybody deletes what it stands for
+        if new:
+            sync(self._folder)
+        return LogFile(path, self.day, self.first, end)
+
+    def give_up(self) -> None:
+        """Leave nothing behind."""
+        self._file.close()
+        self._hidden.unlink(missing_ok=True)
+
+
+def sync(folder: Path) -> None:
+    """Have the disk remember the names in a folder."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def opened(one: LogFile) -> Any:
+    """A file to read; what is not Parquet, or not ours, is named."""
+    try:
+        file = pq.ParquetFile(one.path, page_checksum_verification=True)
+    except (FileNotFoundError, PermissionError) as error:
+        raise CodecError(f"{one.path}: {error.strerror}; workers must see the folder under the same path") from None
+    except (OSError, pa.ArrowException) as error:
+        raise _damaged(one, error) from None
+    check(file.schema_arrow, one.path)
+    return file
+
+
+def read_group(one: LogFile, file: Any, group: int, columns: list[str]) -> Any:
+    """Some columns of a row group; their checksums are compared."""
+    try:
+        return file.read_row_group(group, columns=[name for name in columns if name in file.schema_arrow.names])
+    except (OSError, pa.ArrowException) as error:
+        raise _damaged(one, error) from None
+
+
+def _damaged(one: LogFile, error: Exception) -> CodecError:
+    remedy = "restore it from a copy; if its lists are in the store yet, move it elsewhere and export again"
+    return CodecError(f"{one.path}: cannot be read ({' '.join(str(error).split())}); {remedy}")
+
+
+def last_list(one: LogFile) -> tuple[int, str] | None:
+    """(outcome, impression_id) of the last list in a file; None if there is none."""
+    with opened(one) as file:
+        for group in reversed(range(file.num_row_groups)):
+            table = read_group(one, file, group, ["seq", "impression_id"])
+            if len(table):
+                return int(table["seq"][-1].as_py()), str(table["impression_id"][-1].as_py())
+    return None
+
+
+def put_aside(folder: Path, ranker: str) -> Path:
+    """Give a ranker's folder another name, under which it is nobody's; that name."""
+    own = ranker_folder(folder, ranker)
+    other = own.with_name(f"aside-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(2)}-{own.name}")
+    own.rename(other)
+    sync(folder)
+    return other
+
+
+def existing(folder: Path) -> Path:
+    """A folder that an export wrote to; refuses any other."""
+    if not folder.is_dir() or not rankers_in(folder):
+        raise InvalidParameter(f"there is no exported log in {folder}; give the --out of `rankloop export-log`")
+    return folder
