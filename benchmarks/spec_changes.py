@@ -17,7 +17,6 @@ from rankloop.evaluation.metrics import ndcg
 from rankloop.kernels.scaling import minmax_queries
 from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.datasets.sources import open_split
-from rankloop.service.control.evolution import change
 from rankloop.service.control.rankers import complete
 from rankloop.service.ranking import model as models
 from rankloop.wire.rankers import Spec
@@ -93,7 +92,7 @@ def trial(part: Dataset, seed: int, before: int, after: int, user: str) -> dict[
     for t in range(before):
         stream.show(learner, t, list(range(10)))
     state = models.state_bytes(old, learner.state())
-    made = change(old, new, {f"f{renamed}": "renamed"})
+    made = state_change(old, new, {f"f{renamed}": "renamed"})
     assert made is not None
     arms: dict[str, tuple[Any, list[int]]] = {
         "no change": (models.load_learner(old, state, "the state"), list(range(10))),

@@ -23,7 +23,7 @@ def reasons(service: Service, status: int) -> dict[str, list[str]]:
 
 
 def test_a_store_that_takes_no_writes_is_an_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankloop.service.control.readiness.SILENT_SECONDS", 0.5, raising=False)
+    monkeypatch.setattr("rankloop.service.control.views.SILENT_SECONDS", 0.5, raising=False)
     store = tmp_path / "store.db"
     with Service(store, refresh_seconds=0.1) as service:
         service.ready().put("shop", **SPEC)

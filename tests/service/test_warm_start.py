@@ -16,7 +16,7 @@ from rankloop.core import codec
 from rankloop.core.errors import DataError
 from rankloop.logs import LogReader, parse_line
 from rankloop.service.control import warm_start
-from rankloop.service.control._shared import Action
+from rankloop.service.control.actions import Action
 from rankloop.service.errors import Conflict
 from rankloop.service.offline.log_source import open_log_source
 from rankloop.service.offline.policy_comparison import plan_comparison, run_comparison

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from rankloop.core.errors import InvalidInput
-from rankloop.service.control._shared import Action, Done
+from rankloop.service.control.actions import Action, Done
 from rankloop.service.errors import CatalogInUse, Malformed, OverLimit, UnknownCatalog, UnknownEntry, UnknownRanker
 from rankloop.service.ranking import feature_spec
 from rankloop.service.ranking.feature_spec import declarations

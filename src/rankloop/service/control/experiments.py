@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rankloop.core.errors import InvalidParameter
-from rankloop.service.control._shared import Action, Done, changed, required, unknown
+from rankloop.service.control.actions import Action, Done, change_ranker, required, unknown
 from rankloop.service.control.versions import usable
 from rankloop.service.errors import Conflict, UnknownRanker
 from rankloop.service.serving.engine import Engine
@@ -70,7 +70,7 @@ def start(engine: Engine, name: str, terms: ExperimentRequest) -> Experiment:
         number = experiments.begin(connection, seen[0], "experiment", seen[1], now, scale)
         return Done(number, f"experiment {number} began, against {terms.against}, share {terms.share:g}")
 
-    number: int = changed(Action(engine, "experiment", name, terms), engine, name, look, change)
+    number: int = change_ranker(Action(engine, "experiment", name, terms), engine, name, look, change)
     engine.changed(name)
     return one(engine, name, number)
 
@@ -116,7 +116,7 @@ def stop(engine: Engine, name: str, number: int) -> Experiment:
         ended = experiments.end(connection, name, number, "it was stopped", engine.clock())
         return Done(None, f"experiment {number} was stopped" if ended else None)
 
-    changed(Action(engine, "stop-experiment", name, number), engine, name, look, change)
+    change_ranker(Action(engine, "stop-experiment", name, number), engine, name, look, change)
     engine.changed(name)
     return one(engine, name, number)
 

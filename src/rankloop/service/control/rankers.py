@@ -13,14 +13,28 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rankloop.core import registry
+from rankloop.core.capabilities import Remaps
 from rankloop.core.errors import InvalidParameter, RankloopError, UnknownName
+from rankloop.core.learner import Learner
+from rankloop.core.scaling import unwrapped
 from rankloop.features import declarations as declared
-from rankloop.service.control import evolution, revisions, users
-from rankloop.service.control._shared import Action, Done, changed, required, unknown
+from rankloop.service.control import users
+from rankloop.service.control.actions import (
+    Action,
+    Done,
+    change_ranker,
+    difference,
+    etag,
+    matches,
+    require_acknowledged,
+    required,
+    unknown,
+)
 from rankloop.service.errors import Conflict, NoSuchCatalog, OverLimit, UnknownRanker
 from rankloop.service.ranking import feature_spec, spec_changes
 from rankloop.service.ranking import model as models
 from rankloop.service.ranking.feature_spec import catalog_warnings, declarations, is_sparse, unhashed_columns, width_of
+from rankloop.service.ranking.model import fixed_part
 from rankloop.service.serving.engine import Engine
 from rankloop.service.serving.live_ranker import LiveRanker
 from rankloop.service.storage import (
@@ -37,6 +51,7 @@ from rankloop.service.storage import (
 from rankloop.service.storage import catalog as stored_catalog
 from rankloop.service.storage.batches import in_batches
 from rankloop.service.storage.database import Connection
+from rankloop.service.storage.lineage import Change
 from rankloop.service.storage.rewards import scale_of
 from rankloop.wire.calls import EventCounts
 from rankloop.wire.experiments import Evidence
@@ -68,44 +83,27 @@ def put(
     if_match: str | None = None,
     acknowledged: bool = False,
     require_catalog: Callable[[str], None] = lambda _: None,
+    create: bool = True,
 ) -> tuple[RankerStatus, bool]:
-    """Make a ranker, or change the fields that are given; whether it is new. `require_catalog` raises if the caller may
-    not use a catalog."""
-    return _changed("put", engine, name, changes, if_match, acknowledged, require_catalog)
-
-
-def patch(
-    engine: Engine,
-    name: str,
-    changes: SpecChanges,
-    if_match: str | None = None,
-    acknowledged: bool = False,
-    require_catalog: Callable[[str], None] = lambda _: None,
-) -> RankerStatus:
-    """The same for a ranker that must be there."""
-    return _changed("patch", engine, name, changes, if_match, acknowledged, require_catalog)[0]
-
-
-def _changed(
-    action: str,
-    engine: Engine,
-    name: str,
-    changes: SpecChanges,
-    if_match: str | None,
-    acknowledged: bool,
-    require_catalog: Callable[[str], None],
-) -> tuple[RankerStatus, bool]:
+    """Create a ranker, or change the given fields of an existing one (without `create`, it must exist); returns whether
+    it is new. `require_catalog` raises if the caller may not use a catalog."""
     renamed = getattr(changes, "renamed", msgspec.UNSET) or {}
 
-    def look(row: admin.Ranker | None) -> _Wanted:
-        if row is None and if_match is None and action == "patch":
+    def check(row: admin.Ranker | None) -> _Wanted:
+        if row is None and if_match is None and not create:
             raise unknown(engine, name)
-        knows = revisions.known(row, name, if_match)
-        spec = evolution.merged(None if row is None else row.spec, changes, renamed)
+        named = matches(row, name, if_match)
+        spec = merged_spec(None if row is None else row.spec, changes, renamed)
         _check_catalog(row, spec, require_catalog)
-        return _wanted(engine, row, spec, knows or acknowledged, renamed)
+        return _wanted(engine, row, spec, named or acknowledged, renamed)
 
-    return _change(Action(engine, action, name, changes, if_match, acknowledged), engine, name, look)
+    action = Action(engine, "put" if create else "patch", name, changes, if_match, acknowledged)
+    return _change(action, engine, name, check)
+
+
+def patch(engine: Engine, name: str, changes: SpecChanges, *options: Any) -> RankerStatus:
+    """Change fields of a ranker that must exist; options as in `put`."""
+    return put(engine, name, changes, *options, create=False)[0]
 
 
 def _check_catalog(row: admin.Ranker | None, spec: Spec, require: Callable[[str], None]) -> None:
@@ -153,11 +151,11 @@ def _wanted(
     _check_fields(engine, row, spec)
     if row is None:
         return _Wanted(None, spec, state)
-    name, answer = row.name, SpecChange(evolution.fields(row.spec, spec))
+    name, answer = row.name, SpecChange(changed_fields(row.spec, spec))
 
     demoted = engine.database.read(experiments.demotions)
-    revisions.require_acknowledged(row, spec, _demotion(row, demoted), acknowledged)
-    change = evolution.change(row.spec, spec, renamed)
+    require_acknowledged(row, spec, _demotion(row, demoted), acknowledged)
+    change = state_change(row.spec, spec, renamed)
     if change is None:
         return _Wanted(row, spec, state, answer=answer)
 
@@ -189,7 +187,7 @@ def _wanted(
             f"{error}. To begin from nothing, POST /v1/rankers/{name}/pause and /v1/rankers/{name}/reset, PUT again, "
             f"and POST /v1/rankers/{name}/resume"
         ) from None
-    answer = evolution.answer(row.spec, spec, change, learner)
+    answer = describe_change(row.spec, spec, change, learner)
     place = snapshot.generation, snapshot.seq
     return _Wanted(row, spec, b"", change, True, place, began.knows(snapshot.seq), answer)
 
@@ -225,8 +223,8 @@ def _change(action: Action, engine: Engine, name: str, look: Any) -> tuple[Ranke
                 return None
             experiments.settle(connection, name, now)
             return Done([True, None], made(spec))
-        difference = revisions.difference(before.spec, spec)
-        text = f"changed ({difference})" if difference else None  # the same spec again changes nothing
+        differences = difference(before.spec, spec)
+        text = f"changed ({differences})" if differences else None  # the same spec again changes nothing
         if wanted.change is not None:
             log.lock_head(connection, name)
             if wanted.state and log.to_learn(connection, name, wanted.place[1]):
@@ -249,7 +247,7 @@ def _change(action: Action, engine: Engine, name: str, look: Any) -> tuple[Ranke
         return Done([False, msgspec.to_builtins(answer)], text)
 
     sum(in_batches(engine.writer, lambda c, limit: tombstones.clear(c, limit, name), _within(CLEARING)))
-    created, answer = changed(action, engine, name, look, change)
+    created, answer = change_ranker(action, engine, name, look, change)
     engine.changed(name)
     engine.cycle()  # it is learned from now on rather than in a second
     found = status(engine, name)
@@ -280,12 +278,12 @@ def delete(engine: Engine, name: str, if_match: str | None = None) -> None:
     """Delete a ranker: it is gone when this returns, and what it leaves is deleted behind it."""
 
     def look(row: admin.Ranker | None) -> None:
-        revisions.known(required(engine, row, name), name, if_match)
+        matches(required(engine, row, name), name, if_match)
 
     def change(connection: Connection, _: None) -> Done | None:
         return Done(None, "deleted") if tombstones.bury(connection, name, engine.clock()) else None
 
-    changed(Action(engine, "delete", name, if_match), engine, name, look, change)
+    change_ranker(Action(engine, "delete", name, if_match), engine, name, look, change)
     engine.changed(name)
     threading.Thread(target=_clear, args=(engine, name), name="rankloop-clearing", daemon=True).start()
 
@@ -304,14 +302,14 @@ def set_learning(engine: Engine, name: str, learning: bool, if_match: str | None
     """Pause: feedback is still joined and kept, but not learned. Resume: what comes from now on is."""
 
     def look(row: admin.Ranker | None) -> None:
-        revisions.known(required(engine, row, name), name, if_match)
+        matches(required(engine, row, name), name, if_match)
 
     def change(connection: Connection, _: None) -> Done:
         admin.set_learning(connection, name, learning)
         return Done(None, f"learning {'goes on' if learning else 'is paused'}")
 
     action = Action(engine, "resume" if learning else "pause", name, if_match)
-    changed(action, engine, name, look, change)
+    change_ranker(action, engine, name, look, change)
     engine.changed(name)
     return status(engine, name)
 
@@ -400,7 +398,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
             found.append(
                 RankerStatus(
                     name=row.name,
-                    etag=revisions.etag(row),
+                    etag=etag(row),
                     spec=row.spec,
                     ready=live is not None and live.compiled,
                     warming=_waits_for(live),
@@ -431,3 +429,88 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
     if names and not found:
         raise unknown(engine, names[0])
     return found
+
+
+# -- changes of a spec ---------------------------------------------------------------------------------------------
+
+
+def merged_spec(present: Spec | None, changes: SpecChanges, renamed: Mapping[str, str]) -> Spec:
+    """The spec after a request: what it leaves out keeps its value, and in a new ranker has its default.
+
+    So do `parameters` that it leaves out, unless it names another learner, and `defaults` of features that stay.
+    Where a reward is declared, or no longer, a click has its default value again.
+    """
+    given: dict[str, Any] = {
+        name: value for name in Spec.__struct_fields__ if (value := getattr(changes, name)) is not msgspec.UNSET
+    }
+    if present is None:
+        return Spec(**given)
+    if given.get("learner", present.learner) != present.learner:
+        present = msgspec.structs.replace(present, parameters={})
+    if (present.reward is None) != (given.get("reward", present.reward) is None):
+        present = msgspec.structs.replace(present, click_reward=None)
+    if "parameters" in given:
+        given["parameters"] = {**present.parameters, **given["parameters"]}
+    if "features" in given and "defaults" not in given:
+        there = {one if isinstance(one, str) else one.get("name") for one in given["features"]}
+        known = {renamed.get(name, name): value for name, value in present.defaults.items()}
+        given["defaults"] = {name: value for name, value in known.items() if name in there}
+    return msgspec.structs.replace(present, **given)
+
+
+def changed_fields(before: Spec, after: Spec) -> list[str]:
+    """The fields that differ."""
+    return [name for name in Spec.__struct_fields__ if getattr(before, name) != getattr(after, name)]
+
+
+def state_change(before: Spec, after: Spec, renamed: Mapping[str, str]) -> Change | None:
+    """The change of what learned states depend on; None if that stays."""
+    old, new = (msgspec.to_builtins(fixed_part(one)) for one in (before, after))
+    applied = _applied([one.name for one in declarations(before)], [one.name for one in declarations(after)], renamed)
+    return None if old == new else Change(old, new, applied)
+
+
+def describe_change(before: Spec, after: Spec, made: Change, learner: Learner) -> SpecChange:
+    """What a request changed, for its answer; `learner` is the one that everything was carried over to."""
+    old, new = ([one.name for one in declarations(spec)] for spec in (before, after))
+    names = spec_changes.names_after(old, [made.renamed])
+    carried = set(spec_changes.carried_features(made.before, made.after, made.renamed))
+    plain = unwrapped(learner)
+    rule: str | None = "everything: this learner does not use features"
+    if plain.contextual:
+        rule = plain.carries if isinstance(plain, Remaps) else None
+        if made.before["normalisation"] != made.after["normalisation"]:
+            rule = f"{rule}; {spec_changes.scaling_rule(made.before['normalisation'], made.after['normalisation'])}"
+    return SpecChange(
+        changed_fields(before, after),
+        carried=[name for name in new if name in carried],
+        renamed=made.renamed,
+        added=[name for name in new if name not in carried],
+        removed=[name for name, now in zip(old, names, strict=True) if now not in new],
+        rule=rule,
+    )
+
+
+def _applied(before: list[str], after: list[str], renamed: Mapping[str, str]) -> dict[str, str]:
+    """The renames that a change makes, by final names. What an earlier request made already is left out, so that the
+    same request can be sent again."""
+    final = {}
+    for old, new in renamed.items():
+        names = [old, new]
+        while names[-1] in renamed and names[-1] not in names[:-1]:
+            names.append(renamed[names[-1]])
+        if names[-1] in names[:-1]:
+            raise InvalidParameter(f"renamed goes in a circle at {old!r}; rename in two steps, over a third name")
+        final[old] = next((name for name in names[1:] if name in after), new)
+    applied = {old: new for old, new in final.items() if old in before}
+    while done := [old for old, new in applied.items() if new in before and new not in applied]:
+        for old in done:
+            del applied[old]
+    for old, new in final.items():
+        if old in applied and new not in after:
+            raise InvalidParameter(f"renamed says that {old!r} is {new!r} now, which is not among the features")
+        if old not in before and new in after and new not in before and new not in applied.values():
+            raise InvalidParameter(f"renamed has {old!r}, which is not a feature of the ranker; it has {before}")
+    if len(set(applied.values())) < len(applied):
+        raise InvalidParameter(f"renamed gives two features the same name: {dict(renamed)}")
+    return applied

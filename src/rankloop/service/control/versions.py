@@ -8,8 +8,7 @@ from typing import NamedTuple
 from rankloop.core.errors import InvalidParameter
 from rankloop.integrations.export import Engine as Target
 from rankloop.integrations.export import Exported
-from rankloop.service.control import revisions
-from rankloop.service.control._shared import Action, Done, changed, required
+from rankloop.service.control.actions import Action, Done, change_ranker, matches, required
 from rankloop.service.control.rankers import status
 from rankloop.service.errors import Conflict, NotLearned, UnknownRanker, UnknownVersion
 from rankloop.service.offline.replay import VersionChoice, export_ranker
@@ -78,7 +77,7 @@ def keep(engine: Engine, name: str, note: str, force: bool = False) -> VersionIn
         return Done(kept.version, f"v{kept.version} was kept{kept.lacks}")
 
     action = Action(engine, "keep", name, note, force)
-    number = changed(action, engine, name, look, change)
+    number = change_ranker(action, engine, name, look, change)
     return next(version for version in versions(engine, name) if version.version == number)
 
 
@@ -94,7 +93,7 @@ def promote(
 
     def look(row: admin.Ranker | None) -> int:
         row = required(engine, row, name)
-        revisions.known(row, name, if_match)
+        matches(row, name, if_match)
         if version is None:
             return engine.save_now(name)
         if version != "live":
@@ -114,7 +113,7 @@ def promote(
         experiments.settle(connection, name, now)
         return Done(number, f"serves {'live' if number is None else f'v{number}'}{lacks}")
 
-    changed(Action(engine, "promote", name, version, note, if_match, force), engine, name, look, change)
+    change_ranker(Action(engine, "promote", name, version, note, if_match, force), engine, name, look, change)
     engine.changed(name)
     return status(engine, name)
 
@@ -146,7 +145,7 @@ def rollback(
 
     def look(row: admin.Ranker | None) -> _Target:
         row = required(engine, row, name)
-        revisions.known(row, name, if_match)
+        matches(row, name, if_match)
         kept = engine.database.read(lambda connection: states.versions(connection, name))
         if not kept:
             raise Conflict(f"ranker {name!r} has no versions to go back to; POST /v1/rankers/{name}/versions keeps one")
@@ -172,7 +171,7 @@ def rollback(
         experiments.settle(connection, name, now)
         return Done(None, f"rolled back to v{to.version}; what was is v{kept.version}{kept.lacks}")
 
-    changed(Action(engine, "rollback", name, version, note, if_match, force), engine, name, look, change)
+    change_ranker(Action(engine, "rollback", name, version, note, if_match, force), engine, name, look, change)
     engine.changed(name)
     return status(engine, name)
 
@@ -192,7 +191,7 @@ def reset(engine: Engine, name: str, note: str = "", if_match: str | None = None
 
     def look(row: admin.Ranker | None) -> _Fresh:
         row = required(engine, row, name)
-        revisions.known(row, name, if_match)
+        matches(row, name, if_match)
         return _Fresh(models.fresh_state(row.spec), engine.save_now(name))
 
     def change(connection: Connection, fresh: _Fresh) -> Done:
@@ -203,7 +202,7 @@ def reset(engine: Engine, name: str, note: str = "", if_match: str | None = None
         experiments.settle(connection, name, now)
         return Done(None, f"reset; what was is v{kept.version}{kept.lacks}")
 
-    changed(Action(engine, "reset", name, note, if_match, force), engine, name, look, change)
+    change_ranker(Action(engine, "reset", name, note, if_match, force), engine, name, look, change)
     engine.changed(name)
     return status(engine, name)
 

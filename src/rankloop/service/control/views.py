@@ -1,4 +1,4 @@
-"""What people who watch a ranker see of it: curves, latest lists, weights, movement. Blocking: call in a thread."""
+"""What the status page and load balancers see: readiness, curves, latest impressions, weights, movement. Blocking."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from rankloop.service.storage import series as buckets
 from rankloop.service.storage.series import RESOLUTIONS, Bucket
 from rankloop.service.storage.size import size
 from rankloop.service.storage.sqlite import SQLite
+from rankloop.service.worker.hang_supervisor import MOST_HANGING
 from rankloop.wire.calls import EventCounts, RankAnswer
 from rankloop.wire.monitoring import Doubt, Movement, Point, PositionRate, Series, ShownItem, ShownList, Weight, Weights
-from rankloop.wire.service import ServiceStatus
+from rankloop.wire.service import Reason, ServiceStatus
 
 FRESH = 1.0  # seconds for which an answer is as good as a new one
 LONGER = 10  # times as long for one that takes a hundred lists to make: it changes slowly
@@ -225,3 +226,59 @@ def _live(engine: Engine, name: str) -> LiveRanker:
     if live is None:
         raise UnknownRanker.among("ranker", name, sorted(engine.rankers) or ["none yet; make one with PUT"])
     return live
+
+
+STALE_SECONDS = 60.0  # age of a live model from which on it is reported
+SILENT_BEATS, SILENT_SECONDS = 3.0, 5.0  # heartbeats, and seconds at least, that the store may take nothing
+WARMING = "kernels are being compiled or loaded"
+
+
+def obstacles(engine: Engine) -> list[Reason]:
+    """Why requests should go to another process; empty if they may come."""
+    if engine.draining:
+        return [Reason("stopping", "stopping")]
+    if not engine.kernels_ready.is_set():
+        return [Reason("compiling", f"warming up: {WARMING}")]
+    found, silence = [], engine.writer.silence
+    if silence > max(SILENT_SECONDS, SILENT_BEATS * engine.settings.beat_seconds):
+        found.append(Reason("store", f"the store has not taken a write of this process for {silence:.0f} s"))
+    found += [
+        Reason("thread", f"thread {name} has ended; restart the process, and report it")
+        for name in engine.dead_threads()
+    ]
+    rankers = dict(engine.rankers)
+    if rankers and all(_damaged(live) or _hangs(live) for live in rankers.values()):
+        text = "every ranker shows the baseline ranking; their status says why"
+        found.append(Reason("rankers", text, len(rankers), sorted(rankers)))
+    return found
+
+
+def degradations(engine: Engine) -> list[Reason]:
+    """What some rankers do not do as they should, one reason per kind."""
+    now, rankers = engine.clock(), dict(engine.rankers)
+    stale = f"the live model does not include outcomes that are more than {STALE_SECONDS:g} s old"
+    kinds: dict[str, tuple[str, Callable[[LiveRanker], bool]]] = {
+        "compiling": (f"{WARMING}; the baseline ranking is shown", lambda live: not live.compiled),
+        "damaged": ("no model could be loaded; the baseline ranking is shown", _damaged),
+        "hanging": ("the learner does not answer; the baseline ranking is shown", _hangs),
+        "loading": (
+            "a state has been loading for long; the model before it is shown, if any",
+            lambda one: one.loading_seconds > 0,
+        ),
+        "load-error": ("the last attempt to load a state failed; it is tried again", lambda one: bool(one.errors)),
+        "stale": (stale, lambda live: live.row.serving is None and live.age(now) > STALE_SECONDS),
+    }
+    found = []
+    for code, (text, holds) in kinds.items():
+        names = sorted(name for name, live in rankers.items() if holds(live))
+        if names:
+            found.append(Reason(code, text, len(names), names))  # type: ignore[arg-type]
+    return found
+
+
+def _damaged(live: LiveRanker) -> bool:
+    return live.serving is None
+
+
+def _hangs(live: LiveRanker) -> bool:
+    return not live.inline and live.hanging >= MOST_HANGING

@@ -19,7 +19,7 @@ import numpy as np
 
 from rankloop.core.errors import DataError, InvalidInput, InvalidParameter
 from rankloop.logs import LoggedImpression, LogReader, WarmStartReport, parse_line
-from rankloop.service.control._shared import Action
+from rankloop.service.control.actions import Action
 from rankloop.service.errors import Conflict, OverLimit, UnknownRanker
 from rankloop.service.serving.engine import Engine
 from rankloop.service.serving.live_ranker import LiveRanker

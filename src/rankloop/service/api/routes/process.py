@@ -13,7 +13,7 @@ from rankloop import __version__
 from rankloop.service.access import Key
 from rankloop.service.api.errors import failure
 from rankloop.service.api.routes.common import AnyRequest, problems, route
-from rankloop.service.control import readiness, views
+from rankloop.service.control import views
 from rankloop.service.errors import NotAllowed, NotAuthenticated
 from rankloop.service.observability.metrics import exposition
 from rankloop.service.serving.engine import Engine
@@ -52,10 +52,8 @@ def readyz(request: AnyRequest) -> Response[Any]:
     Names of rankers are shown to keys that may read them.
     """
     engine: Engine = request.app.state.engine
-    found = readiness.obstacles(engine)
-    reasons = [
-        _shown(engine, request.headers.get("authorization"), one) for one in found or readiness.degradations(engine)
-    ]
+    found = views.obstacles(engine)
+    reasons = [_shown(engine, request.headers.get("authorization"), one) for one in found or views.degradations(engine)]
     if not found:
         return Response(Readiness("degraded" if reasons else "ready", reasons))
     failed = failure(503, "not-ready", "; ".join(one.message for one in found))

@@ -1,13 +1,13 @@
-"""What operations share: finding a ranker, and carrying out an operator action exactly once.
+"""Operator actions: each is one transaction with its audit entry and idempotency key; it may be conditional (If-Match).
 
-An operator action is one transaction: the change, its audit entry and its idempotency key. The writer repeats a
-transaction whose COMMIT was not acknowledged, and clients repeat requests that got no answer. Either finds the key and
-gets the stored result instead of a second change.
+The writer repeats a transaction whose COMMIT was not acknowledged, and clients repeat requests that got no answer. Both
+find the key and get the stored result instead of a second change.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
@@ -15,36 +15,38 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from rankloop.core.errors import RankloopError
-from rankloop.service.errors import Conflict, KeyReused, UnknownRanker
+from rankloop.service.errors import Changed, Conflict, Demoted, KeyReused, UnknownRanker
 from rankloop.service.observability import tracing
 from rankloop.service.serving.engine import Engine
 from rankloop.service.storage import admin, audit
 from rankloop.service.storage.database import Connection
 from rankloop.service.storage.log import new_id
+from rankloop.wire.experiments import Evidence
+from rankloop.wire.rankers import Guardrail, Spec
 
 P = TypeVar("P")
-TRIES = 5  # that a change is prepared again because the ranker has changed meanwhile
+TRIES = 5  # of a change, if the ranker changes meanwhile
 logger = logging.getLogger("rankloop")
 
 
 class Done(NamedTuple):
-    """What a change did."""
+    """The result of a change."""
 
-    result: Any  # what the answer needs of it: a plain JSON value
+    result: Any  # a plain JSON value for the answer
     audit: str | None  # one line for the audit list; None: nothing was changed
 
 
 class Action:
-    """One operator action, carried out at most once however often it is tried.
+    """An operator action, carried out at most once however often it is tried.
 
     Parameters
     ----------
     engine
-        Where.
+        The process.
     name
-        As the audit list has it: "rollback", "put".
+        For the audit list: "rollback", "put".
     ranker
-        Which ranker it is about; None: not about one.
+        The ranker concerned; None: not one ranker.
     arguments
         JSON values. The same idempotency key with other arguments is refused.
     """
@@ -70,7 +72,7 @@ class Action:
         audit.update(connection, self._own, self.entry(text))
 
     def earlier(self) -> Done | None:
-        """What an earlier try did; None if none was committed."""
+        """The result of an earlier attempt; None if none was committed."""
         return self._engine.database.read(self._earlier)
 
     def commit(self, change: Callable[[Connection], Done | None]) -> Done | None:
@@ -104,25 +106,24 @@ class Action:
         return Done(msgspec.json.decode(found.result), None)
 
 
-def changed(
+def change_ranker(
     action: Action,
     engine: Engine,
     name: str,
-    look: Callable[[admin.Ranker | None], P],
+    check: Callable[[admin.Ranker | None], P],
     change: Callable[[Connection, P], Done | None],
 ) -> Any:
-    """The result of `change` for the ranker that `look` has seen.
+    """The result of `change`, for the ranker that `check` has seen.
 
-    `look` runs outside any transaction: it refuses what is not possible, and may take time with a learner, which in a
-    transaction would block all writes. `change` writes, and only if the ranker is still the one that was looked at; if
-    not, or if it returns None, both are repeated.
+    `check` runs outside the transaction: it refuses what is impossible, and may wait for a learner. `change` writes,
+    and only if the ranker has not changed since; otherwise, or if it returns None, both are repeated.
     """
     for _ in range(TRIES):
         if (earlier := action.earlier()) is not None:
             return earlier.result
         row = engine.database.read(lambda connection: admin.ranker(connection, name))
         try:
-            seen = look(row)
+            seen = check(row)
         except RankloopError:
             if (earlier := action.earlier()) is not None:  # a request with the same key was committed meanwhile
                 return earlier.result
@@ -152,3 +153,63 @@ def unknown(engine: Engine, name: str) -> UnknownRanker:
     error = UnknownRanker.among("ranker", name, sorted(engine.rankers) or ["none yet; make one with PUT"])
     assert isinstance(error, UnknownRanker)
     return error
+
+
+# -- If-Match ------------------------------------------------------------------------------------------------------
+
+
+def etag(row: admin.Ranker) -> str:
+    """The revision, and a digest that tells rankers of the same name apart."""
+    parts = [msgspec.to_builtins(row.spec), row.created, row.serving, row.learning, row.generation]
+    return f'"{row.revision}-{blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()}"'
+
+
+def matches(row: admin.Ranker | None, name: str, if_match: str | None) -> bool:
+    """Whether `If-Match` names the present state of the ranker; refuses if it names another. `*` names any.
+
+    Weak ETags (W/), which compressing proxies make, count too: an ETag here names a revision, not bytes.
+    """
+    if if_match is None:
+        return False
+    if row is None:
+        raise Changed(f"If-Match was sent, but there is no ranker {name!r}; it was deleted, or never created")
+    tags = [tag.strip().removeprefix("W/") for tag in if_match.split(",")]
+    if "*" in tags:
+        return False
+    if etag(row) in tags:
+        return True
+    raise Changed(
+        f"ranker {name!r} has changed since the state that If-Match names; see GET /v1/audit?ranker={name}, and send "
+        f"If-Match: {etag(row)} to change it as it is now"
+    )
+
+
+def require_acknowledged(row: admin.Ranker, wanted: Spec, evidence: Evidence | None, acknowledged: bool) -> None:
+    """Refuse to raise the exposure after the guardrail lowered it, unless the caller acknowledges that."""
+    if evidence is None or wanted.exposure == "shadow" or acknowledged:
+        return
+    low, high = evidence.interval
+    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(evidence.when))
+    raise Demoted(
+        f"the guardrail of ranker {row.name!r} set it to shadow on {when}: users preferred the baseline ranking by "
+        f"{-evidence.preference:.2f} ({-high:.2f} to {-low:.2f}) over {evidence.lists} lists. This call would set "
+        f"{wanted.exposure!r} again, so nothing was changed. To do it anyway, add ?acknowledge_demotion=true, or "
+        f'If-Match: {etag(row)}; to change something else, PATCH it, or send "exposure": "shadow"'
+    )
+
+
+def difference(before: Spec, after: Spec) -> str:
+    """The changed fields of a spec in one line, with the values of short ones."""
+    said = []
+    for field in Spec.__struct_fields__:
+        old, new = getattr(before, field), getattr(after, field)
+        if old != new:
+            long = isinstance(old, list | dict) or isinstance(new, list | dict)
+            said.append(field if long else f"{field} {_word(old)} -> {_word(new)}")
+    return ", ".join(said)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, Guardrail):
+        return f"share {value.share:g} alpha {value.alpha:g}"
+    return "off" if value is None else str(value)
