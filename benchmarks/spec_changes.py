@@ -17,7 +17,7 @@ from rankloop.evaluation.metrics import ndcg
 from rankloop.kernels.scaling import minmax_queries
 from rankloop.lab.datasets.dataset import Dataset
 from rankloop.lab.datasets.sources import open_split
-from rankloop.service.control.rankers import complete
+from rankloop.service.control.rankers import complete, state_change
 from rankloop.service.ranking import model as models
 from rankloop.wire.rankers import Spec
 

@@ -98,7 +98,7 @@ def test_what_was_learned_protects_what_it_hangs_on(service: Service) -> None:
     ("spec", "status", "words"),
     [
         ({"learner": "pairank", "features": ["a"]}, 422, ["'pairank'", "'pairrank'", "pdgd"]),
-        ({"features": ["a", "b"], "parameters": {"start": [1.0]}}, 422, ["weights", "features"]),
+        ({"features": ["a", "b"], "parameters": {"init": [1.0]}}, 422, ["weights", "features"]),
         ({"learner": "pdgd", "features": ["a"], "parameters": {"speed": 1}}, 422, ["'pdgd'", "'speed'"]),
         ({"learner": "pdgd", "features": ["a"], "parameters": {"rate": -1}}, 422, ["rate", "-1"]),
         ({"learner": "pdgd", "features": ["a"], "parameters": {"rate": "fast"}}, 422, ["rate", "'fast'"]),

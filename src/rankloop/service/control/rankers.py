@@ -101,9 +101,16 @@ def put(
     return _change(action, engine, name, check)
 
 
-def patch(engine: Engine, name: str, changes: SpecChanges, *options: Any) -> RankerStatus:
-    """Change fields of a ranker that must exist; options as in `put`."""
-    return put(engine, name, changes, *options, create=False)[0]
+def patch(
+    engine: Engine,
+    name: str,
+    changes: SpecChanges,
+    if_match: str | None = None,
+    acknowledged: bool = False,
+    require_catalog: Callable[[str], None] = lambda _: None,
+) -> RankerStatus:
+    """Change fields of a ranker that must exist."""
+    return put(engine, name, changes, if_match, acknowledged, require_catalog, create=False)[0]
 
 
 def _check_catalog(row: admin.Ranker | None, spec: Spec, require: Callable[[str], None]) -> None:
