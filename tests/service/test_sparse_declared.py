@@ -120,8 +120,8 @@ def check_explained(items: list[Any]) -> None:
         ({"normalisation": "query-minmax"}, "set it to none"),
         ({"normalisation": "stream"}, "set it to none"),
         ({"features": [{**FEATURES[0], "buckets": 2_000_000}]}, "2000000 columns; the limit max_width is 1000000"),
-        ({"features": [*FEATURES, "brand"]}, "feature 'brand' stands twice"),
-        ({"features": [*FEATURES, "brand#4711"]}, "feature 'brand#4711' stands twice"),
+        ({"features": [*FEATURES, "brand"]}, "feature 'brand' occurs twice"),
+        ({"features": [*FEATURES, "brand#4711"]}, "feature 'brand#4711' occurs twice"),
     ],
 )
 def test_a_spec_that_cannot_be_is_named(service: Service, changes: Any, words: str) -> None:
