@@ -34,7 +34,7 @@ def quality(root: Path, seeds: range, visits: int) -> None:
             for seed in seeds:
                 search = Search(index, client, f"seed-{seed}", seed)
                 index.update([root], search.know, lambda *_: None)
-                client.wait_warm(search.ranker)
+                client.wait_compiled(search.ranker)
                 people = People(search, seed)
                 for _ in range(visits):
                     people.visit()

@@ -246,7 +246,7 @@ def test_compile_says_how_long_it_took_and_where_the_code_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rankloop.kernels import _jit
-    from rankloop.service.ranking import model
+    from rankloop.service.ranking import kernel_compilation
     from rankloop.wire.rankers import Spec
 
     found = printed_json(capsys, "compile", "random", "pairrank?pairs=matched")
@@ -264,7 +264,7 @@ def test_compile_says_how_long_it_took_and_where_the_code_is(
         if spec.learner == "pdgd":
             raise RuntimeError("no compiler")
 
-    monkeypatch.setattr(model, "warm", fail)
+    monkeypatch.setattr(kernel_compilation, "compile_kernels", fail)
     assert run("compile", "pdgd", "base") == 1
     told = capsys.readouterr()
     assert "pdgd: RuntimeError: no compiler" in told.err

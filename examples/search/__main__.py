@@ -88,7 +88,7 @@ def run(
 
                 search.index.update(roots, search.know, progress)
                 if rate:
-                    client.wait_warm(ranker)
+                    client.wait_compiled(ranker)
                     _simulate(search, engine.history.judged, rate, time.monotonic() + seconds, stop)
                 else:
                     stop.wait(min(seconds, threading.TIMEOUT_MAX))

@@ -41,7 +41,7 @@ def searching(folder: Path, roots: list[Path]) -> Iterator[Search]:
     with embedded(settings, listening), Client(address(listening), queue=0, **patience) as client:
         search = Search(Index(folder / "index.db"), client, "search")
         search.index.update(roots, search.know, lambda *_: None)
-        client.wait_warm("search")
+        client.wait_compiled("search")
         yield search
 
 

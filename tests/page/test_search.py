@@ -38,7 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     try:
         wait_for(lambda: len(known) == 2, "the page to answer")
         with Client(known[1], timeout=PATIENCE) as client:
-            client.wait_warm("search", PATIENCE)
+            client.wait_compiled("search", PATIENCE)
             wait_for(lambda: read(client) == 35, "all source to be read")
         yield known[0], known[1]
     finally:

@@ -208,7 +208,7 @@ def test_a_ranker_that_is_not_ready_says_what_it_waits_for(serve: Callable[..., 
     service = serve()
     service.put_ranker("shop")
     looker = look("about:blank")
-    answered(looker, ready=False, warming="kernels are being compiled", fallbacks={"compiling": 1234, "timeout": 2})
+    answered(looker, ready=False, waiting_for="kernels are being compiled", fallbacks={"compiling": 1234, "timeout": 2})
     looker.page.goto(at(service))
     looker.sees("Not ready yet: kernels are being compiled.")
     assert "compiling · pairrank" in looker.page.get_by_role("navigation").inner_text()

@@ -46,10 +46,10 @@ STATUS = {
     "created": 1.0,
     "etag": '"7-00"',
     "ready": True,
-    "warming": None,
+    "waiting_for": None,
     "origin": {"generation": 1, "how": "made", "version": None, "kept": None, "since": 1.0, "impressions_since": 2},
 }
-COLD = {**STATUS, "ready": False, "warming": "kernels"}
+COLD = {**STATUS, "ready": False, "waiting_for": "kernels"}
 VERSION = {"version": 1, "learned_impressions": 5, "created": 1.0, "note": "", "serving": False}
 SERIES = {
     "ranker": "shop",

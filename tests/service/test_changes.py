@@ -241,7 +241,7 @@ def test_after_a_rollback_it_says_what_it_came_from_and_what_it_learned_since(tm
         assert (third["ended"], second["ended"], first["ended"]) == (None, third["began"], second["began"])
 
 
-# -- warming up ----------------------------------------------------------------------------------------------------
+# -- kernel compilation --------------------------------------------------------------------------------------------
 
 
 def test_a_put_answers_while_kernels_are_compiled_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,8 +256,8 @@ def test_a_put_answers_while_kernels_are_compiled_and_says_so(tmp_path: Path, mo
     with Service(tmp_path / "a.db") as service:
         service.ready()
         made = service.put_cold("cold", features=names(3), exposure="full")
-        assert (made["ready"], made["warming"]) == (False, service.status("cold")["warming"])
-        assert "compiled" in made["warming"]
+        assert (made["ready"], made["waiting_for"]) == (False, service.status("cold")["waiting_for"])
+        assert "compiled" in made["waiting_for"]
         service.put_cold("same", features=names(3), exposure="full")
         assert len([one for one in threading.enumerate() if one.name == "rankloop-compile"]) == 1  # one for both
         (reason,) = fine(service.http.get("/readyz"))["reasons"]
@@ -267,7 +267,7 @@ def test_a_put_answers_while_kernels_are_compiled_and_says_so(tmp_path: Path, mo
         assert service.rank("cold", items(3))["reason"] == "compiling"
         go.set()
         until(lambda: service.status("cold")["ready"] and service.status("same")["ready"], "the kernels")
-        assert service.status("cold")["warming"] is None
+        assert service.status("cold")["waiting_for"] is None
         assert service.rank("cold", items(3))["fallback"] is False
         assert fine(service.http.get("/readyz")) == {"status": "ready", "reasons": []}
 

@@ -136,7 +136,7 @@ def test_put_ranker_returns_at_once_and_waits_if_asked(go: Go) -> None:
         assert go(server.url, "put_ranker", "shop", features=["a"], wait=True).ready is True
     assert [asked.method for asked in server.asked] == ["PUT", "GET", "GET"]
     with Server(script(Said(200, COLD))) as server, pytest.raises(ServiceUnavailable, match=r"0\.1"):
-        go(server.url, "wait_warm", "shop", 0.1)
+        go(server.url, "wait_compiled", "shop", 0.1)
 
 
 def test_ready_and_waiting_for_it(go: Go) -> None:

@@ -49,7 +49,7 @@ class Stub:
         status: dict[str, Any] = {"name": "load", "spec": self.spec, "serving": "live", "learning": True}
         status |= {"closed_impressions": 9, "learned_impressions": 2, "unlearned_impressions": 7, "open_impressions": 0}
         status |= {"learner_process": None, "snapshot_impressions": None, "created": 0.0, "etag": '"1"', "ready": True}
-        status |= {"warming": None, "model_impressions": 2}
+        status |= {"waiting_for": None, "model_impressions": 2}
         status["origin"] = {"generation": 1, "how": "made", "version": None, "kept": None, "since": 0.0}
         status["origin"]["impressions_since"] = 2
         if asked.method == "DELETE":

@@ -130,7 +130,7 @@ class _Connected(ABC):
 
     put_ranker = _method(Requests.put_ranker)
     patch_ranker = _method(Requests.patch_ranker)
-    wait_warm = _method(Requests.wait_warm)
+    wait_compiled = _method(Requests.wait_compiled)
     ranker = _method(Requests.ranker)
     rankers = _method(Requests.rankers)
     delete_ranker = _method(Requests.delete_ranker)

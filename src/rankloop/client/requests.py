@@ -85,7 +85,7 @@ class Requests(Exchange):
         whole = converted({**given, **settings}, SpecChanges, f"the spec of ranker {name!r}")
         path = ranker_path(name) + "?acknowledge_demotion=true" * acknowledge_demotion
         status = yield from self.act(RankerStatus, "PUT", path, whole, if_match)
-        return (yield from self.wait_warm(name)) if wait and not status.ready else status
+        return (yield from self.wait_compiled(name)) if wait and not status.ready else status
 
     def patch_ranker(
         self, /, name: str, *, if_match: str | None = None, acknowledge_demotion: bool = False, **changes: Any
@@ -98,13 +98,13 @@ class Requests(Exchange):
         path = ranker_path(name) + "?acknowledge_demotion=true" * acknowledge_demotion
         return (yield from self.act(RankerStatus, "PATCH", path, whole, if_match))
 
-    def wait_warm(self, name: str, seconds: float = 300.0) -> Steps[RankerStatus]:
+    def wait_compiled(self, name: str, seconds: float = 300.0) -> Steps[RankerStatus]:
         """Wait until a ranker's kernels are compiled in the process that answers, so that its own lists are shown."""
         end = time.monotonic() + seconds
         while not (status := (yield from self.ranker(name))).ready:
             if time.monotonic() >= end:
                 raise ServiceUnavailable(
-                    f"ranker {name!r} is not ready after {seconds:g} seconds: {status.warming}; `rankloop compile` "
+                    f"ranker {name!r} is not ready after {seconds:g} seconds: {status.waiting_for}; `rankloop compile` "
                     "compiles ahead, and the service's log says what is wrong",
                     error="not-ready",
                 )

@@ -264,7 +264,7 @@ class RankerStatus(Struct):
     etag: Annotated[str, Meta(description="of the ranker as it is; `If-Match` with it changes nothing else")]
     spec: Spec
     ready: Annotated[bool, Meta(description="whether this process asks the learner; else answers are your order")]
-    warming: Annotated[str | None, Meta(description="what it waits for while it is not ready")]
+    waiting_for: Annotated[str | None, Meta(description="what it waits for while it is not ready")]
     serving: Annotated[str, Meta(description="live, or the promoted version as vN")]
     learning: Annotated[bool, Meta(description="false after `pause`: feedback is kept but not learned")]
     closed_impressions: Annotated[

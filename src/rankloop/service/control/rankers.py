@@ -408,7 +408,7 @@ def _statuses(engine: Engine, names: list[str] | None) -> list[RankerStatus]:
                     etag=etag(row),
                     spec=row.spec,
                     ready=live is not None and live.compiled,
-                    warming=_waits_for(live),
+                    waiting_for=_waits_for(live),
                     serving="live" if row.serving is None else f"v{row.serving}",
                     learning=row.learning,
                     closed_impressions=closed,

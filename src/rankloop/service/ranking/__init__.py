@@ -1,1 +1,1 @@
-"""From the candidates of a request to a list: features, the model behind its lock, what of its list is shown."""
+"""Specs and their learners: states, published models, and which of a learner's rankings is shown."""

@@ -1,1 +1,1 @@
-"""The loaded rankers of a ranking worker and how they follow what is learned."""
+"""From the body of a request to a ranking: loaded rankers, catalogs, counters, experiments, the engine."""

@@ -106,7 +106,7 @@ class JobQueue:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = threading.Condition()
         self._jobs: deque[tuple[str, Callable[[], None]]] = deque()
         self._running: str | None = None  # the kind of the job under way
         self._since = 0.0  # when it began, monotonic
@@ -116,7 +116,7 @@ class JobQueue:
         """Run `job` after those that wait. With `alone` it replaces the waiting jobs of its kind."""
         with self._changed:
             if alone:
-                self._drop(kind)
+                self.drop(kind)
             self._jobs.append((kind, job))
             if self._alive:
                 return
@@ -126,29 +126,23 @@ class JobQueue:
     def drop(self, kind: str) -> None:
         """Forget the waiting jobs of a kind."""
         with self._changed:
-            self._drop(kind)
+            self._jobs = deque(one for one in self._jobs if one[0] != kind)
 
     def count(self, kind: str) -> int:
         """Jobs of a kind that wait or run."""
         with self._changed:
-            return self._count(kind)
+            return (self._running == kind) + sum(one[0] == kind for one in self._jobs)
 
     def wait(self, kind: str, seconds: float) -> bool:
         """Wait until no job of a kind is left; False if that takes longer than `seconds`."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._count(kind), seconds)
+            return self._changed.wait_for(lambda: not self.count(kind), seconds)
 
     @property
     def seconds(self) -> float:
         """How long the job under way has been running; 0 if there is none."""
         with self._changed:
             return 0.0 if self._running is None else time.monotonic() - self._since
-
-    def _drop(self, kind: str) -> None:
-        self._jobs = deque(one for one in self._jobs if one[0] != kind)
-
-    def _count(self, kind: str) -> int:
-        return (self._running == kind) + sum(one[0] == kind for one in self._jobs)
 
     def _run(self) -> None:
         while True:

@@ -270,7 +270,7 @@ function notices(chosen) {
     chosen.trouble && h("p", { class: "warning" }, h("b", {}, "Problem: "), `${chosen.trouble}.`),
     eventNotice(chosen),
     chosen.demoted && demotedNotice(chosen),
-    !chosen.ready && h("p", { class: "warning calm" }, h("b", {}, "Not ready yet: "), `${chosen.warming}.`),
+    !chosen.ready && h("p", { class: "warning calm" }, h("b", {}, "Not ready yet: "), `${chosen.waiting_for}.`),
     ...(chosen.warnings ?? []).map((text) => h("p", { class: "warning calm" }, text)),
   ];
 }
@@ -281,7 +281,7 @@ function drawRanker(chosen) {
   const now = series?.now ?? Date.now() / 1000;
   const locked = lockedBy();
   if (head.doing.textContent !== doing(chosen)) head.doing.textContent = doing(chosen);
-  renew(head.notices, [chosen.trouble, chosen.events, chosen.demoted, chosen.ready, chosen.warming, chosen.warnings], () => notices(chosen));
+  renew(head.notices, [chosen.trouble, chosen.events, chosen.demoted, chosen.ready, chosen.waiting_for, chosen.warnings], () => notices(chosen));
   renew($$("store"), state.service, () => (state.service ? storeWords(state.service) : null));
   renew(head.controls, [chosen.etag, chosen.demoted, locked], () => controls(chosen, locked, refresh));
   if (series) {
