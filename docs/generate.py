@@ -26,7 +26,7 @@ COMMANDS = (
     "compile",
     "catalog load",
     "catalog show",
-    "warm",
+    "warm-start",
     "import metarank",
     "import personalizer",
     "bench",

@@ -80,7 +80,7 @@ def test_ctrl_c_says_whether_the_same_command_goes_on(
     assert run(*command.split()) == 130
     said = capsys.readouterr().err
     assert "rankloop: stopped" in said
-    assert ("what was finished is kept, and the same command goes on" in said) == goes_on
+    assert ("the same command continues" in said) == goes_on
 
 
 def test_several_seeds_give_means_and_standard_errors(capsys: pytest.CaptureFixture[str]) -> None:

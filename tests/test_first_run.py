@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rankloop.cli import _out, main
+from rankloop.cli import _out
 from rankloop.kernels import compilation
 from tests.waiting import PATIENCE
 
@@ -89,16 +89,3 @@ echo "${{COMPREPLY[@]}}"
 """
     run = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True, env=os.environ | home)
     assert set(run.stdout.split()) == {"compare", "compile"}
-
-
-def test_without_a_command_it_says_where_to_go(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main([])
-    said = capsys.readouterr().out
-    for step in (
-        "rankloop serve --example",
-        "rankloop learners",
-        "rankloop compare",
-        "rankloop doctor",
-    ):
-        assert step in " ".join(said.split())

@@ -1,4 +1,4 @@
-"""`rankloop`, and `python -m rankloop`: the command line, or a word on what it needs where only the library is."""
+"""`rankloop` and `python -m rankloop`: the command line, or which extra it needs."""
 
 from __future__ import annotations
 

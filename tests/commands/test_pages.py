@@ -329,7 +329,7 @@ def of_warm_starts(folder: Path, start: Start, engine: Server) -> None:  # noqa:
     write_parquet(folder / "log.parquet", rows_of(lists(6, seed=4)))
     write_json_lines(folder / "responses.jsonl", RESPONSES)
     write_json_lines(folder / "events.jsonl", EVENTS)
-    run_page("docs/warm.md", folder, service, **{"warm shop responses": "warm engine responses"})
+    run_page("docs/warm.md", folder, service, **{"warm-start shop responses": "warm-start engine responses"})
     wait_for(lambda: service.status("shop")["closed_impressions"] == 24, "all lists")
     assert service.status("engine")["closed_impressions"] == 2
 

@@ -62,7 +62,7 @@ def test_sizes_are_learned_with_the_lists(tmp_path: Path, log: Path) -> None:
     out = tmp_path / "warm.rankloop"
     taught = ["--learner", "pairrank?pairs=matched", "--normalisation", "stream"]
     with pytest.raises(SystemExit, match="0"):
-        main(["warm", *taught, "--out", str(out), str(log)])
+        main(["warm-start", *taught, "--out", str(out), str(log)])
     by_hand = rankloop.standardized(rankloop.make("pairrank", **SPEC))
     rankloop.warm_start(by_hand, map(parse_line, log.read_bytes().splitlines()), features=CandidateBuilder(scale=False))
     assert bits(rankloop.load(out)) == bits(by_hand)
@@ -139,7 +139,7 @@ def test_the_command_teaches_a_learner(tmp_path: Path, log: Path, capsys: pytest
     text = log.read_text().splitlines()
     log.write_text("\n".join([*text[:7], '{"items": ["a"], "clicks": ["b"]}', *text[7:]]))
     out = tmp_path / "warm.rankloop"
-    order = ["warm", "--learner", "pairrank?init=base", "--out", str(out), str(log)]
+    order = ["warm-start", "--learner", "pairrank?init=base", "--out", str(out), str(log)]
     with pytest.raises(SystemExit) as ended:
         main([*order, "--json"])
     assert ended.value.code == 0
@@ -164,6 +164,6 @@ def test_the_command_teaches_a_learner(tmp_path: Path, log: Path, capsys: pytest
 )
 def test_a_wrong_call_is_told(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["warm", *words])
+        main(["warm-start", *words])
     assert ended.value.code == 2
     assert told in capsys.readouterr().err

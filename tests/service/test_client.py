@@ -34,12 +34,6 @@ def test_rank_comes_through_and_a_retry_repeats_the_same_request(go: Go) -> None
     ]
 
 
-def test_a_slow_answer_is_asked_for_again(go: Go) -> None:
-    with Server(script(Said(200, STATUS, seconds=2.0), Said(200, STATUS))) as server:
-        go(server.url, "ranker", "shop", settings={"timeout": 0.5})
-    assert len(server.asked) == 2
-
-
 def test_events_keep_their_ids_over_retries(go: Go) -> None:
     events = [
         {"impression_id": "i1", "clicks": np.array([3, 4])},
@@ -186,13 +180,6 @@ def test_an_operator_action_without_an_answer_may_have_been_carried_out(go: Go) 
         pytest.raises(ServiceUnavailable, match=r"\(2 tries\); it may have been carried out: look before"),
     ):
         go(server.url, "rollback", "shop", settings={"retries": 1})
-
-
-def test_reads_and_rankings_carry_no_idempotency_key(go: Go) -> None:
-    with Server(lambda asked: Said(200, ANSWER if asked.method == "POST" else STATUS)) as server:
-        go(server.url, "ranker", "shop")
-        go(server.url, "rank", "shop", HATS)
-    assert [asked.headers.get("Idempotency-Key") for asked in server.asked] == [None, None]
 
 
 def test_connections_are_kept_and_the_key_is_not_shown() -> None:

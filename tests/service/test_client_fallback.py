@@ -13,7 +13,6 @@ import pytest
 from rankloop.client import AsyncClient, Client, ServiceError, exchange
 from rankloop.client import requests as client_requests
 from rankloop.client.exchange import Call, Reply
-from rankloop.client.transport import TimeLeft
 from rankloop.wire.calls import RankAnswer
 from tests.service.asking import ANSWER, AWAY, HATS, Go, go, receipts, short_pauses
 from tests.service.scripted import DROP, Asked, Said, Server, script
@@ -89,11 +88,6 @@ def test_a_failing_service_gives_the_baseline_ranking(go: Go, said: Said, reason
     assert (answer.ranker, answer.request_id) == ("shop", "mine")
 
 
-def test_a_service_that_cannot_be_reached_gives_the_baseline_ranking(go: Go, nowhere: str) -> None:
-    answer = go(nowhere, "rank", "shop", HATS)
-    assert (ids(answer), answer.reason) == (["hat", "shoe"], "unreachable")
-
-
 def test_a_service_that_does_not_answer_in_time_gives_the_baseline_ranking(go: Go) -> None:
     with Server(script(Said(200, ANSWER, seconds=1.0))) as server:
         answer = go(server.url, "rank", "shop", HATS, settings={"rank_timeout": 0.1})
@@ -129,17 +123,6 @@ def test_a_body_that_trickles_in_does_not_extend_the_deadline(go: Go) -> None:
         thread.join()
     assert answer.reason == "timeout"
     assert took < 30
-
-
-def test_every_phase_gets_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr("rankloop.client.transport.time", clock)
-    left = TimeLeft(100.25)
-    assert left["read"] == pytest.approx(0.25)
-    clock.now = 100.2
-    assert left.get("connect") == pytest.approx(0.05)
-    clock.now = 200.0
-    assert 0 < left.get("read") < 0.01
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422])
@@ -186,16 +169,6 @@ def test_calls_are_skipped_after_failures_in_a_row_and_one_per_second_is_sent(cl
     )
     assert not walk(requests, clock, back).fallback
     assert not walk(requests, clock, back).fallback
-
-
-def test_failures_between_answers_skip_nothing(clock: Clock) -> None:
-    requests = client_requests.Requests("http://x", retries=0)
-    good = Reply(
-        200, b'{"impression_id":"i","ranker":"shop","version":"v","exposure":"full","fallback":false,"items":[]}'
-    )
-    for _ in range(3 * exchange.BREAK_AFTER):
-        assert walk(requests, clock, (0.0, Reply(500))).reason == "service error 500"
-        assert not walk(requests, clock, (0.0, good)).fallback
 
 
 def test_a_fallback_keeps_k_pins_and_exclusions(go: Go, nowhere: str) -> None:

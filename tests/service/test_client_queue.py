@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sqlite3
@@ -17,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rankloop.client import AsyncClient, Client, RejectedEvent, ServiceUnavailable, feedback_queue, transport
+from rankloop.client import AsyncClient, Client, RejectedEvent, feedback_queue, transport
 from rankloop.core.errors import InvalidParameter, RankloopError
 from rankloop.wire.calls import FeedbackEvent, Receipt
 from tests.service.asking import AWAY, receipts, short_pauses
@@ -165,15 +164,6 @@ def test_without_a_queue_receipts_are_returned_and_a_rejected_event_is_raised() 
         many = client.feedback([{"impression_id": "i1", "event_id": "e1"}])
         assert many is not None
         assert (many.counts, seen) == ({"rejected": 1}, ["e1"])
-
-
-def test_without_a_queue_a_service_that_is_away_is_raised() -> None:
-    with (
-        Server(script(AWAY)) as server,
-        Client(server.url, queue=0, retries=0) as client,
-        pytest.raises(ServiceUnavailable),
-    ):
-        client.click("i1")
 
 
 def test_close_waits_a_bounded_time_and_counts_what_is_lost() -> None:
@@ -338,14 +328,3 @@ def test_a_thread_that_fails_does_not_stop_the_queue(monkeypatch: pytest.MonkeyP
         client.click("i1", event_id="e2")
         assert client.flush(PATIENCE)
     assert store.ids == ["e1", "e2"]
-
-
-def test_events_are_sent_as_they_would_be_at_once() -> None:
-    event = {"impression_id": "i1", "event_id": "e1", "clicks": ["hat"], "rewards": {"hat": 0.5}, "final": True}
-    with Server(receipts) as server:
-        with Client(server.url, queue=0) as client:
-            client.feedback(event)
-        with Client(server.url) as client:
-            client.feedback(event)
-    first, second = (json.loads(asked.body) for asked in server.asked)
-    assert first == second

@@ -46,9 +46,9 @@ def made(store: str, name: str = "shop", **spec: Any) -> None:
 
 
 def command(*words: str) -> Any:
-    """What `rankloop warm` says as JSON."""
+    """What `rankloop warm-start` says as JSON."""
     with pytest.raises(SystemExit) as ended:
-        main(["warm", *words, "--json"])
+        main(["warm-start", *words, "--json"])
     assert ended.value.code == 0
 
 
@@ -239,7 +239,7 @@ def test_killed_it_goes_on_and_learns_nothing_twice(tmp_path: Path) -> None:
     store = str(tmp_path / "store.db")
     made(store)
     log = write_json_lines(tmp_path / "log.jsonl", lists(6000))
-    words = [sys.executable, "-c", COMMAND, "warm", "shop", str(log), "--store", store, "--json"]
+    words = [sys.executable, "-c", COMMAND, "warm-start", "shop", str(log), "--store", store, "--json"]
     first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with open_store(store) as database:
 
@@ -266,6 +266,6 @@ def test_a_store_or_ranker_that_is_not_there_is_told(tmp_path: Path, capsys: pyt
     made(str(tmp_path / "store.db"))
     for ranker, store, words in (("shop", "nowhere.db", "there is no store"), ("shoe", "store.db", "did you mean")):
         with pytest.raises(SystemExit) as ended:
-            main(["warm", ranker, str(log), "--store", str(tmp_path / store)])
+            main(["warm-start", ranker, str(log), "--store", str(tmp_path / store)])
         assert ended.value.code == 2
         assert words in capsys.readouterr().err

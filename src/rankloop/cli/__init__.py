@@ -1,8 +1,4 @@
-"""The command line: `rankloop --help` tells.
-
-Only here does rankloop print and exit. What programs read goes to standard output, what people watch (progress, notes)
-to standard error. A wrong call or bad input is one line with the remedy and exit code 2.
-"""
+"""The command line: results on standard output, progress and notes on standard error, exit code 2 for wrong input."""
 
 from __future__ import annotations
 
@@ -10,8 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-# The matrices here are small: BLAS threads would only fight each other, and one thread gives the same bits everywhere.
-# Must be set before numpy is imported, which is why it stands above the commands.
+# Matrices are small, so BLAS threads would only slow each other down. Must be set before numpy is imported.
 for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
@@ -22,7 +17,7 @@ from rankloop.core.errors import RankloopError
 
 
 def build() -> App:
-    """The whole command, ready to call."""
+    """The application with all commands."""
     from rankloop.cli import (
         backup,
         bench,
@@ -47,15 +42,14 @@ def build() -> App:
     app = App(
         name="rankloop",
         version=__version__,
-        suppress_keyboard_interrupt=False,  # main() says what is kept
+        suppress_keyboard_interrupt=False,  # main() handles it
         default_parameter=Parameter(negative=()),  # `--json` needs no `--no-json`
         help=(
             "A ranking that learns from every click.\n\n"
             "`rankloop serve --example` starts the service: it ranks over HTTP and learns from clicks. If "
             "something does not work, `rankloop doctor` reports what to do.\n\n"
-            "To compare learners, start with `rankloop learners`, then `rankloop compare pairrank pdgd greedy random`: "
-            "it lets them serve simulated users and prints who did best. No data is needed; `synthetic:mslr` and its "
-            "kin are generated."
+            "To compare learners, start with `rankloop learners`, then `rankloop compare pairrank pdgd greedy random`, "
+            "which runs them with simulated users. No data is needed: `synthetic:mslr` is generated."
         ),
     )
     for module in (
@@ -65,14 +59,13 @@ def build() -> App:
     ):
         module.add_to(app)
     app.register_install_completion_command(
-        help="Let the shell complete commands and options: writes a file for your shell (bash, zsh, fish), "
-        "and a line into its start-up file where it needs one."
+        help="Install completion of commands and options for your shell (bash, zsh, fish)."
     )
     return app
 
 
-RESUMED = (["sweep"], ["reproduce"], ["warm"], ["export-log"])  # commands that, broken off, go on where they were
-RESUMED_WITH_OUT = (["compare"], ["simulate"])
+RESUMABLE = (["sweep"], ["reproduce"], ["warm-start"], ["export-log"])  # continue when they are called again
+RESUMABLE_WITH_OUT = (["compare"], ["simulate"])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -82,19 +75,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (CycloptsError, RankloopError) as error:
         fail(str(error))
     except KeyboardInterrupt:
-        said = list(sys.argv[1:] if arguments is None else arguments)
-        resumes = said[:1] in RESUMED or (said[:1] in RESUMED_WITH_OUT and "--out" in said)
-        more = "; what was finished is kept, and the same command goes on" if resumes else ""
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        resumable = words[:1] in RESUMABLE or (words[:1] in RESUMABLE_WITH_OUT and "--out" in words)
+        more = "; finished work is kept, and the same command continues" if resumable else ""
         print(f"rankloop: stopped{more}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output (head, a pager) went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
-        fail(f"{error.filename or 'a file'}: {error.strerror or error}; check the path and its rights")
+        fail(f"{error.filename or 'a file'}: {error.strerror or error}; check the path and its permissions")
 
 
 def fail(message: str) -> None:
-    """Say what is wrong in one line and exit with 2."""
+    """Print the error in one line and exit with 2."""
     print(f"rankloop: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(2)

@@ -32,7 +32,7 @@ output = Console()
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output; numbers that are not finite become null, as JSON wants."""
+    """One JSON document on standard output; numbers that are not finite become null."""
     print(json.dumps(_plain(value), indent=2, ensure_ascii=False))
 
 
@@ -51,13 +51,13 @@ def print_table(
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a place for a result before the work that leads to it, not after."""
+    """Raise before the work starts if its result cannot be written."""
     if path.is_dir():
         raise InvalidParameter(f"{path} is a folder; give the name of a file")
     if not path.absolute().parent.is_dir():
-        raise InvalidParameter(f"{path}: there is no folder {path.absolute().parent}; make it, or name another file")
+        raise InvalidParameter(f"{path}: the folder {path.absolute().parent} does not exist; create it first")
     if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        raise InvalidParameter(f"{path} may not be written; check its rights, or name another file")
+        raise InvalidParameter(f"{path} cannot be written; check its permissions, or name another file")
 
 
 def check_figure(path: Path | None) -> None:
@@ -67,12 +67,12 @@ def check_figure(path: Path | None) -> None:
 
 
 def wide() -> Console:
-    """Standard output; piped into a file, tables should not be cut at 80 columns."""
+    """Standard output, 160 columns wide if it is not a terminal."""
     return Console(width=None if sys.stdout.isatty() else 160)
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """A curve in one line, from its lowest to its highest value; a gap where there is none.
+    """A curve in one line, from the lowest to the highest value, with gaps for None.
 
     >>> sparkline([0.0, 1.0, None, 3.0])
     '▁▃ █'
@@ -98,7 +98,7 @@ def executor(processes: int, cluster: str | None) -> Iterator[Executor | None]:
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
-    """Progress on standard error, with the time left; silent where nobody watches."""
+    """Progress on standard error, with the time left; nothing if it is not a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
         Progress(
@@ -116,7 +116,7 @@ def progress_bars() -> Iterator[Progress]:
 
 @contextmanager
 def _kernels_among(bars: Progress) -> Iterator[None]:
-    """Kernels that are compiled meanwhile have a bar of their own: a plain line would run into the others."""
+    """Show compilation of kernels as a bar of its own."""
     from rankloop.kernels import compilation
 
     bar: list[TaskID] = []
@@ -135,12 +135,7 @@ def _kernels_among(bars: Progress) -> Iterator[None]:
 
 
 def say_when_compiling() -> None:
-    """Tell on standard error when kernels have to be compiled: the first run takes longer than the others.
-
-    On a terminal the line of `rankloop.kernels.compilation` tells which; elsewhere, and where helpers that do not
-    speak will
-    compile, it is told once.
-    """
+    """Print a note once if kernels have to be compiled, because the first run takes longer."""
     from rankloop.kernels import compilation
     from rankloop.kernels._jit import cache_is_empty
 

@@ -48,7 +48,7 @@ def export(
     Parameters
     ----------
     ranker
-        Its name in the store, or a file that `rankloop.save`, `rankloop replay --out` or `rankloop warm` wrote.
+        Its name in the store, or a file that `rankloop.save`, `rankloop replay --out` or `rankloop warm-start` wrote.
     to
         The format.
     version

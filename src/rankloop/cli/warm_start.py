@@ -1,4 +1,4 @@
-"""`rankloop warm`: begin with what logged lists teach."""
+"""`rankloop warm-start`: learn from logged impressions before the first request."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NAMED = 20  # malformed lines that are told one by one
 
 def add_to(app: App) -> None:
     """Register the command."""
-    app.command(warm)
+    app.command(warm_start)
 
 
-def warm(
+def warm_start(
     *words: str,
     store: Store = None,
     learner: str | None = None,
@@ -34,20 +34,20 @@ def warm(
     strict: bool = False,
     json: Json = False,
 ) -> None:
-    """Learn from logged lists with clicks, before the first request.
+    """Learn from logged impressions and clicks before the first request.
 
-    `rankloop warm RANKER LOG…` adds the lists to the log of a ranker, from where they are learned like lists shown in
-    shadow. The service may run or not. `rankloop warm --learner SPEC --out FILE LOG…` teaches a learner and saves it
-    for `rankloop.load`.
+    `rankloop warm-start RANKER LOG…` adds the impressions to the log of a ranker, from where they are learned like
+    impressions in shadow. The service may run or not. `rankloop warm-start --learner SPEC --out FILE LOG…` trains a
+    learner and saves it for `rankloop.load`.
 
-    Broken off (Ctrl-C, kill), the same command goes on where it was; no list is learned twice. Malformed lists are
-    named and left out. docs/warm.md has the formats: JSON lines, TSV, Parquet, and logs of search engines.
+    If it is interrupted, the same command continues; no impression is learned twice. Malformed ones are reported and
+    left out. docs/warm.md has the formats: JSON lines, TSV, Parquet, and logs of search engines.
 
-    Example: rankloop warm shop monday.jsonl tuesday.jsonl.gz
+    Example: rankloop warm-start shop monday.jsonl tuesday.jsonl.gz
 
-    Example: rankloop warm shop responses.jsonl --format ltrlog --clicks events.jsonl
+    Example: rankloop warm-start shop responses.jsonl --format ltrlog --clicks events.jsonl
 
-    Example: rankloop warm --learner "pairrank?init=base" --out warm.rankloop log.tsv
+    Example: rankloop warm-start --learner "pairrank?init=base" --out warm.rankloop log.tsv
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def warm(
     if (learner is None) != (out is None):
         raise InvalidParameter("--learner and --out belong together: what to teach, and where to save it")
     if learner is None and not words:
-        raise InvalidParameter("name a ranker and its logs: rankloop warm RANKER LOG…")
+        raise InvalidParameter("name a ranker and its logs: rankloop warm-start RANKER LOG…")
     named: list[str] = []
 
     def tell(text: str) -> None:

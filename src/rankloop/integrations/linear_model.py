@@ -115,7 +115,7 @@ def in_engine(model: LinearModel, engine: str) -> LinearModel:
         raise InvalidParameter(
             f"the features of {model.name} are scaled within each request (query-minmax), and {engine} scores one "
             'document at a time; export a ranker whose spec has "normalisation": "stream", which is the default, or a '
-            "file of `rankloop warm --normalisation stream`; --to onnx and --to json take this one"
+            "file of `rankloop warm-start --normalisation stream`; --to onnx and --to json take this one"
         )
     notes = list(model.notes)
     if model.base is not None:
