@@ -1,9 +1,7 @@
 """Arrays to bytes and back: no pickle, versioned, checksummed.
 
-A file is: 8 bytes of magic, the format version and the header's length (two little-endian uint32), the header as JSON
-(`meta`, and name, type and shape of each array), the arrays' bytes one after the other in C order and little-endian,
-and a BLAKE2b checksum of everything before it. Reading back gives the same bits; a damaged, cut or foreign file is a
-`CodecError` that says which of these it is.
+Format: 8 bytes of magic, format version and header length (two little-endian uint32), the header as JSON (`meta`, and
+name, type and shape of each array), the arrays in C order and little-endian, and a BLAKE2b checksum.
 """
 
 from __future__ import annotations
@@ -23,15 +21,15 @@ from rankloop.core.types import Array, Impression, SparseRows
 
 MAGIC = b"RANKLOOP"
 VERSION = 1
-SPARSE = 2  # of an impression with sparse rows: a release that does not know them refuses it, instead of seeing none
+SPARSE = 2  # impressions with sparse rows, so that older releases refuse them
 _HEAD = struct.Struct("<8sII")
 _CHECKSUM = 16
-_json = json.JSONEncoder(allow_nan=False).encode  # `json.dumps` would make one each time
-_KINDS = "biufU"  # what a state may hold: numbers, flags, strings; never objects
+_json = json.JSONEncoder(allow_nan=False).encode  # `json.dumps` creates one per call
+_KINDS = "biufU"  # numbers, flags and strings; never objects
 
 
 def dumps(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None, version: int = VERSION) -> bytes:
-    """Bytes of named arrays, with `meta` (anything JSON can say) beside them.
+    """Return the bytes of named arrays and of `meta`, which must be valid JSON.
 
     >>> arrays, meta = loads(dumps({"theta_": np.array([0.1, -2.0])}, {"learner": "pdgd"}))
     >>> arrays["theta_"], meta
@@ -39,12 +37,12 @@ def dumps(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None, ve
     """
     specs, kept = _plain(arrays)
     head = _head(specs, meta, version)
-    body = b"".join([head, *(array.tobytes() for array in kept)])  # in C order, whatever their own is
+    body = b"".join([head, *(array.tobytes() for array in kept)])  # in C order
     return body + blake2b(body, digest_size=_CHECKSUM).digest()
 
 
 def pieces(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None, size: int) -> Iterator[bytes]:
-    """The bytes of `dumps`, `size` at a time: what is large need not be in memory a second and a third time.
+    """Iterate over the bytes of `dumps`, `size` at a time, to save memory.
 
     >>> b"".join(pieces({"theta_": np.array([0.1, -2.0])}, {}, 7)) == dumps({"theta_": np.array([0.1, -2.0])})
     True
@@ -73,7 +71,7 @@ def pieces(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None, size: in
 
 
 def _plain(arrays: Mapping[str, Array]) -> tuple[list[tuple[str, str, tuple[int, ...]]], list[Array]]:
-    """Name, type and shape of each array, and the arrays as they are written."""
+    """Return name, type and shape of each array, and the arrays as they are written."""
     specs, kept = [], []
     for name, value in arrays.items():
         array = np.asarray(value)
@@ -94,13 +92,12 @@ def _head(specs: list[tuple[str, str, tuple[int, ...]]], meta: Mapping[str, Any]
 
 @lru_cache(512)
 def _described(*specs: tuple[str, str, tuple[int, ...]]) -> str:
-    """Names, types and shapes as JSON. Lists of a ranker have the same again and again, and writing that takes longer
-    than all the rest of an impression."""
+    """Return names, types and shapes as JSON; cached, since those of a ranker's impressions recur."""
     return _json([{"name": name, "dtype": kind, "shape": list(shape)} for name, kind, shape in specs])
 
 
 def loads(data: bytes, name: str = "these bytes") -> tuple[dict[str, Array], dict[str, Any]]:
-    """The arrays and the meta of what `dumps` made; `name` is what an error calls the source."""
+    """Return the arrays and the meta of what `dumps` returned; `name` is the source in errors."""
     try:
         meta, described, body = opened(data, name)
         at, arrays = 0, dict[str, Array]()
@@ -109,20 +106,18 @@ def loads(data: bytes, name: str = "these bytes") -> tuple[dict[str, Array], dic
             arrays[called] = found.copy() if dtype.isnative else found.astype(dtype.newbyteorder("="))
             at += size
         if at != len(body):
-            raise CodecError(f"{name}: {len(body) - at} bytes more than its header says")
+            raise CodecError(f"{name}: {len(body) - at} bytes more than its header specifies")
         return arrays, json.loads(meta)
-    except (KeyError, TypeError, ValueError) as error:  # a right checksum over a wrong header: written by another hand
+    except (KeyError, TypeError, ValueError) as error:  # valid checksum, invalid header
         if isinstance(error, CodecError):
             raise
         raise CodecError(f"{name}: its header cannot be read ({error})") from None
 
 
 def opened(data: bytes, name: str = "these bytes") -> tuple[bytes, bytes, memoryview]:
-    """Meta and the description of the arrays, both as JSON, and the arrays' bytes: for whoever reads thousands of
-    lists, most of which are described alike, and decodes a description once (`layout`).
+    """Return meta and the description of the arrays, both as JSON, and the arrays' bytes.
 
-    `dumps` puts the description last, and no quote stands in a JSON string without a stroke before it, so what is found
-    by its key is that part. A header that another hand put together in another way is read whole.
+    For readers of thousands of impressions with the same description, which is then parsed once (`layout`).
 
     >>> opened(dumps({"theta_": np.array([0.5])}, {"learner": "pdgd"}))[:2]
     (b'{"learner": "pdgd"}', b'[{"name": "theta_", "dtype": "<f8", "shape": [1]}]')
@@ -140,7 +135,7 @@ _META, _ARRAYS = b'{"meta": ', b', "arrays": '
 
 
 def _checked(data: bytes, name: str) -> int:
-    """Where the arrays begin in bytes that are whole and of a version that is known; refuses all others."""
+    """Check the bytes and return where the arrays begin."""
     if len(data) < _HEAD.size or data[:8] != MAGIC:
         raise CodecError(f"{name}: not a rankloop file (it does not start with {MAGIC.decode()})")
     _, version, header_length = _HEAD.unpack_from(data)
@@ -155,7 +150,7 @@ def _checked(data: bytes, name: str) -> int:
 
 
 class Described(NamedTuple):
-    """An array as a header describes it."""
+    """The description of an array in a header."""
 
     name: str
     dtype: np.dtype[Any]
@@ -165,7 +160,7 @@ class Described(NamedTuple):
 
 @lru_cache(512)
 def layout(described: bytes) -> tuple[Described, ...]:
-    """The arrays of a description, in the order of their bytes; the same for list after list, so it is read once."""
+    """Parse a description of arrays; cached."""
     found = []
     for spec in json.loads(described):
         dtype, shape = np.dtype(spec["dtype"]), tuple(spec["shape"])
@@ -176,7 +171,7 @@ def layout(described: bytes) -> tuple[Described, ...]:
 
 
 def dump_impression(impression: Impression) -> bytes:
-    """An impression's bytes, so that it can wait for its feedback outside the process. Sparse rows stay sparse."""
+    """Return the bytes of an impression."""
     arrays = {"order": impression.order, "items": impression.items}
     meta: dict[str, Any] = {"query": impression.query}
     rows, version = impression.features, VERSION
@@ -193,7 +188,7 @@ _ROWS = ("indptr", "indices", "values")
 
 
 def load_impression(data: bytes, name: str = "these bytes") -> Impression:
-    """The impression that `dump_impression` wrote, bit for bit."""
+    """Restore what `dump_impression` returned, bit for bit."""
     arrays, meta = loads(data, name)
     if not {"order", "items"} <= arrays.keys() or "query" not in meta:
         raise CodecError(f"{name}: a rankloop file, but not an impression")

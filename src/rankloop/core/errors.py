@@ -1,8 +1,4 @@
-"""What can go wrong, by who can mend it.
-
-Every message names the value, the rule it breaks and what to do about it. All of them are `RankloopError`, so one
-`except` catches what rankloop says and nothing else; those about values are also `ValueError`.
-"""
+"""Errors and warnings. All are `RankloopError`; those about values are also `ValueError`."""
 
 from __future__ import annotations
 
@@ -10,28 +6,28 @@ import bisect
 import difflib
 from collections.abc import Iterable
 
-MOST_COMPARED = 20  # names that an unknown one is compared with
-MOST_LISTED = 100  # names that a message lists
+MOST_COMPARED = 20  # names to compare with an unknown one
+MOST_LISTED = 100  # names to list in a message
 
 
 class RankloopError(Exception):
-    """The root of everything rankloop raises on purpose."""
+    """Base class of all errors of rankloop."""
 
 
 class InvalidInput(RankloopError, ValueError):
-    """A list of candidates, a feedback or an impression that breaks a rule."""
+    """Invalid candidates, feedback or impression."""
 
 
 class InvalidParameter(RankloopError, ValueError):
-    """A learner, user, world or data set was asked for with a value it does not take."""
+    """An invalid parameter of a learner, user, world or data set."""
 
 
 class UnknownName(RankloopError, LookupError):
-    """No learner, user or data set has that name. The message lists the ones there are."""
+    """An unknown name; the message lists the known ones."""
 
     @classmethod
     def among(cls, noun: str, name: str, known: Iterable[str]) -> UnknownName:
-        """The error for a `noun` called `name` that is none of the `known` ones.
+        """Return the error for a `noun` called `name` that is not among the `known` ones.
 
         >>> str(UnknownName.among("user", "prefect", ["perfect", "navigational"]))
         "no user is called 'prefect'; did you mean 'perfect'? there are perfect, navigational"
@@ -44,7 +40,7 @@ class UnknownName(RankloopError, LookupError):
 
 
 def closest(name: str, names: list[str]) -> str | None:
-    """The name that `name` is probably a misspelling of.
+    """Return the name that `name` is probably a misspelling of.
 
     >>> closest("prize", ["brand", "price"]), closest("prize", ["brand"])
     ('price', None)
@@ -53,7 +49,7 @@ def closest(name: str, names: list[str]) -> str | None:
 
 
 def _neighbors(name: str, names: list[str]) -> list[str]:
-    """All names if they are few, else those that share the longest beginning: comparing one takes some 50 µs."""
+    """Return all names if they are few, else those with the longest common prefix, since comparisons are slow."""
     if len(names) <= MOST_COMPARED:
         return names
     ordered = sorted(names)
@@ -62,7 +58,7 @@ def _neighbors(name: str, names: list[str]) -> list[str]:
 
 
 class MissingExtra(RankloopError, ImportError):
-    """Something was asked for that needs a library which is not installed.
+    """A library that an optional feature needs is not installed.
 
     >>> str(MissingExtra("network 'mine'", "PyTorch", "neural"))
     "network 'mine' needs PyTorch, which is not installed: pip install 'rankloop[neural]'"
@@ -73,16 +69,16 @@ class MissingExtra(RankloopError, ImportError):
 
 
 class Diverged(RankloopError, ArithmeticError):
-    """Learning ran away: a loss or a weight is no longer a usable number. What was learned before it is kept."""
+    """Learning diverged: a loss or weight is not finite. The state before is kept."""
 
 
 class DataError(RankloopError, ValueError):
-    """A data file that cannot be read; the message has the file and, where there is one, the line number."""
+    """A data file that cannot be read."""
 
 
 class CodecError(RankloopError, ValueError):
-    """Bytes that are not a whole, undamaged rankloop file of a version this release reads."""
+    """Bytes that are not a valid rankloop file of a known version."""
 
 
 class RankloopWarning(UserWarning):
-    """Something that works, but hardly as it was meant; the message says what to do about it."""
+    """Something that works, but probably not as intended."""

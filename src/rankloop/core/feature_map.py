@@ -1,8 +1,4 @@
-"""A change of feature columns, and what it does to weights, covariances and rows.
-
-A learner that implements `telling.Remaps` applies a `FeatureMap` to what it has learned when features are added,
-removed, renamed, reordered or scaled differently.
-"""
+"""Changes of feature columns, applied to learned weights, covariances and rows."""
 
 from __future__ import annotations
 
@@ -14,10 +10,7 @@ from rankloop.core.types import Array, SparseRows
 
 
 class FeatureMap(NamedTuple):
-    """Where each feature column comes from.
-
-    Learners may keep columns of their own after those of the features, such as the baseline ranking's. They stay last
-    and unchanged.
+    """The source of each feature column. Additional columns of a learner, such as the baseline ranking's, stay last.
 
     Examples
     --------
@@ -38,7 +31,7 @@ class FeatureMap(NamedTuple):
 
     @classmethod
     def of(cls, source: object, before: int, scale: float | Array = 1.0) -> FeatureMap:
-        """A map from its source columns; `scale` is one number or one per column."""
+        """Make a map from source columns; `scale` is one number or one per column."""
         columns = np.asarray(source, np.int64)
         return cls(columns, before, np.broadcast_to(np.asarray(scale, np.float64), columns.shape).copy())
 
@@ -54,8 +47,7 @@ class FeatureMap(NamedTuple):
         return bool((self.source < 0).all())
 
     def weights(self, values: Array, new: float = 0.0, power: int = 1) -> Array:
-        """(…, d) values per column after the change: multiplied by `scale**power`, and `new` for new columns. An empty
-        array, of a learner that has learned nothing, stays empty."""
+        """Return (…, d) values per column, multiplied by `scale**power`, and `new` for new columns."""
         if values.shape[-1] == 0 or self.identity:
             return values
         columns, kept, scale = self._pairs(values.shape[-1])
@@ -64,12 +56,11 @@ class FeatureMap(NamedTuple):
         return made
 
     def rows(self, rows: Array) -> Array:
-        """(…, d) feature values after the change; those of new columns are 0 for all documents."""
+        """Return (…, d) feature values; 0 for new columns."""
         return self.weights(rows, power=-1)
 
     def covariance(self, values: Array, new: float) -> Array:
-        """(…, d, d) covariances of weights after the change. Dropping the rows and columns of a removed feature
-        marginalizes it out; a new one has variance `new` and is independent of the others."""
+        """Return (…, d, d) covariances of weights; new columns have variance `new` and are independent."""
         if values.shape[-1] == 0 or self.identity:
             return values
         columns, kept, scale = self._pairs(values.shape[-1])
@@ -81,7 +72,7 @@ class FeatureMap(NamedTuple):
         return made
 
     def sparse(self, rows: SparseRows) -> SparseRows:
-        """The same of sparse rows."""
+        """Return sparse rows after the change."""
         if self.identity:
             return rows
         target = np.full(self.before, -1, np.int64)
@@ -98,7 +89,7 @@ class FeatureMap(NamedTuple):
         return SparseRows(counts, columns[order], values[order], self.source.size)
 
     def _pairs(self, width: int) -> tuple[Array, Array, Array]:
-        """Columns after the change that have a source, their sources, and their scales; the learner's own included."""
+        """Return the columns with a source, their sources and scales, including the learner's own columns."""
         known = np.flatnonzero(self.source >= 0)
         own = np.arange(width - self.before)
         columns = np.concatenate([known, self.source.size + own])

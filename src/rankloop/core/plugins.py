@@ -1,17 +1,12 @@
 """Learners, users and worlds of other packages: by entry point, or as `my.module:Mine`.
 
-A package that is installed names its own in its metadata, and they are known by that name wherever one is taken, in
-worker processes too:
+A package names them in its metadata (groups `rankloop.learners`, `rankloop.users`, `rankloop.worlds`):
 
     [project.entry-points."rankloop.learners"]
     mine = "my_package.mine:Mine"
 
-So do `rankloop.users` and `rankloop.worlds`. Without a package `my.module:Mine` says where a class is; its module must
-be found by Python (PYTHONPATH).
-
-To import a module is to run it. Whoever writes a program or a command may name what is imported; a saved file and a
-request may not: they get classes of installed packages, those that the program has imported already, and those that
-the environment allows (`RANKLOOP_ALLOW=my.module:Mine,other:Thing`).
+Importing a module runs it, so saved files and requests may only name installed entry points, modules that are already
+imported, and places that the environment allows (`RANKLOOP_ALLOW=my.module:Mine,other:Thing`).
 """
 
 from __future__ import annotations
@@ -34,19 +29,19 @@ _found: dict[tuple[str, tuple[str, ...]], dict[str, EntryPoint]] = {}
 
 
 def installed(group: str) -> dict[str, EntryPoint]:
-    """Name -> entry point, of all packages that Python finds now.
+    """Return all entry points of a group, by name.
 
     >>> installed("rankloop.shoes")
     {}
     """
-    key = group, tuple(sys.path)  # reading the metadata of all packages takes milliseconds
+    key = group, tuple(sys.path)  # cached, since reading metadata takes milliseconds
     if key not in _found:
         _found[key] = {point.name: point for point in entry_points(group=group)}
     return _found[key]
 
 
 def is_place(name: str) -> bool:
-    """Whether a name says where a class is.
+    """Whether a name is a place, `module:Class`.
 
     >>> [is_place(name) for name in ("my.module:Mine", "pairrank", "synthetic:mslr?queries=3", "fitted:a/b.json")]
     [True, False, False, False]
@@ -55,7 +50,7 @@ def is_place(name: str) -> bool:
 
 
 def place_of(group: str, name: str) -> str | None:
-    """`module:Class` of a name that another package has given, or that is one itself; None if it is neither."""
+    """Return the place of an entry point, or the name itself if it is a place; else None."""
     point = installed(group).get(name)
     if point is not None:
         return point.value
@@ -63,19 +58,19 @@ def place_of(group: str, name: str) -> str | None:
 
 
 def package_of(group: str, name: str) -> str | None:
-    """The package that has brought a name, as pip calls it."""
+    """Return the package of an entry point."""
     point = installed(group).get(name)
     return None if point is None or point.dist is None else point.dist.name
 
 
 def find(place: str, noun: str) -> Any:
-    """What `module:Class` says, imported."""
+    """Import `module:Class`."""
     module, _, name = place.partition(":")
     try:
         found = import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # the module is there, and misses another one: its author's matter
+            raise  # the module exists and lacks another one
         raise UnknownName(
             f"{noun} {place!r}: there is no module {error.name!r}; install its package, or put its folder on PYTHONPATH"
         ) from None
@@ -87,13 +82,13 @@ def find(place: str, noun: str) -> Any:
 
 
 def allowed(place: str, more: Iterable[str] = ()) -> bool:
-    """Whether a file or a request may have `module:Class`: nothing new is imported, or somebody has said so."""
-    said = {part.strip() for part in os.environ.get(ALLOW, "").split(",")}
-    return place.partition(":")[0] in sys.modules or place in said or place in set(more)
+    """Whether a file or a request may use `module:Class`."""
+    permitted = {part.strip() for part in os.environ.get(ALLOW, "").split(",")}
+    return place.partition(":")[0] in sys.modules or place in permitted or place in set(more)
 
 
 def text_options(options: dict[str, str]) -> dict[str, Any]:
-    """Options of a user or world as its maker wants them: numbers, true and false, else text.
+    """Convert options of a user or world: numbers, true and false, else text.
 
     >>> text_options({"rate": ".5", "size": "3", "loud": "true", "kind": "plain"})
     {'rate': 0.5, 'size': 3, 'loud': True, 'kind': 'plain'}
@@ -102,7 +97,7 @@ def text_options(options: dict[str, str]) -> dict[str, Any]:
 
 
 def made(maker: Any, what: str, *arguments: Any, **options: Any) -> Any:
-    """What `maker` makes of its arguments; options that it does not take are told by name."""
+    """Call `maker`, with a clear error for options that it does not take."""
     try:
         signature(maker).bind(*arguments, **options)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Rows of features of which nearly all are 0: what hashed categories make, and what no table of them could hold."""
+"""Sparse rows of features, such as hashed categories."""
 
 from __future__ import annotations
 
@@ -12,28 +12,26 @@ from numpy.typing import ArrayLike, NDArray
 from rankloop.core.errors import InvalidInput
 
 Array = NDArray[Any]
-LARGEST = 1e100  # a feature beyond it would overflow when squared and summed
+LARGEST = 1e100  # squares of larger features could overflow
 WIDEST = 2**31 - 1  # columns are 32-bit integers
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class SparseRows:
-    """(n, width) numbers of which only those that are not 0 are kept, row by row (CSR, as scipy calls it).
+    """(n, width) numbers in CSR format, checked, copied and read-only.
 
-    Checked and copied when it is made, like `Candidates`, and read-only from then on. Row i has the columns
-    indices[indptr[i] : indptr[i + 1]], ascending and each once, with the values beside them.
+    Row i has the columns indices[indptr[i] : indptr[i + 1]], ascending and unique, and the values there.
 
     Parameters
     ----------
     indptr
-        (n + 1,) where each row begins, and where the last one ends.
+        (n + 1,) the start of each row, and the end of the last.
     indices
-        (m,) columns, counted from 0. Within a row they may come in any order; the values of a column that comes
-        twice, as of two categories that hash to it, add up.
+        (m,) columns, from 0, in any order within a row; values of the same column add up.
     values
         (m,) finite numbers.
     width
-        How many columns there are, most of them empty.
+        Number of columns.
 
     Examples
     --------
@@ -64,7 +62,7 @@ class SparseRows:
 
     @classmethod
     def of(cls, rows: Iterable[tuple[ArrayLike, ArrayLike]], width: int) -> SparseRows:
-        """From (columns, values) of each row, as `features.hashing.hashed` gives them.
+        """Make rows from (columns, values) of each, as `features.hashing.hashed` returns them.
 
         >>> SparseRows.of([([7, 2], [1.0, 0.5]), ([], [])], width=10).dense()
         array([[0. , 0. , 0.5, 0. , 0. , 0. , 0. , 1. , 0. , 0. ],
@@ -76,7 +74,7 @@ class SparseRows:
             values.append(np.asarray(numbers, np.float64))
             if columns[-1].shape != values[-1].shape:
                 raise InvalidInput(
-                    f"row {i} has {columns[-1].size} columns for {values[-1].size} values; give one value a column"
+                    f"row {i} has {columns[-1].size} columns for {values[-1].size} values; give one value per column"
                 )
         if not columns:
             raise InvalidInput("there is no row; give at least one")
@@ -85,14 +83,13 @@ class SparseRows:
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> SparseRows:
-        """From a sparse matrix or array of scipy, of any format."""
+        """Convert a sparse matrix or array of scipy."""
         rows = matrix.tocsr()
         return cls(rows.indptr, rows.indices, rows.data, rows.shape[1])
 
     @classmethod
     def without_copy(cls, indptr: Array, indices: Array, values: Array, width: int) -> SparseRows:
-        """Of arrays that their owner gives away, of the types above and known to be as they should: nothing is looked
-        at.
+        """Make rows from valid arrays of the right types, without checks; the caller must not change them.
 
         >>> SparseRows.without_copy(np.array([0, 1]), np.array([3], np.int32), np.array([0.5]), 10).shape
         (1, 10)
@@ -103,31 +100,31 @@ class SparseRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns, as an array has it."""
+        """Number of rows and columns."""
         return self.indptr.size - 1, self.width
 
     @property
     def nbytes(self) -> int:
-        """Memory that the arrays take."""
+        """Bytes of memory."""
         return int(self.indptr.nbytes + self.indices.nbytes + self.values.nbytes)
 
     def __len__(self) -> int:
         return self.indptr.size - 1
 
     def take(self, rows: Array) -> SparseRows:
-        """The rows at these positions, copied."""
+        """Return copies of the rows at these positions."""
         starts, lengths = self.indptr[:-1][rows], np.diff(self.indptr)[rows]
         ends = np.cumsum(lengths)
         where = np.repeat(starts - (ends - lengths), lengths) + np.arange(lengths.sum())
         return SparseRows.without_copy(np.concatenate(([0], ends)), self.indices[where], self.values[where], self.width)
 
     def head(self, m: int) -> SparseRows:
-        """The first m rows; views, nothing is checked again."""
+        """Return views of the first m rows."""
         starts = self.indptr[: m + 1]
         return SparseRows.without_copy(starts, self.indices[: starts[-1]], self.values[: starts[-1]], self.width)
 
     def dense(self) -> Array:
-        """(n, width) the same as a table, zeros and all."""
+        """Return a dense (n, width) array."""
         table = np.zeros(self.shape)
         table[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.indices] = self.values
         return table
@@ -141,7 +138,7 @@ def _put(rows: SparseRows, indptr: Array, indices: Array, values: Array, width: 
 
 
 def _whole(given: ArrayLike, name: str) -> Array:
-    """(m,) int64, a copy."""
+    """Return an int64 copy."""
     try:
         found = np.array(given)
     except ValueError:
@@ -152,9 +149,9 @@ def _whole(given: ArrayLike, name: str) -> Array:
 
 
 def _check(indptr: Array, indices: Array, values: Array, width: int) -> None:
-    """Refuse what is not a table of rows."""
+    """Raise an error unless the arrays are valid CSR rows."""
     if values.ndim != 1 or indices.size != values.size:
-        raise InvalidInput(f"{indices.size} indices for values of shape {values.shape}; give one value an index")
+        raise InvalidInput(f"{indices.size} indices for values of shape {values.shape}; give one value per index")
     if indptr.size < 2 or indptr[0] != 0 or indptr[-1] != indices.size or (np.diff(indptr) < 0).any():
         raise InvalidInput(
             f"indptr is {indptr.tolist()!r:.80}; it must begin with 0, never fall, and end with {indices.size}, the "
@@ -174,11 +171,11 @@ def _check(indptr: Array, indices: Array, values: Array, width: int) -> None:
 
 
 def _canonical(indptr: Array, indices: Array, values: Array, width: int) -> tuple[Array, Array, Array]:
-    """The same with the columns of each row ascending, and what stands in one column twice added up."""
+    """Sort the columns of each row and add up duplicates."""
     rising = np.diff(indices) > 0
     begins = indptr[1:-1]
     begins = begins[(begins > 0) & (begins < indices.size)]
-    rising[begins - 1] = True  # from one row to the next it may fall
+    rising[begins - 1] = True  # columns may fall between rows
     if not rising.all():
         keys = np.repeat(np.arange(indptr.size - 1), np.diff(indptr)) * width + indices
         order = np.argsort(keys, kind="stable")

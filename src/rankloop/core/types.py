@@ -1,8 +1,4 @@
-"""The nouns that pass between a caller, a learner and a user: candidates, impression, feedback.
-
-They are plain, immutable values. A learner never keeps one, so any number can be open at the same time and feedback
-may come late, out of order or not at all.
-"""
+"""The values that pass between a caller, a learner and a user: candidates, impression, feedback. Immutable."""
 
 from __future__ import annotations
 
@@ -25,22 +21,17 @@ UNSCALED = 100.0  # one beyond it has been neither scaled to [0, 1] nor standard
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class Candidates:
-    """What may be shown for one query, in the order the caller would show it (the base order).
-
-    Checked and copied when it is made, so every `Candidates` that exists is well formed, stays so whatever the caller
-    does with its own arrays, and no learner checks it again.
+    """The items that may be shown for one query, in the order of the baseline ranking. Checked and copied.
 
     Parameters
     ----------
     query
-        Key for learners that keep state per query; the others ignore it.
+        Key for learners that keep state per query.
     items
-        (n,) unique ids, integers or strings; 0 … n-1 if left out. A list, an array, a column of pandas, polars or
-        Arrow.
+        (n,) unique ids, integers or strings (default 0 … n-1): a list, an array, or a column of pandas, polars, Arrow.
     features
-        (n, d) finite numbers, a row an item; None for learners that only know ids. A list of rows, an array, a frame
-        of pandas or polars, an Arrow table. Features of like size teach best: see `rankloop.scaled`. Where there are
-        thousands of which most are 0, `SparseRows` or a sparse matrix of scipy, for learners that take them.
+        (n, d) finite numbers, one row per item, or None: a list of rows, an array, a frame of pandas or polars, an
+        Arrow table, `SparseRows` or a sparse matrix of scipy. `rankloop.scaled` brings features to the same scale.
 
     Examples
     --------
@@ -54,17 +45,15 @@ class Candidates:
 
     query: str
     items: Array
-    features: Rows  # None: there are none
-    unscaled: bool  # whether a feature lies beyond ±UNSCALED: learners warn of it
+    features: Rows  # None: no features
+    unscaled: bool  # whether a feature is beyond ±UNSCALED; learners warn
 
     def __init__(self, query: str = "", items: ArrayLike | None = None, features: Any = None) -> None:
         _fill(self, query, items, None if features is None else as_rows(features))
 
     @classmethod
     def without_copy(cls, query: str, items: ArrayLike | None, features: Rows) -> Candidates:
-        """The same of a (n, d) C-ordered float64 array that its owner gives away: nobody may write to it any more.
-
-        `SparseRows` are as good; None: there are no features.
+        """Make candidates of a (n, d) C-ordered float64 array, or `SparseRows`, that nobody changes any more.
 
         >>> rows = np.eye(2)
         >>> Candidates.without_copy("q", None, rows).features is rows
@@ -81,21 +70,21 @@ class Candidates:
         cls,
         frame: Any,
         query: str = "",
-        id: str | None = None,  # noqa: A002  (the word that everyone looks for)
+        id: str | None = None,  # noqa: A002
         features: Iterable[str] | None = None,
     ) -> Candidates:
-        """From a frame of pandas or polars, an Arrow table or a dictionary of columns: a row a candidate.
+        """Make candidates from a frame of pandas or polars, an Arrow table or a dictionary of columns.
 
         Parameters
         ----------
         frame
             Anything with named columns, `frame[name]`.
         query
-            As above.
+            Key for learners that keep state per query.
         id
-            The column with the ids; without one, candidates are numbered.
+            The column with the ids; by default, candidates are numbered.
         features
-            The columns to rank by, in this order; all others than `id` if left out.
+            The feature columns, in order; by default all others.
 
         Examples
         --------
@@ -118,11 +107,11 @@ class Candidates:
 
     @property
     def n(self) -> int:
-        """How many there are, at least 1."""
+        """Number of candidates."""
         return len(self.items)
 
     def head(self, m: int) -> Candidates:
-        """The first m of them; views, nothing is checked again."""
+        """Return views of the first m candidates."""
         part = object.__new__(Candidates)
         object.__setattr__(part, "query", self.query)
         object.__setattr__(part, "items", self.items[:m])
@@ -134,7 +123,7 @@ class Candidates:
         return part
 
     def with_rows(self, rows: Array) -> Candidates:
-        """The same with other features, (n, d) C-ordered and finite, that someone has scaled; nothing is checked."""
+        """Return the same candidates with scaled features, (n, d) C-ordered and finite, without checks."""
         made = self.head(self.n)
         object.__setattr__(made, "features", rows)
         object.__setattr__(made, "unscaled", False)
@@ -142,7 +131,7 @@ class Candidates:
 
 
 def _fill(made: Candidates, query: str, items: ArrayLike | None, rows: Rows) -> None:
-    """Check the parts of candidates and put them in; `rows` are ours."""
+    """Check and set the fields; `rows` belong to the candidates."""
     if type(rows) is SparseRows:
         largest = float(np.abs(rows.values).max(initial=0.0))
     else:
@@ -154,7 +143,7 @@ def _fill(made: Candidates, query: str, items: ArrayLike | None, rows: Rows) -> 
     else:
         raise InvalidInput("candidates have neither items nor features; give at least one of them")
     if rows is not None and len(rows) != len(ids):
-        raise InvalidInput(f"{len(ids)} items but {len(rows)} feature rows; there must be one row an item")
+        raise InvalidInput(f"{len(ids)} items but {len(rows)} feature rows; there must be one row per item")
     object.__setattr__(made, "query", str(query))
     object.__setattr__(made, "items", ids)
     object.__setattr__(made, "features", rows)
@@ -162,22 +151,22 @@ def _fill(made: Candidates, query: str, items: ArrayLike | None, rows: Rows) -> 
 
 
 class Impression(NamedTuple):
-    """What was shown, and all that `learn` may look at beside the learner's own state."""
+    """What was shown, and all that `learn` needs beside the learner's state."""
 
     query: str
-    order: Array  # (k,) positions in the candidate list, top first
+    order: Array  # (k,) positions among the candidates, top first
     items: Array  # (k,) the ids shown
-    features: Rows  # (k, d) the rows shown, copied; None: the candidates had none
-    memo: Mapping[str, Array]  # what this learner needs later: scores at display time, propensities, credit
+    features: Rows  # (k, d) the rows shown; None: no features
+    memo: Mapping[str, Array]  # what this learner needs later, such as propensities
 
     @property
     def k(self) -> int:
-        """How many items were shown."""
+        """Number of items shown."""
         return len(self.order)
 
 
 class Feedback(NamedTuple):
-    """What the user did, slot by slot from the top; may be shorter than the list that was shown.
+    """What the user did, by position from the top; may be shorter than the ranking.
 
     >>> Feedback.clicks([0, 1]).kind
     'clicks'
@@ -185,14 +174,13 @@ class Feedback(NamedTuple):
 
     kind: FeedbackKind
     values: Array  # (m,), m <= k; clicks are from 0 to 1
-    seen: int | None = None  # so many of the first came into view; None: nobody has looked
+    seen: int | None = None  # number of positions viewed; None: unknown
 
     @classmethod
     def clicks(cls, values: ArrayLike, seen: int | None = None) -> Feedback:
-        """1 for a clicked slot, 0 for the others; in between, what the click was worth: a reward.
+        """Make feedback from clicks by position: 1 clicked, 0 not, or a reward in between.
 
-        `seen` says how far down the list came into view. What lies below was not skipped, nobody could have clicked it;
-        without it, learners have to guess from the clicks.
+        `seen` is the number of positions viewed; without it, learners infer examination from the clicks.
 
         >>> Feedback.clicks([0, 0.3, 1], seen=5).seen
         5
@@ -201,12 +189,12 @@ class Feedback(NamedTuple):
 
     @classmethod
     def clicked(cls, impression: Impression, ids: Iterable[Any], seen: int | None = None) -> Feedback:
-        """The same from the ids that were clicked, which is what most logs hold."""
+        """Make feedback from the ids that were clicked."""
         return cls.rewards(impression, dict.fromkeys(ids, 1.0), seen)
 
     @classmethod
     def rewards(cls, impression: Impression, worth: Mapping[Any, float], seen: int | None = None) -> Feedback:
-        """The same from ids and what each is worth, 0 to 1: a click .3, a purchase 1.
+        """Make feedback from rewards by id, 0 to 1.
 
         >>> shown = Impression("", np.arange(2), np.array(["hat", "shoe"]), None, {})
         >>> Feedback.rewards(shown, {"shoe": 0.3}).values
@@ -220,32 +208,29 @@ class Feedback(NamedTuple):
 
     @classmethod
     def grades(cls, values: ArrayLike) -> Feedback:
-        """The grade the user gave to each of the first m items."""
+        """Make feedback from grades of the first m items."""
         return cls("grades", np.asarray(values))
 
 
 def taken(rows: Rows, order: Array) -> Rows:
-    """The rows at these positions, copied; None where there are none."""
+    """Return copies of the rows at these positions; None if there are no rows."""
     if rows is None:
         return None
     return rows.take(order) if type(rows) is SparseRows else rows.take(order, axis=0)
 
 
-# -- what comes in -------------------------------------------------------------------------------------------------
-
-
 def as_rows(features: Any) -> Rows:
-    """(n, d) float64 in C order, a copy, of anything that holds such a table; sparse rows stay sparse."""
+    """Return a C-ordered float64 copy of any table; sparse rows stay sparse."""
     if type(features) is SparseRows:
         return features
-    if hasattr(features, "tocsr"):  # of scipy, whose arrays numpy would take for an object
+    if hasattr(features, "tocsr"):  # scipy, which numpy would treat as an object
         return SparseRows.from_scipy(features)
     return as_table(features)
 
 
 def as_table(features: Any) -> Array:
-    """(n, d) float64 in C order, a copy, of anything that holds such a table."""
-    if hasattr(features, "column_names"):  # Arrow tables are no arrays, but their columns are
+    """Return a C-ordered float64 copy of any table."""
+    if hasattr(features, "column_names"):  # Arrow tables are not arrays, but their columns are
         names = list(features.column_names)
         columns = [as_numbers(features[name], name) for name in names]
         return np.stack(columns, axis=1) if columns else np.empty((0, 0))
@@ -256,7 +241,7 @@ def as_table(features: Any) -> Array:
 
 
 def column_names(frame: Any) -> list[Any]:
-    """The names of a frame's columns."""
+    """Return the column names of a frame."""
     for place in ("column_names", "columns"):  # of Arrow, of pandas and polars
         if hasattr(frame, place):
             return list(getattr(frame, place))
@@ -266,7 +251,7 @@ def column_names(frame: Any) -> list[Any]:
 
 
 def as_numbers(column: Any, name: Any) -> Array:
-    """(n,) a column as floats; a missing value becomes NaN, which is refused with its place."""
+    """Return a column as floats; missing values become NaN."""
     try:
         if hasattr(column, "to_pylist"):
             return np.array(column.to_pylist(), dtype=np.float64)
@@ -278,11 +263,11 @@ def as_numbers(column: Any, name: Any) -> Array:
 
 
 def _checked_size(rows: Array) -> float:
-    """The largest absolute value of a table, once it is found to be one."""
+    """Check a table and return its largest absolute value."""
     if rows.ndim != 2 or rows.shape[0] == 0 or rows.shape[1] == 0:
         raise InvalidInput(f"features have shape {rows.shape}; they must be (n, d) with at least one row and column")
     highest, lowest = float(rows.max()), float(rows.min())
-    if highest <= LARGEST and lowest >= -LARGEST:  # never true of nan
+    if highest <= LARGEST and lowest >= -LARGEST:  # false for nan
         return max(highest, -lowest)
     if not np.isfinite(rows).all():
         i, j = (int(v) for v in np.argwhere(~np.isfinite(rows))[0])
@@ -294,9 +279,9 @@ def _checked_size(rows: Array) -> float:
 
 
 def _checked_items(items: Any) -> Array:
-    """(n,) a copy of unique ids, int64 or str."""
+    """Return a copy of unique ids, int64 or str."""
     given = items
-    if type(given) is list and set(map(type, given)) == {str}:  # what requests bring: half the time of the rest
+    if type(given) is list and set(map(type, given)) == {str}:  # fast path for requests
         return _unique(np.array(given, dtype=np.str_), given)
     if hasattr(given, "to_pylist"):  # Arrow
         given = given.to_pylist()
@@ -314,22 +299,22 @@ def _checked_items(items: Any) -> Array:
     if kind in "iu":
         ids = ids.astype(np.int64, copy=False)
     elif kind != "U" or not (isinstance(given, np.ndarray) or all(isinstance(item, str) for item in given)):
-        # of a list of 1 and "a" numpy makes an array of two strings
+        # numpy converts [1, "a"] to strings
         ids = _ids_of(given if isinstance(given, list | tuple) else ids.tolist())
     return _unique(ids, ids.tolist())
 
 
 def _unique(ids: Array, listed: Sequence[Any]) -> Array:
-    """The ids, if none stands twice; `listed` are the same as Python's objects."""
+    """Return the ids if they are unique; `listed` are the same as Python objects."""
     if len(set(listed)) != len(listed):
         seen: set[Any] = set()
         double = next(i for i in listed if i in seen or seen.add(i))  # type: ignore[func-returns-value]
-        raise InvalidInput(f"item {double!r} stands twice in the candidates; ids must be unique")
+        raise InvalidInput(f"item {double!r} occurs twice in the candidates; ids must be unique")
     return ids
 
 
 def _ids_of(listed: Sequence[Any]) -> Array:
-    """(n,) ids of Python objects, which must all be strings or all be integers."""
+    """Return ids of Python objects, which must all be strings or all be integers."""
     if all(isinstance(item, str) for item in listed):
         return np.array(listed, dtype=np.str_)
     rule = "ids must all be integers or all be strings"
